@@ -1,0 +1,271 @@
+//! The persistent index: which names exist, what inode and attributes each has, and which resource it stands for.
+//!
+//! Readers see one revision at a time through a [`Snapshot`]; the only writer is [`update`], driven by `sync`.
+//!
+//! - A path is a function of the set of URIs that the Source lists ([`path`]).
+//! - An inode is a path with one content version: other content is another inode, no number is ever given twice. What
+//!   makes a version is said in `update::version`.
+//! - An entry id belongs to a path for as long as the path exists, and is its directory cookie.
+//! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again.
+//! - A revision is one commit of the whole tree with the position of `sync`: it is shown whole or not at all.
+//!
+//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`).
+
+mod octets;
+pub mod path;
+mod record;
+pub mod snapshot;
+mod sorter;
+mod store;
+mod symbols;
+pub mod update;
+
+use crate::document::{ChangeFrequency, Digest, Link, Timestamp, Uri};
+use fuser::INodeNo;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+
+pub use path::Naming;
+pub use snapshot::Snapshot;
+pub use update::{Baseline, Committed};
+
+/// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// The name in this folder stands for something else, or for nothing, or newly exists.
+    Name {
+        /// The folder.
+        parent: INodeNo,
+        /// The name.
+        name: Box<[u8]>,
+        /// The inode that the name stood for until now and that may live on as an orphan.
+        orphan: Option<INodeNo>,
+    },
+    /// The folder's listing or attributes changed.
+    Folder(INodeNo),
+    /// The attributes (size, times) of this inode changed, its bytes did not.
+    Attributes(INodeNo),
+    /// So much changed that everything known is to be asked again; the folders changed follow.
+    Everything,
+}
+
+/// Folder or file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Folder,
+    File,
+}
+
+/// What `stat` needs of one inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The inode: (path, content version).
+    pub ino: INodeNo,
+    /// Folder or file.
+    pub kind: Kind,
+    /// The published length of what is read; `None` where not published or `encoding` is given.
+    pub size: Option<u64>,
+    /// Modification time as DESIGN says.
+    pub mtime: Timestamp,
+    /// When this machine saw the change.
+    pub ctime: Timestamp,
+}
+
+/// A directory cookie: given once to a path and kept through its versions. 0 is before the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(pub u64);
+
+/// All that the Source published of the resource behind a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its URI.
+    pub uri: Uri,
+    /// `lastmod`
+    pub lastmod: Option<Timestamp>,
+    /// `changefreq`
+    pub changefreq: Option<ChangeFrequency>,
+    /// `length`: of the coded octets where `encoding` is given.
+    pub length: Option<u64>,
+    /// `hash`, strongest first.
+    pub hashes: Vec<Digest>,
+    /// `type`
+    pub media_type: Option<Box<str>>,
+    /// `encoding`
+    pub encoding: Option<Box<str>>,
+    /// `rs:ln`
+    pub links: Vec<Link>,
+}
+
+/// Sums over the current revision, kept with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Files.
+    pub files: u64,
+    /// Folders, the root included.
+    pub folders: u64,
+    /// Sum of the published lengths.
+    pub octets: u64,
+    /// Files without a published length.
+    pub unsized_files: u64,
+}
+
+/// What the current revision is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// Counts commits from 1.
+    pub number: u64,
+    /// When it was committed here.
+    pub committed: Timestamp,
+    /// `at` of the newest list in it.
+    pub at: Option<Timestamp>,
+    /// Sums.
+    pub totals: Totals,
+    /// What `sync` stored with it: the position, in `sync`'s own format.
+    pub position: Box<[u8]>,
+}
+
+/// Why the catalog cannot answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// Another mount has it open.
+    #[error("{folder} is in use by {holder}", folder = .folder.display())]
+    Busy {
+        /// The catalog's folder.
+        folder: PathBuf,
+        /// Process and mount point of the other, as far as known.
+        holder: String,
+    },
+    /// The operating system refused.
+    #[error("{path}", path = .path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// Its answer.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The store failed.
+    #[error("the catalog's store failed")]
+    Store(#[from] heed::Error),
+    /// A record does not match its checksum or makes no sense: the next baseline must build the store anew
+    /// ([`Catalog::distrust`]).
+    #[error("the catalog is damaged: {0}")]
+    Damaged(String),
+}
+
+/// The catalog of one mount identity; share it by `Arc`.
+///
+/// Readers never wait for a commit. Lock order: `writer`, then the store's own write lock, then `store` and `forgotten`,
+/// neither of which is held while another lock is taken.
+pub struct Catalog {
+    /// Replaced only by [`Catalog::compact`]; whoever uses it keeps the one that they took to the end.
+    store: RwLock<Arc<store::Store>>,
+    symbols: symbols::Symbols,
+    /// Where baselines spill.
+    spill_folder: PathBuf,
+    /// One commit at a time: the revision a commit was computed from is the one it replaces.
+    writer: Mutex<()>,
+    /// Whether damage was found in `store`.
+    distrusted: AtomicBool,
+    /// Orphans to be dropped by whoever writes next.
+    forgotten: Mutex<Vec<INodeNo>>,
+    /// Behind all others, so that the folder is released when the store is closed.
+    _lock: store::FolderLock,
+}
+
+impl Catalog {
+    /// Opens or makes the catalog in `folder`; `holder` is what a second opener is told (mount point and process).
+    /// A damaged or foreign-format catalog is moved aside and made anew, empty.
+    pub fn open(folder: &Path, holder: &str) -> Result<Catalog, CatalogError> {
+        store::make_folder(folder)?;
+        let lock = store::FolderLock::take(folder, holder)?;
+        let spill_folder = folder.join("tmp");
+        store::empty_folder(&spill_folder)?;
+        let store = store::Store::open(folder)?;
+        let symbols = store.symbols(&*store.env.read_txn()?)?;
+        Ok(Catalog {
+            store: RwLock::new(Arc::new(store)),
+            symbols,
+            spill_folder,
+            writer: Mutex::default(),
+            distrusted: AtomicBool::new(false),
+            forgotten: Mutex::default(),
+            _lock: lock,
+        })
+    }
+
+    fn store(&self) -> Arc<store::Store> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The current revision; `None` before the first commit.
+    pub fn revision(&self) -> Result<Option<Revision>, CatalogError> {
+        self.snapshot()?.revision()
+    }
+
+    /// The current revision for one operation. Short: a snapshot held keeps old pages from reuse.
+    pub fn snapshot(&self) -> Result<Snapshot<'_>, CatalogError> {
+        Snapshot::new(self)
+    }
+
+    /// Begins a new baseline: a complete statement of what exists.
+    pub fn baseline(&self, naming: Naming) -> Result<Baseline<'_>, CatalogError> {
+        Ok(Baseline::new(self, naming))
+    }
+
+    /// Whether an orphan's record may go: the kernel has forgotten it. While a commit is running the record stays until
+    /// the next write: nobody waits.
+    pub fn drop_orphan(&self, ino: INodeNo) -> Result<(), CatalogError> {
+        self.drop_orphans(&[ino])
+    }
+
+    /// [`Catalog::drop_orphan`] for many, in one commit.
+    pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(inodes);
+        match self.writer.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Ok(_) | Err(TryLockError::Poisoned(_)) => update::drop_forgotten(self),
+        }
+    }
+
+    /// Copies the store without its holes where it takes more than three times what is in it, and goes on with the copy;
+    /// answers whether it did. To be called after commits, away from every reader: commits wait for it, readers do not.
+    pub fn compact(&self) -> Result<bool, CatalogError> {
+        self.compact_beyond(store::WASTE_FACTOR, store::WASTE_LEAST)
+    }
+
+    fn compact_beyond(&self, factor: u64, least: u64) -> Result<bool, CatalogError> {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = self.store();
+        if !store.wastes(factor, least)? {
+            return Ok(false);
+        }
+        self.replace_store(store.compacted(&self.spill_folder)?)?;
+        Ok(true)
+    }
+
+    /// Goes on with another store. The caller holds `writer`. Snapshots that still have the old one open keep it until they
+    /// are dropped.
+    fn replace_store(&self, successor: store::Store) -> Result<(), CatalogError> {
+        let store = Arc::new(successor.take_place_of(&self.store())?);
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = store;
+        Ok(())
+    }
+
+    /// Says that a record was found damaged: the next baseline builds the store anew, which until then answers as well as
+    /// it can. A commit that finds damage says so itself.
+    pub fn distrust(&self) {
+        self.distrusted.store(true, Ordering::Release);
+    }
+
+    /// Gives the file at `ino` a new inode for the same metadata (its bytes were found wrong after some were handed out).
+    /// Empty where `ino` is no file with a name: there is nothing left to renew.
+    pub fn renew(&self, ino: INodeNo) -> Result<Vec<Invalidation>, CatalogError> {
+        update::renew(self, ino)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,650 @@
+use super::*;
+use std::collections::{HashMap, HashSet};
+
+fn uri(raw: &str) -> Uri {
+    Uri::parse(raw).unwrap()
+}
+
+fn own(authority: &str) -> Naming {
+    Naming::new(authority, [], false).unwrap()
+}
+
+fn mapped(maps: &[(&str, &str)]) -> Naming {
+    Naming::new("h", maps.iter().copied(), false).unwrap()
+}
+
+/// `raw` has the path `expected`, and the path gives `raw` in its normal form back.
+#[track_caller]
+fn names(naming: &Naming, raw: &str, expected: &str) {
+    let uri = uri(raw);
+    let found = naming.path(&uri, None);
+    assert_eq!((&*found.path, found.invertible), (expected, true), "{raw}");
+    assert_eq!(naming.uri(expected, raw.starts_with("https")), Some(uri), "{expected}");
+}
+
+#[track_caller]
+fn is_legal(path: &str) {
+    for name in path.split('/') {
+        assert!(!matches!(name, "" | "." | ".."), "{path}");
+        assert!(name.len() <= NAME_MAX, "{} octets: {path}", name.len());
+        assert!(!name.contains(char::is_control), "{path:?}");
+    }
+}
+
+/// Xorshift, so that every run sees the same URIs.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(bound).unwrap()).unwrap()
+    }
+
+    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[self.below(choices.len())]
+    }
+
+    fn uri(&mut self) -> Uri {
+        loop {
+            let mut raw = format!("{}://{}", self.of(&["http", "https"]), self.of(HOSTS_OF_URIS));
+            for _ in 0..self.below(9) {
+                raw += self.of(PIECES);
+            }
+            if let Ok(uri) = Uri::parse(&raw) {
+                return uri;
+            }
+        }
+    }
+}
+
+const HOSTS_OF_URIS: &[&str] = &[
+    "h/",
+    "h/",
+    "h/",
+    "h:8080/",
+    "h:443/",
+    "h:80/",
+    "o.example/",
+    "[2001:db8::1]/",
+    "[::1]:81/",
+    "localhost:8080/",
+    "www.h/",
+    "%68/",
+    "./",
+];
+
+const PIECES: &[&str] = &[
+    // What divides segments, and what looks like it.
+    "/",
+    "/",
+    "//",
+    "%2F",
+    "%2f",
+    "?",
+    "?",
+    "%3F",
+    "%23",
+    "#",
+    // What looks like names of ours.
+    "%",
+    "%25",
+    "%2525",
+    "index",
+    "%index",
+    "%25index",
+    "%25file",
+    "%file",
+    "%host/",
+    "%25host/o.example/",
+    "%25~",
+    "%~0123456789abcdef0123456789abcdef",
+    // Dots, raw and escaped.
+    ".",
+    "..",
+    "%2e",
+    "%2E%2E",
+    "/../",
+    "/%2e/",
+    // Reserved and its escapes, unreserved and its escapes.
+    "!$&'()*+,;=:@",
+    "%2C",
+    ",",
+    "%3a",
+    ":",
+    "[",
+    "%5D",
+    "%41",
+    "A",
+    "%7E",
+    "~",
+    // What names show unescaped.
+    " ",
+    "%20",
+    "%22%3C%3E%5C%5E%60%7B%7C%7D",
+    "\\",
+    // Controls, and what hides or turns.
+    "%00",
+    "%0A",
+    "%1B",
+    "%7F",
+    "%C2%85",
+    "%E2%80%8B",
+    "%E2%80%AE",
+    "%E2%81%A6",
+    "%EF%BB%BF",
+    "\u{200d}",
+    // UTF-8: whole, NFC, NFD, in parts, overlong, surrogate, beyond the last.
+    "é",
+    "%C3%A9",
+    "e%CC%81",
+    "%C3",
+    "%A9",
+    "%E2%82",
+    "%AC",
+    "%FF",
+    "%C0%AF",
+    "%ED%A0%80",
+    "%F0%9F%90%87",
+    "%F4%90%80%80",
+    // Plain.
+    "a",
+    "b",
+    ".pdf",
+    "?page=2",
+    "id=5",
+];
+
+/// `address` with `sub-delims`, `:` and `@` unescaped in its path: URIs equal in that may share a path, and no others.
+fn unescaped_delimiters(address: &str) -> String {
+    let (path, query) = address.split_at(address.find('?').unwrap_or(address.len()));
+    let mut path = path.to_owned();
+    for delimiter in "!$&'()*+,;=:@".chars() {
+        path = path.replace(&format!("%{:02X}", u32::from(delimiter)), &delimiter.to_string());
+    }
+    path + query
+}
+
+#[test]
+fn random_uris_are_named_uniquely_and_legally_and_led_back_to() {
+    let naming = own("h");
+    let mut random = Random(0x5EED);
+    let mut known: HashMap<Box<str>, String> = HashMap::new();
+    let mut distinct = HashSet::new();
+    for round in 0..100_000 {
+        let mut uri = random.uri();
+        if round % 20 == 0 {
+            // A long segment whose front many others share, at the front, in the middle or at the end.
+            let long = random.of(&["n", "é", "%2F", "%E2%80%8B"]).repeat(70 + random.below(200));
+            let tail = uri.as_str().split_once("://").and_then(|(_, rest)| rest.split_once('/')).unwrap().1.to_owned();
+            uri = Uri::parse(&format!(
+                "http://h/{}{long}{}{tail}",
+                random.of(&["", "a/"]),
+                random.of(&["", ".pdf", "/", "?"])
+            ))
+            .unwrap();
+        }
+        distinct.insert(uri.clone());
+        let found = naming.path(&uri, Some("text/html"));
+        is_legal(&found.path);
+        let back = naming.uri(&found.path, uri.scheme() == "https");
+        if found.invertible {
+            assert_eq!(back.as_ref(), Some(&uri), "{found:?}");
+        } else {
+            assert_ne!(back.as_ref(), Some(&uri), "{found:?}");
+        }
+        let address = unescaped_delimiters(without_scheme(uri.as_str()));
+        if !found.invertible {
+            let cut = found.path.contains("%~");
+            assert!(cut || address != without_scheme(uri.as_str()), "{found:?} of {uri}");
+        }
+        let first = known.entry(found.path).or_insert_with(|| address.clone());
+        assert_eq!(first, &address);
+    }
+    assert!(distinct.len() > 60_000, "{}", distinct.len());
+}
+
+#[test]
+fn every_short_uri_has_a_path_of_its_own() {
+    const TOKENS: &[&str] =
+        &["/", "?", "%2F", "%3F", "%25", "%20", "%2C", ",", ".", "2", "F", "index", "file", "%C3", "%A9"];
+    let naming = own("h");
+    let mut known: HashMap<Box<str>, Uri> = HashMap::new();
+    for number in 0..TOKENS.len().pow(4) {
+        let token = |place: u32| TOKENS[number / TOKENS.len().pow(place) % TOKENS.len()];
+        let uri = uri(&format!("http://h/{}{}{}{}", token(3), token(2), token(1), token(0)));
+        let found = naming.path(&uri, None);
+        is_legal(&found.path);
+        let plain = Uri::parse(&unescaped_delimiters(uri.as_str())).unwrap();
+        assert_eq!(found.invertible, uri == plain, "{found:?} of {uri}");
+        assert_eq!(naming.uri(&found.path, false).as_ref(), Some(&plain), "{found:?}");
+        assert_eq!(known.entry(found.path).or_insert_with(|| plain.clone()), &plain);
+    }
+}
+
+#[test]
+fn settled_names_are_never_plain_names() {
+    let naming = own("h");
+    let mut random = Random(0xF11E);
+    let mut plain = HashSet::new();
+    let mut settled: HashMap<String, (String, Option<Uri>)> = HashMap::new();
+    for round in 0..20_000 {
+        let mut uri = random.uri();
+        if round % 10 == 0 {
+            let long = "n".repeat(245 + random.below(20));
+            uri = Uri::parse(&format!("{uri}{long}{}", random.of(&["", ".pdf", "%25file", "/"]))).unwrap();
+        }
+        let path = naming.path(&uri, None).path;
+        let name = path.rsplit('/').next().unwrap();
+        plain.extend(path.split('/').map(str::to_owned));
+        for (made, of) in [
+            (beside_folder(name), (name.to_owned(), None)),
+            (disambiguated(name, &uri), (name.to_owned(), Some(uri.clone()))),
+            (beside_folder(&disambiguated(name, &uri)), (disambiguated(name, &uri), None)),
+        ] {
+            is_legal(&made);
+            assert_eq!(settled.entry(made).or_insert_with(|| of.clone()), &of);
+        }
+    }
+    assert_eq!(settled.keys().find(|name| plain.contains(*name)), None);
+}
+
+#[test]
+fn maps_lead_back_or_say_that_they_do_not() {
+    let naming = mapped(&[
+        ("http://o.example/", "data"),
+        ("http://h/a", "a/b"),
+        ("http://h/b/", ""),
+        ("https://localhost:8080/", "b"),
+        ("http://h/?id=5", "data/five.pdf"),
+        ("http://www.h/", "data"),
+    ]);
+    let mut random = Random(0x3A9);
+    let mut inverse: HashMap<Box<str>, String> = HashMap::new();
+    let mut lost = 0;
+    for _ in 0..50_000 {
+        let uri = random.uri();
+        let found = naming.path(&uri, None);
+        is_legal(&found.path);
+        let back = naming.uri(&found.path, uri.scheme() == "https");
+        assert_eq!(back.as_ref() == Some(&uri), found.invertible, "{found:?} of {uri}");
+        if found.invertible {
+            let address = without_scheme(uri.as_str());
+            assert_eq!(inverse.entry(found.path).or_insert_with(|| address.to_owned()), address);
+        } else {
+            lost += 1;
+        }
+    }
+    assert!(lost > 0);
+}
+
+#[test]
+fn whatever_path_is_asked_its_uri_has_it() {
+    let naming = mapped(&[("http://o.example/a", "data"), ("http://h/b/", "")]);
+    let mut random = Random(0xBAC);
+    let mut answered = 0;
+    for _ in 0..50_000 {
+        let path: String = (0..random.below(6)).map(|_| random.of(PIECES)).collect();
+        if let Some(uri) = naming.uri(&path, false) {
+            let plain = path.strip_suffix(FILE_SUFFIX).unwrap_or(&path);
+            assert_eq!(&*naming.path(&uri, None).path, plain, "{uri}");
+            answered += 1;
+        }
+    }
+    assert!(answered > 5_000, "{answered}");
+}
+
+#[test]
+fn own_host_is_the_root_and_other_hosts_are_below_one_folder() {
+    let naming = own("h");
+    names(&naming, "http://h/a/b.pdf", "a/b.pdf");
+    names(&naming, "http://o.example/a/b.pdf", "%host/o.example/a/b.pdf");
+    names(&naming, "http://h:8080/a", "%host/h:8080/a");
+    names(&naming, "http://www.h/a", "%host/www.h/a");
+    names(&naming, "http://localhost:8080/a", "%host/localhost:8080/a");
+    names(&naming, "http://[2001:db8::1]:81/a", "%host/[2001:db8::1]:81/a");
+    names(&naming, "http://o.example/", "%host/o.example/%index");
+    names(&own("h:8080"), "http://h:8080/a", "a");
+    names(&own("h:8080"), "http://h/a", "%host/h/a");
+    names(&Naming::default(), "http://h/a", "%host/h/a");
+}
+
+#[test]
+fn the_scheme_does_not_count() {
+    let naming = own("h");
+    names(&naming, "http://h/a", "a");
+    names(&naming, "https://h/a", "a");
+    names(&naming, "https://o.example/a", "%host/o.example/a");
+    // Port 443 is another resource by http and the same by https.
+    names(&naming, "http://h:443/a", "%host/h:443/a");
+    names(&naming, "https://h:443/a", "a");
+}
+
+#[test]
+fn over_long_hosts_are_cut_as_names_are() {
+    let host = "a.".repeat(120) + &"b".repeat(20);
+    let path = own("h").path(&uri(&format!("http://{host}/x")), None);
+    assert!(!path.invertible && path.path.ends_with("/x"), "{path:?}");
+    is_legal(&path.path);
+}
+
+#[test]
+fn segments_are_decoded_where_that_gives_valid_utf8() {
+    let naming = own("h");
+    names(&naming, "http://h/a%20b", "a b");
+    names(&naming, "http://h/%C3%A9t%C3%A9.txt", "été.txt");
+    names(&naming, "http://h/%F0%9F%90%87", "🐇");
+    names(&naming, "http://h/%C3", "%C3");
+    names(&naming, "http://h/%C3%C3%A9%A9", "%C3é%A9");
+    names(&naming, "http://h/%C0%AF%ED%A0%80", "%C0%AF%ED%A0%80");
+    names(&naming, "http://h/%41", "A");
+}
+
+#[test]
+fn raw_blanks_brackets_and_quotes_of_loc_show_as_they_are() {
+    let naming = own("h");
+    names(&naming, "http://h/a b[1] \"c\" {d} <e>|^`\\", "a b[1] \"c\" {d} <e>|^`\\");
+    names(&naming, "http://h/it's (1), 2+2=4; a&b!", "it's (1), 2+2=4; a&b!");
+    names(&naming, "http://h/é", "é");
+}
+
+#[test]
+fn nfc_and_nfd_stay_apart() {
+    let naming = own("h");
+    names(&naming, "http://h/%C3%A9", "\u{e9}");
+    names(&naming, "http://h/e%CC%81", "e\u{301}");
+}
+
+#[test]
+fn what_would_mislead_stays_escaped() {
+    let naming = own("h");
+    for kept in [
+        "%2F",
+        "%00",
+        "%0A",
+        "%1F",
+        "%7F",
+        "%C2%80",
+        "%C2%9F",
+        "%25",
+        "%3F",
+        "%23",
+        "%E2%80%8B",
+        "%E2%80%8F",
+        "%E2%80%AA",
+        "%E2%80%AE",
+        "%E2%81%A6",
+        "%E2%81%A9",
+        "%EF%BB%BF",
+    ] {
+        names(&naming, &format!("http://h/a{kept}b"), &format!("a{kept}b"));
+    }
+    // Their neighbours are harmless.
+    names(&naming, "http://h/%C2%A0%E2%80%90%E2%80%AF%E2%81%A5%E2%81%AA", "\u{a0}\u{2010}\u{202f}\u{2065}\u{206a}");
+}
+
+#[test]
+fn delimiters_show_escaped_or_not_and_only_plain_ones_are_led_back_to() {
+    let naming = own("h");
+    for reserved in "!$&'()*+,;=:@".chars() {
+        let escape = format!("%{:02X}", u32::from(reserved));
+        names(&naming, &format!("http://h/a{reserved}b"), &format!("a{reserved}b"));
+        let escaped = naming.path(&uri(&format!("http://h/a{escape}b")), None);
+        assert_eq!((&*escaped.path, escaped.invertible), (&*format!("a{reserved}b"), false));
+    }
+}
+
+#[test]
+fn escaped_dots_are_no_names() {
+    let naming = own("h");
+    names(&naming, "http://h/a/%2e%2E/b", "b");
+    names(&naming, "http://h/a/%2e/b", "a/b");
+    names(&naming, "http://h/.hidden/..a/...", ".hidden/..a/...");
+    for (host, name) in [(".", "%2E"), ("..", "%2E%2E")] {
+        if let Ok(uri) = Uri::parse(&format!("http://{host}/a")) {
+            names(&naming, uri.as_str(), &format!("%host/{name}/a"));
+        }
+    }
+}
+
+#[test]
+fn the_query_belongs_to_the_name() {
+    let naming = own("h");
+    names(&naming, "http://h/download?id=5", "download?id=5");
+    names(&naming, "http://h/download?id=6", "download?id=6");
+    names(&naming, "http://h/a?b=/c/d", "a?b=%2Fc%2Fd");
+    names(&naming, "http://h/a?b=%2Fc", "a?b=%252Fc");
+    names(&naming, "http://h/a?b=%20%C3%A9", "a?b=%2520%25C3%25A9");
+    names(&naming, "http://h/a?b?c", "a?b?c");
+    names(&naming, "http://h/a?", "a?");
+    names(&naming, "http://h/a%3F", "a%3F");
+    names(&naming, "http://h/a%3Fb?c", "a%3Fb?c");
+    names(&naming, "http://h/a?..", "a?..");
+}
+
+#[test]
+fn the_fragment_does_not_exist() {
+    names(&own("h"), "http://h/a#b", "a");
+    names(&own("h"), "http://h/a?b#c", "a?b");
+}
+
+#[test]
+fn a_uri_that_ends_in_a_slash_is_the_index_of_its_folder() {
+    let naming = own("h");
+    names(&naming, "http://h/", "%index");
+    names(&naming, "http://h", "%index");
+    names(&naming, "http://h?q", "%index?q");
+    names(&naming, "http://h/dir/", "dir/%index");
+    names(&naming, "http://h/dir/?page=2", "dir/%index?page=2");
+    names(&naming, "http://h/dir/?", "dir/%index?");
+    names(&naming, "http://h/dir?/", "dir?%2F");
+}
+
+#[test]
+fn an_empty_segment_is_a_folder_named_percent() {
+    let naming = own("h");
+    names(&naming, "http://h//a", "%/a");
+    names(&naming, "http://h/a//b", "a/%/b");
+    names(&naming, "http://h///", "%/%/%index");
+    names(&naming, "http://o.example//a", "%host/o.example/%/a");
+}
+
+#[test]
+fn uris_that_look_like_our_own_names_are_none() {
+    let naming = own("h");
+    names(&naming, "http://h/%", "%25");
+    names(&naming, "http://h/%25", "%25");
+    names(&naming, "http://h/%index", "%25index");
+    names(&naming, "http://h/a%file", "a%25file");
+    names(&naming, "http://h/%host/o.example/a", "%25host/o.example/a");
+    names(&naming, "http://h/a%~00", "a%25~00");
+    names(&naming, "http://h/a?%file", "a?%2525file");
+    names(&naming, "http://h/index", "index");
+}
+
+#[test]
+fn long_names_are_cut_and_keep_their_extension() {
+    let naming = own("h");
+    let fits = "n".repeat(251) + ".pdf";
+    names(&naming, &format!("http://h/a/{fits}"), &format!("a/{fits}"));
+
+    let long = "n".repeat(252) + ".pdf";
+    let found = naming.path(&uri(&format!("http://h/{long}")), None);
+    // The first half of the SHA-256 of the whole name, as sha256sum prints it.
+    assert_eq!(&*found.path, "n".repeat(217) + "%~a7755e1f67a46fe763aa3df1877d45bc.pdf");
+    assert!(!found.invertible);
+    assert_eq!(naming.uri(&found.path, false), None);
+
+    let folder = naming.path(&uri(&format!("http://h/{long}/b")), None);
+    assert_eq!(&*folder.path, format!("{}/b", found.path));
+    let query = naming.path(&uri(&format!("http://h/a?{}", "q".repeat(300))), None);
+    assert_eq!(query.path.len(), NAME_MAX);
+}
+
+#[test]
+fn names_are_cut_between_characters() {
+    let naming = own("h");
+    for front in ["", "a", "aa"] {
+        let found = naming.path(&uri(&format!("http://h/{front}{}", "€".repeat(100))), None);
+        is_legal(&found.path);
+        let (stem, _) = found.path.split_once("%~").unwrap();
+        assert!(stem.trim_start_matches('a').chars().all(|shown| shown == '€'), "{stem}");
+    }
+}
+
+#[test]
+fn a_resource_beside_its_folder_is_led_back_to() {
+    let naming = mapped(&[("http://o.example/", "data")]);
+    for (raw, path) in [
+        ("http://h/a/b.pdf", "a/b.pdf"),
+        ("http://h/a?b", "a?b"),
+        ("http://o.example/a", "data/a"),
+        ("http://p.example/a", "%host/p.example/a"),
+    ] {
+        names(&naming, raw, path);
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let beside = format!("{folder}/{}", beside_folder(name));
+        assert_eq!(naming.uri(beside.trim_start_matches('/'), false), Some(uri(raw)), "{beside}");
+    }
+}
+
+#[test]
+fn what_is_no_plain_path_has_no_uri() {
+    let naming = own("h");
+    let lost = disambiguated("a.pdf", &uri("https://h/a.pdf"));
+    for path in [
+        "",
+        "/",
+        "a/",
+        "a//b",
+        "/a",
+        "%",
+        "a/%",
+        "%host",
+        "%host/h/a",
+        "%host/o.example",
+        "%file",
+        "a/%file",
+        "%2E",
+        ".",
+        "a/../b",
+        "a/%2E%2E/b",
+        "a%41",
+        "a%2c",
+        "a%C3%A9",
+        "a%",
+        "a%zz",
+        "b?%41",
+        "a?b/c",
+        "a\n",
+        "a\u{200b}",
+        "a#b",
+        "%index/a",
+        "%host/O/a",
+        &lost,
+    ] {
+        assert_eq!(naming.uri(path, false), None, "{path}");
+    }
+    assert_eq!(Naming::default().uri("a", false), None);
+}
+
+#[test]
+fn maps_override_hosts_and_the_longest_prefix_wins() {
+    let naming = mapped(&[
+        ("http://o.example/", "other"),
+        ("http://o.example/papers", "papers/2020"),
+        ("http://h/get?id=5", "five.pdf"),
+    ]);
+    names(&naming, "http://o.example/a/b", "other/a/b");
+    names(&naming, "https://o.example/a/b", "other/a/b");
+    names(&naming, "http://o.example/", "other/%index");
+    names(&naming, "http://o.example/?page=2", "other/%index?page=2");
+    names(&naming, "http://o.example/papers", "papers/2020");
+    names(&naming, "http://o.example/papers?a/b", "papers/2020?a%2Fb");
+    names(&naming, "http://o.example/papers/", "papers/2020/%index");
+    names(&naming, "http://o.example/papers/a%20b//c", "papers/2020/a b/%/c");
+    names(&naming, "http://o.example/papers2", "other/papers2");
+    names(&naming, "http://h/get?id=5", "five.pdf");
+    names(&naming, "http://h/get?id=55", "get?id=55");
+    names(&naming, "http://p.example/a", "%host/p.example/a");
+    let archive = mapped(&[("https://o.example/web/http://h/", "copy")]);
+    names(&archive, "https://o.example/web/http://h/a", "copy/a");
+}
+
+#[test]
+fn what_is_mapped_onto_the_root_comes_before_what_lies_there() {
+    let naming = mapped(&[("http://h/long/way", "")]);
+    names(&naming, "http://h/long/way/home", "home");
+    names(&naming, "http://h/long/way/", "%index");
+    names(&naming, "http://o.example/a", "%host/o.example/a");
+    for (raw, path) in [("http://h/home", "home"), ("http://h/long/way", "long/way")] {
+        assert_eq!(naming.path(&uri(raw), None), CatalogPath { path: path.into(), invertible: false });
+        assert_eq!(naming.uri(path, false), Some(uri(&format!("http://h/long/way/{path}"))));
+    }
+}
+
+#[test]
+fn of_two_uris_mapped_to_one_path_one_is_led_back_to() {
+    let naming = mapped(&[("http://one.example/", "x"), ("http://other.example/", "x")]);
+    names(&naming, "http://other.example/a", "x/a");
+    assert_eq!(naming.path(&uri("http://one.example/a"), None), CatalogPath { path: "x/a".into(), invertible: false });
+    // The Source's own `x/a` meets them too.
+    assert!(!naming.path(&uri("http://h/x/a"), None).invertible);
+}
+
+#[test]
+fn the_extension_of_the_published_type_is_appended_to_names_without_one() {
+    let naming = Naming::new("h", [], true).unwrap();
+    for (raw, media_type, expected, invertible) in [
+        ("http://h/bitstreams/1234", Some("application/pdf"), "bitstreams/1234.pdf", false),
+        ("http://h/bitstreams/1234", Some("text/html; charset=utf-8"), "bitstreams/1234.html", false),
+        ("http://h/bitstreams/1234", Some("application/octet-stream"), "bitstreams/1234", true),
+        ("http://h/bitstreams/1234", None, "bitstreams/1234", true),
+        ("http://h/a.PDF", Some("application/pdf"), "a.PDF", true),
+        ("http://h/a.htm", Some("text/html"), "a.htm", true),
+        ("http://h/10.1000", Some("application/pdf"), "10.1000.pdf", false),
+        ("http://h/get.php?id=5", Some("application/pdf"), "get.php?id=5.pdf", false),
+        ("http://h/dir/", Some("text/html"), "dir/%index.html", false),
+    ] {
+        let expected = CatalogPath { path: expected.into(), invertible };
+        assert_eq!(naming.path(&uri(raw), media_type), expected, "{raw}");
+    }
+    let long = naming.path(&uri(&format!("http://h/{}", "n".repeat(255))), Some("application/pdf"));
+    assert!(long.path.len() == 255 && long.path.ends_with(".pdf"), "{long:?}");
+    assert_eq!(&*own("h").path(&uri("http://h/a"), Some("application/pdf")).path, "a");
+}
+
+#[test]
+fn the_buffer_is_used_again_and_gives_the_same() {
+    let naming = own("h");
+    let mut random = Random(0xB0F);
+    let mut path = "left over".to_owned();
+    for _ in 0..1_000 {
+        let uri = random.uri();
+        let invertible = naming.path_into(&uri, None, &mut path);
+        assert_eq!(naming.path(&uri, None), CatalogPath { path: path.as_str().into(), invertible });
+    }
+}
+
+#[test]
+fn identities_differ_where_names_may() {
+    let naming =
+        |maps: &[(&str, &str)], extension| Naming::new("h", maps.iter().copied(), extension).unwrap().identity();
+    let identities = [
+        naming(&[], false),
+        naming(&[], true),
+        own("h:81").identity(),
+        naming(&[("http://o/", "x")], false),
+        naming(&[("http://o/x", "")], false),
+        naming(&[("http://o/\"=\"", "x")], false),
+        naming(&[("http://o/", "\"=\"x")], false),
+        naming(&[("http://o/", "x"), ("http://p/", "y")], false),
+    ];
+    assert_eq!(identities.iter().collect::<HashSet<_>>().len(), identities.len());
+    assert_eq!(
+        naming(&[("http://o/", "x"), ("http://p/", "y")], true),
+        naming(&[("https://p/", "y"), ("http://o/", "x")], true)
+    );
+    assert_eq!(naming(&[("http://o/é", "ü")], true), "names=1\nhost=h\nmap=\"o/%C3%A9\"=\"\\u{fc}\"\nextension=type\n");
+}

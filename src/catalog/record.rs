@@ -1,0 +1,473 @@
+//! The octets of one record: how nodes, resources and revisions are written into the store and the sorter.
+
+use super::octets::{Octets, push_number, push_string, push_time, push_varint};
+use super::symbols::{Symbol, Symbols};
+use super::{Kind, Node, Resource, Totals};
+use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, LOWEST_PRIORITY, Link, Timestamp, Uri};
+use fuser::INodeNo;
+
+fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
+    push_varint(out, digests.len() as u64);
+    for digest in digests {
+        out.push(match digest.algorithm() {
+            Algorithm::Md5 => 0,
+            Algorithm::Sha1 => 1,
+            Algorithm::Sha224 => 2,
+            Algorithm::Sha256 => 3,
+            Algorithm::Sha384 => 4,
+            Algorithm::Sha512 => 5,
+        });
+        out.extend_from_slice(digest.octets());
+    }
+}
+
+fn digests(octets: &mut Octets<'_>) -> Option<Vec<Digest>> {
+    (0..octets.count()?)
+        .map(|_| {
+            let algorithm = algorithm(octets.octet()?)?;
+            Digest::new(algorithm, octets.take(algorithm.digest_length())?)
+        })
+        .collect()
+}
+
+fn algorithm(code: u8) -> Option<Algorithm> {
+    Some(match code {
+        0 => Algorithm::Md5,
+        1 => Algorithm::Sha1,
+        2 => Algorithm::Sha224,
+        3 => Algorithm::Sha256,
+        4 => Algorithm::Sha384,
+        5 => Algorithm::Sha512,
+        _ => return None,
+    })
+}
+
+/// The hot record of one name: what `stat` and `readdir` need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeRecord<'a> {
+    pub ino: u64,
+    pub kind: Kind,
+    pub size: Option<u64>,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub name: &'a [u8],
+}
+
+impl<'a> NodeRecord<'a> {
+    const FOLDER: u8 = 1;
+    const SIZED: u8 = 2;
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let folder = if self.kind == Kind::Folder { Self::FOLDER } else { 0 };
+        out.push(folder | if self.size.is_some() { Self::SIZED } else { 0 });
+        push_varint(out, self.ino);
+        if let Some(size) = self.size {
+            push_varint(out, size);
+        }
+        push_time(out, self.mtime);
+        push_time(out, self.ctime);
+        out.extend_from_slice(self.name);
+    }
+
+    pub(super) fn decode(octets: &'a [u8]) -> Option<NodeRecord<'a>> {
+        let mut octets = Octets(octets);
+        let flags = octets.octet()?;
+        Some(NodeRecord {
+            ino: octets.varint()?,
+            kind: if flags & Self::FOLDER != 0 { Kind::Folder } else { Kind::File },
+            size: if flags & Self::SIZED != 0 { Some(octets.varint()?) } else { None },
+            mtime: octets.time()?,
+            ctime: octets.time()?,
+            name: octets.0,
+        })
+    }
+
+    pub(super) fn node(&self) -> Node {
+        Node { ino: INodeNo(self.ino), kind: self.kind, size: self.size, mtime: self.mtime, ctime: self.ctime }
+    }
+}
+
+/// The cold record of one resource, its variable parts still encoded.
+///
+/// Layout: flags, more flags and `changefreq`, then as flagged: the URI (only where the path does not give it), `lastmod`,
+/// `length`, `type`, `encoding`, `hash`, `ln`.
+#[derive(Clone, Copy)]
+pub(super) struct ResourceRecord<'a> {
+    /// The scheme, where the URI follows from the path.
+    pub https: bool,
+    /// The URI, where it does not follow from the path.
+    pub uri: Option<&'a str>,
+    pub changefreq: Option<ChangeFrequency>,
+    pub lastmod: Option<Timestamp>,
+    pub length: Option<u64>,
+    pub media_type: Option<Symbol<'a>>,
+    pub encoding: Option<Symbol<'a>>,
+    has_digests: bool,
+    has_links: bool,
+    /// Digests and links.
+    tail: Octets<'a>,
+    /// Everything behind the URI.
+    body: &'a [u8],
+}
+
+mod flag {
+    pub const HTTPS: u8 = 1;
+    pub const URI: u8 = 2;
+    pub const LASTMOD: u8 = 4;
+    pub const LENGTH: u8 = 8;
+    pub const TYPE: u8 = 16;
+    pub const ENCODING: u8 = 32;
+    pub const DIGESTS: u8 = 64;
+    pub const LINKS: u8 = 128;
+}
+
+/// Encodes what `entry` says; `with_uri` where its path does not give the URI back.
+pub(super) fn push_resource(out: &mut Vec<u8>, entry: &Entry, with_uri: bool, symbols: &Symbols) {
+    let uri = entry.loc.as_str();
+    let when = |condition: bool, bit: u8| if condition { bit } else { 0 };
+    out.push(
+        when(uri.starts_with("https:"), flag::HTTPS)
+            | when(with_uri, flag::URI)
+            | when(entry.lastmod.is_some(), flag::LASTMOD)
+            | when(entry.length.is_some(), flag::LENGTH)
+            | when(entry.media_type.is_some(), flag::TYPE)
+            | when(entry.encoding.is_some(), flag::ENCODING)
+            | when(!entry.hashes.is_empty(), flag::DIGESTS)
+            | when(!entry.links.is_empty(), flag::LINKS),
+    );
+    out.push(match entry.changefreq {
+        None => 0,
+        Some(ChangeFrequency::Always) => 1,
+        Some(ChangeFrequency::Hourly) => 2,
+        Some(ChangeFrequency::Daily) => 3,
+        Some(ChangeFrequency::Weekly) => 4,
+        Some(ChangeFrequency::Monthly) => 5,
+        Some(ChangeFrequency::Yearly) => 6,
+        Some(ChangeFrequency::Never) => 7,
+    });
+    if with_uri {
+        push_string(out, uri);
+    }
+    if let Some(lastmod) = entry.lastmod {
+        push_time(out, lastmod);
+    }
+    if let Some(length) = entry.length {
+        push_varint(out, length);
+    }
+    if let Some(media_type) = &entry.media_type {
+        symbols.push(out, media_type);
+    }
+    if let Some(encoding) = &entry.encoding {
+        symbols.push(out, encoding);
+    }
+    if !entry.hashes.is_empty() {
+        push_digests(out, &entry.hashes);
+    }
+    if !entry.links.is_empty() {
+        push_varint(out, entry.links.len() as u64);
+        entry.links.iter().for_each(|link| push_link(out, link, uri, symbols));
+    }
+}
+
+impl<'a> ResourceRecord<'a> {
+    pub(super) fn decode(octets: &'a [u8]) -> Option<ResourceRecord<'a>> {
+        let mut octets = Octets(octets);
+        let flags = octets.octet()?;
+        let has = |bit: u8| flags & bit != 0;
+        let changefreq = match octets.octet()? {
+            0 => None,
+            1 => Some(ChangeFrequency::Always),
+            2 => Some(ChangeFrequency::Hourly),
+            3 => Some(ChangeFrequency::Daily),
+            4 => Some(ChangeFrequency::Weekly),
+            5 => Some(ChangeFrequency::Monthly),
+            6 => Some(ChangeFrequency::Yearly),
+            7 => Some(ChangeFrequency::Never),
+            _ => return None,
+        };
+        let uri = if has(flag::URI) { Some(octets.string()?) } else { None };
+        let body = octets.0;
+        Some(ResourceRecord {
+            https: has(flag::HTTPS),
+            uri,
+            changefreq,
+            lastmod: if has(flag::LASTMOD) { Some(octets.time()?) } else { None },
+            length: if has(flag::LENGTH) { Some(octets.varint()?) } else { None },
+            media_type: if has(flag::TYPE) { Some(Symbol::read(&mut octets)?) } else { None },
+            encoding: if has(flag::ENCODING) { Some(Symbol::read(&mut octets)?) } else { None },
+            has_digests: has(flag::DIGESTS),
+            has_links: has(flag::LINKS),
+            tail: octets,
+            body,
+        })
+    }
+
+    /// What `stat` shows: the published length, unless it counts coded octets.
+    pub(super) fn size(&self) -> Option<u64> {
+        if self.encoding.is_some() { None } else { self.length }
+    }
+
+    pub(super) fn digests(&self) -> Option<Vec<Digest>> {
+        let mut tail = self.tail;
+        if self.has_digests { digests(&mut tail) } else { Some(Vec::new()) }
+    }
+
+    /// The whole resource, given its URI.
+    pub(super) fn resource(&self, uri: Uri, symbols: &Symbols) -> Option<Resource> {
+        let mut tail = self.tail;
+        let hashes = if self.has_digests { digests(&mut tail)? } else { Vec::new() };
+        let links = if self.has_links {
+            (0..tail.count()?).map(|_| link(&mut tail, uri.as_str(), symbols)).collect::<Option<_>>()?
+        } else {
+            Vec::new()
+        };
+        let resolve = |symbol: Option<Symbol<'_>>| match symbol {
+            Some(symbol) => symbols.resolve(symbol).map(Some),
+            None => Some(None),
+        };
+        Some(Resource {
+            lastmod: self.lastmod,
+            changefreq: self.changefreq,
+            length: self.length,
+            hashes,
+            media_type: resolve(self.media_type)?,
+            encoding: resolve(self.encoding)?,
+            links,
+            uri,
+        })
+    }
+
+    /// The same record, the URI within it: for a path that has ceased to give it.
+    pub(super) fn push_with_uri(&self, record: &[u8], uri: &str, out: &mut Vec<u8>) {
+        out.push(record.first().copied().unwrap_or_default() | flag::URI);
+        out.push(record.get(1).copied().unwrap_or_default());
+        push_string(out, uri);
+        out.extend_from_slice(self.body);
+    }
+}
+
+mod link_flag {
+    pub const PRIORITY: u8 = 1;
+    pub const TYPE: u8 = 2;
+    pub const ENCODING: u8 = 4;
+    pub const LENGTH: u8 = 8;
+    pub const DIGESTS: u8 = 16;
+    pub const MODIFIED: u8 = 32;
+    pub const PATH: u8 = 64;
+}
+
+/// The `href` is kept as what differs from the resource's own URI.
+fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, symbols: &Symbols) {
+    symbols.push(out, &link.rel);
+    let href = link.href.as_str();
+    let mut shared = own.bytes().zip(href.bytes()).take_while(|(a, b)| a == b).count();
+    while !href.is_char_boundary(shared) {
+        shared -= 1;
+    }
+    push_varint(out, shared as u64);
+    push_string(out, &href[shared..]);
+    let when = |condition: bool, bit: u8| if condition { bit } else { 0 };
+    out.push(
+        when(link.pri != LOWEST_PRIORITY, link_flag::PRIORITY)
+            | when(link.media_type.is_some(), link_flag::TYPE)
+            | when(link.encoding.is_some(), link_flag::ENCODING)
+            | when(link.length.is_some(), link_flag::LENGTH)
+            | when(!link.hashes.is_empty(), link_flag::DIGESTS)
+            | when(link.modified.is_some(), link_flag::MODIFIED)
+            | when(link.path.is_some(), link_flag::PATH),
+    );
+    if link.pri != LOWEST_PRIORITY {
+        push_varint(out, u64::from(link.pri));
+    }
+    if let Some(media_type) = &link.media_type {
+        symbols.push(out, media_type);
+    }
+    if let Some(encoding) = &link.encoding {
+        symbols.push(out, encoding);
+    }
+    if let Some(length) = link.length {
+        push_varint(out, length);
+    }
+    if !link.hashes.is_empty() {
+        push_digests(out, &link.hashes);
+    }
+    if let Some(modified) = link.modified {
+        push_time(out, modified);
+    }
+    if let Some(path) = &link.path {
+        push_string(out, path);
+    }
+}
+
+fn link(octets: &mut Octets<'_>, own: &str, symbols: &Symbols) -> Option<Link> {
+    let rel = Symbol::read(octets)?;
+    let shared = octets.count()?;
+    let href = [own.get(..shared)?, octets.string()?].concat();
+    let flags = octets.octet()?;
+    let has = |bit: u8| flags & bit != 0;
+    Some(Link {
+        rel: symbols.resolve(rel)?,
+        href: Uri::parse(&href).ok()?,
+        pri: if has(link_flag::PRIORITY) { u32::try_from(octets.varint()?).ok()? } else { LOWEST_PRIORITY },
+        media_type: if has(link_flag::TYPE) { Some(symbols.resolve(Symbol::read(octets)?)?) } else { None },
+        encoding: if has(link_flag::ENCODING) { Some(symbols.resolve(Symbol::read(octets)?)?) } else { None },
+        length: if has(link_flag::LENGTH) { Some(octets.varint()?) } else { None },
+        hashes: if has(link_flag::DIGESTS) { digests(octets)? } else { Vec::new() },
+        modified: if has(link_flag::MODIFIED) { Some(octets.time()?) } else { None },
+        path: if has(link_flag::PATH) { Some(octets.string()?.into()) } else { None },
+    })
+}
+
+/// Where an inode lies, and the resource behind it (empty for a folder).
+#[derive(Clone, Copy)]
+pub(super) struct InodeRecord<'a> {
+    pub parent: u64,
+    pub entry: u64,
+    pub resource: &'a [u8],
+}
+
+impl<'a> InodeRecord<'a> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        push_number(out, self.parent);
+        push_number(out, self.entry);
+        out.extend_from_slice(self.resource);
+    }
+
+    pub(super) fn decode(octets: &'a [u8]) -> Option<InodeRecord<'a>> {
+        let mut octets = Octets(octets);
+        Some(InodeRecord { parent: octets.number()?, entry: octets.number()?, resource: octets.0 })
+    }
+}
+
+/// An inode without a name: its node, and its resource with the URI within (empty for a folder).
+#[derive(Clone, Copy)]
+pub(super) struct OrphanRecord<'a> {
+    pub node: NodeRecord<'a>,
+    pub resource: &'a [u8],
+}
+
+impl<'a> OrphanRecord<'a> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        push_varint(out, self.resource.len() as u64);
+        out.extend_from_slice(self.resource);
+        self.node.encode(out);
+    }
+
+    pub(super) fn decode(octets: &'a [u8]) -> Option<OrphanRecord<'a>> {
+        let mut octets = Octets(octets);
+        let count = octets.count()?;
+        let resource = octets.take(count)?;
+        Some(OrphanRecord { resource, node: NodeRecord::decode(octets.0)? })
+    }
+}
+
+/// What is kept of a revision beside its position, and the numbers that come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RevisionRecord {
+    pub number: u64,
+    pub committed: Timestamp,
+    pub at: Option<Timestamp>,
+    pub totals: Totals,
+    pub next_ino: u64,
+    pub next_entry: u64,
+}
+
+impl RevisionRecord {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let Totals { files, folders, octets, unsized_files } = self.totals;
+        for number in [self.number, self.next_ino, self.next_entry, files, folders, octets, unsized_files] {
+            push_varint(out, number);
+        }
+        push_time(out, self.committed);
+        if let Some(at) = self.at {
+            push_time(out, at);
+        }
+    }
+
+    pub(super) fn decode(octets: &[u8]) -> Option<RevisionRecord> {
+        let mut octets = Octets(octets);
+        let (number, next_ino, next_entry) = (octets.varint()?, octets.varint()?, octets.varint()?);
+        let totals = Totals {
+            files: octets.varint()?,
+            folders: octets.varint()?,
+            octets: octets.varint()?,
+            unsized_files: octets.varint()?,
+        };
+        let committed = octets.time()?;
+        let at = if octets.0.is_empty() { None } else { Some(octets.time()?) };
+        Some(RevisionRecord { number, committed, at, totals, next_ino, next_entry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A resource with every part that a record can hold.
+    fn full() -> Entry {
+        let mut entry = Entry::new(Uri::parse("https://h/a/b?c").unwrap());
+        entry.lastmod = Some(Timestamp { seconds: -62_135_596_800, nanos: 1 });
+        entry.changefreq = Some(ChangeFrequency::Never);
+        entry.length = Some(u64::MAX);
+        entry.media_type = Some("text/plain".into());
+        entry.encoding = Some("gzip".into());
+        entry.hashes = vec![Digest::new(Algorithm::Sha1, &[7; 20]).unwrap()];
+        entry.links = vec![Link {
+            rel: "duplicate".into(),
+            href: Uri::parse("https://h/a/c").unwrap(),
+            pri: 1,
+            media_type: None,
+            encoding: None,
+            length: Some(0),
+            hashes: Vec::new(),
+            modified: entry.lastmod,
+            path: None,
+        }];
+        entry
+    }
+
+    #[test]
+    fn a_record_cut_anywhere_is_never_another_resource() {
+        let (entry, symbols) = (full(), Symbols::default());
+        let mut octets = Vec::new();
+        push_resource(&mut octets, &entry, true, &symbols);
+
+        let whole = ResourceRecord::decode(&octets).unwrap();
+        assert_eq!(whole.uri, Some(entry.loc.as_str()));
+        assert_eq!(whole.resource(entry.loc.clone(), &symbols).unwrap().links, entry.links);
+        for end in 0..octets.len() {
+            let cut = ResourceRecord::decode(&octets[..end]);
+            assert!(cut.is_none_or(|record| record.resource(entry.loc.clone(), &symbols).is_none()), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_ceases_to_follow_from_its_path_keeps_all_else() {
+        let (entry, symbols) = (full(), Symbols::default());
+        let (mut without, mut with, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+        push_resource(&mut without, &entry, false, &symbols);
+        push_resource(&mut expected, &entry, true, &symbols);
+
+        ResourceRecord::decode(&without).unwrap().push_with_uri(&without, entry.loc.as_str(), &mut with);
+
+        assert_eq!(with, expected);
+    }
+
+    #[test]
+    fn every_single_octet_changed_is_decoded_without_a_panic() {
+        let (entry, symbols) = (full(), Symbols::default());
+        let mut octets = Vec::new();
+        push_resource(&mut octets, &entry, true, &symbols);
+        for index in 0..octets.len() {
+            for octet in 0..=255 {
+                let mut changed = octets.clone();
+                changed[index] = octet;
+                if let Some(record) = ResourceRecord::decode(&changed) {
+                    let _ = record.resource(entry.loc.clone(), &symbols);
+                }
+                let _ =
+                    (NodeRecord::decode(&changed), OrphanRecord::decode(&changed), RevisionRecord::decode(&changed));
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! One revision as readers see it.
+
+use super::octets::{Octets, damaged};
+use super::record::ResourceRecord;
+use super::store::{ROOT, Store, ino_key, meta};
+use super::{Catalog, CatalogError, EntryId, Naming, Node, Resource, Revision};
+use crate::document::Uri;
+use fuser::INodeNo;
+use heed::{RoTxn, WithoutTls};
+use std::sync::Arc;
+
+/// One revision, for one operation: take it, use it, drop it. Any number may exist at a time, on any threads; none
+/// waits for a commit.
+pub struct Snapshot<'c> {
+    catalog: &'c Catalog,
+    txn: RoTxn<'static, WithoutTls>,
+    store: Arc<Store>,
+}
+
+impl<'c> Snapshot<'c> {
+    pub(super) fn new(catalog: &'c Catalog) -> Result<Snapshot<'c>, CatalogError> {
+        let store = catalog.store();
+        Ok(Snapshot { catalog, txn: store.env.clone().static_read_txn()?, store })
+    }
+
+    /// The node at `name` in `parent`.
+    pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Node>, CatalogError> {
+        Ok(self.store.named(&self.txn, parent.0, name)?.map(|(_, record)| record.node()))
+    }
+
+    /// The node of an inode, orphans included.
+    pub fn attributes(&self, ino: INodeNo) -> Result<Option<Node>, CatalogError> {
+        match self.store.inode_entry(&self.txn, ino.0)? {
+            Some((_, record)) => Ok(Some(record.node())),
+            None => Ok(self.store.orphan(&self.txn, ino.0)?.map(|orphan| orphan.node.node())),
+        }
+    }
+
+    /// The folder above, and the name in it; `None` for the root, and for an orphan, which has neither.
+    #[allow(clippy::type_complexity)]
+    pub fn parent(&self, ino: INodeNo) -> Result<Option<(INodeNo, Box<[u8]>)>, CatalogError> {
+        match self.store.inode_entry(&self.txn, ino.0)? {
+            Some((place, node)) if ino.0 != ROOT => Ok(Some((INodeNo(place.parent), node.name.into()))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Calls `visit` for the children of `parent` whose entry id is greater than `after`, in their order, until it
+    /// answers `false`. No allocation per child.
+    pub fn children(
+        &self,
+        parent: INodeNo,
+        after: EntryId,
+        visit: &mut dyn FnMut(EntryId, &[u8], Node) -> bool,
+    ) -> Result<(), CatalogError> {
+        for child in self.store.children(&self.txn, parent.0, after.0)? {
+            let (id, record) = child?;
+            if !visit(EntryId(id), record.name, record.node()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The resource behind a file, orphans included; `None` for folders.
+    pub fn resource(&self, ino: INodeNo) -> Result<Option<Resource>, CatalogError> {
+        let octets = match self.store.inode(&self.txn, ino.0)? {
+            Some(place) => place.resource,
+            None => self.store.orphan(&self.txn, ino.0)?.map(|orphan| orphan.resource).unwrap_or_default(),
+        };
+        if octets.is_empty() {
+            return Ok(None);
+        }
+        let sense = || damaged("resource", &ino_key(ino.0));
+        let record = ResourceRecord::decode(octets).ok_or_else(sense)?;
+        let uri = match record.uri {
+            Some(uri) => Uri::parse(uri).map_err(|_| sense())?,
+            None => {
+                let path = self.path(ino)?.ok_or_else(sense)?;
+                self.store.naming(&self.txn)?.uri(&path, record.https).ok_or_else(sense)?
+            }
+        };
+        record.resource(uri, &self.catalog.symbols).ok_or_else(sense).map(Some)
+    }
+
+    /// Number and sums of this revision; `None` before the first commit.
+    pub fn revision(&self) -> Result<Option<Revision>, CatalogError> {
+        let Some(record) = self.store.revision(&self.txn)? else { return Ok(None) };
+        Ok(Some(Revision {
+            number: record.number,
+            committed: record.committed,
+            at: record.at,
+            totals: record.totals,
+            position: self.store.meta(&self.txn, meta::POSITION)?.unwrap_or_default().into(),
+        }))
+    }
+
+    /// The naming that this revision was made with; `None` before the first commit.
+    pub fn naming(&self) -> Result<Option<Naming>, CatalogError> {
+        match self.store.revision(&self.txn)? {
+            Some(_) => self.store.naming(&self.txn).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The path below the root, segments joined by `/`, empty for the root; `None` for an orphan or an unknown inode.
+    pub fn path(&self, ino: INodeNo) -> Result<Option<String>, CatalogError> {
+        path(&self.store, &self.txn, ino.0)
+    }
+
+    /// The node at `path`, relative to the root; empty segments do not count, so `/` and `` are the root.
+    pub fn find(&self, path: &str) -> Result<Option<Node>, CatalogError> {
+        let mut node = self.attributes(INodeNo(ROOT))?;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let Some(folder) = node else { return Ok(None) };
+            node = self.lookup(folder.ino, name.as_bytes())?;
+        }
+        Ok(node)
+    }
+
+    /// Every inode that has lost its name since the catalog was opened and was not dropped yet, ascending.
+    pub fn orphans(&self) -> Result<Vec<INodeNo>, CatalogError> {
+        self.store
+            .orphans
+            .iter(&self.txn)?
+            .map(|pair| {
+                let (key, _) = pair?;
+                let ino = Octets(key).number().ok_or_else(|| damaged("key", key))?;
+                Ok(INodeNo(ino))
+            })
+            .collect()
+    }
+}
+
+/// See [`Snapshot::path`].
+pub(super) fn path(store: &Store, txn: &RoTxn<'_>, ino: u64) -> Result<Option<String>, CatalogError> {
+    let mut names = Vec::new();
+    let mut ino = ino;
+    while ino != ROOT {
+        match store.inode_entry(txn, ino)? {
+            // Every folder is older in its path than what lies in it: a chain longer than any path is a cycle.
+            Some((place, node)) if names.len() <= super::update::DEEPEST => {
+                names.push(std::str::from_utf8(node.name).map_err(|_| damaged("name", &ino_key(ino)))?);
+                ino = place.parent;
+            }
+            Some(_) => return Err(damaged("parent", &ino_key(ino))),
+            None if names.is_empty() => return Ok(None),
+            None => return Err(damaged("parent", &ino_key(ino))),
+        }
+    }
+    names.reverse();
+    Ok(Some(names.join("/")))
+}

@@ -1,0 +1,318 @@
+//! An external sort of (key, value) pairs in bounded memory.
+//!
+//! Pairs collect in an arena; a full arena is sorted and written as a run: front-coded, into a file that has no name
+//! any more. A small input never touches the disk. Pairs of equal keys come out in the order they came in.
+
+use super::CatalogError;
+use super::octets::{Octets, push_varint};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Cursor, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{self, AtomicU64};
+
+/// How much is held in memory before a run is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunLimits {
+    /// Octets of keys and values. Above 32 MiB the allocator gives them back to the system when the arena goes.
+    pub octets: usize,
+    /// Pairs; 4 octets each, and 16 more while a run is sorted.
+    pub pairs: usize,
+    /// A last run up to this size stays in memory while it is merged, beside the store's dirty pages.
+    pub resident: usize,
+}
+
+impl Default for RunLimits {
+    fn default() -> RunLimits {
+        RunLimits { octets: 36 << 20, pairs: 1 << 19, resident: 2 << 20 }
+    }
+}
+
+/// Takes pairs in any order.
+pub(super) struct Sorter {
+    folder: PathBuf,
+    limits: RunLimits,
+    /// Each pair as key length, value length, key, value.
+    arena: Vec<u8>,
+    /// Start of each pair in `arena`, in the order they came.
+    starts: Vec<u32>,
+    runs: Vec<Run>,
+}
+
+/// Hands the pairs out, smallest key first.
+pub(super) struct Sorted {
+    folder: PathBuf,
+    heads: BinaryHeap<Run>,
+    /// Whether the top's pair was handed out and must be passed by.
+    used: bool,
+}
+
+/// A sorted run being read, standing on one pair.
+struct Run {
+    /// Earlier runs come first among equal keys.
+    order: usize,
+    source: Box<dyn BufRead + Send>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Sorter {
+    /// Spills into `folder`, which must exist when the first run is written.
+    pub(super) fn new(folder: &Path, limits: RunLimits) -> Sorter {
+        Sorter { folder: folder.to_path_buf(), limits, arena: Vec::new(), starts: Vec::new(), runs: Vec::new() }
+    }
+
+    /// Takes one pair.
+    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), CatalogError> {
+        let pair = key.len() + value.len() + 20;
+        if self.arena.len() + pair > self.limits.octets || self.starts.len() >= self.limits.pairs {
+            self.spill()?;
+        }
+        if self.arena.capacity() == 0 {
+            // All at once: pages not touched cost nothing, and growing would copy.
+            self.arena.reserve_exact(self.limits.octets);
+            self.starts.reserve_exact(self.limits.pairs);
+        }
+        self.starts.push(self.arena.len() as u32);
+        push_varint(&mut self.arena, key.len() as u64);
+        push_varint(&mut self.arena, value.len() as u64);
+        self.arena.extend_from_slice(key);
+        self.arena.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// Everything is here: begins handing out.
+    pub(super) fn finish(mut self) -> Result<Sorted, CatalogError> {
+        if self.runs.is_empty() && self.arena.len() <= self.limits.resident {
+            let mut octets = Vec::with_capacity(self.arena.len());
+            write_run(&self.arena, &self.starts, &mut octets).map_err(|cause| io_error(&self.folder, cause))?;
+            self.runs.push(Run::new(0, Box::new(Cursor::new(octets))));
+        } else if !self.starts.is_empty() {
+            self.spill()?;
+        }
+        let Sorter { folder, runs, arena, starts, .. } = self;
+        drop((arena, starts));
+        let mut heads = BinaryHeap::with_capacity(runs.len());
+        for mut run in runs {
+            if run.advance().map_err(|cause| io_error(&folder, cause))? {
+                heads.push(run);
+            }
+        }
+        Ok(Sorted { folder, heads, used: false })
+    }
+
+    fn spill(&mut self) -> Result<(), CatalogError> {
+        let order = self.runs.len();
+        let source = spill_file(&self.folder)
+            .and_then(|file| {
+                let mut file = BufWriter::with_capacity(1 << 18, file);
+                write_run(&self.arena, &self.starts, &mut file)?;
+                let mut file = file.into_inner().map_err(|error| error.into_error())?;
+                file.rewind()?;
+                Ok(file)
+            })
+            .map_err(|cause| io_error(&self.folder, cause))?;
+        self.runs.push(Run::new(order, Box::new(BufReader::with_capacity(1 << 17, source))));
+        self.arena.clear();
+        self.starts.clear();
+        Ok(())
+    }
+}
+
+/// A file without a name: whatever ends this process ends it too.
+fn spill_file(folder: &Path) -> std::io::Result<File> {
+    static FILES: AtomicU64 = AtomicU64::new(0);
+    let path = folder.join(format!("run-{}", FILES.fetch_add(1, atomic::Ordering::Relaxed)));
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn io_error(path: &Path, cause: std::io::Error) -> CatalogError {
+    CatalogError::Io { path: path.to_path_buf(), cause }
+}
+
+/// The key and value that begin at `start`.
+fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
+    let mut octets = Octets(&arena[start as usize..]);
+    let (key, value) = (octets.count().unwrap_or(0), octets.count().unwrap_or(0));
+    (octets.take(key).unwrap_or_default(), octets.take(value).unwrap_or_default())
+}
+
+/// Sorts the arena's pairs and writes them: length shared with the key before, length and octets of the rest, the value.
+fn write_run(arena: &[u8], starts: &[u32], out: &mut impl Write) -> std::io::Result<()> {
+    let mut lengths = Vec::with_capacity(30);
+    let mut previous: &[u8] = &[];
+    for start in sorted(arena, starts) {
+        let (key, value) = pair(arena, start);
+        let shared = common_prefix(previous, key);
+        lengths.clear();
+        push_varint(&mut lengths, shared as u64);
+        push_varint(&mut lengths, (key.len() - shared) as u64);
+        push_varint(&mut lengths, value.len() as u64);
+        out.write_all(&lengths)?;
+        out.write_all(&key[shared..])?;
+        out.write_all(value)?;
+        previous = key;
+    }
+    out.flush()
+}
+
+/// The starts in the order of their keys. Most keys of a list share a long prefix: the eight octets behind the prefix
+/// that all share decide nearly every comparison without touching the arena.
+fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> {
+    let first = starts.first().map_or(&[][..], |&start| pair(arena, start).0);
+    let shared =
+        starts.iter().fold(first.len(), |shared, &start| common_prefix(&first[..shared], pair(arena, start).0));
+    let mut order: Vec<(u64, u32)> = starts
+        .iter()
+        .map(|&start| {
+            let rest = &pair(arena, start).0[shared..];
+            let mut octets = [0; 8];
+            let count = rest.len().min(8);
+            octets[..count].copy_from_slice(&rest[..count]);
+            (u64::from_be_bytes(octets), start)
+        })
+        .collect();
+    order.sort_unstable_by(|a, b| {
+        a.0.cmp(&b.0).then_with(|| pair(arena, a.1).0.cmp(pair(arena, b.1).0)).then(a.1.cmp(&b.1))
+    });
+    order.into_iter().map(|(_, start)| start)
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl Sorted {
+    /// The next pair; `None` at the end.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>, CatalogError> {
+        if std::mem::replace(&mut self.used, true)
+            && let Some(mut top) = self.heads.peek_mut()
+            && !top.advance().map_err(|cause| io_error(&self.folder, cause))?
+        {
+            PeekMut::pop(top);
+        }
+        Ok(self.heads.peek().map(|run| (&run.key[..], &run.value[..])))
+    }
+}
+
+impl Run {
+    fn new(order: usize, source: Box<dyn BufRead + Send>) -> Run {
+        Run { order, source, key: Vec::new(), value: Vec::new() }
+    }
+
+    /// Steps to the next pair; `false` at the end.
+    fn advance(&mut self) -> std::io::Result<bool> {
+        if self.source.fill_buf()?.is_empty() {
+            return Ok(false);
+        }
+        let shared = self.varint()?;
+        let rest = self.varint()?;
+        let value = self.varint()?;
+        self.key.resize(shared + rest, 0);
+        self.source.read_exact(&mut self.key[shared..])?;
+        self.value.resize(value, 0);
+        self.source.read_exact(&mut self.value)?;
+        Ok(true)
+    }
+
+    fn varint(&mut self) -> std::io::Result<usize> {
+        let mut value = 0;
+        for shift in (0..usize::BITS).step_by(7) {
+            let mut octet = [0];
+            self.source.read_exact(&mut octet)?;
+            value |= usize::from(octet[0] & 0x7f) << shift;
+            if octet[0] < 0x80 {
+                break;
+            }
+        }
+        Ok(value)
+    }
+}
+
+/// By key, then by age; reversed, for the heap hands out the greatest.
+impl Ord for Run {
+    fn cmp(&self, other: &Run) -> Ordering {
+        other.key.cmp(&self.key).then(other.order.cmp(&self.order))
+    }
+}
+
+impl PartialOrd for Run {
+    fn partial_cmp(&self, other: &Run) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Run {
+    fn eq(&self, other: &Run) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Run {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a sorter with these limits hands out.
+    fn sort(pairs: &[(Vec<u8>, Vec<u8>)], limits: RunLimits) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sorter = Sorter::new(folder.path(), limits);
+        for (key, value) in pairs {
+            sorter.add(key, value).unwrap();
+        }
+        let mut sorted = sorter.finish().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "runs have no names");
+        let mut all = Vec::new();
+        while let Some((key, value)) = sorted.next().unwrap() {
+            all.push((key.to_vec(), value.to_vec()));
+        }
+        all
+    }
+
+    #[test]
+    fn runs_and_memory_agree_with_a_stable_sort() {
+        let mut seed = 7u64;
+        let pairs: Vec<_> = (0..5000u32)
+            .map(|index| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let key = format!("shared/prefix/{}", (seed >> 33) % 900).repeat((seed >> 60) as usize % 3 + 1);
+                (key.into_bytes(), index.to_le_bytes().to_vec())
+            })
+            .collect();
+        let mut expected = pairs.clone();
+        expected.sort_by(|a, b| a.0.cmp(&b.0));
+
+        for (octets, pairs_per_run) in [(36 << 20, 1 << 19), (4096, 1 << 19), (36 << 20, 10)] {
+            let limits = RunLimits { octets, pairs: pairs_per_run, resident: 1 << 20 };
+            assert_eq!(sort(&pairs, limits), expected, "{limits:?}");
+        }
+        assert_eq!(sort(&[], RunLimits::default()), []);
+    }
+
+    #[test]
+    fn empty_keys_and_keys_that_differ_in_trailing_nuls_are_told_apart() {
+        let pairs =
+            [(b"a\0".to_vec(), vec![1]), (b"a".to_vec(), vec![2]), (vec![], vec![]), (b"a\0\0".to_vec(), vec![3])];
+
+        let sorted = sort(&pairs, RunLimits::default());
+
+        let keys: Vec<_> = sorted.iter().map(|(key, _)| &key[..]).collect();
+        assert_eq!(keys, [&b""[..], b"a", b"a\0", b"a\0\0"]);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sorter = Sorter::new(&folder.path().join("gone"), RunLimits { octets: 64, pairs: 2, resident: 0 });
+        let result = (0..10).try_for_each(|_| sorter.add(b"key", b"value"));
+
+        assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");
+    }
+}

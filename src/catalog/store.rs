@@ -1,0 +1,481 @@
+//! The LMDB environment: tables, keys, opening, locking.
+//!
+//! | table | key | record |
+//! |---|---|---|
+//! | entries | parent inode, entry id | [`NodeRecord`]: name, kind, inode, size, times |
+//! | names | parent inode, hash of the name | the entry ids of the names with this hash, almost always one |
+//! | inodes | inode | [`InodeRecord`]: parent inode, entry id, resource |
+//! | orphans | inode | [`OrphanRecord`] |
+//! | meta | a word | format, revision, position, naming, symbols |
+//!
+//! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
+
+use super::octets::{Octets, damaged, push_string, seal, unseal};
+use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
+use super::symbols::Symbols;
+use super::{CatalogError, Naming};
+use heed::types::Bytes;
+use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
+use std::fs::{DirBuilder, File};
+use std::io::{Read, Seek, Write};
+use std::ops::Bound;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The root's inode.
+pub(super) const ROOT: u64 = 1;
+
+/// The root's entry id, in the folder that does not exist.
+pub(super) const ROOT_ENTRY: u64 = 1;
+
+/// Changes with everything that a reader of the tables must know.
+const FORMAT: &[u8] = b"resyncfs catalog 1";
+
+/// Address space only; a catalog of 100 million resources takes a tenth.
+const MAP_SIZE: usize = 1 << 38;
+
+/// Snapshots at one time: far more than threads that hold one.
+const MAX_READERS: u32 = 1024;
+
+/// In unit tests short, so that names collide every day.
+const HASH_BITS: u32 = if cfg!(test) { 4 } else { 64 };
+
+/// A table; keys and records are plain octets, see [`super::record`].
+pub(super) type Table = Database<'static, Bytes, Bytes>;
+
+/// Keys of `meta`.
+pub(super) mod meta {
+    pub const FORMAT: &[u8] = b"format";
+    pub const REVISION: &[u8] = b"revision";
+    pub const POSITION: &[u8] = b"position";
+    pub const NAMING: &[u8] = b"naming";
+    pub const SYMBOLS: &[u8] = b"symbols";
+}
+
+/// A store is compacted where it takes more than so many times what is in it, and more than so many octets.
+pub(super) const WASTE_FACTOR: u64 = 3;
+pub(super) const WASTE_LEAST: u64 = 64 << 20;
+
+/// The open environment, in the folder `store-N` of the catalog. A compacted copy is `store-N+1`; the greatest number counts.
+pub(super) struct Store {
+    folder: PathBuf,
+    pub env: Env<WithoutTls>,
+    pub entries: Table,
+    pub names: Table,
+    pub inodes: Table,
+    pub orphans: Table,
+    pub meta: Table,
+}
+
+/// The lock that one process holds on a catalog's folder; it goes with the process, however that ends.
+pub(super) struct FolderLock {
+    _file: File,
+}
+
+fn io_error(path: &Path) -> impl Fn(std::io::Error) -> CatalogError + '_ {
+    move |cause| CatalogError::Io { path: path.to_path_buf(), cause }
+}
+
+/// Makes a folder that its owner alone can enter, with all above it.
+pub(super) fn make_folder(folder: &Path) -> Result<(), CatalogError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io_error(folder))
+}
+
+/// Removes what an earlier process left in the spill folder, and makes it.
+pub(super) fn empty_folder(folder: &Path) -> Result<(), CatalogError> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error(folder)(error)),
+        _ => make_folder(folder),
+    }
+}
+
+impl FolderLock {
+    /// Locks `folder` for this process, or [`CatalogError::Busy`] with the text of the holder.
+    pub(super) fn take(folder: &Path, holder: &str) -> Result<FolderLock, CatalogError> {
+        let path = folder.join("lock");
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(io_error(&path))?;
+        // SAFETY: flock takes no pointers, and the descriptor is open for as long as `file` lives.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            let error = std::io::Error::last_os_error();
+            if error.kind() != std::io::ErrorKind::WouldBlock {
+                return Err(io_error(&path)(error));
+            }
+            let mut text = String::new();
+            if file.read_to_string(&mut text).is_err() || text.is_empty() {
+                text = "another process".into();
+            }
+            return Err(CatalogError::Busy { folder: folder.to_path_buf(), holder: text });
+        }
+        let text = format!("process {}, {holder}", std::process::id());
+        file.set_len(0).and_then(|()| file.rewind()).map_err(io_error(&path))?;
+        file.write_all(text.as_bytes()).map_err(io_error(&path))?;
+        Ok(FolderLock { _file: file })
+    }
+}
+
+impl Store {
+    /// Opens the environment of the catalog in `catalog`, or makes it. One that is damaged or of another format is moved
+    /// aside, to `store.damaged` (in place of an older one), and an empty one takes its place.
+    pub(super) fn open(catalog: &Path) -> Result<Store, CatalogError> {
+        let mut folders = numbered(catalog)?;
+        let (number, folder) = folders.pop().unwrap_or_else(|| (1, catalog.join("store-1")));
+        for (_, superseded) in folders {
+            std::fs::remove_dir_all(&superseded).map_err(io_error(&superseded))?;
+        }
+        match Store::open_checked(&folder) {
+            Err(error) if is_damage(&error) => {
+                let aside = catalog.join("store.damaged");
+                tracing::warn!(%error, aside = %aside.display(), "the catalog is made anew");
+                match std::fs::remove_dir_all(&aside) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io_error(&aside)(error)),
+                    _ => std::fs::rename(&folder, &aside).map_err(io_error(&folder))?,
+                }
+                Store::open_checked(&catalog.join(format!("store-{}", number + 1)))
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_checked(folder: &Path) -> Result<Store, CatalogError> {
+        let store = Store::open_tables(folder)?;
+        store.check()?;
+        store.clear_orphans()?;
+        Ok(store)
+    }
+
+    fn open_tables(folder: &Path) -> Result<Store, CatalogError> {
+        make_folder(folder)?;
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(MAP_SIZE).max_dbs(8).max_readers(MAX_READERS);
+        // SAFETY: NO_READ_AHEAD only advises the kernel. The folder is locked by this process ([`FolderLock`]) and
+        // for its owner alone, so nobody else changes the mapped file.
+        let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD).open(folder)? };
+        env.clear_stale_readers()?;
+        let pages = env.info().last_page_number as u64 + 1;
+        let page = u64::from(env.unnamed_database_stat().page_size);
+        // Reading a mapped page behind the end of the file would be a SIGBUS. A new file has no pages yet.
+        let length = env.real_disk_size()?;
+        if length > 0 && pages.saturating_mul(page) > length.max(2 * page) {
+            return Err(CatalogError::Damaged("the file is cut short".into()));
+        }
+        match Store::existing_tables(&env)? {
+            Some(tables) => Ok(Store::new(folder, env, tables)),
+            None => Store::create_tables(folder, env),
+        }
+    }
+
+    fn new(folder: &Path, env: Env<WithoutTls>, [entries, names, inodes, orphans, meta]: [Table; 5]) -> Store {
+        Store { folder: folder.to_path_buf(), env, entries, names, inodes, orphans, meta }
+    }
+
+    const TABLES: [&'static str; 5] = ["entries", "names", "inodes", "orphans", "meta"];
+
+    fn existing_tables(env: &Env<WithoutTls>) -> Result<Option<[Table; 5]>, CatalogError> {
+        let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| {
+            let mut tables = [None; 5];
+            for (table, name) in tables.iter_mut().zip(Store::TABLES) {
+                *table = opener.open_database::<Bytes, Bytes>(txn, Some(name))?;
+            }
+            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(tables))
+        })?;
+        match opened.commit() {
+            Some([Some(entries), Some(names), Some(inodes), Some(orphans), Some(meta)]) => {
+                Ok(Some([entries, names, inodes, orphans, meta]))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn create_tables(folder: &Path, env: Env<WithoutTls>) -> Result<Store, CatalogError> {
+        let created = env.create_databases_and_commit(env.write_txn()?, |opener, txn| {
+            let mut table = |name| opener.create_database::<Bytes, Bytes>(txn, Some(name));
+            let tables = [table("entries")?, table("names")?, table("inodes")?, table("orphans")?, table("meta")?];
+            let mut format = FORMAT.to_vec();
+            seal(meta::FORMAT, &mut format);
+            // The format is written in the commit that makes the tables: a store without it is foreign.
+            tables[4].put(txn, meta::FORMAT, &format)?;
+            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(tables))
+        })?;
+        match created.commit() {
+            Some(tables) => Ok(Store::new(folder, env, tables)),
+            None => Err(CatalogError::Damaged("its tables cannot be made".into())),
+        }
+    }
+
+    /// Format, revision and root make sense; everything else is checked when it is read.
+    fn check(&self) -> Result<(), CatalogError> {
+        let txn = self.env.read_txn()?;
+        if self.meta(&txn, meta::FORMAT)? != Some(FORMAT) {
+            return Err(CatalogError::Damaged("another format".into()));
+        }
+        self.symbols(&txn)?;
+        if self.revision(&txn)?.is_some() {
+            self.naming(&txn)?;
+            self.inode_entry(&txn, ROOT)?.ok_or_else(|| CatalogError::Damaged("no root".into()))?;
+        }
+        Ok(())
+    }
+
+    /// Orphans are for the mount that was running: its kernel has gone.
+    fn clear_orphans(&self) -> Result<(), CatalogError> {
+        if self.orphans.is_empty(&*self.env.read_txn()?)? {
+            return Ok(());
+        }
+        let mut txn = self.env.write_txn()?;
+        self.orphans.clear(&mut txn)?;
+        Ok(txn.commit()?)
+    }
+
+    /// Whether the file takes more than `factor` times what is in it, and more than `least` octets.
+    pub(super) fn wastes(&self, factor: u64, least: u64) -> Result<bool, CatalogError> {
+        let used = self.env.real_disk_size()?;
+        let txn = self.env.read_txn()?;
+        let mut live = 0;
+        for table in [self.entries, self.names, self.inodes, self.orphans, self.meta] {
+            let stat = table.stat(&txn)?;
+            live += (stat.branch_pages + stat.leaf_pages + stat.overflow_pages) as u64 * u64::from(stat.page_size);
+        }
+        Ok(used > least && used / factor > live)
+    }
+
+    /// A copy of the current revision without holes, to take the place of this store ([`Store::take_place_of`]). Nothing may be
+    /// committed here meanwhile.
+    pub(super) fn compacted(&self, spill_folder: &Path) -> Result<Store, CatalogError> {
+        let copy = successor_folder(spill_folder)?;
+        let file = self.env.copy_to_path(copy.join("data.mdb"), CompactionOption::Enabled)?;
+        file.sync_all().map_err(io_error(&copy))?;
+        Store::open_tables(&copy)
+    }
+
+    /// An empty store, to take the place of another ([`Store::take_place_of`]).
+    pub(super) fn empty(spill_folder: &Path) -> Result<Store, CatalogError> {
+        Store::open_tables(&successor_folder(spill_folder)?)
+    }
+
+    /// Gives the store the number behind that of `other`, for at the next opening the greatest number counts; then
+    /// removes the files of `other`, which goes on for those who have it open.
+    pub(super) fn take_place_of(mut self, other: &Store) -> Result<Store, CatalogError> {
+        let catalog = other.folder.parent().unwrap_or(Path::new("."));
+        let number = numbered(catalog)?.last().map_or(1, |(number, _)| number + 1);
+        sync_folder(&self.folder)?;
+        let folder = catalog.join(format!("store-{number}"));
+        std::fs::rename(&self.folder, &folder).map_err(io_error(&folder))?;
+        self.folder = folder;
+        // Behind the renaming nothing may fail: this store is the one that counts.
+        if let Err(error) = sync_folder(catalog).and_then(|()| other.unlink()) {
+            tracing::warn!(%error, "the catalog's old store could not be removed");
+        }
+        Ok(self)
+    }
+
+    /// Removes the files; the open environment goes on until it is dropped.
+    fn unlink(&self) -> Result<(), CatalogError> {
+        std::fs::remove_dir_all(&self.folder).map_err(io_error(&self.folder))
+    }
+
+    /// The record at `key` of `table`, checked.
+    pub(super) fn get<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        table: Table,
+        key: &[u8],
+    ) -> Result<Option<&'t [u8]>, CatalogError> {
+        table.get(txn, key)?.map(|sealed| unseal(key, sealed)).transpose()
+    }
+
+    pub(super) fn meta<'t>(&self, txn: &'t RoTxn<'_>, key: &[u8]) -> Result<Option<&'t [u8]>, CatalogError> {
+        self.get(txn, self.meta, key)
+    }
+
+    pub(super) fn revision(&self, txn: &RoTxn<'_>) -> Result<Option<RevisionRecord>, CatalogError> {
+        let record = self.meta(txn, meta::REVISION)?;
+        record.map(|octets| RevisionRecord::decode(octets).ok_or_else(|| damaged("sense", meta::REVISION))).transpose()
+    }
+
+    pub(super) fn symbols(&self, txn: &RoTxn<'_>) -> Result<Symbols, CatalogError> {
+        let octets = self.meta(txn, meta::SYMBOLS)?.unwrap_or_default();
+        Symbols::decode(octets).ok_or_else(|| damaged("sense", meta::SYMBOLS))
+    }
+
+    /// The naming that the revision was made with.
+    pub(super) fn naming(&self, txn: &RoTxn<'_>) -> Result<Naming, CatalogError> {
+        self.meta(txn, meta::NAMING)?.and_then(decode_naming).ok_or_else(|| damaged("sense", meta::NAMING))
+    }
+
+    pub(super) fn entry<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        parent: u64,
+        entry: u64,
+    ) -> Result<Option<NodeRecord<'t>>, CatalogError> {
+        let key = entry_key(parent, entry);
+        let record = self.get(txn, self.entries, &key)?;
+        record.map(|octets| NodeRecord::decode(octets).ok_or_else(|| damaged("sense", &key))).transpose()
+    }
+
+    pub(super) fn inode<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Result<Option<InodeRecord<'t>>, CatalogError> {
+        let key = ino_key(ino);
+        let record = self.get(txn, self.inodes, &key)?;
+        record.map(|octets| InodeRecord::decode(octets).ok_or_else(|| damaged("sense", &key))).transpose()
+    }
+
+    pub(super) fn orphan<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Result<Option<OrphanRecord<'t>>, CatalogError> {
+        let key = ino_key(ino);
+        let record = self.get(txn, self.orphans, &key)?;
+        record.map(|octets| OrphanRecord::decode(octets).ok_or_else(|| damaged("sense", &key))).transpose()
+    }
+
+    /// Place, resource and node of an inode that has a name.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn inode_entry<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        ino: u64,
+    ) -> Result<Option<(InodeRecord<'t>, NodeRecord<'t>)>, CatalogError> {
+        let Some(place) = self.inode(txn, ino)? else { return Ok(None) };
+        match self.entry(txn, place.parent, place.entry)? {
+            Some(node) if node.ino == ino => Ok(Some((place, node))),
+            _ => Err(damaged("entry", &ino_key(ino))),
+        }
+    }
+
+    /// Entry id and node of `name` in `parent`.
+    pub(super) fn named<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<Option<(u64, NodeRecord<'t>)>, CatalogError> {
+        let key = name_key(parent, name_hash(name));
+        let Some(record) = self.get(txn, self.names, &key)? else { return Ok(None) };
+        let mut ids = Octets(record);
+        while let Some(id) = ids.number() {
+            let node = self.entry(txn, parent, id)?.ok_or_else(|| damaged("entry", &key))?;
+            if node.name == name {
+                return Ok(Some((id, node)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The children of `parent` behind entry `after`, in the order of their entry ids.
+    pub(super) fn children<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        parent: u64,
+        after: u64,
+    ) -> Result<impl Iterator<Item = Result<(u64, NodeRecord<'t>), CatalogError>> + use<'t>, CatalogError> {
+        let (first, end) = (entry_key(parent, after), entry_key(parent + 1, 0));
+        let range = (Bound::Excluded(&first[..]), Bound::Excluded(&end[..]));
+        Ok(self.entries.range(txn, &range)?.map(|pair| {
+            let (key, sealed) = pair?;
+            let node = NodeRecord::decode(unseal(key, sealed)?).ok_or_else(|| damaged("sense", key))?;
+            let id = key.get(5..).and_then(|id| Octets(id).number()).ok_or_else(|| damaged("key", key))?;
+            Ok((id, node))
+        }))
+    }
+}
+
+/// Whether a store that answers so can only be made anew.
+fn is_damage(error: &CatalogError) -> bool {
+    match error {
+        CatalogError::Damaged(_) => true,
+        CatalogError::Store(heed::Error::Mdb(error)) => matches!(
+            error,
+            MdbError::PageNotFound
+                | MdbError::Corrupted
+                | MdbError::Panic
+                | MdbError::VersionMismatch
+                | MdbError::Invalid
+                | MdbError::MapResized
+                | MdbError::DbsFull
+                | MdbError::Incompatible
+        ),
+        _ => false,
+    }
+}
+
+/// Key of `entries`.
+pub(super) fn entry_key(parent: u64, entry: u64) -> [u8; 10] {
+    let mut key = [0; 10];
+    key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
+    key[5..].copy_from_slice(&entry.to_be_bytes()[3..]);
+    key
+}
+
+/// Key of `names`.
+pub(super) fn name_key(parent: u64, hash: u64) -> [u8; 13] {
+    let mut key = [0; 13];
+    key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
+    key[5..].copy_from_slice(&hash.to_be_bytes());
+    key
+}
+
+/// Key of `inodes` and `orphans`.
+pub(super) fn ino_key(ino: u64) -> [u8; 5] {
+    let mut key = [0; 5];
+    key.copy_from_slice(&ino.to_be_bytes()[3..]);
+    key
+}
+
+/// What `names` is sorted by within a folder.
+pub(super) fn name_hash(name: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(name) >> (u64::BITS - HASH_BITS)
+}
+
+/// An empty folder below `spill_folder`, of another name for each successor within a process: environments that are
+/// still open are known by the path that they were opened at.
+fn successor_folder(spill_folder: &Path) -> Result<PathBuf, CatalogError> {
+    static SUCCESSORS: AtomicU64 = AtomicU64::new(0);
+    let folder = spill_folder.join(format!("successor-{}", SUCCESSORS.fetch_add(1, Ordering::Relaxed)));
+    empty_folder(&folder)?;
+    Ok(folder)
+}
+
+/// The folders `store-N` of a catalog by number, ascending.
+fn numbered(catalog: &Path) -> Result<Vec<(u64, PathBuf)>, CatalogError> {
+    let mut folders = Vec::new();
+    for folder in std::fs::read_dir(catalog).map_err(io_error(catalog))? {
+        let folder = folder.map_err(io_error(catalog))?;
+        let name = folder.file_name();
+        if let Some(number) = name.to_str().and_then(|name| name.strip_prefix("store-")?.parse().ok()) {
+            folders.push((number, folder.path()));
+        }
+    }
+    folders.sort_unstable();
+    Ok(folders)
+}
+
+fn sync_folder(folder: &Path) -> Result<(), CatalogError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error(folder))
+}
+
+pub(super) fn push_naming(out: &mut Vec<u8>, naming: &Naming) {
+    let Naming { own_authority, maps, extension_by_type } = naming;
+    out.push(u8::from(*extension_by_type));
+    push_string(out, own_authority);
+    for (prefix, path) in maps {
+        push_string(out, prefix);
+        push_string(out, path);
+    }
+}
+
+fn decode_naming(octets: &[u8]) -> Option<Naming> {
+    let mut octets = Octets(octets);
+    let extension_by_type = octets.octet()? != 0;
+    let own_authority = octets.string()?.into();
+    let mut maps = Vec::new();
+    while !octets.0.is_empty() {
+        maps.push((octets.string()?.into(), octets.string()?.into()));
+    }
+    Some(Naming { own_authority, maps, extension_by_type })
+}

@@ -1,0 +1,194 @@
+//! What is killed, full, locked or damaged.
+
+use super::*;
+
+#[test]
+fn a_second_opener_is_told_who_holds_the_catalog() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Catalog::open(folder.path(), "/mnt/first").unwrap();
+
+    match Catalog::open(folder.path(), "/mnt/second") {
+        Err(CatalogError::Busy { holder, .. }) => {
+            assert_eq!(holder, format!("process {}, /mnt/first", std::process::id()));
+        }
+        other => panic!("{:?}", other.err()),
+    }
+    drop(first);
+    Catalog::open(folder.path(), "/mnt/second").unwrap();
+}
+
+#[test]
+fn a_baseline_dropped_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
+    let before = (tree(&catalog), catalog.revision().unwrap());
+
+    let limits = RunLimits { octets: 256, pairs: 4, resident: 0 };
+    let mut baseline = Baseline::with_limits(&catalog, naming(), limits);
+    (0..100).for_each(|index| baseline.add(&entry(&format!("http://h/{index}"))).unwrap());
+    drop(baseline);
+
+    assert_eq!((tree(&catalog), catalog.revision().unwrap()), before);
+    assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_spill_folder_that_fails_is_an_error_and_the_old_tree_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    commit(&catalog, &[entry("http://h/a")]);
+    let before = tree(&catalog);
+    std::fs::remove_dir(folder.path().join("tmp")).unwrap();
+
+    let limits = RunLimits { octets: 256, pairs: 4, resident: 0 };
+    let mut baseline = Baseline::with_limits(&catalog, naming(), limits);
+    let result = (0..100).try_for_each(|index| baseline.add(&entry(&format!("http://h/{index}"))));
+
+    assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");
+    assert_eq!(tree(&catalog), before);
+}
+
+/// Flips one bit of each record of a table in turn and asks `read` for it.
+fn flip(catalog: &Catalog, table: super::store::Table, read: impl Fn() -> Result<(), CatalogError>) {
+    let store = catalog.store();
+    let records: Vec<_> = {
+        let txn = store.env.read_txn().unwrap();
+        table.iter(&txn).unwrap().map(|pair| pair.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect()
+    };
+    assert!(!records.is_empty());
+    for (key, record) in records {
+        let mut damaged = record.clone();
+        damaged[record.len() / 2] ^= 4;
+        let put = |record: &[u8]| {
+            let mut txn = store.env.write_txn().unwrap();
+            table.put(&mut txn, &key, record).unwrap();
+            txn.commit().unwrap();
+        };
+        put(&damaged);
+        let result = read();
+        assert!(matches!(result, Err(CatalogError::Damaged(_))), "{}: {result:?}", key.escape_ascii());
+        put(&record);
+        read().unwrap();
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_damage_never_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    commit(&catalog, &[entry("http://h/a"), entry("http://h/folder/b"), entry("https://h/a")]);
+    let read_all = || {
+        let snapshot = catalog.snapshot()?;
+        let mut folders = vec![INodeNo(1)];
+        while let Some(folder) = folders.pop() {
+            snapshot.attributes(folder)?;
+            let mut children = Vec::new();
+            snapshot.children(folder, EntryId(0), &mut |_, name, node| {
+                children.push((name.to_vec(), node));
+                true
+            })?;
+            for (name, node) in children {
+                snapshot.lookup(folder, &name)?;
+                snapshot.resource(node.ino)?;
+                if node.kind == Kind::Folder {
+                    folders.push(node.ino);
+                }
+            }
+        }
+        Ok(())
+    };
+
+    flip(&catalog, catalog.store().entries, read_all);
+    flip(&catalog, catalog.store().names, read_all);
+    flip(&catalog, catalog.store().inodes, read_all);
+}
+
+#[test]
+fn the_baseline_after_damage_builds_the_store_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    let entries = [entry("http://h/a/b"), entry("http://h/c"), entry("https://h/c")];
+    commit(&catalog, &entries);
+    let before = tree(&catalog);
+    let (store, key) = (catalog.store(), super::store::ino_key(before["c"].node.ino.0));
+    let mut txn = store.env.write_txn().unwrap();
+    store.inodes.put(&mut txn, &key, b"nonsense").unwrap();
+    txn.commit().unwrap();
+
+    let again = || {
+        let mut baseline = catalog.baseline(naming()).unwrap();
+        entries.iter().for_each(|entry| baseline.add(entry).unwrap());
+        baseline.commit(None, b"position")
+    };
+    let (first, second) = (again(), again().unwrap());
+
+    assert!(matches!(first, Err(CatalogError::Damaged(_))), "{first:?}");
+    assert_eq!(second.revision, 2);
+    assert_eq!(second.invalidations, [Invalidation::Everything, Invalidation::Folder(INodeNo(1))]);
+    let after = tree(&catalog);
+    assert!(after.keys().eq(before.keys()));
+    let greatest = before
+        .values()
+        .map(|name| (name.node.ino, name.id))
+        .fold((INodeNo(1), EntryId(1)), |a, b| (INodeNo(a.0.0.max(b.0.0)), a.1.max(b.1)));
+    assert!(
+        after.values().all(|name| name.node.ino.0 > greatest.0.0 && name.id > greatest.1),
+        "nothing is given twice"
+    );
+    assert_eq!(again().unwrap().revision, 2, "and all is well");
+    drop((catalog, store));
+    assert_eq!(tree(&open(folder.path())), after);
+}
+
+/// Opens again after `harm` was done to the closed store: empty, usable, the harmed one kept aside.
+fn made_anew(harm: impl FnOnce(&Path)) {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    let entries: Vec<_> = (0..500).map(|index| entry(&format!("http://h/{index}"))).collect();
+    commit(&catalog, &entries);
+    drop(catalog);
+    harm(&folder.path().join("store-1"));
+
+    let catalog = open(folder.path());
+
+    assert_eq!(catalog.revision().unwrap(), None);
+    assert!(folder.path().join("store.damaged").is_dir());
+    assert_eq!(commit(&catalog, &entries).created, 500);
+    assert_eq!(tree(&catalog).len(), 500);
+}
+
+#[test]
+fn damage_and_foreign_formats_are_moved_aside() {
+    made_anew(|store| std::fs::write(store.join("data.mdb"), vec![7; 16_384]).unwrap());
+    made_anew(|store| {
+        let file = std::fs::File::options().write(true).open(store.join("data.mdb")).unwrap();
+        file.set_len(12_288).unwrap();
+    });
+    made_anew(|store| {
+        // SAFETY: nobody else has the folder of this test open.
+        let env = unsafe { heed::EnvOpenOptions::new().max_dbs(8).open(store).unwrap() };
+        let meta: heed::Database<heed::types::Bytes, heed::types::Bytes> = env
+            .create_databases_and_commit(env.write_txn().unwrap(), |opener, txn| {
+                let table = opener.create_database(txn, Some("meta"))?;
+                Ok::<_, heed::Error>(heed::CommitOrAbort::<_, ()>::Commit(table))
+            })
+            .unwrap()
+            .commit()
+            .unwrap();
+        let mut txn = env.write_txn().unwrap();
+        meta.put(&mut txn, b"format", b"another").unwrap();
+        txn.commit().unwrap();
+    });
+}
+
+#[test]
+fn the_folder_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("new/catalog");
+
+    let _catalog = open(&folder);
+
+    assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+}

@@ -1,0 +1,116 @@
+//! The catalog from outside: a model it is compared with, and the faults it must survive.
+
+mod faults;
+mod model;
+mod rules;
+
+use super::sorter::RunLimits;
+use super::*;
+use crate::document::{Algorithm, Entry};
+use std::collections::BTreeMap;
+
+/// The naming of all tests but those of naming itself.
+pub(super) fn naming() -> Naming {
+    Naming { own_authority: "h".into(), ..Naming::default() }
+}
+
+pub(super) fn uri(uri: &str) -> Uri {
+    Uri::parse(uri).unwrap()
+}
+
+pub(super) fn entry(loc: &str) -> Entry {
+    Entry::new(uri(loc))
+}
+
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanos: 0 }
+}
+
+/// A digest that stands for content number `content`.
+pub(super) fn digest(algorithm: Algorithm, content: u8) -> Digest {
+    Digest::new(algorithm, &vec![content; algorithm.digest_length()]).unwrap()
+}
+
+pub(super) fn open(folder: &Path) -> Catalog {
+    Catalog::open(folder, "a test").unwrap()
+}
+
+/// Commits a baseline of these entries, in this order.
+pub(super) fn commit<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'e Entry>) -> Committed {
+    let mut baseline = catalog.baseline(naming()).unwrap();
+    entries.into_iter().for_each(|entry| baseline.add(entry).unwrap());
+    baseline.commit(None, b"").unwrap()
+}
+
+/// The same with runs so small that nearly all is spilled.
+pub(super) fn commit_spilling<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'e Entry>) -> Committed {
+    let limits = RunLimits { octets: 512, pairs: 8, resident: 0 };
+    let mut baseline = Baseline::with_limits(catalog, naming(), limits);
+    entries.into_iter().for_each(|entry| baseline.add(entry).unwrap());
+    baseline.commit(None, b"").unwrap()
+}
+
+/// One name of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    pub parent: INodeNo,
+    pub id: EntryId,
+    pub node: Node,
+    pub resource: Option<Resource>,
+}
+
+/// The whole tree by path, the root without. Every way to ask for a node must give the same answer.
+pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, Name> {
+    let snapshot = catalog.snapshot().unwrap();
+    let mut tree = BTreeMap::new();
+    let mut folders = vec![(INodeNo(1), String::new())];
+    while let Some((parent, prefix)) = folders.pop() {
+        let mut last = EntryId(0);
+        let mut children = Vec::new();
+        snapshot
+            .children(parent, EntryId(0), &mut |id, name, node| {
+                assert!(id > last, "entry ids ascend");
+                last = id;
+                children.push((id, name.to_vec(), node));
+                true
+            })
+            .unwrap();
+        for (id, name, node) in children {
+            let path = format!("{prefix}{}", std::str::from_utf8(&name).unwrap());
+            assert_eq!(snapshot.lookup(parent, &name).unwrap(), Some(node), "{path}");
+            assert_eq!(snapshot.attributes(node.ino).unwrap(), Some(node), "{path}");
+            assert_eq!(snapshot.parent(node.ino).unwrap(), Some((parent, name.into())), "{path}");
+            assert_eq!(snapshot.path(node.ino).unwrap().as_ref(), Some(&path));
+            assert_eq!(snapshot.find(&path).unwrap(), Some(node), "{path}");
+            let resource = snapshot.resource(node.ino).unwrap();
+            assert_eq!(resource.is_some(), node.kind == Kind::File, "{path}");
+            if node.kind == Kind::Folder {
+                folders.push((node.ino, format!("{path}/")));
+            }
+            assert!(tree.insert(path.clone(), Name { parent, id, node, resource }).is_none(), "{path} is listed twice");
+        }
+    }
+    tree
+}
+
+/// Numbers that look random and are the same in every run (xorshift64*).
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
+    }
+
+    pub(super) fn one_in(&mut self, limit: u64) -> bool {
+        self.below(limit) == 0
+    }
+
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for index in (1..items.len()).rev() {
+            items.swap(index, self.below(index as u64 + 1) as usize);
+        }
+    }
+}

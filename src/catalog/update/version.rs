@@ -1,0 +1,53 @@
+//! What makes a new content version, and the times it shows.
+
+use super::super::record::{NodeRecord, ResourceRecord};
+use super::super::symbols::Symbols;
+use crate::document::Timestamp;
+
+/// `now` as records keep it: whole milliseconds.
+pub(super) fn now() -> Timestamp {
+    let Timestamp { seconds, nanos } = Timestamp::now();
+    Timestamp { seconds, nanos: nanos / 1_000_000 * 1_000_000 }
+}
+
+/// Whether `new` describes the content that `old` described; `None` where a record makes no sense.
+///
+/// Every digest algorithm that both publish must agree, and one is enough. With none shared it must be one URI with the
+/// same `lastmod` and length. Hash and length count coded octets: another `encoding` is another content.
+pub(super) fn same_version(
+    old: &ResourceRecord<'_>,
+    new: &ResourceRecord<'_>,
+    same_uri: bool,
+    symbols: &Symbols,
+) -> Option<bool> {
+    if !symbols.agree(old.encoding, new.encoding) {
+        return Some(false);
+    }
+    let (before, after) = (old.digests()?, new.digests()?);
+    let mut shared = after
+        .iter()
+        .flat_map(|new| before.iter().filter(|old| old.algorithm() == new.algorithm()).map(move |old| old == new))
+        .peekable();
+    Some(match shared.peek() {
+        Some(_) => shared.all(|agrees| agrees),
+        None => same_uri && old.lastmod == new.lastmod && old.length == new.length,
+    })
+}
+
+/// The mtime of new content at a name: `lastmod`, else now; but size and mtime never both stay, in whole seconds, for
+/// rsync and its like would then take the content for unchanged.
+pub(super) fn mtime(old: &NodeRecord<'_>, size: Option<u64>, lastmod: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let mtime = lastmod.unwrap_or(now);
+    let sizes_differ = matches!((old.size, size), (Some(old), Some(new)) if old != new);
+    if sizes_differ || mtime.seconds != old.mtime.seconds { mtime } else { later_than(old.mtime, now) }
+}
+
+/// Now, unless that is the second of `old`: then the next one.
+pub(super) fn later_than(old: Timestamp, now: Timestamp) -> Timestamp {
+    if now.seconds == old.seconds { Timestamp { seconds: now.seconds + 1, nanos: 0 } } else { now }
+}
+
+/// What a node is when only its content is known to be another.
+pub(super) fn renewed<'a>(old: &NodeRecord<'a>, mtime: Timestamp) -> NodeRecord<'a> {
+    NodeRecord { mtime, ..*old }
+}

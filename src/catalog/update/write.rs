@@ -1,0 +1,519 @@
+//! The one transaction of a commit: what is created, replaced and removed, and what the kernel is to be told of it.
+
+use super::super::octets::{NUMBER_LIMIT, damaged, push_number, seal};
+use super::super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
+use super::super::store::{ROOT, ROOT_ENTRY, Store, Table, entry_key, ino_key, meta, name_hash, name_key, push_naming};
+use super::super::{Catalog, CatalogError, Invalidation, Kind, Naming, Totals, snapshot};
+use super::{Committed, MOST_INVALIDATIONS};
+use crate::document::Timestamp;
+use fuser::INodeNo;
+use heed::{PutFlags, RoTxn, RwTxn};
+use std::collections::HashMap;
+use std::sync::PoisonError;
+
+/// Writes into one transaction, which begins with the first write: where nothing differs there is none.
+///
+/// What exists is read from the revision before (`old` in the methods), never from this transaction: nothing written here
+/// is met again.
+pub(super) struct Writer<'c> {
+    catalog: &'c Catalog,
+    store: &'c Store,
+    txn: Option<Transaction<'c>>,
+    /// The time of this commit.
+    pub now: Timestamp,
+    numbers: Numbers,
+    record: Vec<u8>,
+    /// The folder that the last orphan lay in, and its path with a slash: orphans come folder by folder.
+    orphan_folder: Option<(u64, String)>,
+    /// `false` for the first revision: nothing was shown, nobody is to be told.
+    shown: bool,
+    names: Vec<Invalidation>,
+    /// Whether `names` ceased to be complete.
+    too_many: bool,
+    /// Folders of the revision before in which, or beneath which, something changed.
+    folders: HashMap<u64, FolderChange>,
+    created: u64,
+    updated: u64,
+    touched: u64,
+    deleted: u64,
+}
+
+struct Transaction<'c> {
+    txn: RwTxn<'c>,
+    entries: Appending,
+    names: Appending,
+    inodes: Appending,
+    orphans: Appending,
+}
+
+/// A table and the greatest key in it: what lies behind is appended, without a search.
+struct Appending {
+    table: Table,
+    last: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct FolderChange {
+    /// The newest time of what changed; capped at the time of the commit.
+    newest: Timestamp,
+    /// Whether the folder's own listing changed.
+    listing: bool,
+}
+
+/// The numbers that a revision ends with: no later one gives any of them again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    pub revision: u64,
+    pub next_ino: u64,
+    pub next_entry: u64,
+}
+
+impl Numbers {
+    /// Before the first revision; the root's inode and entry id are given.
+    pub(super) const FIRST: Numbers = Numbers { revision: 0, next_ino: ROOT + 1, next_entry: ROOT_ENTRY + 1 };
+}
+
+impl From<&RevisionRecord> for Numbers {
+    fn from(revision: &RevisionRecord) -> Numbers {
+        let RevisionRecord { number, next_ino, next_entry, .. } = *revision;
+        Numbers { revision: number, next_ino, next_entry }
+    }
+}
+
+/// Parent inode and entry id.
+pub(super) type Place = (u64, u64);
+
+impl<'c> Writer<'c> {
+    /// `shown`: whether readers have seen a revision that this one replaces.
+    pub(super) fn new(
+        catalog: &'c Catalog,
+        store: &'c Store,
+        numbers: Numbers,
+        shown: bool,
+        now: Timestamp,
+    ) -> Writer<'c> {
+        Writer {
+            catalog,
+            store,
+            txn: None,
+            now,
+            numbers,
+            record: Vec::new(),
+            orphan_folder: None,
+            shown,
+            names: Vec::new(),
+            too_many: false,
+            folders: HashMap::new(),
+            created: 0,
+            updated: 0,
+            touched: 0,
+            deleted: 0,
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), CatalogError> {
+        if self.txn.is_none() {
+            let store = self.store;
+            let txn = store.env.write_txn()?;
+            self.txn = Some(Transaction {
+                entries: Appending::new(store.entries, &txn)?,
+                names: Appending::new(store.names, &txn)?,
+                inodes: Appending::new(store.inodes, &txn)?,
+                orphans: Appending::new(store.orphans, &txn)?,
+                txn,
+            });
+        }
+        Ok(())
+    }
+
+    /// Runs `write` on the transaction, which begins here at the latest.
+    fn write(
+        &mut self,
+        write: impl FnOnce(&mut Transaction<'c>, &mut Vec<u8>) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        self.begin()?;
+        self.record.clear();
+        match &mut self.txn {
+            Some(txn) => write(txn, &mut self.record),
+            None => Ok(()),
+        }
+    }
+
+    fn new_ino(&mut self) -> Result<u64, CatalogError> {
+        take_number(&mut self.numbers.next_ino, "inodes")
+    }
+
+    fn put_entry(&mut self, (parent, entry): Place, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
+        self.write(|txn, record| {
+            node.encode(record);
+            txn.entries.put(&mut txn.txn, &entry_key(parent, entry), record)
+        })
+    }
+
+    fn put_inode(&mut self, ino: u64, (parent, entry): Place, resource: &[u8]) -> Result<(), CatalogError> {
+        self.write(|txn, record| {
+            InodeRecord { parent, entry, resource }.encode(record);
+            txn.inodes.put(&mut txn.txn, &ino_key(ino), record)
+        })
+    }
+
+    /// Makes the root of an empty store.
+    pub(super) fn create_root(&mut self, mtime: Timestamp) -> Result<(), CatalogError> {
+        let node = NodeRecord { ino: ROOT, kind: Kind::Folder, size: None, mtime, ctime: self.now, name: b"" };
+        self.put_entry((0, ROOT_ENTRY), &node)?;
+        self.put_inode(ROOT, (0, ROOT_ENTRY), &[])
+    }
+
+    /// Gives `node.name` in `parent` a new inode and entry id; `node.ino` does not count. The caller sees to the folder's names
+    /// ([`Writer::put_names`]) and tells of the new name ([`Writer::name_changed`]) where the folder existed.
+    pub(super) fn create(
+        &mut self,
+        parent: u64,
+        node: NodeRecord<'_>,
+        resource: &[u8],
+    ) -> Result<(u64, u64), CatalogError> {
+        let ino = self.new_ino()?;
+        let entry = take_number(&mut self.numbers.next_entry, "entry ids")?;
+        self.put_entry((parent, entry), &NodeRecord { ino, ..node })?;
+        self.put_inode(ino, (parent, entry), resource)?;
+        self.created += 1;
+        Ok((ino, entry))
+    }
+
+    /// Gives an existing name a new inode: new content, or a folder where a file was. `new.ino` and `new.ctime` do not count.
+    /// Returns the inode.
+    pub(super) fn replace(
+        &mut self,
+        old: &RoTxn<'_>,
+        naming: &Naming,
+        place: Place,
+        before: &NodeRecord<'_>,
+        new: NodeRecord<'_>,
+        resource: &[u8],
+    ) -> Result<u64, CatalogError> {
+        if before.kind == Kind::Folder {
+            self.remove_children(old, naming, before.ino)?;
+        }
+        let ino = self.new_ino()?;
+        self.orphan(old, naming, before)?;
+        self.put_entry(place, &NodeRecord { ino, ctime: self.now, ..new })?;
+        self.put_inode(ino, place, resource)?;
+        self.updated += 1;
+        self.name_changed(place.0, before.name, Some(before.ino));
+        let newest = if before.kind == new.kind { new.mtime } else { self.now };
+        self.folder_changed(place.0, newest, true);
+        Ok(ino)
+    }
+
+    /// Rewrites the metadata of an inode that stays.
+    pub(super) fn touch(
+        &mut self,
+        place: Place,
+        before: &NodeRecord<'_>,
+        new: NodeRecord<'_>,
+        resource: &[u8],
+    ) -> Result<(), CatalogError> {
+        self.touched += 1;
+        self.put_inode(before.ino, place, resource)?;
+        if (new.size, new.mtime) != (before.size, before.mtime) {
+            self.put_entry(place, &NodeRecord { ctime: self.now, ..new })?;
+            self.tell(Invalidation::Attributes(INodeNo(before.ino)));
+            self.folder_changed(place.0, new.mtime, false);
+        }
+        Ok(())
+    }
+
+    /// Removes a name and all beneath it.
+    pub(super) fn remove(
+        &mut self,
+        old: &RoTxn<'_>,
+        naming: &Naming,
+        place: Place,
+        node: &NodeRecord<'_>,
+    ) -> Result<(), CatalogError> {
+        if node.kind == Kind::Folder {
+            self.remove_children(old, naming, node.ino)?;
+        }
+        self.remove_one(old, naming, place, node)?;
+        self.folder_changed(place.0, self.now, true);
+        Ok(())
+    }
+
+    /// Removes everything beneath a folder that goes itself.
+    fn remove_children(&mut self, old: &RoTxn<'_>, naming: &Naming, folder: u64) -> Result<(), CatalogError> {
+        let mut folders = vec![folder];
+        while let Some(folder) = folders.pop() {
+            for child in self.store.children(old, folder, 0)? {
+                let (entry, node) = child?;
+                if node.kind == Kind::Folder {
+                    folders.push(node.ino);
+                }
+                self.remove_one(old, naming, (folder, entry), &node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_one(
+        &mut self,
+        old: &RoTxn<'_>,
+        naming: &Naming,
+        (parent, entry): Place,
+        node: &NodeRecord<'_>,
+    ) -> Result<(), CatalogError> {
+        self.orphan(old, naming, node)?;
+        let store = self.store;
+        self.write(|txn, record| {
+            txn.entries.table.delete(&mut txn.txn, &entry_key(parent, entry))?;
+            let key = name_key(parent, name_hash(node.name));
+            let namesakes = store.get(&txn.txn, store.names, &key)?.ok_or_else(|| damaged("absence", &key))?;
+            for id in namesakes.chunks(5) {
+                if id != &entry.to_be_bytes()[3..] {
+                    record.extend_from_slice(id);
+                }
+            }
+            if record.is_empty() {
+                txn.names.table.delete(&mut txn.txn, &key)?;
+                return Ok(());
+            }
+            txn.names.put(&mut txn.txn, &key, record)
+        })?;
+        self.deleted += 1;
+        self.name_changed(parent, node.name, Some(node.ino));
+        Ok(())
+    }
+
+    /// Moves an inode to the orphans: it has lost its name, but may be open.
+    fn orphan(&mut self, old: &RoTxn<'_>, naming: &Naming, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
+        let store = self.store;
+        let key = ino_key(node.ino);
+        let sense = || damaged("resource", &key);
+        let place = store.inode(old, node.ino)?.ok_or_else(sense)?;
+        let mut with_uri = Vec::new();
+        if !place.resource.is_empty() {
+            let resource = ResourceRecord::decode(place.resource).ok_or_else(sense)?;
+            match resource.uri {
+                Some(_) => with_uri.extend_from_slice(place.resource),
+                None => {
+                    let name = std::str::from_utf8(node.name).map_err(|_| sense())?;
+                    let path = self.folder_path(old, place.parent)?.to_string() + name;
+                    let uri = naming.uri(&path, resource.https).ok_or_else(sense)?;
+                    resource.push_with_uri(place.resource, uri.as_str(), &mut with_uri);
+                }
+            }
+        }
+        let ctime = self.now;
+        self.write(|txn, record| {
+            OrphanRecord { node: NodeRecord { ctime, ..*node }, resource: &with_uri }.encode(record);
+            txn.orphans.put(&mut txn.txn, &key, record)?;
+            txn.inodes.table.delete(&mut txn.txn, &key)?;
+            Ok(())
+        })
+    }
+
+    /// The path of a folder of the revision before, with its slash; empty for the root.
+    fn folder_path(&mut self, old: &RoTxn<'_>, folder: u64) -> Result<&str, CatalogError> {
+        if self.orphan_folder.as_ref().is_none_or(|(known, _)| *known != folder) {
+            let path = snapshot::path(self.store, old, folder)?.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
+            self.orphan_folder = Some((folder, if path.is_empty() { path } else { path + "/" }));
+        }
+        Ok(self.orphan_folder.as_ref().map_or("", |(_, path)| path))
+    }
+
+    /// Enters new names of one folder, given as (hash, entry id), and leaves the list empty.
+    pub(super) fn put_names(&mut self, parent: u64, names: &mut Vec<(u64, u64)>) -> Result<(), CatalogError> {
+        names.sort_unstable();
+        let store = self.store;
+        for namesakes in names.chunk_by(|a, b| a.0 == b.0) {
+            let Some(&(hash, _)) = namesakes.first() else { continue };
+            self.write(|txn, record| {
+                let key = name_key(parent, hash);
+                if txn.names.holds(&key)
+                    && let Some(present) = store.get(&txn.txn, store.names, &key)?
+                {
+                    record.extend_from_slice(present);
+                }
+                namesakes.iter().for_each(|&(_, entry)| push_number(record, entry));
+                txn.names.put(&mut txn.txn, &key, record)
+            })?;
+        }
+        names.clear();
+        Ok(())
+    }
+
+    /// A name stands for something else, or for nothing, or is new.
+    pub(super) fn name_changed(&mut self, parent: u64, name: &[u8], orphan: Option<u64>) {
+        if self.shown && !self.too_many {
+            self.tell(Invalidation::Name { parent: INodeNo(parent), name: name.into(), orphan: orphan.map(INodeNo) });
+        }
+    }
+
+    fn tell(&mut self, invalidation: Invalidation) {
+        if !self.shown || self.too_many {
+            return;
+        }
+        self.names.push(invalidation);
+        if self.names.len() > MOST_INVALIDATIONS {
+            self.too_many = true;
+            self.names = Vec::new();
+        }
+    }
+
+    /// Something of this time changed in a folder of the revision before; `listing`: its names or their inodes.
+    pub(super) fn folder_changed(&mut self, folder: u64, newest: Timestamp, listing: bool) {
+        if self.shown {
+            let newest = newest.min(self.now);
+            let change = self.folders.entry(folder).or_insert(FolderChange { newest, listing });
+            change.newest = change.newest.max(newest);
+            change.listing |= listing;
+        }
+    }
+
+    /// Carries the changes up to the root and writes the folders whose listing changed or whose mtime moved. Keeps in
+    /// `folders` only those.
+    pub(super) fn settle_folders(&mut self, old: &RoTxn<'_>) -> Result<(), CatalogError> {
+        let store = self.store;
+        // Whatever is in here has been carried up to the root.
+        let mut settled: HashMap<u64, FolderChange> = HashMap::with_capacity(self.folders.len());
+        for (folder, change) in std::mem::take(&mut self.folders) {
+            let mut folder = folder;
+            let mut listing = change.listing;
+            loop {
+                let above = settled
+                    .entry(folder)
+                    .or_insert(FolderChange { newest: Timestamp { seconds: i64::MIN, nanos: 0 }, listing });
+                above.listing |= listing;
+                if above.newest >= change.newest {
+                    break;
+                }
+                above.newest = change.newest;
+                if folder == ROOT {
+                    break;
+                }
+                listing = false;
+                folder = store.inode(old, folder)?.ok_or_else(|| damaged("absence", &ino_key(folder)))?.parent;
+            }
+        }
+        for (folder, change) in settled {
+            let (place, node) = store.inode_entry(old, folder)?.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
+            if change.listing || change.newest > node.mtime {
+                let mtime = node.mtime.max(change.newest);
+                self.put_entry((place.parent, place.entry), &NodeRecord { mtime, ctime: self.now, ..node })?;
+                self.folders.insert(folder, change);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether anything of the tree was written.
+    pub(super) fn changed(&self) -> bool {
+        self.txn.is_some()
+    }
+
+    /// The next revision.
+    pub(super) fn next_revision(&self, at: Option<Timestamp>, totals: Totals) -> RevisionRecord {
+        let Numbers { revision, next_ino, next_entry } = self.numbers;
+        RevisionRecord { number: revision + 1, committed: self.now, at, totals, next_ino, next_entry }
+    }
+
+    pub(super) fn put_revision(&mut self, revision: &RevisionRecord) -> Result<(), CatalogError> {
+        self.numbers.revision = revision.number;
+        self.put_meta(meta::REVISION, |record| revision.encode(record))
+    }
+
+    pub(super) fn put_position(&mut self, position: &[u8]) -> Result<(), CatalogError> {
+        self.put_meta(meta::POSITION, |record| record.extend_from_slice(position))
+    }
+
+    pub(super) fn put_naming(&mut self, naming: &Naming) -> Result<(), CatalogError> {
+        self.put_meta(meta::NAMING, |record| push_naming(record, naming))
+    }
+
+    pub(super) fn put_symbols(&mut self) -> Result<(), CatalogError> {
+        let symbols = &self.catalog.symbols;
+        self.put_meta(meta::SYMBOLS, |record| symbols.encode(record))
+    }
+
+    fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
+        let store = self.store;
+        self.write(|txn, record| {
+            encode(record);
+            seal(key, record);
+            Ok(store.meta.put(&mut txn.txn, key, record)?)
+        })
+    }
+
+    /// Drops the orphans that the kernel has forgotten.
+    pub(super) fn drop_forgotten(&mut self) -> Result<(), CatalogError> {
+        let store = self.store;
+        let forgotten = std::mem::take(&mut *self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
+        for ino in forgotten {
+            self.write(|txn, _| {
+                store.orphans.delete(&mut txn.txn, &ino_key(ino.0))?;
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Commits what is no change of the tree.
+    pub(super) fn commit_bare(self) -> Result<(), CatalogError> {
+        match self.txn {
+            Some(txn) => Ok(txn.txn.commit()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits, and says what was done.
+    pub(super) fn commit(mut self) -> Result<Committed, CatalogError> {
+        let mut invalidations =
+            if self.too_many { vec![Invalidation::Everything] } else { std::mem::take(&mut self.names) };
+        let mut folders: Vec<u64> = self.folders.keys().copied().collect();
+        folders.sort_unstable();
+        invalidations.extend(folders.into_iter().map(|folder| Invalidation::Folder(INodeNo(folder))));
+        let committed = Committed {
+            revision: self.numbers.revision,
+            created: self.created,
+            updated: self.updated,
+            touched: self.touched,
+            deleted: self.deleted,
+            invalidations,
+        };
+        self.commit_bare()?;
+        Ok(committed)
+    }
+}
+
+impl Appending {
+    fn new(table: Table, txn: &RwTxn<'_>) -> Result<Appending, CatalogError> {
+        Ok(Appending { table, last: table.last(txn)?.map(|(key, _)| key.to_vec()).unwrap_or_default() })
+    }
+
+    /// Whether `key` may be in the table.
+    fn holds(&self, key: &[u8]) -> bool {
+        key <= &self.last[..]
+    }
+
+    /// Seals the record and puts it.
+    fn put(&mut self, txn: &mut RwTxn<'_>, key: &[u8], record: &mut Vec<u8>) -> Result<(), CatalogError> {
+        seal(key, record);
+        let flags = if self.holds(key) {
+            PutFlags::empty()
+        } else {
+            self.last.clear();
+            self.last.extend_from_slice(key);
+            PutFlags::APPEND
+        };
+        Ok(self.table.put_with_flags(txn, flags, key, record)?)
+    }
+}
+
+/// The next number of a kind; a catalog that has used all is made anew.
+fn take_number(next: &mut u64, what: &str) -> Result<u64, CatalogError> {
+    let number = *next;
+    if number >= NUMBER_LIMIT {
+        return Err(CatalogError::Damaged(format!("all {what} are used")));
+    }
+    *next += 1;
+    Ok(number)
+}

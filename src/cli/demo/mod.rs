@@ -1,0 +1,48 @@
+//! `resyncfs demo`: a Source that this program carries, served on loopback and mounted.
+
+mod collection;
+mod server;
+
+use super::mount::configure;
+use super::options::Options;
+use super::{CliError, Exit, LogTarget, start_logging};
+use crate::mount;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Mount a small Source that this program carries, to try things on
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Where to mount it (default: a new folder below the system's temporary one)
+    directory: Option<PathBuf>,
+}
+
+/// Runs the command until it is interrupted or the folder is unmounted.
+pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
+    start_logging(verbosity, LogTarget::StandardError);
+    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
+    let scratch = tempfile::Builder::new().prefix("resyncfs-demo-").tempdir().map_err(failed)?;
+    let directory = args.directory.unwrap_or_else(|| scratch.path().join("mnt"));
+    std::fs::create_dir_all(&directory).map_err(failed)?;
+    let address = server::start().map_err(failed)?;
+
+    let source = format!("http://{address}/");
+    let options = Options {
+        cache: Some(scratch.path().join("cache")),
+        // The demo's Source is edited by hand and changes are to be seen at once.
+        poll: Some(std::time::Duration::from_secs(1)),
+        ..Options::default()
+    };
+    let config = configure(&options, &source, &directory)?;
+    let shown = directory.display().to_string();
+    mount::run(config, Arc::new(|_| ()), move || {
+        println!("A Source is published at {source} and mounted at {shown}. Try, in another terminal:\n");
+        println!("  ls -lR {shown}");
+        println!("  grep -r storm {shown}");
+        println!("  getfattr -d {shown}/letters/1851-02-14.txt");
+        println!("  curl -X POST {source}publish     # the Source publishes a new letter; a second later it is there");
+        println!("\nCtrl-C or `resyncfs unmount {shown}` ends it.");
+        Ok(())
+    })?;
+    Ok(Exit::Success as u8)
+}

@@ -1,0 +1,123 @@
+//! The demo's Source: description, Capability List, Resource List and resources over HTTP on loopback.
+
+use super::collection::{Resource, resources};
+use crate::document::Timestamp;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// When each letter beyond the first edition was published.
+type Published = Arc<Mutex<Vec<Timestamp>>>;
+
+/// Serves the Source on a free port of loopback, on a thread of its own, as long as the process lives.
+pub fn start() -> io::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let app = Router::new().fallback(
+        move |state: State<Published>, method: Method, uri: Uri, headers: HeaderMap| async move {
+            answer(&state, &method, uri.path(), &headers, address)
+        },
+    );
+    std::thread::Builder::new().name("demo-source".into()).spawn(move || {
+        runtime.block_on(async move {
+            let served = match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => axum::serve(listener, app.with_state(Published::default())).await,
+                Err(cause) => Err(cause),
+            };
+            if let Err(cause) = served {
+                tracing::error!(%cause, "the demo's Source ended");
+            }
+        });
+    })?;
+    Ok(address)
+}
+
+fn answer(
+    published: &Published,
+    method: &Method,
+    path: &str,
+    asked: &HeaderMap,
+    address: SocketAddr,
+) -> Response<Body> {
+    let mut published = published.lock().unwrap_or_else(PoisonError::into_inner);
+    if method == Method::POST && path == "/publish" {
+        published.push(Timestamp::now());
+        return respond(StatusCode::OK, "text/plain", "", b"published\n".to_vec());
+    }
+    let collection = resources(&published);
+    let base = format!("http://{address}");
+    let document = match path {
+        "/.well-known/resourcesync" => Some(description(&base)),
+        "/capabilitylist.xml" => Some(capability_list(&base)),
+        "/resourcelist.xml" => Some(resource_list(&base, &collection)),
+        _ => None,
+    };
+    let (media_type, bytes) = match document {
+        Some(text) => ("application/xml", text.into_bytes()),
+        None => match collection.into_iter().find(|resource| resource.path == path[1..]) {
+            Some(resource) => (resource.media_type, resource.bytes),
+            None => return respond(StatusCode::NOT_FOUND, "text/plain", "", b"not found\n".to_vec()),
+        },
+    };
+    let etag = format!("\"{:016x}\"", xxhash_rust::xxh3::xxh3_64(&bytes));
+    if asked.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) {
+        return respond(StatusCode::NOT_MODIFIED, media_type, &etag, Vec::new());
+    }
+    respond(StatusCode::OK, media_type, &etag, bytes)
+}
+
+fn respond(status: StatusCode, media_type: &'static str, etag: &str, bytes: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media_type));
+    if let Ok(etag) = header::HeaderValue::from_str(etag)
+        && !etag.is_empty()
+    {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    response
+}
+
+const URLSET: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
+                      xmlns:rs=\"http://www.openarchives.org/rs/terms/\">\n";
+
+fn description(base: &str) -> String {
+    format!(
+        "{URLSET}<rs:md capability=\"description\"/>\n<url><loc>{base}/capabilitylist.xml</loc><rs:md capability=\"capabilitylist\"/></url>\n</urlset>\n"
+    )
+}
+
+fn capability_list(base: &str) -> String {
+    format!(
+        "{URLSET}<rs:ln rel=\"up\" href=\"{base}/.well-known/resourcesync\"/>\n<rs:md capability=\"capabilitylist\"/>\n\
+         <url><loc>{base}/resourcelist.xml</loc><rs:md capability=\"resourcelist\"/></url>\n</urlset>\n"
+    )
+}
+
+fn resource_list(base: &str, collection: &[Resource]) -> String {
+    let newest = collection.iter().map(|resource| resource.lastmod).max();
+    let at = newest.map(|at| at.to_string()).unwrap_or_default();
+    let mut list = format!(
+        "{URLSET}<rs:ln rel=\"up\" href=\"{base}/capabilitylist.xml\"/>\n<rs:md capability=\"resourcelist\" at=\"{at}\"/>\n"
+    );
+    for resource in collection {
+        let _ = writeln!(
+            list,
+            "<url><loc>{base}/{}</loc><lastmod>{}</lastmod><rs:md hash=\"sha-256:{}\" length=\"{}\" type=\"{}\"/></url>",
+            resource.path,
+            resource.lastmod,
+            resource.sha256(),
+            resource.bytes.len(),
+            resource.media_type
+        );
+    }
+    list.push_str("</urlset>\n");
+    list
+}

@@ -1,0 +1,112 @@
+//! `resyncfs explore`: what a Source offers, before it is mounted.
+
+mod report;
+mod survey;
+
+use super::mount::http;
+use super::options::Options;
+use super::{CliError, Exit, LogTarget, start_logging};
+use crate::document::{Capability, Uri};
+use crate::source::discovery::discover;
+use crate::source::http::{Client, Method, Request};
+use crate::source::spool::Spool;
+use crate::source::walk::walk;
+use crate::source::{EntryPoint, SourceError};
+use report::Report;
+use std::time::{Duration, Instant};
+use survey::Survey;
+
+/// Time for an answer to each request of the survey.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for an answer to a HEAD that only measures the host's pace.
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Tell what a Source offers: sets, capabilities, counts, sizes, types, pace, deviations
+#[derive(Debug, clap::Args)]
+pub struct ExploreArgs {
+    /// The options of mount that say how the Source is asked
+    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
+    options: Vec<String>,
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// A site, a page, a Source Description, a Capability List, a list, a sitemap, or a list on disk
+    source: String,
+}
+
+/// Runs the command.
+pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
+    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
+    if verbosity > 0 {
+        start_logging(verbosity, LogTarget::StandardError);
+    }
+    let options = Options::parse(&args.options)?;
+    let entry = EntryPoint::parse(&args.source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    let client = Client::new(http(&options, &entry, TIMEOUT)?).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
+    let report = runtime.block_on(explore(client, &entry, &options))?;
+    if args.json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", super::options::printable(&report.text()));
+    }
+    Ok(Exit::Success as u8)
+}
+
+async fn explore(client: Client, entry: &EntryPoint, options: &Options) -> Result<Report, CliError> {
+    let limits = options.limits();
+    let source = discover(&client, entry, options.set.as_ref(), limits).await?;
+    let client = source.own_authority.as_deref().map_or(client.clone(), |own| client.with_own_authority(own));
+    let scratch = tempfile::tempdir().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    let spool = Spool::open(scratch.path())?;
+    let mut survey = Survey::default();
+    for (capability, location) in source.sets.iter().flat_map(|set| &set.documents) {
+        if *capability != Capability::ResourceList || survey.has_walked(location) {
+            continue;
+        }
+        let walked = walk(&client, &spool, location, limits, &|_| ()).await?;
+        let spool = &spool;
+        // Parsing computes; it is let off the workers that fetch.
+        tokio::task::block_in_place(|| survey.add(location, &walked, spool, limits))
+            .map_err(|cause| CliError::from(SourceError::Document { location: location.clone(), cause }))?;
+    }
+    let pace = pace(&client, survey.sample()).await;
+    Ok(Report { entry: entry.to_string(), source, survey, pace })
+}
+
+/// What HEAD of a few resources tells of the host.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    /// Requests made.
+    pub asked: usize,
+    /// How many were answered.
+    pub answered: usize,
+    /// How many answers were text/html.
+    pub pages: usize,
+    /// Median time to an answer.
+    pub median: Duration,
+}
+
+/// Asks for each of `sample`, one after the other.
+async fn pace(client: &Client, sample: &[Uri]) -> Pace {
+    let mut times = Vec::new();
+    let mut pages = 0;
+    for uri in sample {
+        let began = Instant::now();
+        let request = Request { method: Method::Head, ..Request::get(uri.clone(), SAMPLE_TIMEOUT) };
+        match client.send(request).await {
+            Ok(response) => {
+                times.push(began.elapsed());
+                pages += usize::from(response.media_type.as_deref() == Some("text/html"));
+            }
+            Err(cause) => tracing::debug!(%uri, %cause, "sample"),
+        }
+    }
+    times.sort_unstable();
+    Pace {
+        asked: sample.len(),
+        answered: times.len(),
+        pages,
+        median: times.get(times.len() / 2).copied().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,238 @@
+//! The survey as a person reads it, and as a program does.
+
+use super::Pace;
+use super::survey::Survey;
+use crate::source::Source;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Values shown of each kind.
+const MOST_SHOWN: usize = 10;
+/// Requests under way at once in the estimates: what a mount does by default.
+const CONNECTIONS: u32 = 16;
+
+/// Everything `explore` found.
+pub struct Report {
+    /// What was asked about.
+    pub entry: String,
+    /// Sets and capabilities.
+    pub source: Source,
+    /// Counts.
+    pub survey: Survey,
+    /// The host's pace.
+    pub pace: Pace,
+}
+
+impl Report {
+    /// Lines of text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let survey = &self.survey;
+        let _ = writeln!(text, "Source       {}", self.entry);
+        if let Some(description) = &self.source.description {
+            let _ = writeln!(text, "Description  {description}");
+        }
+        for (number, set) in self.source.sets.iter().enumerate() {
+            let name = set.capability_list.as_ref().map_or("(no Capability List)".to_owned(), ToString::to_string);
+            let _ = writeln!(text, "Set {:<8} {name}", number + 1);
+            for (capability, location) in &set.documents {
+                let _ = writeln!(text, "             {:<22} {location}", capability.as_str());
+            }
+        }
+        let _ = writeln!(
+            text,
+            "\nResources    {} in {} ({} of lists)",
+            thousands(survey.entries),
+            counted(survey.documents, "list"),
+            megabytes(survey.document_octets)
+        );
+        let _ = writeln!(text, "  length     {} ({} in all)", self.share(survey.with_length), megabytes(survey.octets));
+        let algorithms: Vec<_> =
+            survey.algorithms.iter().map(|(algorithm, n)| format!("{} {}", algorithm.name(), thousands(*n))).collect();
+        let _ =
+            writeln!(text, "  hash       {} ({})", self.share(survey.with_hash), none_if_empty(algorithms.join(", ")));
+        let _ = writeln!(text, "  lastmod    {}", self.share(survey.with_lastmod));
+        table(&mut text, "Hosts", &survey.hosts, "host=");
+        table(&mut text, "Types", &survey.types, "type=");
+        table(&mut text, "Collections", &survey.collections, "collection=");
+        table(&mut text, "Formats", &survey.formats, "conforms=");
+        self.write_pace(&mut text);
+        self.write_deviations(&mut text);
+        text
+    }
+
+    fn write_pace(&self, text: &mut String) {
+        let Pace { asked, answered, pages, median } = &self.pace;
+        if *answered == 0 {
+            let _ = writeln!(text, "\nPace         none of {asked} resources asked for answered");
+            return;
+        }
+        let _ = writeln!(text, "\nPace         {} ms an answer (median of {answered})", median.as_millis());
+        let _ = writeln!(text, "  ls -l      about {}", duration(self.listing_time()));
+        let _ = writeln!(
+            text,
+            "  grep -r    about {} and the time the bytes take",
+            duration(self.requests(self.survey.entries))
+        );
+        if *pages > 0 {
+            let _ = writeln!(
+                text,
+                "  pages      {pages} of {answered} resources asked for are web pages rather than files"
+            );
+        }
+    }
+
+    fn write_deviations(&self, text: &mut String) {
+        if self.survey.deviations.is_empty() {
+            let _ = writeln!(text, "\nDeviations   none");
+            return;
+        }
+        let _ = writeln!(text, "\nDeviations   (read all the same)");
+        for (rule, breaches) in &self.survey.deviations {
+            let _ = writeln!(text, "  {:>9}  {} [section {}]", thousands(*breaches), rule.sentence(), rule.section());
+            for (location, example) in self.survey.examples.iter().filter(|(_, example)| example.rule == *rule) {
+                let _ = writeln!(text, "             {location}, entry {}: {}", example.entry, example.seen);
+            }
+        }
+    }
+
+    /// One JSON object.
+    pub fn json(&self) -> serde_json::Value {
+        let survey = &self.survey;
+        let sets: Vec<_> = self
+            .source
+            .sets
+            .iter()
+            .map(|set| {
+                let documents: Vec<_> = set
+                    .documents
+                    .iter()
+                    .map(|(capability, location)| {
+                        serde_json::json!({"capability": capability.as_str(), "location": location.to_string()})
+                    })
+                    .collect();
+                serde_json::json!({
+                    "capabilitylist": set.capability_list.as_ref().map(ToString::to_string),
+                    "describedby": set.described_by.as_ref().map(ToString::to_string),
+                    "documents": documents,
+                })
+            })
+            .collect();
+        let deviations: Vec<_> = survey
+            .deviations
+            .iter()
+            .map(|(rule, count)| {
+                let examples: Vec<_> = survey
+                    .examples
+                    .iter()
+                    .filter(|(_, example)| example.rule == *rule)
+                    .map(|(location, example)| {
+                        serde_json::json!({"document": location.to_string(), "entry": example.entry, "seen": example.seen})
+                    })
+                    .collect();
+                serde_json::json!({"rule": rule.sentence(), "section": rule.section(), "count": count, "examples": examples})
+            })
+            .collect();
+        let algorithms: BTreeMap<_, _> = survey.algorithms.iter().map(|(algorithm, n)| (algorithm.name(), n)).collect();
+        serde_json::json!({
+            "source": self.entry,
+            "description": self.source.description.as_ref().map(ToString::to_string),
+            "sets": sets,
+            "documents": survey.documents,
+            "document_octets": survey.document_octets,
+            "resources": survey.entries,
+            "with_length": survey.with_length,
+            "octets": survey.octets,
+            "with_hash": survey.with_hash,
+            "hash_algorithms": algorithms,
+            "with_lastmod": survey.with_lastmod,
+            "hosts": survey.hosts,
+            "types": survey.types,
+            "collections": survey.collections,
+            "formats": survey.formats,
+            "pace": {
+                "asked": self.pace.asked,
+                "answered": self.pace.answered,
+                "pages": self.pace.pages,
+                "median_ms": self.pace.median.as_millis() as u64,
+                "listing_s": self.listing_time().as_secs(),
+                "reading_s": self.requests(survey.entries).as_secs(),
+            },
+            "deviations": deviations,
+        })
+    }
+
+    fn share(&self, part: u64) -> String {
+        let percent = if self.survey.entries == 0 { 0.0 } else { 100.0 * part as f64 / self.survey.entries as f64 };
+        format!("{percent:.0} %")
+    }
+
+    /// How long sizes of names without published length take.
+    fn listing_time(&self) -> Duration {
+        self.requests(self.survey.entries - self.survey.with_length)
+    }
+
+    fn requests(&self, number: u64) -> Duration {
+        self.pace.median.mul_f64(number as f64 / f64::from(CONNECTIONS))
+    }
+}
+
+fn table(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option: &str) {
+    if values.is_empty() {
+        return;
+    }
+    let mut by_count: Vec<_> = values.iter().collect();
+    by_count.sort_by_key(|(value, count)| (std::cmp::Reverse(**count), (*value).clone()));
+    let _ = writeln!(text, "{title}");
+    for (value, count) in by_count.iter().take(MOST_SHOWN) {
+        let _ = writeln!(text, "  {:>9}  {option}{value}", thousands(**count));
+    }
+    if by_count.len() > MOST_SHOWN {
+        let _ = writeln!(text, "             and {} more", by_count.len() - MOST_SHOWN);
+    }
+}
+
+fn none_if_empty(text: String) -> String {
+    if text.is_empty() { "none".to_owned() } else { text }
+}
+
+fn counted(number: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+fn megabytes(octets: u64) -> String {
+    format!("{:.1} MB", octets as f64 / 1e6)
+}
+
+fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        0 => "a second or less".to_owned(),
+        seconds @ 1..=119 => format!("{seconds} s"),
+        seconds @ 120..=7199 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+/// `1234567` as `1,234,567`.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        assert_eq!([0, 999, 1000, 654_832].map(thousands), ["0", "999", "1,000", "654,832"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Counting what lists say.
+
+use crate::document::{Algorithm, Deviation, DocumentError, Limits, Rule, Uri};
+use crate::source::DocumentLocation;
+use crate::source::spool::Spool;
+use crate::source::walk::Walked;
+use std::collections::BTreeMap;
+
+/// Resources whose host is asked for its pace.
+const SAMPLE: usize = 8;
+/// Different types, collections and formats that are counted; the rest goes unnamed.
+const MOST_VALUES: usize = 1000;
+
+/// Sums over every list of a Source.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    walked: Vec<DocumentLocation>,
+    sample: Vec<Uri>,
+    /// Lists read.
+    pub documents: u64,
+    /// Their octets.
+    pub document_octets: u64,
+    /// Entries.
+    pub entries: u64,
+    /// With `length`, and the sum of it.
+    pub with_length: u64,
+    /// Sum of the published lengths.
+    pub octets: u64,
+    /// With `lastmod`.
+    pub with_lastmod: u64,
+    /// With at least one digest.
+    pub with_hash: u64,
+    /// By algorithm.
+    pub algorithms: BTreeMap<Algorithm, u64>,
+    /// By `type`.
+    pub types: BTreeMap<String, u64>,
+    /// By `collection`.
+    pub collections: BTreeMap<String, u64>,
+    /// By `profile`, or `describedby` of a record.
+    pub formats: BTreeMap<String, u64>,
+    /// By host.
+    pub hosts: BTreeMap<String, u64>,
+    /// How often each rule was broken.
+    pub deviations: BTreeMap<Rule, u64>,
+    /// The first few breaches, with their document.
+    pub examples: Vec<(DocumentLocation, Deviation)>,
+}
+
+impl Survey {
+    /// Whether `root` was walked already.
+    pub fn has_walked(&self, root: &DocumentLocation) -> bool {
+        self.walked.contains(root)
+    }
+
+    /// A few resources from different places of the lists.
+    pub fn sample(&self) -> &[Uri] {
+        &self.sample
+    }
+
+    /// Reads every leaf below `root`.
+    pub fn add(
+        &mut self,
+        root: &DocumentLocation,
+        walked: &Walked,
+        spool: &Spool,
+        limits: Limits,
+    ) -> Result<(), DocumentError> {
+        self.walked.push(root.clone());
+        for leaf in &walked.leaves {
+            let mut reader = match spool.reader(&leaf.document, limits) {
+                Ok(reader) => reader,
+                Err(cause) => return Err(DocumentError::Io(std::io::Error::other(cause))),
+            };
+            self.documents += 1;
+            self.document_octets += leaf.document.size;
+            while let Some(entry) = reader.next_entry()? {
+                self.entries += 1;
+                self.with_lastmod += u64::from(entry.lastmod.is_some());
+                if let Some(length) = entry.length {
+                    self.with_length += 1;
+                    self.octets += length;
+                }
+                self.with_hash += u64::from(!entry.hashes.is_empty());
+                for digest in &entry.hashes {
+                    *self.algorithms.entry(digest.algorithm()).or_default() += 1;
+                }
+                if let Some(media_type) = &entry.media_type {
+                    count(&mut self.types, media_type);
+                }
+                for link in &entry.links {
+                    match &*link.rel {
+                        "collection" => count(&mut self.collections, link.href.as_str()),
+                        "profile" | "describedby" => count(&mut self.formats, link.href.as_str()),
+                        _ => {}
+                    }
+                }
+                count(&mut self.hosts, entry.loc.authority());
+                self.take_sample(&entry.loc);
+            }
+            for (rule, breaches) in reader.deviations().counts() {
+                *self.deviations.entry(rule).or_default() += breaches;
+            }
+            for example in reader.deviations().examples() {
+                if self.examples.iter().filter(|(_, kept)| kept.rule == example.rule).count() < 2 {
+                    self.examples.push((leaf.document.location.clone(), example.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The 1st, 2nd, 4th, 8th … entry in place of the sample's oldest, so that it spreads over any number of entries.
+    fn take_sample(&mut self, uri: &Uri) {
+        if !self.entries.is_power_of_two() {
+            return;
+        }
+        if self.sample.len() == SAMPLE {
+            self.sample.remove(0);
+        }
+        self.sample.push(uri.clone());
+    }
+}
+
+fn count(values: &mut BTreeMap<String, u64>, value: &str) {
+    if let Some(known) = values.get_mut(value) {
+        *known += 1;
+    } else if values.len() < MOST_VALUES {
+        values.insert(value.to_owned(), 1);
+    }
+}

@@ -1,0 +1,229 @@
+//! The command line: what was typed becomes what is needed; a file for each subcommand; every exit code has a name.
+
+mod demo;
+mod explore;
+mod mount;
+pub mod options;
+mod progress;
+mod unmount;
+
+use crate::mount::MountError;
+use crate::source::SourceError;
+use crate::sync::SyncError;
+use clap::{Parser, Subcommand};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+/// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
+#[derive(Debug, Parser)]
+#[command(name = "resyncfs", version, max_term_width = 100, after_help = Exit::TABLE)]
+struct CliArgs {
+    /// Log more: -v for decisions, -vv for every operation (RESYNCFS_LOG takes tracing's filters)
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    Mount(mount::MountArgs),
+    Unmount(unmount::UnmountArgs),
+    Explore(explore::ExploreArgs),
+    Demo(demo::DemoArgs),
+}
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well.
+    Success = 0,
+    /// Anything not named below.
+    Failure = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// The Source does not answer.
+    Unreachable = 3,
+    /// The Source answers, but publishes nothing that can be mounted.
+    NoSource = 4,
+    /// The mount point cannot be used, or nothing is mounted there.
+    MountPoint = 5,
+    /// The same Source is mounted already from the same cache folder.
+    Busy = 6,
+    /// The cache folder cannot be used.
+    Cache = 7,
+    /// Interrupted.
+    Interrupted = 130,
+}
+
+impl Exit {
+    const TABLE: &str = "Exit codes:\n  \
+        0  all is well\n  \
+        1  a failure not named below\n  \
+        2  the command line is wrong\n  \
+        3  the Source does not answer\n  \
+        4  the Source publishes nothing that can be mounted\n  \
+        5  the mount point cannot be used, or nothing is mounted there\n  \
+        6  the same Source is mounted already with the same cache folder\n  \
+        7  the cache folder cannot be used\n\
+        130  interrupted";
+}
+
+/// A failure as a person sees it: message and causes, and the exit code.
+#[derive(Debug)]
+pub struct CliError {
+    exit: Exit,
+    message: String,
+}
+
+impl CliError {
+    /// A failure with a message of its own.
+    pub fn new(exit: Exit, message: impl Into<String>) -> CliError {
+        CliError { exit, message: message.into() }
+    }
+
+    /// A failure with the whole chain of causes as its message.
+    pub fn of(exit: Exit, cause: &dyn Error) -> CliError {
+        CliError { exit, message: chain(cause) }
+    }
+}
+
+impl From<MountError> for CliError {
+    fn from(cause: MountError) -> CliError {
+        let exit = match &cause {
+            MountError::Directory { .. } | MountError::Kernel { .. } => Exit::MountPoint,
+            MountError::Cache { .. } => Exit::Cache,
+            MountError::Catalog(crate::catalog::CatalogError::Busy { .. }) => Exit::Busy,
+            MountError::Catalog(_) | MountError::Content(_) | MountError::Spool(_) => Exit::Cache,
+            MountError::FirstBaseline(SyncError::Source(inner)) => source_exit(inner),
+            MountError::FirstBaseline(SyncError::NoResourceList { .. } | SyncError::Document { .. }) => Exit::NoSource,
+            MountError::FirstBaseline(SyncError::Catalog(_)) => Exit::Cache,
+            MountError::FirstBaseline(
+                SyncError::WouldEmpty { .. } | SyncError::Incomplete { .. } | SyncError::Worker(_),
+            ) => Exit::Failure,
+            MountError::Http(_) | MountError::FirstBaseline(SyncError::Naming(_)) => Exit::Usage,
+            MountError::System { .. } => Exit::Failure,
+            MountError::Interrupted => Exit::Interrupted,
+        };
+        CliError::of(exit, &cause)
+    }
+}
+
+impl From<SourceError> for CliError {
+    fn from(cause: SourceError) -> CliError {
+        CliError::of(source_exit(&cause), &cause)
+    }
+}
+
+fn source_exit(cause: &SourceError) -> Exit {
+    match cause {
+        SourceError::Http { cause, .. } if cause.status().is_some_and(answered_for_good) => Exit::NoSource,
+        SourceError::Http { .. } => Exit::Unreachable,
+        SourceError::Spool { .. } => Exit::Cache,
+        _ => Exit::NoSource,
+    }
+}
+
+fn answered_for_good(status: u16) -> bool {
+    matches!(status, 400..=499) && status != 408 && status != 429
+}
+
+/// `message: cause: cause of the cause`, each said once.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if !text.ends_with(&said) {
+            let _ = write!(text, ": {said}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+/// Runs the program on this process's arguments.
+pub fn main() -> ExitCode {
+    let args = match CliArgs::try_parse() {
+        Ok(args) => args,
+        Err(told) => {
+            // Help and version go to standard output and are no failure; clap knows which is which.
+            let _ = told.print();
+            return ExitCode::from(if told.use_stderr() { Exit::Usage as u8 } else { Exit::Success as u8 });
+        }
+    };
+    let verbosity = args.verbose;
+    let result = match args.command {
+        Subcommands::Mount(args) => mount::run(args, verbosity),
+        Subcommands::Unmount(args) => unmount::run(args),
+        Subcommands::Explore(args) => explore::run(args, verbosity),
+        Subcommands::Demo(args) => demo::run(args, verbosity),
+    };
+    match result {
+        Ok(exit) => ExitCode::from(exit),
+        Err(CliError { exit, message }) => {
+            eprintln!("resyncfs: {}", options::printable(&message));
+            ExitCode::from(exit as u8)
+        }
+    }
+}
+
+/// Where log lines go.
+enum LogTarget {
+    StandardError,
+    File(std::fs::File),
+}
+
+/// Starts logging; after a fork only, since it may start threads.
+fn start_logging(verbosity: u8, target: LogTarget) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbosity {
+        // fuser warns of a mount that somebody else has unmounted, which is how most mounts end.
+        0 => "warn,fuser::mnt=error,resyncfs=info",
+        1 => "info,fuser::mnt=error,resyncfs=debug",
+        _ => "debug,resyncfs=trace",
+    };
+    let filter = EnvFilter::try_from_env("RESYNCFS_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    // A second start in one process (the demo mounts as well) keeps the first.
+    let _ = match target {
+        LogTarget::StandardError => {
+            log.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).try_init()
+        }
+        LogTarget::File(file) => log.with_ansi(false).with_writer(std::sync::Mutex::new(file)).try_init(),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+
+        CliArgs::command().debug_assert();
+    }
+
+    #[test]
+    fn a_chain_of_causes_is_said_in_one_line() {
+        let inner = std::io::Error::other("no route");
+        let outer = MountError::Cache { folder: "/c".into(), cause: inner };
+
+        assert_eq!(chain(&outer), "the cache folder /c cannot be used; name another with -o cache=DIR: no route");
+    }
+
+    #[test]
+    fn a_missing_document_is_no_source_and_a_dead_host_is_unreachable() {
+        use crate::source::http::HttpError;
+        let uri = crate::document::Uri::parse("http://h/").unwrap();
+        let location = crate::source::DocumentLocation::Uri(uri.clone());
+        let missing = HttpError::Status { uri: uri.clone(), status: 404, retry_after: None };
+        let dead = HttpError::Deadline { uri, last: None };
+
+        assert_eq!(source_exit(&SourceError::Http { location: location.clone(), cause: missing }), Exit::NoSource);
+        assert_eq!(source_exit(&SourceError::Http { location, cause: dead }), Exit::Unreachable);
+    }
+}

@@ -1,0 +1,210 @@
+//! `resyncfs mount`
+
+use super::options::Options;
+use super::progress::Progress;
+use super::{CliError, Exit, LogTarget, start_logging};
+use crate::content::ContentConfig;
+use crate::fs::FsOptions;
+use crate::fs::session::SessionOptions;
+use crate::mount::daemon::{self, Side};
+use crate::mount::identity::{Folders, default_cache};
+use crate::mount::{self, MountConfig};
+use crate::source::EntryPoint;
+use crate::source::http::{Credentials, HttpConfig};
+use crate::sync::SyncConfig;
+use fuser::SessionACL;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A name that the Source listed may be kept by the kernel so long; changes are pushed.
+const ENTRY_TTL: Duration = Duration::from_secs(3600);
+/// A name that the Source did not list may be kept by the kernel so long; new names are pushed.
+const NEGATIVE_TTL: Duration = Duration::from_secs(60);
+/// Default of `timeout=`.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Default of `connect-timeout=`.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Default of `connections=`.
+const CONNECTIONS: usize = 16;
+/// Default of `cache-reserve=`.
+const CACHE_RESERVE: u64 = 1 << 30;
+/// A body slower than this many octets a second for `timeout=` has failed.
+const LOW_SPEED_LIMIT: u64 = 64;
+/// A log file beyond this size is begun anew at the next mount.
+const LOG_LIMIT: u64 = 16 << 20;
+
+/// Mount a Source as a read-only folder
+#[derive(Debug, clap::Args)]
+#[command(after_help = super::options::help())]
+pub struct MountArgs {
+    /// Options, several separated by commas; see below
+    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
+    options: Vec<String>,
+    /// Stay in the foreground and log to standard error
+    #[arg(short, long)]
+    foreground: bool,
+    /// User names and passwords by host, as curl reads them
+    #[arg(long, value_name = "FILE")]
+    netrc: Option<PathBuf>,
+    /// Header fields for the Source's host, one a line
+    #[arg(long, value_name = "FILE")]
+    header_file: Option<PathBuf>,
+    /// A bearer token for the Source's host
+    #[arg(long, value_name = "FILE")]
+    bearer_file: Option<PathBuf>,
+    /// A site, a page, a Source Description, a Capability List, a list, a sitemap, or a list on disk
+    source: String,
+    /// The folder to mount on
+    directory: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: MountArgs, verbosity: u8) -> Result<u8, CliError> {
+    let mut options = Options::parse(&args.options)?;
+    options.netrc = args.netrc.or(options.netrc);
+    options.header_file = args.header_file.or(options.header_file);
+    options.bearer_file = args.bearer_file.or(options.bearer_file);
+    let config = configure(&options, &args.source, &args.directory)?;
+    // A mount point that cannot be used is known before the Source is asked anything.
+    mount::point::prepare(&config.directory)?;
+
+    if args.foreground {
+        start_logging(verbosity, LogTarget::StandardError);
+        mount::run(config, Arc::new(Progress::new().shower()), || Ok(()))?;
+        return Ok(Exit::Success as u8);
+    }
+    match daemon::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
+        Side::Parent(exit) => Ok(exit),
+        Side::Child(waiting) => {
+            start_logging(verbosity, log_target(&options, &config)?);
+            let progress = Progress::new();
+            let done = progress.clone();
+            mount::run(config, Arc::new(progress.shower()), move || {
+                done.finish();
+                waiting.ready()
+            })?;
+            Ok(Exit::Success as u8)
+        }
+    }
+}
+
+fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliError> {
+    if std::env::var_os("JOURNAL_STREAM").is_some() {
+        return Ok(LogTarget::StandardError);
+    }
+    let file = options.log.clone().unwrap_or_else(|| Folders::of(config).log);
+    let begin_anew = std::fs::metadata(&file).is_ok_and(|known| known.len() > LOG_LIMIT);
+    let unusable = |cause| CliError::of(Exit::Cache, &mount::MountError::Cache { folder: file.clone(), cause });
+    Folders::prepare(config)?;
+    std::fs::File::options()
+        .create(true)
+        .append(!begin_anew)
+        .write(true)
+        .truncate(begin_anew)
+        .open(&file)
+        .map(LogTarget::File)
+        .map_err(unusable)
+}
+
+/// From what was typed to what is needed.
+pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<MountConfig, CliError> {
+    let entry = EntryPoint::parse(source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    let cache = options.cache.clone().or_else(default_cache).ok_or_else(|| {
+        CliError::new(Exit::Cache, "there is no cache folder for this user; name one with -o cache=DIR")
+    })?;
+    // SAFETY: geteuid and getegid have no preconditions and cannot fail.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let timeout = options.timeout.unwrap_or(TIMEOUT);
+    let source_name = entry.to_string();
+    Ok(MountConfig {
+        directory: directory.to_owned(),
+        cache,
+        http: http(options, &entry, timeout)?,
+        sync: SyncConfig {
+            entry,
+            set: options.set.clone(),
+            host: options.host.clone(),
+            maps: options.maps.clone(),
+            extension_by_type: options.extension_by_type,
+            limits: options.limits(),
+            poll: options.poll,
+        },
+        content: ContentConfig {
+            folder: PathBuf::new(),
+            observed_folder: PathBuf::new(),
+            source: source_name.clone(),
+            quota: options.cache_size,
+            reserve: options.cache_reserve.unwrap_or(CACHE_RESERVE),
+            fixity: options.fixity,
+            mirrors: options.mirrors,
+            stall: timeout,
+            size_deadline: timeout,
+        },
+        fs: FsOptions {
+            uid: options.uid.unwrap_or(uid),
+            gid: options.gid.unwrap_or(gid),
+            umask: options.umask.unwrap_or(0),
+            xattr: !options.noxattr,
+            entry_ttl: ENTRY_TTL,
+            negative_ttl: NEGATIVE_TTL,
+            source: source_name.clone(),
+        },
+        session: SessionOptions {
+            source: source_name,
+            acl: if options.allow_other || uid == 0 { SessionACL::All } else { SessionACL::Owner },
+            exec: options.exec,
+        },
+    })
+}
+
+/// The HTTP client's settings; credentials are read from their files here, once.
+pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<HttpConfig, CliError> {
+    let mut headers = Vec::new();
+    if let Some(file) = &options.header_file {
+        for line in read_secret(file)?.lines().filter(|line| !line.trim().is_empty()) {
+            let (name, value) = line
+                .split_once(':')
+                .ok_or_else(|| CliError::new(Exit::Usage, format!("{}: a line is not NAME: VALUE", file.display())))?;
+            headers.push((name.trim().into(), value.trim().into()));
+        }
+    }
+    if let Some(file) = &options.bearer_file {
+        headers.push(("authorization".into(), format!("Bearer {}", read_secret(file)?.trim()).into()));
+    }
+    let own_authority = match entry {
+        EntryPoint::Uri(uri) => Some(uri.authority().into()),
+        EntryPoint::File(_) => None,
+    };
+    Ok(HttpConfig {
+        own_authority,
+        allowed_hosts: options.allowed_hosts.clone(),
+        rewrites: options.rewrites.clone(),
+        credentials: Credentials {
+            headers,
+            netrc: options.netrc.as_deref().map(read_secret).transpose()?.map(Into::into),
+        },
+        ca_bundle: options.ca_bundle.as_deref().map(read).transpose()?,
+        client_certificate: options.client_certificate.as_deref().map(read).transpose()?,
+        rate: options.rate,
+        connections: options.connections.unwrap_or(CONNECTIONS),
+        connect_timeout: options.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(timeout),
+        low_speed_limit: LOW_SPEED_LIMIT,
+        low_speed_time: timeout,
+    })
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, CliError> {
+    std::fs::read(file).map_err(|cause| CliError::new(Exit::Usage, format!("{}: {cause}", file.display())))
+}
+
+/// Reads a file of credentials; one that others can read is refused.
+fn read_secret(file: &Path) -> Result<String, CliError> {
+    use std::os::unix::fs::PermissionsExt;
+    let refuse = |what: String| CliError::new(Exit::Usage, format!("{}: {what}", file.display()));
+    let known = std::fs::metadata(file).map_err(|cause| refuse(cause.to_string()))?;
+    if known.permissions().mode() & 0o077 != 0 {
+        return Err(refuse(format!("others can read these credentials; mend with: chmod 600 {}", file.display())));
+    }
+    String::from_utf8(read(file)?).map_err(|_| refuse("is not UTF-8 text".to_owned()))
+}

@@ -1,0 +1,78 @@
+//! What a person sees while the first tree is being made: one live line on a terminal, plain lines otherwise.
+
+use crate::sync::Stage;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Pause between two pictures on a terminal.
+const LIVE_STEP: Duration = Duration::from_millis(100);
+/// Pause between two plain lines.
+const PLAIN_STEP: Duration = Duration::from_secs(10);
+
+/// The progress of one baseline; clones share it.
+#[derive(Clone)]
+pub struct Progress {
+    shown: Arc<Mutex<Shown>>,
+}
+
+struct Shown {
+    live: bool,
+    began: Instant,
+    last: Option<Instant>,
+    line: String,
+}
+
+impl Progress {
+    /// Progress on standard error.
+    pub fn new() -> Progress {
+        let shown =
+            Shown { live: std::io::stderr().is_terminal(), began: Instant::now(), last: None, line: String::new() };
+        Progress { shown: Arc::new(Mutex::new(shown)) }
+    }
+
+    /// The function that a refresh reports its stages to.
+    pub fn shower(&self) -> impl Fn(Stage) + Send + Sync + 'static {
+        let progress = self.clone();
+        move |stage| progress.show(stage)
+    }
+
+    /// Clears the live line.
+    pub fn finish(&self) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.live && !shown.line.is_empty() {
+            eprint!("\r\x1b[K");
+            shown.line.clear();
+        }
+    }
+
+    fn show(&self, stage: Stage) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = if shown.live { LIVE_STEP } else { PLAIN_STEP };
+        // A plain log says nothing of a baseline that is over within the first step.
+        let since = shown.last.unwrap_or(shown.began);
+        if since.elapsed() < step {
+            return;
+        }
+        shown.last = Some(Instant::now());
+        shown.line = sentence(stage);
+        if shown.live {
+            eprint!("\r\x1b[K{}", shown.line);
+            let _ = std::io::stderr().flush();
+        } else {
+            eprintln!("resyncfs: {} ({} s)", shown.line, shown.began.elapsed().as_secs());
+        }
+    }
+}
+
+fn sentence(stage: Stage) -> String {
+    match stage {
+        Stage::Discovering => "looking for the Source's documents".to_owned(),
+        Stage::Fetching(so_far) => {
+            let megabytes = so_far.octets as f64 / 1e6;
+            format!("fetching documents: {} of {}, {megabytes:.1} MB", so_far.documents, so_far.known)
+        }
+        Stage::Reading(entries) => format!("reading lists: {entries} entries"),
+        Stage::Committing => "writing the catalog".to_owned(),
+    }
+}

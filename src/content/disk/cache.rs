@@ -1,0 +1,454 @@
+//! The cache folder as one process sees it: room, eviction, the hot objects and what is still to be written down.
+
+use super::object::Object;
+use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
+use super::sidecar::Sidecar;
+use super::{DiskError, ObjectKey, flock, io_error, is_full};
+use lru::LruCache;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Objects whose descriptors are kept open.
+const HOT_OBJECTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+/// Between two looks of the committer.
+const TICK: Duration = Duration::from_secs(5);
+/// So many pending changes are written down before the next tick.
+const MANY_CHANGES: usize = 4096;
+/// So many octets of pending charges likewise: other processes do not see them until then.
+const MANY_OCTETS: i64 = 16 << 20;
+/// Objects synced one by one; more at once and the file system is synced whole.
+const SYNCED_SINGLY: usize = 64;
+
+/// How the free octets of the file system are asked.
+pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
+
+/// The state that [`super::Disk`], its objects and its partials share.
+///
+/// Invariants: `Pending::octets` is what has been charged and is not in the sums yet (over-estimated while a flush runs, never under);
+/// every file below `objects/` was complete when it got its name; a file that is locked is never unlinked by eviction.
+/// Lock order: `evicting`, `flushing`, then one of `pending`, `hot`, `unsynced`, `stopped`, which are never held together.
+pub(super) struct Cache {
+    pub(super) folder: PathBuf,
+    pub(super) quota: u64,
+    reserve: u64,
+    free_space: FreeSpace,
+    pub(super) recency: Arc<Recency>,
+    /// Held by the one thread that evicts.
+    evicting: Mutex<Released>,
+    /// Held by the one thread that writes `pending` down.
+    flushing: Mutex<()>,
+    pending: Mutex<Pending>,
+    hot: Mutex<LruCache<ObjectKey, Arc<Object>>>,
+    unsynced: Mutex<Unsynced>,
+    sequence: AtomicU64,
+    stopped: Mutex<bool>,
+    wake: Condvar,
+}
+
+/// Octets unlinked that the file system may not show as free yet: descriptors of other processes hold them until their
+/// next tick, and some file systems free in the background. Without them one shortage would empty the cache.
+struct Released {
+    octets: u64,
+    since: Instant,
+}
+
+/// What the recency environment does not have yet.
+#[derive(Default)]
+struct Pending {
+    changes: Changes,
+    /// Octets charged less octets given back.
+    octets: i64,
+}
+
+/// Objects that a power loss may still undo.
+#[derive(Default)]
+struct Unsynced {
+    objects: Vec<Arc<Object>>,
+    /// More than are kept open for it.
+    many: bool,
+}
+
+impl Cache {
+    pub(super) fn new(
+        folder: PathBuf,
+        quota: u64,
+        reserve: u64,
+        free_space: FreeSpace,
+        recency: Arc<Recency>,
+    ) -> Cache {
+        Cache {
+            folder,
+            quota,
+            reserve,
+            free_space,
+            recency,
+            evicting: Mutex::new(Released { octets: 0, since: Instant::now() }),
+            flushing: Mutex::default(),
+            pending: Mutex::default(),
+            hot: Mutex::new(LruCache::new(HOT_OBJECTS)),
+            unsynced: Mutex::default(),
+            sequence: AtomicU64::new(0),
+            stopped: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A number that this process gives once.
+    pub(super) fn next_number(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn full(&self) -> DiskError {
+        DiskError::Full { folder: self.folder.clone() }
+    }
+
+    /// Octets that everything takes: what all processes wrote down, what this one has not yet, and the environment's own.
+    pub(super) fn octets(&self) -> u64 {
+        let pending = lock(&self.pending).octets;
+        self.sums().octets.saturating_add_signed(pending) + self.recency.own_octets()
+    }
+
+    /// As last written down. An environment that cannot be read counts nothing: the reserve still holds.
+    pub(super) fn sums(&self) -> Sums {
+        self.recency.sums().unwrap_or_else(|cause| {
+            tracing::warn!(%cause, "the recency environment cannot be read");
+            Sums::default()
+        })
+    }
+
+    /// Evicts until `needed` octets more fit into quota and reserve; [`DiskError::Full`] where they cannot.
+    pub(super) fn make_room(&self, needed: u64) -> Result<(), DiskError> {
+        if needed > self.quota {
+            return Err(self.full());
+        }
+        if self.excess(needed, 0) == 0 {
+            return Ok(());
+        }
+        let mut released = lock(&self.evicting);
+        if released.since.elapsed() > 2 * TICK {
+            *released = Released { octets: 0, since: Instant::now() };
+        }
+        loop {
+            // Another thread may have evicted while this one waited.
+            match self.excess(needed, released.octets) {
+                0 => return Ok(()),
+                excess => match self.evict(excess) {
+                    0 => return Err(self.full()),
+                    octets => released.octets += octets,
+                },
+            }
+        }
+    }
+
+    /// Octets that must go before `needed` more fit; `released`: those that will be free soon.
+    fn excess(&self, needed: u64, released: u64) -> u64 {
+        let over_quota = self.octets().saturating_add(needed).saturating_sub(self.quota);
+        let free = (self.free_space)().unwrap_or(u64::MAX).saturating_add(released);
+        over_quota.max(self.reserve.saturating_add(needed).saturating_sub(free))
+    }
+
+    /// Evicts files of `octets` in all and a tenth of what is left, so that the next writes need not evict again;
+    /// oldest first. How many octets went. Call with `evicting` held.
+    fn evict(&self, octets: u64) -> u64 {
+        // What is pending decides who is oldest, too.
+        self.flush();
+        let before = self.sums().octets;
+        // On a full disk the commit may fail although the files are gone: the second round finds them gone and has room.
+        for _ in 0..2 {
+            match self.recency.evict(before.saturating_sub(octets) / 10 * 9, |name| self.victim(name)) {
+                Ok(after) => return before.saturating_sub(after.octets),
+                Err(cause) => tracing::warn!(%cause, "an eviction cannot be written down"),
+            }
+        }
+        0
+    }
+
+    /// Unlinks a file unless it is pinned (by any process) or being written.
+    fn victim(&self, name: &str) -> Fate {
+        let path = self.path(name);
+        let Some(key) = name.strip_prefix(OBJECTS) else { return unlink_idle_partial(&path) };
+        match std::fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.nlink() > 1 => return Fate::Kept,
+            Ok(_) => {}
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Fate::Removed,
+            Err(_) => return Fate::Kept,
+        }
+        if let Some(key) = key.split_once('/').and_then(|(_, key)| ObjectKey::parse(key)) {
+            lock(&self.hot).pop(&key);
+        }
+        match std::fs::remove_file(&path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Fate::Kept,
+            _ => Fate::Removed,
+        }
+    }
+
+    /// Runs a write again after evicting, where the file system has no room.
+    pub(super) fn retry_when_full(&self, mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+        loop {
+            match write() {
+                Err(cause) if is_full(&cause) => {
+                    let _evicting = lock(&self.evicting);
+                    if self.evict(1) == 0 {
+                        return Err(cause);
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// A file takes `octets` now, `before` until now.
+    pub(super) fn charge(&self, name: &str, before: u64, octets: u64) {
+        self.note(name, Change::Present { octets, used: now() }, octets as i64 - before as i64);
+    }
+
+    /// A file that took `before` is gone.
+    pub(super) fn charge_gone(&self, name: &str, before: u64) {
+        self.note(name, Change::Gone, -(before as i64));
+    }
+
+    fn note(&self, name: &str, change: Change, octets: i64) {
+        let mut pending = lock(&self.pending);
+        let change = pending.changes.get(name).map_or(change, |earlier| change.after(*earlier));
+        pending.changes.insert(name.into(), change);
+        pending.octets = pending.octets.saturating_add(octets);
+        if pending.changes.len() >= MANY_CHANGES || pending.octets >= MANY_OCTETS {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Writes down what is pending. What cannot be written stays pending.
+    pub(super) fn flush(&self) {
+        let _flushing = lock(&self.flushing);
+        let (changes, octets) = {
+            let mut pending = lock(&self.pending);
+            if pending.changes.is_empty() {
+                return;
+            }
+            (std::mem::take(&mut pending.changes), pending.octets)
+        };
+        let written = self.recency.apply(&changes, |name| allocated(&self.path(name)));
+        let mut pending = lock(&self.pending);
+        match written {
+            Ok(_) => pending.octets -= octets,
+            Err(cause) => {
+                tracing::warn!(%cause, "what was used cannot be written down");
+                for (name, earlier) in changes {
+                    let change = pending.changes.get(&name).map_or(earlier, |later| later.after(earlier));
+                    pending.changes.insert(name, change);
+                }
+            }
+        }
+    }
+
+    /// The object, from the hot ones or from the disk; a file that is not it is removed.
+    pub(super) fn get(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
+        let hot = lock(&self.hot).get(key).filter(|object| !object.is_damaged()).cloned();
+        let object = hot.or_else(|| self.open_object(key, paths))?;
+        self.note(&object_name(key), Change::Used(now()), 0);
+        Some(object)
+    }
+
+    fn open_object(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
+        for path in paths {
+            let file = match open_regular(&path) {
+                // Out of descriptors: the hot objects hold most of them.
+                Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    lock(&self.hot).clear();
+                    open_regular(&path)
+                }
+                outcome => outcome,
+            };
+            let Ok(file) = file else { continue };
+            if let Some(object) = Object::open(key, file, Arc::downgrade(self)) {
+                let object = Arc::new(object);
+                lock(&self.hot).put(key.clone(), Arc::clone(&object));
+                return Some(object);
+            }
+            tracing::warn!(path = %path.display(), "not a whole object: removed from the cache");
+            let _ = std::fs::remove_file(&path);
+            self.note(&object_name(key), Change::Gone, 0);
+        }
+        None
+    }
+
+    /// Gives a complete file its place: `name` is its path until now, `charged` what it was charged there.
+    pub(super) fn install(&self, name: &str, object: &Arc<Object>, charged: u64) -> Result<(), DiskError> {
+        let object_name = object_name(object.key());
+        let (from, to) = (self.path(name), self.path(&object_name));
+        let renamed = self.retry_when_full(|| {
+            std::fs::rename(&from, &to).or_else(|_| {
+                // The first object of its shard.
+                to.parent().map_or(Ok(()), make_folder)?;
+                std::fs::rename(&from, &to)
+            })
+        });
+        renamed.map_err(|cause| if is_full(&cause) { self.full() } else { io_error(to)(cause) })?;
+        let octets = object.file().metadata().map_or(charged, |m| m.blocks() * 512);
+        self.charge_gone(name, charged);
+        self.charge(&object_name, 0, octets);
+        lock(&self.hot).put(object.key().clone(), Arc::clone(object));
+        let mut unsynced = lock(&self.unsynced);
+        if unsynced.objects.len() < SYNCED_SINGLY {
+            unsynced.objects.push(Arc::clone(object));
+        } else {
+            unsynced.many = true;
+        }
+        Ok(())
+    }
+
+    /// Removes a damaged object, if the file of that name is still it.
+    pub(super) fn discard(&self, object: &Object) {
+        let path = self.path(&object_name(object.key()));
+        let is_it = |path: &Path| same_file(object.file(), path);
+        let mut hot = lock(&self.hot);
+        if hot.peek(object.key()).is_some_and(|hot| hot.is_damaged()) {
+            hot.pop(object.key());
+        }
+        drop(hot);
+        if is_it(&path) {
+            self.remove(object.key());
+        }
+    }
+
+    pub(super) fn remove(&self, key: &ObjectKey) {
+        let name = object_name(key);
+        lock(&self.hot).pop(key);
+        let octets = allocated(&self.path(&name));
+        self.unlink(&name);
+        self.charge_gone(&name, octets.unwrap_or(0));
+    }
+
+    pub(super) fn unlink(&self, name: &str) {
+        let path = self.path(name);
+        if let Err(cause) = std::fs::remove_file(&path)
+            && cause.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %cause, "cannot be removed from the cache");
+        }
+    }
+
+    /// Syncs, writes down and makes room, until stopped.
+    pub(super) fn run_committer(&self) {
+        loop {
+            let stopped = lock(&self.stopped);
+            let stopped = match *stopped {
+                true => true,
+                false => *self.wake.wait_timeout(stopped, TICK).unwrap_or_else(PoisonError::into_inner).0,
+            };
+            self.sync();
+            self.flush();
+            self.drop_unlinked();
+            if stopped {
+                return;
+            }
+            // Others may have filled folder or file system. Full is told to whoever writes.
+            let _ = self.make_room(0);
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        *lock(&self.stopped) = true;
+        self.wake.notify_all();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        *lock(&self.stopped)
+    }
+
+    fn sync(&self) {
+        let unsynced = std::mem::take(&mut *lock(&self.unsynced));
+        if unsynced.many {
+            if let Ok(folder) = File::open(&self.folder) {
+                // SAFETY: the descriptor is open; the call touches no memory of ours.
+                unsafe { libc::syncfs(folder.as_raw_fd()) };
+            }
+            return;
+        }
+        let mut shards = HashSet::new();
+        for object in &unsynced.objects {
+            // What cannot be synced may be torn by a power loss: its CRCs tell then.
+            let _ = object.file().sync_data();
+            shards.insert(object.key().shard());
+        }
+        for shard in shards {
+            let _ = File::open(self.folder.join(OBJECTS).join(shard)).and_then(|folder| folder.sync_all());
+        }
+    }
+
+    /// Closes hot objects that another process evicted: their blocks are free only then.
+    fn drop_unlinked(&self) {
+        let mut hot = lock(&self.hot);
+        let unlinked: Vec<_> = hot.iter().filter(|(_, o)| o.is_unlinked()).map(|(key, _)| key.clone()).collect();
+        for key in unlinked {
+            hot.pop(&key);
+        }
+    }
+}
+
+impl Drop for Cache {
+    /// Partials may outlive the mount's close: what they charged since is written down with the last of them.
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+pub(super) fn object_name(key: &ObjectKey) -> String {
+    format!("{OBJECTS}{}/{key}", key.shard())
+}
+
+/// Octets in allocated blocks; `None`: it is not there.
+pub(super) fn allocated(path: &Path) -> Option<u64> {
+    std::fs::symlink_metadata(path).ok().map(|metadata| metadata.blocks() * 512)
+}
+
+/// Whether the file at a path is the open one.
+pub(super) fn same_file(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::symlink_metadata(path)) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+/// Makes a folder that only its owner may enter; one that is there is fine.
+pub(in crate::content) fn make_folder(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn open_regular(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    // Never through a link, never waiting for a pipe's writer.
+    std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+}
+
+/// Unlinks a partial that nobody writes.
+fn unlink_idle_partial(path: &Path) -> Fate {
+    let file = match open_regular(path) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Fate::Removed,
+        Err(_) => return Fate::Kept,
+    };
+    // Held until the names are gone: nobody resumes it in between.
+    if !flock(&file) || std::fs::remove_file(path).is_err() {
+        return Fate::Kept;
+    }
+    Sidecar::remove(path);
+    Fate::Removed
+}
+
+/// The value of a mutex; one that a panicking thread held is as good as any, as each change of it is made at once.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,59 @@
+//! LMDB environments as caches: thrown away and made anew when damaged, as what they hold can be learnt again.
+
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
+use std::path::Path;
+use std::time::Duration;
+
+/// Address space, not memory: room for some 50 million records.
+const MAP_SIZE: usize = 16 << 30;
+/// Threads of all processes that read at the same moment; a cache line each.
+const MAX_READERS: u32 = 512;
+
+/// An open environment and its one database.
+pub(in crate::content) struct Environment {
+    pub(in crate::content) env: Env<WithoutTls>,
+    pub(in crate::content) database: Database<'static, Bytes, Bytes>,
+    /// It was not there, or damaged, and is empty now.
+    pub(in crate::content) anew: bool,
+}
+
+impl Environment {
+    /// Opens the environment in a folder that exists and is the user's own. Not twice in one process.
+    pub(in crate::content) fn open(folder: &Path) -> heed::Result<Environment> {
+        let file = folder.join("data.mdb");
+        let missing = !file.exists();
+        match open(folder, missing) {
+            Err(heed::Error::Mdb(cause)) => {
+                tracing::warn!(folder = %folder.display(), %cause, "a damaged environment is made anew");
+                // Both: a process that still has the old ones open goes on with its pair.
+                std::fs::remove_file(&file)?;
+                std::fs::remove_file(folder.join("lock.mdb"))?;
+                open(folder, true)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+fn open(folder: &Path, anew: bool) -> heed::Result<Environment> {
+    // The last owner in this process may still be closing it.
+    if let Some(closing) = heed::env_closing_event(folder.canonicalize()?) {
+        closing.wait_timeout(Duration::from_secs(5));
+    }
+    // Without thread-local readers a slot is taken for a transaction only, not for each thread that ever read.
+    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+    options.map_size(MAP_SIZE).max_readers(MAX_READERS);
+    // SAFETY: the flags keep LMDB's locking; without a synced meta page a power loss undoes the last commits but keeps the
+    // file whole. The map's file is changed by LMDB alone: its folder is the user's own, mode 0700.
+    let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | EnvFlags::NO_META_SYNC).open(folder)? };
+    env.clear_stale_readers()?;
+    let txn = env.write_txn()?;
+    let database = env
+        .create_databases_and_commit(txn, |opener, txn| -> heed::Result<_> {
+            Ok(CommitOrAbort::<_, ()>::Commit(opener.create_database::<Bytes, Bytes>(txn, None)?))
+        })?
+        .commit()
+        .ok_or(heed::Error::Mdb(heed::MdbError::BadTxn))?;
+    Ok(Environment { env, database, anew })
+}

@@ -1,0 +1,97 @@
+//! What an object is called.
+
+use crate::document::Digest;
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write;
+
+/// The name of an object: one content version. It is the file's name in the cache folder.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey(Box<str>);
+
+/// Longer than any key: `sha-512-` and 128 hex digits are 136 octets.
+const MAX_LENGTH: usize = 160;
+
+impl ObjectKey {
+    /// `sha-256-9f86d0…`: bytes that gave this digest, whoever published them.
+    pub fn digest(digest: &Digest) -> ObjectKey {
+        let mut text = format!("{}-", digest.algorithm().name());
+        push_hex(&mut text, digest.octets());
+        ObjectKey(text.into_boxed_str())
+    }
+
+    /// `ino-HASH-INO`: the version that a Source has under an inode, where no digest vouches for the bytes.
+    pub fn inode(source: &str, ino: u64) -> ObjectKey {
+        let hash = Sha256::digest(source.as_bytes());
+        let mut text = String::from("ino-");
+        push_hex(&mut text, &hash[..16]);
+        let _ = write!(text, "-{ino:016x}");
+        ObjectKey(text.into_boxed_str())
+    }
+
+    /// A key from its text; `None` where the text could not be a file's name in the cache folder.
+    pub fn parse(text: &str) -> Option<ObjectKey> {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        let fits = (3..=MAX_LENGTH).contains(&text.len())
+            && text.bytes().all(plain)
+            && text.bytes().rev().take(2).all(|b| b.is_ascii_hexdigit());
+        fits.then(|| ObjectKey(text.into()))
+    }
+
+    /// Its text: lower-case letters, digits and `-` only.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The folder below `objects/` that it lies in: 256 of them, filled evenly by digests and by counted inodes alike.
+    pub(super) fn shard(&self) -> &str {
+        // Never past the start: every key has at least three octets, all of them ASCII.
+        &self.0[self.0.len() - 2..]
+    }
+
+    /// Stands in an object's trailer, so that a file under another object's name is not taken for it.
+    pub(super) fn fingerprint(&self) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(self.0.as_bytes())
+    }
+}
+
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn push_hex(text: &mut String, octets: &[u8]) {
+    for octet in octets {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{octet:02x}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Algorithm;
+
+    #[test]
+    fn keys_are_file_names_and_come_back_from_their_text() {
+        let digest = Digest::new(Algorithm::Sha512, &[0xab; 64]).unwrap();
+        for key in [ObjectKey::digest(&digest), ObjectKey::inode("https://a.example/", u64::MAX)] {
+            assert!(key.as_str().len() <= MAX_LENGTH);
+            assert_eq!(ObjectKey::parse(key.as_str()), Some(key.clone()));
+            assert_eq!(key.shard().len(), 2);
+        }
+    }
+
+    #[test]
+    fn texts_that_leave_the_folder_are_no_keys() {
+        for text in ["", "..", "../x", "a/b", "sha-256-AB", "a~1", "ü--", "sha-1-", "abc-"] {
+            assert_eq!(ObjectKey::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sources_do_not_share_inodes() {
+        assert_ne!(ObjectKey::inode("a", 7), ObjectKey::inode("b", 7));
+        assert_ne!(ObjectKey::inode("a", 7), ObjectKey::inode("a", 8));
+    }
+}

@@ -1,0 +1,320 @@
+//! Objects on disk: written aside, verified, renamed; checked block by block whenever they are read; evicted by age.
+//!
+//! ```text
+//! FOLDER/objects/XX/KEY    whole objects (`object` draws their format), XX being the last two octets of KEY
+//!        tmp/KEY           an object being written, flock'ed by its writer
+//!        tmp/KEY.present   what is present of it (`sidecar` draws its format)
+//!        pins/PID/KEY      hard links to objects that a process keeps from eviction; PID is flock'ed by it
+//!        recency/          last use and size of all files (`recency` draws its format)
+//! ```
+//!
+//! Any number of mounts and processes share a folder. What they rely on: a file appears below `objects/` by a rename
+//! when it is complete; eviction only unlinks, so that open descriptors and pins read on; the records in `recency/` are
+//! never trusted over the files.
+
+mod cache;
+mod environment;
+mod key;
+mod object;
+mod opening;
+mod partial;
+mod ranges;
+mod recency;
+mod sidecar;
+#[cfg(test)]
+mod tests;
+
+pub use key::ObjectKey;
+pub use object::{Damaged, Object};
+pub use partial::Partial;
+
+pub(super) use cache::make_folder;
+pub(super) use environment::Environment;
+
+use cache::{Cache, FreeSpace, allocated, lock, object_name, same_file};
+use opening::{PARTIALS, PinFolder};
+use recency::Recency;
+use sidecar::Sidecar;
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Octets of a block, the unit that is checked: reads that do not begin and end on its multiples read more than they return.
+pub const BLOCK: u64 = 128 << 10;
+
+/// The quota where none is given, unless a tenth of the free space is less.
+const DEFAULT_QUOTA: u64 = 10 << 30;
+
+/// What a cache folder holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Whole objects.
+    pub objects: u64,
+    /// Octets in allocated blocks: objects, partial objects and the recency environment.
+    pub octets: u64,
+    /// Octets that the folder may take.
+    pub quota: u64,
+}
+
+/// Why something cannot be kept. None of them hinders reading from the Source.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// Neither quota nor file system has room, after everything that may be evicted was: stream uncached.
+    #[error("no room in the cache folder {folder}", folder = .folder.display())]
+    Full {
+        /// The cache folder.
+        folder: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("{path} failed", path = .path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// The answer.
+        #[source]
+        cause: io::Error,
+    },
+    /// The recency environment cannot be used.
+    #[error("the environment {path} failed", path = .path.display())]
+    Recency {
+        /// Its folder.
+        path: PathBuf,
+        /// The answer.
+        #[source]
+        cause: heed::Error,
+    },
+    /// An object cannot be committed: not every octet of its length was written, or some beyond it.
+    #[error("{key} has {present} octets, its length is {length}")]
+    Incomplete {
+        /// The object.
+        key: ObjectKey,
+        /// Octets present from the start without a gap.
+        present: u64,
+        /// The length given.
+        length: u64,
+    },
+    /// The partial was committed or aborted before.
+    #[error("{key} is no longer being written")]
+    Finished {
+        /// The object.
+        key: ObjectKey,
+    },
+}
+
+/// The objects of a cache folder, which any number of mounts and processes may share.
+///
+/// Lock order: `threads` and `pinned` are never held together, nor while a lock of `Cache` is taken.
+pub struct Disk {
+    cache: Arc<Cache>,
+    pins: PinFolder,
+    /// Keys with a link in `pins`.
+    pinned: Mutex<HashSet<ObjectKey>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Disk {
+    /// Opens a cache folder, made where missing, for this process.
+    ///
+    /// `quota`: octets that all of the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
+    /// `reserve`: octets to leave free on the file system. Clears what dead processes left behind, and starts two threads.
+    pub fn open(folder: &Path, quota: Option<u64>, reserve: u64) -> Result<Arc<Disk>, DiskError> {
+        let asked = folder.to_owned();
+        Disk::open_on(folder, quota, reserve, Box::new(move || free_space(&asked)))
+    }
+
+    fn open_on(folder: &Path, quota: Option<u64>, reserve: u64, free: FreeSpace) -> Result<Arc<Disk>, DiskError> {
+        opening::make_folders(folder)?;
+        // One process at a time clears up and makes environments. It ends with the descriptor.
+        let whole = File::open(folder).map_err(io_error(folder))?;
+        // SAFETY: the descriptor is open; the call touches no memory of ours.
+        unsafe { libc::flock(whole.as_raw_fd(), libc::LOCK_EX) };
+        let (pins, died) = opening::open_pins(&folder.join("pins"))?;
+        let environment = folder.join("recency");
+        let (recency, anew) =
+            Recency::open(&environment).map_err(|cause| DiskError::Recency { path: environment, cause })?;
+        opening::clear_partials(folder, &recency)?;
+        drop(whole);
+
+        let quota = quota.unwrap_or_else(|| {
+            // What the cache holds already counts as free: a remount must not shrink it.
+            let held = recency.sums().unwrap_or_default().octets;
+            free().map_or(DEFAULT_QUOTA, |free| (free.saturating_add(held) / 10).min(DEFAULT_QUOTA))
+        });
+        let cache = Arc::new(Cache::new(folder.to_owned(), quota, reserve, free, recency));
+        let disk = Disk { cache, pins, pinned: Mutex::default(), threads: Mutex::default() };
+        disk.spawn("disk-committer", |cache| cache.run_committer())?;
+        if died || anew {
+            disk.spawn("disk-rescan", |cache| opening::rescan(&cache))?;
+        }
+        Ok(Arc::new(disk))
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce(Arc<Cache>) + Send + 'static) -> Result<(), DiskError> {
+        let cache = Arc::clone(&self.cache);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(cache));
+        lock(&self.threads).push(thread.map_err(io_error(&self.cache.folder))?);
+        Ok(())
+    }
+
+    /// The whole object of that name, or `None`: absent, or not whole and so removed. Opens a file at most; never waits.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let pinned = lock(&self.pinned).contains(key).then(|| self.pins.path.join(key.as_str()));
+        self.cache.get(key, std::iter::once(self.cache.path(&object_name(key))).chain(pinned))
+    }
+
+    /// Starts an object anew; drops what [`Disk::resume`] would have found. `length`: octets expected, where known.
+    /// [`DiskError::Full`] at once where that can never fit.
+    ///
+    /// Where the same object is being written already, by whatever process, both go on and the last commit stays:
+    /// same key, same bytes.
+    pub fn begin(&self, key: &ObjectKey, length: Option<u64>) -> Result<Partial, DiskError> {
+        if length.is_some_and(|length| object::footprint(length) > self.cache.quota) {
+            return Err(self.cache.full());
+        }
+        let name = format!("{PARTIALS}{key}");
+        let mut made = self.create_locked(&name)?;
+        let resumable = made.is_some();
+        let mut name = name;
+        while made.is_none() {
+            // Not a key's name, so nobody resumes it and the next open clears it away.
+            name = format!("{PARTIALS}{key}~{}-{}", std::process::id(), self.cache.next_number());
+            made = self.create_locked(&name)?;
+        }
+        let Some(file) = made else { return Err(self.cache.full()) };
+        let path = self.cache.path(&name);
+        let before = allocated(&path).unwrap_or(0);
+        Sidecar::remove(&path);
+        file.set_len(0).map_err(io_error(&path))?;
+        self.cache.charge(&name, before, 0);
+        let sidecar = Sidecar { length, ..Sidecar::default() };
+        Ok(Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, resumable, 0, sidecar))
+    }
+
+    /// Opens or makes a file and locks it; `None`: another one holds its lock.
+    fn create_locked(&self, name: &str) -> Result<Option<File>, DiskError> {
+        let path = self.cache.path(name);
+        loop {
+            let mut file = None;
+            let made = self.cache.retry_when_full(|| {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create(true).truncate(false).mode(0o600);
+                file = Some(options.custom_flags(libc::O_NOFOLLOW).open(&path)?);
+                Ok(())
+            });
+            match made {
+                Err(cause) if is_full(&cause) => return Err(self.cache.full()),
+                outcome => outcome.map_err(io_error(&path))?,
+            }
+            let Some(file) = file.filter(flock) else { return Ok(None) };
+            // Between open and lock another process may have cleared it away: then the lock is on a nameless file.
+            if same_file(&file, &path) {
+                return Ok(Some(file));
+            }
+        }
+    }
+
+    /// A partial that an earlier mount or fetch left, with its validator and whole blocks; `None`: start anew.
+    /// Its blocks are checked when [`Partial::read_at`] reads them.
+    pub fn resume(&self, key: &ObjectKey) -> Option<Partial> {
+        let name = format!("{PARTIALS}{key}");
+        let path = self.cache.path(&name);
+        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
+        if !flock(&file) || !same_file(&file, &path) {
+            return None;
+        }
+        let sidecar = Sidecar::read(&path, key)?;
+        let charged = allocated(&path)?;
+        self.cache.charge(&name, charged, charged);
+        Some(Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, true, charged, sidecar))
+    }
+
+    /// Removes an object whose bytes turned out not to be the Source's. Open readers keep their descriptors.
+    pub fn remove(&self, key: &ObjectKey) {
+        self.unpin(key);
+        self.cache.remove(key);
+    }
+
+    /// Keeps the object, if it is here, readable by this process until [`Disk::unpin`], whoever evicts. Not counted:
+    /// one `unpin` ends any number of pins. False: nothing was here to pin.
+    pub fn pin(&self, key: &ObjectKey) -> bool {
+        let link = self.pins.path.join(key.as_str());
+        let here = match std::fs::hard_link(self.cache.path(&object_name(key)), link) {
+            Ok(()) => true,
+            Err(cause) => cause.kind() == io::ErrorKind::AlreadyExists,
+        };
+        if here {
+            lock(&self.pinned).insert(key.clone());
+        }
+        here
+    }
+
+    /// See [`Disk::pin`].
+    pub fn unpin(&self, key: &ObjectKey) {
+        if lock(&self.pinned).remove(key) {
+            let _ = std::fs::remove_file(self.pins.path.join(key.as_str()));
+        }
+    }
+
+    /// What the folder holds, all processes counted, as far as they have written it down.
+    pub fn usage(&self) -> Usage {
+        self.cache.flush();
+        Usage { objects: self.cache.sums().objects, octets: self.cache.octets(), quota: self.cache.quota }
+    }
+
+    /// Writes out what is pending and stops the threads; idempotent. Pins end. Dropping does the same.
+    pub fn close(&self) {
+        self.cache.stop();
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the cache panicked");
+            }
+        }
+        // A folder left behind would tell the next open that this process died.
+        lock(&self.pinned).clear();
+        if let Err(cause) = std::fs::remove_dir_all(&self.pins.path)
+            && cause.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.pins.path.display(), %cause, "pins cannot be removed");
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn io_error(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> DiskError {
+    let path = path.into();
+    |cause| DiskError::Io { path, cause }
+}
+
+/// Whether the file system or its quota has no room.
+fn is_full(cause: &io::Error) -> bool {
+    matches!(cause.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
+/// Locks a file or folder until its descriptor is closed; false: another descriptor holds the lock.
+fn flock(file: &File) -> bool {
+    // SAFETY: the descriptor is open; the call touches no memory of ours.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+/// Octets that an unprivileged process may still write to the file system of a folder.
+fn free_space(folder: &Path) -> io::Result<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: all zeros is a valid statvfs, a plain C struct of numbers.
+    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `path` is a C string and `answer` a statvfs, both living through the call.
+    match unsafe { libc::statvfs(path.as_ptr(), &mut answer) } {
+        0 => Ok(answer.f_bavail.saturating_mul(answer.f_frsize)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

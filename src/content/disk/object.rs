@@ -1,0 +1,172 @@
+//! A whole object on disk.
+//!
+//! ```text
+//! 0          length                        length + 4 n          length + 4 n + 36
+//! ┌──────────┬─────────────────────────────┬─────────────────────────────────────────────────────┐
+//! │ octets   │ n CRC32Cs, one a block:     │ key fingerprint u64 │ length u64 │ block u32        │
+//! │          │ n = ceil(length / block)    │ version u32 │ magic 8 │ CRC32C of table and trailer │
+//! └──────────┴─────────────────────────────┴─────────────────────────────────────────────────────┘
+//! ```
+//!
+//! All numbers are little-endian. Block i covers the octets from i * [`BLOCK`] on; only the last one may be shorter.
+//! The table stands behind the octets, so that these lie at their own offsets while their number is still unknown.
+
+use super::{BLOCK, Cache, ObjectKey};
+use bytes::Bytes;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+const MAGIC: [u8; 8] = *b"rsyncobj";
+/// Of the layout in this module's header. A file of another version is a miss.
+const VERSION: u32 = 1;
+const TRAILER: u64 = 36;
+
+/// Pages behind a reader are dropped in steps of so many octets; smaller objects are left to the kernel.
+const DROP_STEP: u64 = 1 << 20;
+
+/// A block on disk is not what was written, so the bytes must come from the Source again.
+/// A whole object is a miss from now on and its file is removed; of a partial only the block is absent.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} is damaged at octet {offset}")]
+pub struct Damaged {
+    /// The object.
+    pub key: ObjectKey,
+    /// Where the damaged block begins.
+    pub offset: u64,
+    /// The operating system's answer, where it could not be read at all.
+    #[source]
+    pub cause: Option<std::io::Error>,
+}
+
+/// A whole, verified object; holds a descriptor. Any number of threads read at once, without a lock.
+///
+/// Invariants: `checks` has a CRC for each block of `length`; the file's octets below `length` are never written again.
+pub struct Object {
+    key: ObjectKey,
+    length: u64,
+    checks: Box<[u32]>,
+    file: Arc<File>,
+    damaged: AtomicBool,
+    cache: Weak<Cache>,
+}
+
+impl Object {
+    /// Reads the footer of a file; `None` where it is not a whole object of this key in this version.
+    pub(super) fn open(key: &ObjectKey, file: File, cache: Weak<Cache>) -> Option<Object> {
+        let metadata = file.metadata().ok().filter(|m| m.is_file())?;
+        let trailer_at = metadata.len().checked_sub(TRAILER)?;
+        let mut trailer = [0; TRAILER as usize];
+        file.read_exact_at(&mut trailer, trailer_at).ok()?;
+        let length = u64::from_le_bytes(trailer[8..16].try_into().ok()?);
+        let table = length.div_ceil(BLOCK).checked_mul(4)?;
+        if length.checked_add(table)? != trailer_at {
+            return None;
+        }
+        let mut footer = vec![0; usize::try_from(table + TRAILER).ok()?];
+        file.read_exact_at(&mut footer, length).ok()?;
+        let (table, rest) = footer.split_at(usize::try_from(table).ok()?);
+        let checks: Box<[u32]> =
+            table.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]])).collect();
+        // Written out again from what was understood, the footer is the same only if every field is the expected one.
+        (encode_footer(key, length, &checks).ends_with(rest))
+            .then(|| Object::new(key.clone(), length, checks, Arc::new(file), cache))
+    }
+
+    pub(super) fn new(key: ObjectKey, length: u64, checks: Box<[u32]>, file: Arc<File>, cache: Weak<Cache>) -> Object {
+        Object { key, length, checks, file, damaged: AtomicBool::new(false), cache }
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// Octets.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// `length` octets at `offset`, fewer only at the end. Every block it touches is read whole and checked. Blocks on the disk.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Bytes, Damaged> {
+        let end = offset.saturating_add(length as u64).min(self.length);
+        if offset >= end {
+            return Ok(Bytes::new());
+        }
+        let first = offset / BLOCK;
+        let start = first * BLOCK;
+        let read_end = end.next_multiple_of(BLOCK).min(self.length);
+        let mut buffer = vec![0; (read_end - start) as usize];
+        self.file.read_exact_at(&mut buffer, start).map_err(|cause| self.damage(start, Some(cause)))?;
+        let checks = &self.checks[first as usize..];
+        for ((block, expected), number) in buffer.chunks(BLOCK as usize).zip(checks).zip(first..) {
+            if crc32c::crc32c(block) != *expected {
+                return Err(self.damage(number * BLOCK, None));
+            }
+        }
+        self.drop_pages_behind(offset, end);
+        Ok(Bytes::from(buffer).slice((offset - start) as usize..(end - start) as usize))
+    }
+
+    /// The kernel keeps the pages of the mounted file; ours would be the same bytes a second time. Each read that
+    /// ends a step drops the one before it: readers of a step in parallel still share its pages.
+    fn drop_pages_behind(&self, offset: u64, end: u64) {
+        let (before, after) = (offset / DROP_STEP, end / DROP_STEP);
+        let ends_object = end == self.length;
+        if self.length <= DROP_STEP || (before == after && !ends_object) {
+            return;
+        }
+        let from = before.saturating_sub(1) * DROP_STEP;
+        let to = if ends_object { self.length } else { after.saturating_sub(1) * DROP_STEP };
+        if let Some(count) = to.checked_sub(from).filter(|count| *count > 0) {
+            // SAFETY: the descriptor is open as long as `self.file`; the call only advises the kernel and touches no memory of ours.
+            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), from as i64, count as i64, libc::POSIX_FADV_DONTNEED) };
+        }
+    }
+
+    fn damage(&self, offset: u64, cause: Option<std::io::Error>) -> Damaged {
+        if !self.damaged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(key = %self.key, offset, "a damaged object is removed from the cache");
+            if let Some(cache) = self.cache.upgrade() {
+                cache.discard(self);
+            }
+        }
+        Damaged { key: self.key.clone(), offset, cause }
+    }
+
+    /// Whether it was found damaged: a miss, although a descriptor is still open.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Whether its file has no name left: evicted by some process, its blocks are held by descriptors alone.
+    pub(super) fn is_unlinked(&self) -> bool {
+        self.file.metadata().is_ok_and(|m| m.nlink() == 0)
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// CRC table and trailer of an object.
+pub(super) fn encode_footer(key: &ObjectKey, length: u64, checks: &[u32]) -> Vec<u8> {
+    let mut footer = Vec::with_capacity(checks.len() * 4 + TRAILER as usize);
+    checks.iter().for_each(|crc| footer.extend_from_slice(&crc.to_le_bytes()));
+    footer.extend_from_slice(&key.fingerprint().to_le_bytes());
+    footer.extend_from_slice(&length.to_le_bytes());
+    footer.extend_from_slice(&(BLOCK as u32).to_le_bytes());
+    footer.extend_from_slice(&VERSION.to_le_bytes());
+    footer.extend_from_slice(&MAGIC);
+    let crc = crc32c::crc32c(&footer);
+    footer.extend_from_slice(&crc.to_le_bytes());
+    footer
+}
+
+/// Octets that an object of this length takes on disk, as far as file systems agree: its pages and the footer's.
+pub(super) fn footprint(length: u64) -> u64 {
+    let footer = length.div_ceil(BLOCK).saturating_mul(4).saturating_add(TRAILER);
+    length.saturating_add(footer).checked_next_multiple_of(4096).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,325 @@
+//! The files of a cache folder by last use, and what they take: an LMDB environment that all processes share.
+//!
+//! ```text
+//! unnamed database      key                           value
+//! a file                'f', name                     last use u64, octets u64
+//! the order             'o', last use u64, name       (empty)
+//! the sums              's'                           octets u64, objects u64
+//! ```
+//!
+//! Numbers are big-endian, so that the order sorts by time. A name is a path below the cache folder: `objects/XX/KEY` or
+//! `tmp/KEY`. Invariant of each commit: one order record for each file record, and the sums are theirs.
+//! Files and records may differ after a kill; what evicts or rescans treats the file as the truth.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::SystemTime;
+
+use super::environment::Environment;
+use heed::types::Bytes;
+use heed::{Database, Env, RoTxn, RwTxn, WithoutTls};
+
+/// Victims of one transaction: other processes wait for it.
+const VICTIMS: usize = 512;
+
+const FILE: u8 = b'f';
+const ORDER: u8 = b'o';
+const SUMS: &[u8] = b"s";
+
+/// Objects lie below it; what does not is a partial.
+pub(super) const OBJECTS: &str = "objects/";
+
+/// What is to be written about one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It is there, takes so many octets and was used then.
+    Present { octets: u64, used: u64 },
+    /// It was used then.
+    Used(u64),
+    /// It is gone.
+    Gone,
+}
+
+/// Changes not yet written, the last one of each file.
+pub(super) type Changes = HashMap<Box<str>, Change>;
+
+impl Change {
+    /// Both, this one after `earlier`.
+    pub(super) fn after(self, earlier: Change) -> Change {
+        match (earlier, self) {
+            (Change::Present { octets, .. }, Change::Used(used)) => Change::Present { octets, used },
+            (Change::Gone, Change::Used(_)) => Change::Gone,
+            (_, later) => later,
+        }
+    }
+}
+
+/// What all files take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) octets: u64,
+    pub(super) objects: u64,
+}
+
+/// What has become of a file that was to be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It has no name any more.
+    Removed,
+    /// It is pinned or being written: as good as used now.
+    Kept,
+}
+
+/// Microseconds since the epoch: the unit of last use.
+pub(super) fn now() -> u64 {
+    micros(SystemTime::now())
+}
+
+pub(super) fn micros(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The open environment.
+pub(super) struct Recency {
+    env: Env<WithoutTls>,
+    database: Database<'static, Bytes, Bytes>,
+}
+
+/// LMDB must not be opened twice in one process (its file locks are the process's): two caches of one folder share it.
+static OPEN: Mutex<Vec<(PathBuf, Weak<Recency>)>> = Mutex::new(Vec::new());
+
+impl Recency {
+    /// Opens the environment in a folder that exists. The flag: it was not there, or damaged, and knows no file now.
+    pub(super) fn open(folder: &Path) -> heed::Result<(Arc<Recency>, bool)> {
+        let folder = folder.canonicalize()?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, recency)| recency.strong_count() > 0);
+        if let Some(recency) = open.iter().find(|(path, _)| *path == folder).and_then(|(_, recency)| recency.upgrade())
+        {
+            return Ok((recency, false));
+        }
+        let Environment { env, database, anew } = Environment::open(&folder)?;
+        let recency = Arc::new(Recency { env, database });
+        open.push((folder, Arc::downgrade(&recency)));
+        Ok((recency, anew))
+    }
+
+    /// What all files take, as last committed by any process.
+    pub(super) fn sums(&self) -> heed::Result<Sums> {
+        let txn = self.env.read_txn()?;
+        self.read_sums(&txn)
+    }
+
+    /// Writes changes in one commit. `octets_of` answers for a used file that has no record (`None`: it is not there).
+    pub(super) fn apply(&self, changes: &Changes, octets_of: impl Fn(&str) -> Option<u64>) -> heed::Result<Sums> {
+        let mut txn = self.env.write_txn()?;
+        let mut sums = self.read_sums(&txn)?;
+        for (name, change) in changes {
+            match *change {
+                Change::Present { octets, used } => self.put(&mut txn, &mut sums, name, octets, used)?,
+                Change::Gone => self.remove(&mut txn, &mut sums, name)?,
+                Change::Used(used) => {
+                    let octets = match self.read(&txn, name)? {
+                        Some((_, octets)) => Some(octets),
+                        None => octets_of(name),
+                    };
+                    if let Some(octets) = octets {
+                        self.put(&mut txn, &mut sums, name, octets, used)?;
+                    }
+                }
+            }
+        }
+        self.commit(txn, sums)
+    }
+
+    /// Offers files to `victim`, least recently used first, until all take `target` octets or less; the sums then.
+    /// One call removes a bounded number, so that other processes need not wait long: call again while it makes progress.
+    pub(super) fn evict(&self, target: u64, mut victim: impl FnMut(&str) -> Fate) -> heed::Result<Sums> {
+        let mut txn = self.env.write_txn()?;
+        let mut sums = self.read_sums(&txn)?;
+        let (mut removed, mut kept) = (Vec::new(), Vec::new());
+        let mut left = sums.octets;
+        for record in self.database.prefix_iter(&txn, &[ORDER])? {
+            if left <= target || removed.len() == VICTIMS {
+                break;
+            }
+            let Some((_, name)) = record?.0[1..].split_first_chunk::<8>() else { continue };
+            let name = name_of(name);
+            let (_, octets) = self.read(&txn, &name)?.unwrap_or_default();
+            match victim(&name) {
+                Fate::Removed => {
+                    left = left.saturating_sub(octets);
+                    removed.push(name);
+                }
+                Fate::Kept => kept.push((name, octets)),
+            }
+        }
+        removed.iter().try_for_each(|name| self.remove(&mut txn, &mut sums, name))?;
+        kept.iter().try_for_each(|(name, octets)| self.put(&mut txn, &mut sums, name, *octets, now()))?;
+        self.commit(txn, sums)
+    }
+
+    /// Brings the records of the files whose names begin with `prefix` in line with those found there, name and octets
+    /// and last use. `exists` asks again within the transaction, as files come and go meanwhile.
+    pub(super) fn reconcile(
+        &self,
+        prefix: &str,
+        found: &HashMap<String, (u64, u64)>,
+        exists: impl Fn(&str) -> bool,
+    ) -> heed::Result<()> {
+        let mut txn = self.env.write_txn()?;
+        let mut sums = self.read_sums(&txn)?;
+        let mut missing = Vec::new();
+        for record in self.database.prefix_iter(&txn, &file_key(prefix))? {
+            let name = name_of(&record?.0[1..]);
+            if !found.contains_key(&name) && !exists(&name) {
+                missing.push(name);
+            }
+        }
+        for name in missing {
+            self.remove(&mut txn, &mut sums, &name)?;
+        }
+        for (name, (octets, used)) in found {
+            if self.read(&txn, name)?.is_none() && exists(name) {
+                self.put(&mut txn, &mut sums, name, *octets, *used)?;
+            }
+        }
+        self.commit(txn, sums).map(|_| ())
+    }
+
+    /// Octets of the environment's own files.
+    pub(super) fn own_octets(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let file = |name| std::fs::metadata(self.env.path().join(name)).map_or(0, |m| m.blocks() * 512);
+        file("data.mdb") + file("lock.mdb")
+    }
+
+    fn read_sums(&self, txn: &RoTxn<'_>) -> heed::Result<Sums> {
+        let (octets, objects) = self.database.get(txn, SUMS)?.map_or((0, 0), pair_of);
+        Ok(Sums { octets, objects })
+    }
+
+    fn commit(&self, mut txn: RwTxn<'_>, sums: Sums) -> heed::Result<Sums> {
+        self.database.put(&mut txn, SUMS, &pair(sums.octets, sums.objects))?;
+        txn.commit()?;
+        Ok(sums)
+    }
+
+    /// Last use and octets of a file.
+    fn read(&self, txn: &RoTxn<'_>, name: &str) -> heed::Result<Option<(u64, u64)>> {
+        Ok(self.database.get(txn, &file_key(name))?.map(pair_of))
+    }
+
+    fn put(&self, txn: &mut RwTxn<'_>, sums: &mut Sums, name: &str, octets: u64, used: u64) -> heed::Result<()> {
+        self.remove(txn, sums, name)?;
+        self.database.put(txn, &file_key(name), &pair(used, octets))?;
+        self.database.put(txn, &order_key(used, name), &[])?;
+        sums.octets += octets;
+        sums.objects += u64::from(name.starts_with(OBJECTS));
+        Ok(())
+    }
+
+    fn remove(&self, txn: &mut RwTxn<'_>, sums: &mut Sums, name: &str) -> heed::Result<()> {
+        if let Some((used, octets)) = self.read(txn, name)? {
+            self.database.delete(txn, &file_key(name))?;
+            self.database.delete(txn, &order_key(used, name))?;
+            sums.octets = sums.octets.saturating_sub(octets);
+            sums.objects = sums.objects.saturating_sub(u64::from(name.starts_with(OBJECTS)));
+        }
+        Ok(())
+    }
+}
+
+fn file_key(name: &str) -> Vec<u8> {
+    [&[FILE], name.as_bytes()].concat()
+}
+
+fn order_key(used: u64, name: &str) -> Vec<u8> {
+    [&[ORDER], &used.to_be_bytes()[..], name.as_bytes()].concat()
+}
+
+/// Names are ours and ASCII; a damaged one names no file and goes when its turn comes.
+fn name_of(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+fn pair(a: u64, b: u64) -> [u8; 16] {
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&a.to_be_bytes());
+    value[8..].copy_from_slice(&b.to_be_bytes());
+    value
+}
+
+fn pair_of(value: &[u8]) -> (u64, u64) {
+    let number =
+        |at: usize| value.get(at..at + 8).and_then(|octets| octets.try_into().ok()).map_or(0, u64::from_be_bytes);
+    (number(0), number(8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(recency: &Recency, name: &str, octets: u64, used: u64) {
+        let changes = Changes::from([(name.into(), Change::Present { octets, used })]);
+        recency.apply(&changes, |_| None).unwrap();
+    }
+
+    #[test]
+    fn evicts_by_last_use_and_passes_over_what_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (recency, anew) = Recency::open(folder.path()).unwrap();
+        assert!(anew);
+        for (name, used) in [("objects/aa/1", 30), ("objects/aa/2", 10), ("objects/aa/3", 20), ("tmp/4", 5)] {
+            put(&recency, name, 100, used);
+        }
+        recency.apply(&Changes::from([("objects/aa/2".into(), Change::Used(40))]), |_| None).unwrap();
+        assert_eq!(recency.sums().unwrap(), Sums { octets: 400, objects: 3 });
+
+        let mut offered = Vec::new();
+        let sums = recency.evict(150, |name| {
+            offered.push(name.to_owned());
+            if name == "objects/aa/3" { Fate::Kept } else { Fate::Removed }
+        });
+
+        assert_eq!(offered, ["tmp/4", "objects/aa/3", "objects/aa/1", "objects/aa/2"]);
+        assert_eq!(sums.unwrap(), Sums { octets: 100, objects: 1 });
+    }
+
+    #[test]
+    fn ends_when_everything_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (recency, _) = Recency::open(folder.path()).unwrap();
+        put(&recency, "objects/aa/1", 100, 1);
+        put(&recency, "objects/aa/2", 100, u64::MAX - 1);
+        let mut offered = 0;
+        let sums = recency
+            .evict(0, |_| {
+                offered += 1;
+                Fate::Kept
+            })
+            .unwrap();
+        assert_eq!((offered, sums.octets), (2, 200));
+    }
+
+    #[test]
+    fn a_damaged_environment_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Recency::open(folder.path()).unwrap());
+        std::fs::write(folder.path().join("data.mdb"), vec![7; 65536]).unwrap();
+        let (recency, anew) = Recency::open(folder.path()).unwrap();
+        assert!(anew);
+        assert_eq!(recency.sums().unwrap(), Sums::default());
+    }
+
+    #[test]
+    fn a_use_of_a_file_without_a_record_makes_one_if_it_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (recency, _) = Recency::open(folder.path()).unwrap();
+        let changes =
+            Changes::from([("objects/aa/here".into(), Change::Used(1)), ("objects/aa/gone".into(), Change::Used(1))]);
+        let sums = recency.apply(&changes, |name| name.ends_with("here").then_some(7)).unwrap();
+        assert_eq!(sums, Sums { octets: 7, objects: 1 });
+    }
+}

@@ -1,0 +1,110 @@
+//! Windows of a large object, fetched aside for readers that jump far ahead of the stream.
+//!
+//! They are asked under a strong ETag only and held in memory: the stream still brings the whole, and its verdict is of
+//! what the stream brought. What went out of a window is remembered and must equal it.
+
+use super::flight::{Flight, Jump, Origin};
+use super::single_flight::SingleFlight;
+use crate::content::Content;
+use crate::content::fixity::BLOCK;
+use crate::source::http::{Request, Status};
+use bytes::{Bytes, BytesMut};
+use fuser::INodeNo;
+use lru::LruCache;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
+
+/// Octets of a window: a multiple of [`BLOCK`], so that no block lies in two.
+const WINDOW: u64 = 1 << 20;
+
+/// Windows kept, of all objects.
+const WINDOWS_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
+/// Windows under way at once, of all objects.
+const WINDOWS_UNDER_WAY: usize = 16;
+
+/// (inode, attempt, number of the window)
+type WindowKey = (INodeNo, u64, u64);
+
+/// The windows of all objects.
+pub(in crate::content) struct Windows {
+    kept: Mutex<LruCache<WindowKey, Bytes>>,
+    under_way: SingleFlight<WindowKey, Option<Bytes>>,
+    requests: Semaphore,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Windows {
+            kept: Mutex::new(LruCache::new(WINDOWS_KEPT)),
+            under_way: SingleFlight::default(),
+            requests: Semaphore::new(WINDOWS_UNDER_WAY),
+        }
+    }
+}
+
+impl Content {
+    /// The octets of `jump`, recorded as handed out. `None`: they cannot be had this way, the stream must bring them.
+    pub(super) async fn aside(self: &Arc<Self>, ino: INodeNo, flight: &Flight, jump: &Jump) -> Option<Bytes> {
+        let blocks =
+            jump.range.start - jump.range.start % BLOCK..jump.range.end.next_multiple_of(BLOCK).min(jump.origin.length);
+        let mut octets = BytesMut::new();
+        for number in blocks.start / WINDOW..blocks.end.div_ceil(WINDOW) {
+            let window = self.window((ino, jump.attempt, number), &jump.origin).await?;
+            let first = number * WINDOW;
+            let start = blocks.start.saturating_sub(first) as usize;
+            let end = (blocks.end - first).min(window.len() as u64) as usize;
+            octets.extend_from_slice(window.get(start..end)?);
+        }
+        let octets = octets.freeze();
+        let digests: Vec<u128> = octets.chunks(BLOCK as usize).map(|block| self.block_digests.of(block)).collect();
+        let start = (jump.range.start - blocks.start) as usize;
+        let end = (jump.range.end - blocks.start) as usize;
+        flight.hand_out_aside(jump, &digests).then(|| octets.slice(start..end))
+    }
+
+    async fn window(self: &Arc<Self>, key: WindowKey, origin: &Origin) -> Option<Bytes> {
+        let kept = self.windows.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if kept.is_some() {
+            return kept;
+        }
+        let (content, origin) = (Arc::clone(self), origin.clone());
+        let fetched = async move {
+            let window = content.fetch_window(&origin, key.2).await?;
+            content.windows.kept.lock().unwrap_or_else(PoisonError::into_inner).put(key, window.clone());
+            Some(window)
+        };
+        self.windows.under_way.join(&self.runtime, key, fetched).await.flatten()
+    }
+
+    /// One range of the version that `origin` names, whole or not at all.
+    async fn fetch_window(&self, origin: &Origin, number: u64) -> Option<Bytes> {
+        let _permit = self.windows.requests.acquire().await.ok()?;
+        let range = number * WINDOW..((number + 1) * WINDOW).min(origin.length);
+        let mut request = Request::get(origin.place.clone(), self.head_budget(1));
+        request.range = Some((range.start, Some(range.end - 1)));
+        request.if_range = Some(origin.etag.clone());
+        let mut response = self
+            .client
+            .send(request)
+            .await
+            .inspect_err(|error| tracing::debug!(place = %origin.place, %error, "a window cannot be fetched"))
+            .ok()?;
+        let expected = Status::Partial { first: range.start, last: range.end - 1, total: Some(origin.length) };
+        if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some()
+        {
+            tracing::debug!(place = %origin.place, status = ?response.status, "a window of another version");
+            return None;
+        }
+        let octets = (range.end - range.start) as usize;
+        let mut window = BytesMut::with_capacity(octets);
+        while let Some(chunk) = tokio::time::timeout(self.config.stall, response.body.chunk()).await.ok()?.ok()? {
+            if window.len() + chunk.len() > octets {
+                return None;
+            }
+            window.extend_from_slice(&chunk);
+        }
+        (window.len() == octets).then(|| window.freeze())
+    }
+}

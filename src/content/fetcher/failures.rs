@@ -1,0 +1,148 @@
+//! Failures remembered, so that what has just failed is not asked again for every reader. Pure.
+
+use crate::content::ContentError;
+use crate::content::fixity::BLOCK;
+use fuser::INodeNo;
+use lru::LruCache;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// The kernel repeats a failed READ at once, and page by page.
+const READ_MEMORY: Duration = Duration::from_secs(5);
+
+/// The first failure of an inode counts so long, each further one twice as long as the one before …
+const INODE_MEMORY: Duration = Duration::from_secs(10);
+
+/// … up to this.
+const INODE_MEMORY_LIMIT: Duration = Duration::from_secs(3600);
+
+/// So many of either kind are remembered, the least recent forgotten.
+const LIMIT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
+
+struct Failed {
+    error: ContentError,
+    until: Instant,
+}
+
+struct FailedInode {
+    failed: Failed,
+    memory: Duration,
+}
+
+/// What failed lately.
+pub(in crate::content) struct Failures {
+    /// By inode and number of the block.
+    reads: LruCache<(INodeNo, u64), Failed>,
+    /// Sizes that cannot be told and objects that came wrong from everywhere.
+    inodes: LruCache<INodeNo, FailedInode>,
+}
+
+impl Default for Failures {
+    fn default() -> Self {
+        Failures { reads: LruCache::new(LIMIT), inodes: LruCache::new(LIMIT) }
+    }
+}
+
+fn blocks(offset: u64, length: u32) -> Range<u64> {
+    offset / BLOCK..offset.saturating_add(u64::from(length.max(1))).div_ceil(BLOCK)
+}
+
+impl Failures {
+    /// The failure of an earlier read of any of these octets, if it counts still.
+    pub(super) fn read(&mut self, ino: INodeNo, offset: u64, length: u32, now: Instant) -> Option<ContentError> {
+        blocks(offset, length).find_map(|block| {
+            let failed = self.reads.get(&(ino, block)).filter(|failed| now < failed.until);
+            failed.map(|failed| failed.error.clone())
+        })
+    }
+
+    /// A read of these octets failed.
+    pub(super) fn read_failed(&mut self, ino: INodeNo, offset: u64, length: u32, error: &ContentError, now: Instant) {
+        for block in blocks(offset, length) {
+            self.reads.put((ino, block), Failed { error: error.clone(), until: now + READ_MEMORY });
+        }
+    }
+
+    /// The failure of this inode, if it counts still.
+    pub(super) fn inode(&mut self, ino: INodeNo, now: Instant) -> Option<ContentError> {
+        self.inodes.get(&ino).filter(|inode| now < inode.failed.until).map(|inode| inode.failed.error.clone())
+    }
+
+    /// The inode failed as a whole.
+    pub(super) fn inode_failed(&mut self, ino: INodeNo, error: &ContentError, now: Instant) {
+        let memory = match self.inodes.peek(&ino) {
+            // Several waiters may report the same failure.
+            Some(before) if now < before.failed.until => before.memory,
+            Some(before) => (before.memory * 2).min(INODE_MEMORY_LIMIT),
+            None => INODE_MEMORY,
+        };
+        let failed = Failed { error: error.clone(), until: now + memory };
+        self.inodes.put(ino, FailedInode { failed, memory });
+    }
+
+    /// The inode is whole.
+    pub(super) fn landed(&mut self, ino: INodeNo) {
+        self.inodes.pop(&ino);
+    }
+
+    /// A refresh has happened: everything may be tried again.
+    pub(in crate::content) fn forget(&mut self) {
+        self.reads.clear();
+        self.inodes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Uri;
+
+    const INO: INodeNo = INodeNo(7);
+
+    fn error() -> ContentError {
+        ContentError::Stalled { uri: Uri::parse("http://example.org/a").unwrap() }
+    }
+
+    #[test]
+    fn a_failed_read_is_answered_at_once_for_a_while_and_only_where_it_failed() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        failures.read_failed(INO, BLOCK, BLOCK as u32, &error(), now);
+
+        assert!(failures.read(INO, BLOCK + 4096, 4096, now).is_some(), "the kernel asks again page by page");
+        assert!(failures.read(INO, 0, BLOCK as u32, now).is_none());
+        assert!(failures.read(INO, 2 * BLOCK, 1, now).is_none());
+        assert!(failures.read(INodeNo(8), BLOCK, 1, now).is_none());
+        assert!(failures.read(INO, BLOCK, 1, now + READ_MEMORY).is_none());
+    }
+
+    #[test]
+    fn an_inode_that_fails_again_is_left_alone_for_twice_as_long() {
+        let (mut failures, mut now) = (Failures::default(), Instant::now());
+        let mut expected = INODE_MEMORY;
+        for _ in 0..12 {
+            failures.inode_failed(INO, &error(), now);
+            assert!(failures.inode(INO, now + expected - Duration::from_millis(1)).is_some());
+            now += expected;
+            assert!(failures.inode(INO, now).is_none());
+            expected = (expected * 2).min(INODE_MEMORY_LIMIT);
+        }
+        assert_eq!(expected, INODE_MEMORY_LIMIT);
+    }
+
+    #[test]
+    fn many_waiters_of_one_failure_count_once() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        (0..5).for_each(|_| failures.inode_failed(INO, &error(), now));
+        assert!(failures.inode(INO, now + INODE_MEMORY).is_none());
+    }
+
+    #[test]
+    fn a_refresh_forgets_all_of_it() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        failures.read_failed(INO, 0, 1, &error(), now);
+        failures.inode_failed(INO, &error(), now);
+        failures.forget();
+        assert!(failures.read(INO, 0, 1, now).is_none() && failures.inode(INO, now).is_none());
+    }
+}

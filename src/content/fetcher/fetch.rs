@@ -1,0 +1,707 @@
+//! One fetch from its first request to its verdict: places in their order, resumed after a cut, begun again where the
+//! bytes are wrong or of another version.
+
+use super::coding::Coding;
+use super::flight::{Flight, Held, Origin};
+use super::plan::{Failure, Next, Plan, places};
+use super::writer::{WriteError, Writer, Written};
+use crate::content::disk::ObjectKey;
+use crate::content::fixity::{BLOCK, Expected, Seen, Verdict, WHOLE_LIMIT, judge};
+use crate::content::{Content, ContentError, Event, Fixity, Verified, Wanted};
+use crate::document::{Digest, Uri};
+use crate::source::http::{Request, Response, Status};
+use bytes::BytesMut;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+
+/// While the disk is busy so many octets are received ahead of it.
+const AHEAD: usize = 1 << 20;
+
+/// What a fetch ended with.
+pub(super) struct Landed {
+    /// The object.
+    pub(super) held: Held,
+    /// What is known of it.
+    pub(super) verified: Verified,
+    /// Digest of what a read returns.
+    pub(super) digest: Digest,
+    /// Where it lies on disk.
+    pub(super) key: ObjectKey,
+    /// The response it came from.
+    pub(super) origin: Provenance,
+}
+
+/// What a response's head says of its bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Provenance {
+    /// `ETag`, as written.
+    pub(super) etag: Option<Box<str>>,
+    /// `Last-Modified`, as written.
+    pub(super) last_modified: Option<Box<str>>,
+    /// Content-Type without parameters.
+    pub(super) media_type: Option<Box<str>>,
+}
+
+/// Why a fetch ended without object.
+pub(super) enum Ended {
+    /// Every place failed.
+    Failed(ContentError),
+    /// The bytes are right and what went out before the verdict was not.
+    Poisoned(ContentError),
+}
+
+/// What ends an attempt.
+enum Stop {
+    /// The plan says what follows.
+    Failure(Failure),
+    /// Nothing can follow.
+    End(Ended),
+    /// The cache folder has no room: the object is fetched again, into memory.
+    Full(WriteError),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failure(failure)
+    }
+}
+
+/// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
+pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
+    etag.filter(|etag| etag.starts_with('"') && etag.len() > 2)
+}
+
+/// Whether a coding changes nothing.
+fn is_identity(coding: &str) -> bool {
+    coding.trim().is_empty() || coding.trim().eq_ignore_ascii_case("identity")
+}
+
+fn is_same_coding(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other) || Coding::named(one).is_some_and(|coding| Coding::named(other) == Some(coding))
+}
+
+/// The content coding in which a resource is published, if any.
+pub(super) fn published_coding(wanted: &Wanted) -> Option<&str> {
+    wanted.encoding.as_deref().filter(|coding| !is_identity(coding))
+}
+
+/// Whether the length that is published is not the size that is shown.
+pub(super) fn is_decoded(wanted: &Wanted) -> bool {
+    published_coding(wanted).is_some_and(|coding| Coding::named(coding).is_some())
+}
+
+/// A page of HTML where something else is published and no digest tells it from the resource.
+pub(super) fn soft_failure(wanted: &Wanted, vouched: bool, media_type: Option<&str>) -> Option<ContentError> {
+    let published = wanted.media_type.as_deref()?.split(';').next()?.trim().to_ascii_lowercase();
+    let is_page = |media_type: &str| media_type == "text/html" || media_type == "application/xhtml+xml";
+    let page = media_type.filter(|media_type| is_page(media_type))?;
+    if vouched || is_page(&published) {
+        return None;
+    }
+    let what = format!("a {page} came where {published} is published: a login page or a soft 404");
+    Some(ContentError::Mismatch { uri: wanted.uri.clone(), what })
+}
+
+/// How the bytes of one response relate to those that a read returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// They are the same.
+    Plain,
+    /// As published: verified, then decoded.
+    Published(Coding),
+    /// Coded although nobody asked: right if they verify as they are, or decoded.
+    Unasked(Option<Coding>),
+}
+
+/// What one response promises.
+struct Promise {
+    form: Form,
+    expected: Expected,
+    /// Octets of the transferred whole, where anybody tells.
+    length: Option<u64>,
+}
+
+/// The bytes of the attempt under way.
+enum Stage {
+    /// Nothing is kept.
+    Empty,
+    /// The writer waits for more.
+    Idle(Box<Writer>),
+    /// The writer is at work on a blocking thread.
+    Busy(JoinHandle<Result<(Box<Writer>, bool), WriteError>>),
+}
+
+pub(super) struct Fetch {
+    content: Arc<Content>,
+    wanted: Wanted,
+    flight: Arc<Flight>,
+    plan: Plan,
+    /// The strongest published digest, where fixity counts it.
+    published: Option<Digest>,
+    /// The digest of an earlier complete fetch of this inode.
+    earlier: Option<Digest>,
+    /// The size that was told before and may be known to the kernel.
+    told: Option<u64>,
+    /// The strong validator of what was received, with its place.
+    validator: Option<(Uri, Box<str>)>,
+    provenance: Provenance,
+    stage: Stage,
+    /// Octets received from the first on.
+    received: u64,
+    /// The last of them, not yet with the writer.
+    rest: BytesMut,
+    /// Room in memory, where the cache folder has none.
+    memory: Option<OwnedSemaphorePermit>,
+}
+
+impl Fetch {
+    pub(super) fn new(content: Arc<Content>, wanted: Wanted, flight: Arc<Flight>) -> Fetch {
+        let published = content.vouching_digest(&wanted);
+        let observation = content.observed.get(wanted.ino);
+        let earlier = observation.as_ref().and_then(|observation| observation.digests.first().copied());
+        let told = observation.and_then(|observation| observation.size);
+        let plan = Plan::new(places(&wanted, content.config.mirrors, published.is_some()), wanted.uri.clone());
+        Fetch {
+            content,
+            wanted,
+            flight,
+            plan,
+            published,
+            earlier,
+            told,
+            validator: None,
+            provenance: Provenance::default(),
+            stage: Stage::Empty,
+            received: 0,
+            rest: BytesMut::new(),
+            memory: None,
+        }
+    }
+
+    /// Runs the fetch to its end.
+    pub(super) async fn run(mut self) -> Result<Landed, Ended> {
+        self.adopt_partial().await;
+        loop {
+            let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.plan.error())) };
+            let stop = match self.attempt(&place).await {
+                Ok(landed) => return Ok(landed),
+                Err(stop) => stop,
+            };
+            let failure = match stop {
+                Stop::End(ended) => return Err(ended),
+                Stop::Full(error) => {
+                    self.take_memory(error).await?;
+                    self.begin_again(false).await;
+                    continue;
+                }
+                Stop::Failure(failure) => failure,
+            };
+            let doubted = matches!(failure, Failure::Wrong(_));
+            tracing::debug!(%place, ?failure, "an attempt failed");
+            match self.plan.after(failure, self.validator.is_some()) {
+                Next::Resume => {}
+                Next::Again => self.begin_again(doubted).await,
+                Next::GiveUp => {
+                    if doubted {
+                        self.begin_again(doubted).await;
+                    } else {
+                        self.keep().await;
+                    }
+                    return Err(Ended::Failed(self.plan.error()));
+                }
+            }
+        }
+    }
+
+    /// Goes on where an earlier fetch of this inode was cut, if its bytes belong to a strong validator of the first place.
+    async fn adopt_partial(&mut self) {
+        let content = Arc::clone(&self.content);
+        let (key, algorithm, flight) = (self.key(), self.expected(Form::Plain).algorithm(), Arc::clone(&self.flight));
+        let resumed = tokio::task::spawn_blocking(move || {
+            Writer::resume(&content.disk, &key, algorithm, content.block_digests, flight)
+        });
+        let Ok(Some((writer, validator))) = resumed.await else { return };
+        let validator = validator.split_once(' ').zip(self.plan.place());
+        match validator {
+            Some(((etag, place), first)) if place == first.as_str() && strong(Some(etag)).is_some() => {
+                self.validator = Some((first.clone(), etag.into()));
+                self.received = writer.length();
+                self.stage = Stage::Idle(Box::new(writer));
+            }
+            _ => {
+                self.flight.restart(false);
+                writer.discard();
+            }
+        }
+    }
+
+    /// Once without room on disk, the fetch goes on in memory; a second time, or for what is too large, it fails.
+    async fn take_memory(&mut self, error: WriteError) -> Result<(), Ended> {
+        let content = Arc::clone(&self.content);
+        let expected = self.expected(self.form()).length.or(self.told);
+        if self.memory.is_some() || expected.is_some_and(|length| length > WHOLE_LIMIT) {
+            return Err(Ended::Failed(error.into_content(&self.wanted.uri)));
+        }
+        tracing::warn!(uri = %self.wanted.uri, %error, "the object is held in memory");
+        self.memory = Arc::clone(&content.memory).acquire_owned().await.ok();
+        Ok(())
+    }
+
+    /// The form in which the resource is published.
+    fn form(&self) -> Form {
+        match published_coding(&self.wanted).and_then(Coding::named) {
+            Some(coding) => Form::Published(coding),
+            None => Form::Plain,
+        }
+    }
+
+    /// What the transferred octets must be, given in `form`.
+    fn expected(&self, form: Form) -> Expected {
+        match form {
+            Form::Plain => Expected { length: self.wanted.length, published: self.published, earlier: self.earlier },
+            Form::Published(_) | Form::Unasked(_) => {
+                Expected { length: self.wanted.length, published: self.published, earlier: None }
+            }
+        }
+    }
+
+    /// The name under which octets are kept until the verdict.
+    fn key(&self) -> ObjectKey {
+        let ino = self.wanted.ino.0;
+        match self.form() {
+            Form::Published(_) => ObjectKey::inode(&format!("{} coded", self.content.config.source), ino),
+            _ => ObjectKey::inode(&self.content.config.source, ino),
+        }
+    }
+
+    fn wrong(&self, what: impl Into<String>) -> Stop {
+        let uri = self.wanted.uri.clone();
+        Stop::Failure(Failure::Wrong(ContentError::Mismatch { uri, what: what.into() }))
+    }
+
+    fn changed(&self) -> Stop {
+        Stop::Failure(Failure::Wrong(ContentError::Changed { uri: self.wanted.uri.clone() }))
+    }
+
+    fn stalled(&self) -> ContentError {
+        ContentError::Stalled { uri: self.wanted.uri.clone() }
+    }
+
+    fn panicked(&self) -> Stop {
+        let cause = Arc::new(io::Error::other("writing the object was interrupted"));
+        Stop::End(Ended::Failed(ContentError::Cache { path: self.content.config.folder.clone(), cause }))
+    }
+
+    /// One request and its body: the whole, or the rest where octets of a strong validator are here.
+    async fn attempt(&mut self, place: &Uri) -> Result<Landed, Stop> {
+        let from = self.received;
+        let response = self.ask(place, from).await?;
+        self.flight.touch();
+        let resumed = match response.status {
+            Status::Partial { first, total, .. } if from > 0 => {
+                if first != from || total.is_some_and(|total| total < from) || !self.is_same_version(&response) {
+                    return Err(self.changed());
+                }
+                true
+            }
+            Status::Full => {
+                // The server has another version, or knows no ranges: never a mix, this body is the whole.
+                if from > 0 {
+                    self.begin_again(false).await;
+                }
+                false
+            }
+            Status::Partial { .. } | Status::NotModified => {
+                return Err(self.wrong("the answer is not the whole although the whole was asked for"));
+            }
+        };
+        let promise = self.promise(place, &response, resumed)?;
+        self.receive(response, &promise).await?;
+        self.verdict(promise).await
+    }
+
+    /// Waits until the writer has done what it was given. May be dropped while it waits.
+    async fn written(&mut self) -> Result<(), Stop> {
+        let Stage::Busy(task) = &mut self.stage else { return Ok(()) };
+        let done = task.await;
+        self.stage = Stage::Empty;
+        let (writer, close_end) = done.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
+        self.stage = Stage::Idle(writer);
+        if close_end {
+            self.content.tell(Event::Recheck(self.wanted.ino));
+        }
+        Ok(())
+    }
+
+    /// Takes the writer, when it has done what it was given; `None` where nothing was written.
+    async fn writer(&mut self) -> Result<Option<Box<Writer>>, Stop> {
+        self.written().await?;
+        match std::mem::replace(&mut self.stage, Stage::Empty) {
+            Stage::Idle(writer) => Ok(Some(writer)),
+            _ => Ok(None),
+        }
+    }
+
+    fn unwritten(&self, error: WriteError) -> Stop {
+        match error {
+            WriteError::Coding(_) => Stop::Failure(Failure::Wrong(error.into_content(&self.wanted.uri))),
+            error if error.is_full() => Stop::Full(error),
+            error => Stop::End(Ended::Failed(error.into_content(&self.wanted.uri))),
+        }
+    }
+
+    async fn ask(&self, place: &Uri, from: u64) -> Result<Response, Stop> {
+        let mut request = Request::get(place.clone(), self.content.head_budget(self.plan.len()));
+        request.accept = self.wanted.media_type.clone();
+        if let Some(coding) = published_coding(&self.wanted) {
+            request.accept_encoding = coding.into();
+        }
+        request.no_cache = self.plan.past_caches();
+        if from > 0 {
+            request.range = Some((from, None));
+            request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());
+        }
+        self.content.client.send(request).await.map_err(|error| {
+            let retryable = error.is_retryable();
+            let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
+            // A server that refuses the rest may still give the whole.
+            match from > 0 && !retryable {
+                true => Stop::Failure(Failure::Cut { received: 0, error }),
+                false => Stop::Failure(Failure::Refused(error)),
+            }
+        })
+    }
+
+    fn is_same_version(&self, response: &Response) -> bool {
+        self.validator.as_ref().is_some_and(|(_, etag)| response.etag.as_deref() == Some(etag))
+    }
+
+    /// Reads a head: what its bytes will be, or why they cannot be the resource's.
+    fn promise(&mut self, place: &Uri, response: &Response, resumed: bool) -> Result<Promise, Stop> {
+        if let Some(page) = soft_failure(&self.wanted, self.published.is_some(), response.media_type.as_deref()) {
+            return Err(Stop::Failure(Failure::Refused(page)));
+        }
+        let form = self.form_of(response.encoding.as_deref())?;
+        let expected = self.expected(form);
+        let announced = match response.status {
+            Status::Partial { total, .. } => total,
+            _ => response.content_length,
+        };
+        if !matches!(form, Form::Unasked(_))
+            && let (Some(published), Some(announced)) = (expected.length, announced)
+            && published != announced
+        {
+            return Err(self.wrong(format!("{announced} octets are announced where {published} are published")));
+        }
+        let shown = (form == Form::Plain).then_some(self.told).flatten();
+        if let (None, Some(told), Some(announced)) = (expected.length, shown, announced)
+            && told != announced
+        {
+            return Err(self.changed());
+        }
+        let length = match form {
+            Form::Unasked(_) => announced,
+            _ => expected.length.or(announced).or(shown),
+        };
+        let etag = strong(response.etag.as_deref());
+        if !resumed {
+            self.validator = etag.map(|etag| (place.clone(), etag.into()));
+            self.provenance = Provenance {
+                etag: response.etag.clone(),
+                last_modified: response.last_modified.clone(),
+                media_type: response.media_type.clone(),
+            };
+        }
+        let origin = match (etag, length, form) {
+            (Some(etag), Some(length), Form::Plain) => Some(Origin { place: place.clone(), etag: etag.into(), length }),
+            _ => None,
+        };
+        self.flight.announce(length, form != Form::Plain || self.memory.is_some(), origin);
+        Ok(Promise { form, expected, length })
+    }
+
+    /// How a response with this Content-Encoding relates to what a read returns.
+    fn form_of(&self, encoding: Option<&str>) -> Result<Form, Stop> {
+        let encoding = encoding.filter(|coding| !is_identity(coding));
+        match (published_coding(&self.wanted), encoding) {
+            (None, None) => Ok(Form::Plain),
+            (Some(asked), Some(came)) if is_same_coding(asked, came) => Ok(self.form()),
+            // A coded file served as it lies: only what is published tells it from one that was decoded on the way.
+            (Some(_), None) if self.published.is_some() || self.wanted.length.is_some() => Ok(self.form()),
+            (Some(_), None) => Ok(Form::Plain),
+            (_, Some(came)) if self.published.is_some() || self.wanted.length.is_some() => {
+                Ok(Form::Unasked(Coding::named(came)))
+            }
+            (_, Some(came)) => Err(self.wrong(format!("it came in the content coding {came}, which nobody asked for"))),
+        }
+    }
+
+    /// Receives a body to its end and hands it to the writer, whole blocks at a time.
+    async fn receive(&mut self, mut response: Response, promise: &Promise) -> Result<(), Stop> {
+        loop {
+            let chunk = tokio::time::timeout(self.content.config.stall, response.body.chunk());
+            tokio::pin!(chunk);
+            // What is here goes on to the readers while the server is silent.
+            let chunk = loop {
+                tokio::select! {
+                    biased;
+                    written = self.written(), if self.rest.len() >= BLOCK as usize => {
+                        written?;
+                        self.write_blocks(promise).await?;
+                    }
+                    chunk = &mut chunk => break chunk,
+                }
+            };
+            let chunk = match chunk {
+                Ok(Ok(chunk)) => chunk,
+                Ok(Err(error)) => {
+                    let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
+                    return Err(self.cut(error, promise).await?);
+                }
+                Err(_) => {
+                    let error = self.stalled();
+                    return Err(self.cut(error, promise).await?);
+                }
+            };
+            let Some(chunk) = chunk else { return Ok(()) };
+            self.flight.touch();
+            self.rest.extend_from_slice(&chunk);
+            self.received += chunk.len() as u64;
+            if let Some(length) = promise.length.filter(|length| self.received > *length) {
+                return Err(match promise.expected.length.is_none() && self.told == Some(length) {
+                    true => self.changed(),
+                    false => self.wrong(format!("more than {length} octets came")),
+                });
+            }
+            if self.rest.len() >= AHEAD {
+                self.write_blocks(promise).await?;
+            }
+        }
+    }
+
+    /// The body ended too early: what is here is written, so that it can be resumed.
+    async fn cut(&mut self, error: ContentError, promise: &Promise) -> Result<Stop, Stop> {
+        if self.rest.len() >= BLOCK as usize {
+            self.write_blocks(promise).await?;
+        }
+        Ok(Stop::Failure(Failure::Cut { received: self.received, error }))
+    }
+
+    /// Gives the whole blocks received to the writer, when it is done with those before.
+    async fn write_blocks(&mut self, promise: &Promise) -> Result<(), Stop> {
+        let writer = self.writer().await?;
+        let blocks = self.rest.split_to(self.rest.len() - self.rest.len() % BLOCK as usize).freeze();
+        let begin = self.begin();
+        let validator = self.validator.as_ref().map(|(place, etag)| format!("{etag} {place}"));
+        let length = promise.length;
+        self.stage = Stage::Busy(tokio::task::spawn_blocking(move || {
+            let mut writer = match writer {
+                Some(writer) => writer,
+                None => {
+                    let writer = Box::new(begin()?);
+                    writer.set_validator(validator, length);
+                    writer
+                }
+            };
+            match writer.absorb(&blocks) {
+                Ok(close_end) => Ok((writer, close_end)),
+                Err(error) => {
+                    writer.discard();
+                    Err(error)
+                }
+            }
+        }));
+        Ok(())
+    }
+
+    /// How a writer of this attempt is begun, on a blocking thread.
+    fn begin(&self) -> impl FnOnce() -> Result<Writer, WriteError> + Send + use<> {
+        let content = Arc::clone(&self.content);
+        let key = self.key();
+        let in_memory = self.memory.is_some();
+        let algorithm = self.expected(Form::Plain).algorithm();
+        let flight = Arc::clone(&self.flight);
+        move || Writer::begin(&content.disk, &key, in_memory, algorithm, content.block_digests, flight)
+    }
+
+    /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.
+    async fn verdict(&mut self, promise: Promise) -> Result<Landed, Stop> {
+        let writer = self.writer().await?;
+        let last = self.rest.split().freeze();
+        let begin = self.begin();
+        let judging = Judging {
+            content: Arc::clone(&self.content),
+            flight: Arc::clone(&self.flight),
+            ino: self.wanted.ino.0,
+            promise,
+            published: self.published,
+            earlier: self.earlier,
+            told: self.told,
+        };
+        let provenance = self.provenance.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let mut writer = match writer {
+                Some(writer) => *writer,
+                None => begin()?,
+            };
+            writer.absorb(&last)?;
+            judging.judge(writer)
+        });
+        let judged = task.await.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
+        match judged {
+            Judged::Right { held, key, verified, digest } => {
+                Ok(Landed { held, verified, digest, key, origin: provenance })
+            }
+            Judged::Wrong(what) => Err(self.wrong(what)),
+            Judged::Other => Err(self.changed()),
+            Judged::Poison => {
+                let what = "the bytes handed out before the verdict were wrong".into();
+                let error = ContentError::Mismatch { uri: self.wanted.uri.clone(), what };
+                Err(Stop::End(Ended::Poisoned(error)))
+            }
+        }
+    }
+
+    /// Drops what is here; the next attempt begins at the first octet.
+    async fn begin_again(&mut self, doubted: bool) {
+        self.validator = None;
+        self.received = 0;
+        self.rest.clear();
+        let writer = match std::mem::replace(&mut self.stage, Stage::Empty) {
+            Stage::Empty => None,
+            Stage::Idle(writer) => Some(writer),
+            Stage::Busy(task) => task.await.ok().and_then(Result::ok).map(|(writer, _)| writer),
+        };
+        self.flight.restart(doubted);
+        if let Some(writer) = writer {
+            // Awaited, so that the next attempt finds the name free. That it failed would be told by the disk.
+            let _ = tokio::task::spawn_blocking(move || writer.discard()).await;
+        }
+    }
+
+    /// Leaves what is here for a later fetch.
+    async fn keep(&mut self) {
+        if let Stage::Busy(task) = std::mem::replace(&mut self.stage, Stage::Empty) {
+            // What could not be written is not there to be resumed.
+            let _ = task.await;
+        }
+    }
+}
+
+/// What the verdict is made of.
+struct Judging {
+    content: Arc<Content>,
+    flight: Arc<Flight>,
+    ino: u64,
+    promise: Promise,
+    published: Option<Digest>,
+    earlier: Option<Digest>,
+    told: Option<u64>,
+}
+
+/// A verdict, and the object committed where it is good.
+enum Judged {
+    Right {
+        held: Held,
+        key: ObjectKey,
+        verified: Verified,
+        digest: Digest,
+    },
+    Wrong(String),
+    /// Another version than the one whose size or bytes were told before.
+    Other,
+    /// The object is right, committed, and not what was handed out.
+    Poison,
+}
+
+impl Judging {
+    fn judge(self, writer: Writer) -> Result<Judged, WriteError> {
+        let (seen, written) = writer.finish();
+        let Some(seen) = seen else { return Ok(Judged::Wrong("no digest".into())) };
+        let verdict = judge(&self.promise.expected, &seen);
+        let (verdict, seen, written) = match (self.promise.form, verdict) {
+            (Form::Published(coding), Verdict::Right(verified)) => self.decode(written, coding, verified, false)?,
+            (Form::Unasked(Some(coding)), Verdict::Wrong(_)) if self.published.is_some() => {
+                self.decode(written, coding, Verified::Transfer, true)?
+            }
+            (_, verdict) => (verdict, seen, written),
+        };
+        let verified = match verdict {
+            Verdict::Right(verified) => verified,
+            Verdict::Wrong(what) => {
+                written.discard();
+                let unasked = matches!(self.promise.form, Form::Unasked(_));
+                return Ok(Judged::Wrong(match unasked {
+                    true => format!("it came in a content coding that nobody asked for, and {what}"),
+                    false => what,
+                }));
+            }
+            Verdict::Other => {
+                written.discard();
+                return Ok(Judged::Other);
+            }
+        };
+        if self.told.is_some_and(|told| told != written.length()) {
+            written.discard();
+            return Ok(Judged::Other);
+        }
+        let plain_key = ObjectKey::inode(&self.content.config.source, self.ino);
+        let key = match (verified, self.promise.form) {
+            (Verified::Digest(_), Form::Plain | Form::Unasked(_)) => ObjectKey::digest(&seen.digest),
+            _ => plain_key,
+        };
+        if !self.flight.agrees() {
+            if matches!(verified, Verified::Digest(_)) {
+                written.commit(&key)?;
+                return Ok(Judged::Poison);
+            }
+            written.discard();
+            return Ok(Judged::Other);
+        }
+        let held = written.commit(&key)?;
+        Ok(Judged::Right { held, key, verified, digest: seen.digest })
+    }
+
+    /// Undoes `coding`; `verify`: the decoded octets are what is published, else what was read before.
+    fn decode(
+        &self,
+        written: Written,
+        coding: Coding,
+        verified: Verified,
+        verify: bool,
+    ) -> Result<(Verdict, Seen, Written), WriteError> {
+        let expected = match verify {
+            true => self.promise.expected.clone(),
+            false => Expected { length: None, published: None, earlier: self.earlier },
+        };
+        let into = match verify {
+            // Its coded octets lie under the plain name until the verdict.
+            true => ObjectKey::inode(&format!("{} decoded", self.content.config.source), self.ino),
+            false => ObjectKey::inode(&self.content.config.source, self.ino),
+        };
+        let (seen, written) = written.decode(coding, &self.content.disk, &into, expected.algorithm())?;
+        let Some(seen) = seen else { return Err(WriteError::Coding(io::Error::other("no digest"))) };
+        let verdict = match judge(&expected, &seen) {
+            Verdict::Right(_) if !verify => Verdict::Right(verified),
+            verdict => verdict,
+        };
+        Ok((verdict, seen, written))
+    }
+}
+
+impl Content {
+    /// The digest that tells right bytes from wrong ones: the strongest published, unless fixity is off.
+    pub(super) fn vouching_digest(&self, wanted: &Wanted) -> Option<Digest> {
+        let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
+        strongest.copied().filter(|_| self.config.fixity != Fixity::Off)
+    }
+
+    /// Time for the head of one of `places`, so that all of them are asked before a reader gives up.
+    pub(super) fn head_budget(&self, places: usize) -> Duration {
+        let all = self.config.stall.mul_f32(0.9);
+        all / u32::try_from(places.max(1)).unwrap_or(u32::MAX)
+    }
+}

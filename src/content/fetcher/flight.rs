@@ -1,0 +1,329 @@
+//! One fetch as its readers see it: how far it is, what may be read already, how it ended.
+//!
+//! The fetch belongs to the object: it is driven by a task of its own and goes on when every reader has given up.
+
+use crate::content::disk::{Object, Partial};
+use crate::content::fixity::{BLOCK, HandedOut, WHOLE_LIMIT, releasable};
+use crate::content::{ContentError, Fixity};
+use crate::document::Uri;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// A reader so many octets beyond what is here gets a request of its own.
+const JUMP: u64 = 4 << 20;
+
+/// A whole, verified object.
+#[derive(Clone)]
+pub(in crate::content) enum Held {
+    /// In the cache folder.
+    Disk(Arc<Object>),
+    /// In memory: the cache folder had no room.
+    Memory(Bytes),
+}
+
+impl Held {
+    /// Octets of the object.
+    pub(in crate::content) fn length(&self) -> u64 {
+        match self {
+            Held::Disk(object) => object.length(),
+            Held::Memory(octets) => octets.len() as u64,
+        }
+    }
+
+    /// `length` octets at `offset`, fewer at the end; `None` where the disk damaged them. Blocks on the disk.
+    pub(in crate::content) fn read(&self, offset: u64, length: u32) -> Option<Bytes> {
+        match self {
+            Held::Disk(object) => object
+                .read(offset, length as usize)
+                .inspect_err(
+                    |damage| tracing::warn!(error = %damage, "a cached object is damaged: it is fetched again"),
+                )
+                .ok(),
+            Held::Memory(octets) => {
+                let start = offset.min(octets.len() as u64);
+                let end = start.saturating_add(u64::from(length)).min(octets.len() as u64);
+                // Both lie within `octets`, whose length is a usize.
+                Some(octets.slice(start as usize..end as usize))
+            }
+        }
+    }
+}
+
+/// Where ranges of the very version under way may be asked: there is a strong ETag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The place.
+    pub(super) place: Uri,
+    /// Its strong ETag.
+    pub(super) etag: Box<str>,
+    /// Octets of the whole.
+    pub(super) length: u64,
+}
+
+/// How a fetch stands.
+enum Phase {
+    UnderWay,
+    Landed(Held),
+    Failed(ContentError),
+}
+
+/// Numbers the attempts of all flights.
+static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+
+struct Progress {
+    phase: Phase,
+    /// The last time that something arrived.
+    moved: Instant,
+    /// No two attempts have the same: what was fetched aside for one is no use to another.
+    attempt: u64,
+    /// Octets of the whole, as far as known.
+    length: Option<u64>,
+    /// Octets written from the first on.
+    frontier: u64,
+    /// One digest a block, of what the current attempt brought; the last may be of a short block.
+    digests: Vec<u128>,
+    /// Where what was written can be read before the verdict.
+    partial: Option<Arc<Partial>>,
+    /// Nothing more goes out before the verdict.
+    whole: bool,
+    origin: Option<Origin>,
+    /// The withheld end went out to a reader that jumped: the kernel holds pages that no verdict guards.
+    end_is_out: bool,
+    /// The kernel was told to drop those pages: they do not go out again.
+    end_is_closed: bool,
+    /// Lock order: a flight's progress first, then what it handed out.
+    handed: Arc<Mutex<HandedOut>>,
+}
+
+/// What a reader finds.
+pub(super) enum Look {
+    /// The object is whole.
+    Landed(Held),
+    /// The fetch failed.
+    Failed(ContentError),
+    /// The octets lie in the partial and have been recorded as handed out.
+    Here(Arc<Partial>, Range<u64>),
+    /// The reader is far ahead and may ask for these octets aside.
+    Jump(Jump),
+    /// Wait; the last time that something arrived.
+    Wait(Instant),
+}
+
+/// A read far ahead of the stream.
+#[derive(Clone, Debug)]
+pub(super) struct Jump {
+    /// Where to ask.
+    pub(super) origin: Origin,
+    /// The attempt it belongs to.
+    pub(super) attempt: u64,
+    /// Which octets, cut at the object's end.
+    pub(super) range: Range<u64>,
+}
+
+/// One fetch of one inode's object.
+pub(in crate::content) struct Flight {
+    fixity: Fixity,
+    progress: Mutex<Progress>,
+    changed: Notify,
+}
+
+impl Flight {
+    /// A flight of which nothing has arrived; `handed` is what earlier flights handed out of this inode.
+    pub(super) fn new(fixity: Fixity, handed: Arc<Mutex<HandedOut>>) -> Flight {
+        // Bytes that went out before bind this flight: nothing more goes out until it is known to agree.
+        let whole = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        Flight {
+            fixity,
+            progress: Mutex::new(Progress {
+                phase: Phase::UnderWay,
+                moved: Instant::now(),
+                attempt: ATTEMPTS.fetch_add(1, Ordering::Relaxed),
+                length: None,
+                frontier: 0,
+                digests: Vec::new(),
+                partial: None,
+                whole,
+                origin: None,
+                end_is_out: false,
+                end_is_closed: false,
+                handed,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes every reader; registered before a [`Flight::look`], none is missed.
+    pub(super) fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
+    /// Something arrived.
+    pub(super) fn touch(&self) {
+        self.progress().moved = Instant::now();
+    }
+
+    /// An attempt has its head: how long the whole is and where ranges of it may be asked.
+    pub(super) fn announce(&self, length: Option<u64>, whole: bool, origin: Option<Origin>) {
+        let mut progress = self.progress();
+        progress.moved = Instant::now();
+        progress.length = length;
+        progress.whole |= whole;
+        progress.origin = origin;
+        drop(progress);
+        self.changed.notify_waiters();
+    }
+
+    /// More was written: `digests` of the blocks that follow those before, up to octet `frontier`.
+    /// True, once, when the kernel must drop the pages of the end: a sequential reader is about to need its verdict.
+    pub(super) fn advance(&self, partial: Option<&Arc<Partial>>, digests: &[u128], frontier: u64) -> bool {
+        let mut progress = self.progress();
+        progress.moved = Instant::now();
+        progress.frontier = frontier;
+        progress.digests.extend_from_slice(digests);
+        if progress.partial.is_none() {
+            progress.partial = partial.cloned();
+        }
+        let past_middle = progress.length.is_some_and(|length| frontier >= length / 2);
+        let close_end = past_middle && progress.end_is_out && !progress.end_is_closed;
+        progress.end_is_closed |= past_middle;
+        drop(progress);
+        self.changed.notify_waiters();
+        close_end
+    }
+
+    /// The attempt's bytes are given up, the next begins at the first octet. `doubted`: they were wrong.
+    pub(super) fn restart(&self, doubted: bool) {
+        let mut progress = self.progress();
+        let handed = !progress.handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        progress.whole |= doubted || handed;
+        progress.attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+        progress.length = None;
+        progress.frontier = 0;
+        progress.digests.clear();
+        progress.partial = None;
+        progress.origin = None;
+    }
+
+    /// Octets written so far.
+    pub(in crate::content) fn frontier(&self) -> u64 {
+        self.progress().frontier
+    }
+
+    /// What went out before the verdict.
+    pub(super) fn handed(&self) -> Arc<Mutex<HandedOut>> {
+        Arc::clone(&self.progress().handed)
+    }
+
+    /// The verdict is good. Whether what went out before agrees with the whole; from here on nothing more goes out
+    /// unverified, so the answer stays true.
+    pub(super) fn agrees(&self) -> bool {
+        let mut progress = self.progress();
+        progress.whole = true;
+        let handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        handed.agrees_with(&progress.digests)
+    }
+
+    /// The end of the flight.
+    pub(super) fn land(&self, outcome: Result<Held, ContentError>) {
+        let mut progress = self.progress();
+        progress.phase = match outcome {
+            Ok(held) => Phase::Landed(held),
+            Err(error) => Phase::Failed(error),
+        };
+        progress.partial = None;
+        progress.digests = Vec::new();
+        drop(progress);
+        self.changed.notify_waiters();
+    }
+
+    /// How the flight ended, if it did.
+    pub(super) fn outcome(&self) -> Option<Result<Held, ContentError>> {
+        match &self.progress().phase {
+            Phase::UnderWay => None,
+            Phase::Landed(held) => Some(Ok(held.clone())),
+            Phase::Failed(error) => Some(Err(error.clone())),
+        }
+    }
+
+    /// What there is for a read of `length` octets at `offset`; `may_jump` as long as asking aside has not failed.
+    /// A read that touches the withheld end waits whole: it is never shortened.
+    pub(super) fn look(&self, offset: u64, length: u32, may_jump: bool) -> Look {
+        let progress = self.progress();
+        match &progress.phase {
+            Phase::Landed(held) => return Look::Landed(held.clone()),
+            Phase::Failed(error) => return Look::Failed(error.clone()),
+            Phase::UnderWay => {}
+        }
+        let wait = Look::Wait(progress.moved);
+        let Some(whole_length) = progress.length.filter(|_| !progress.whole) else { return wait };
+        let range = offset.min(whole_length)..offset.saturating_add(u64::from(length)).min(whole_length);
+        if range.is_empty() {
+            // Past the announced end: whether that is the end, the verdict tells.
+            return wait;
+        }
+        if range.end <= releasable(self.fixity, progress.length, progress.frontier)
+            && let Some(partial) = &progress.partial
+        {
+            return match progress.hand_out(&range) {
+                true => Look::Here(Arc::clone(partial), range),
+                false => wait,
+            };
+        }
+        match &progress.origin {
+            Some(origin)
+                if may_jump
+                    && whole_length > WHOLE_LIMIT
+                    && self.fixity != Fixity::Strict
+                    && range.start >= progress.frontier.saturating_add(JUMP)
+                    && !(progress.end_is_closed
+                        && range.end > releasable(self.fixity, progress.length, whole_length)) =>
+            {
+                Look::Jump(Jump { origin: origin.clone(), attempt: progress.attempt, range })
+            }
+            _ => wait,
+        }
+    }
+
+    /// Records that the blocks of `jump`, fetched aside, go out with these digests. False: they must not, for the
+    /// attempt is over or another block is known in their place.
+    #[must_use]
+    pub(super) fn hand_out_aside(&self, jump: &Jump, digests: &[u128]) -> bool {
+        let mut progress = self.progress();
+        let unverified = releasable(self.fixity, progress.length, jump.origin.length);
+        let touches_end = jump.range.end > unverified;
+        if progress.attempt != jump.attempt
+            || progress.whole
+            || !matches!(progress.phase, Phase::UnderWay)
+            || (touches_end && progress.end_is_closed)
+        {
+            return false;
+        }
+        progress.end_is_out |= touches_end;
+        let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        (jump.range.start / BLOCK..).zip(digests).all(|(block, digest)| {
+            let streamed = usize::try_from(block).ok().and_then(|block| progress.digests.get(block));
+            streamed.is_none_or(|streamed| streamed == digest) && handed.record(block, *digest)
+        })
+    }
+}
+
+impl Progress {
+    /// Records the blocks of `range`, all of them written, as handed out. False: other blocks went out in their place.
+    fn hand_out(&self, range: &Range<u64>) -> bool {
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        (range.start / BLOCK..range.end.div_ceil(BLOCK)).all(|block| {
+            usize::try_from(block)
+                .ok()
+                .and_then(|index| self.digests.get(index))
+                .is_some_and(|digest| handed.record(block, *digest))
+        })
+    }
+}

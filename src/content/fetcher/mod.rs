@@ -1,0 +1,346 @@
+//! One flight an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
+//!
+//! A reader joins the flight of its inode or starts one ([`Content::fetched`]), waits while it makes progress and takes
+//! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`writer`] keeps, hashes
+//! and publishes its bytes, [`flight`] says what may go out when. [`aside`] serves readers that jump far ahead,
+//! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
+
+mod aside;
+mod coding;
+mod failures;
+mod fetch;
+mod flight;
+mod plan;
+mod single_flight;
+mod size;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use aside::Windows;
+pub(super) use failures::Failures;
+pub(super) use flight::{Flight, Held};
+pub(super) use single_flight::SingleFlight;
+
+use super::disk::ObjectKey;
+use super::fixity::HandedOut;
+use super::{Content, ContentError, Event, Verified, Wanted};
+use crate::document::Timestamp;
+use bytes::Bytes;
+use fetch::{Ended, Fetch, Landed, published_coding};
+use flight::Look;
+use fuser::INodeNo;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// A damaged object is fetched again so often within one read.
+const ROUNDS: usize = 3;
+
+/// Where an object is.
+enum Joined {
+    /// On this machine.
+    Here(Held),
+    /// On its way.
+    UnderWay(Arc<Flight>),
+}
+
+/// What a wait for a flight gave.
+enum Found {
+    Octets(Bytes),
+    Object(Held),
+}
+
+impl Content {
+    /// See [`Content::read`].
+    pub(super) async fn fetched(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        offset: u64,
+        length: u32,
+    ) -> Result<Bytes, ContentError> {
+        for _ in 0..ROUNDS {
+            let found = match self.join(wanted, Some((offset, length)))? {
+                Joined::Here(held) => Found::Object(held),
+                Joined::UnderWay(flight) => match self.wait(wanted, &flight, offset, length).await {
+                    Ok(found) => found,
+                    Err(error) => {
+                        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                        failures.read_failed(wanted.ino, offset, length, &error, Instant::now());
+                        return Err(error);
+                    }
+                },
+            };
+            let held = match found {
+                Found::Octets(octets) => return Ok(octets),
+                Found::Object(held) => held,
+            };
+            let read = tokio::task::spawn_blocking(move || held.read(offset, length)).await;
+            if let Ok(Some(octets)) = read {
+                return Ok(octets);
+            }
+        }
+        Err(self.unreadable(std::io::Error::other("what was just written is damaged when it is read")))
+    }
+
+    /// The object, the flight under way for it, or a new one; the error of an earlier failure that counts still, of the
+    /// octets of `read` or of the whole inode.
+    fn join(self: &Arc<Self>, wanted: &Wanted, read: Option<(u64, u32)>) -> Result<Joined, ContentError> {
+        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: a flight leaves the table only after its object can be found.
+        let flight = flights.get(&wanted.ino).cloned();
+        if flight.is_none() {
+            if let Some(held) = self.find(wanted) {
+                return Ok(Joined::Here(held));
+            }
+            if self.is_poisoned(wanted.ino) {
+                return Err(poisoned(wanted));
+            }
+        }
+        {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let of_read = read.and_then(|(offset, length)| failures.read(wanted.ino, offset, length, now));
+            let of_inode = if flight.is_none() { failures.inode(wanted.ino, now) } else { None };
+            if let Some(error) = of_read.or(of_inode) {
+                return Err(error);
+            }
+        }
+        if let Some(flight) = flight {
+            return Ok(Joined::UnderWay(flight));
+        }
+        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
+        let flight = Arc::new(Flight::new(self.config.fixity, handed.unwrap_or_default()));
+        flights.insert(wanted.ino, Arc::clone(&flight));
+        self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&flight)));
+        Ok(Joined::UnderWay(flight))
+    }
+
+    /// The object if it is on this machine: under this inode, or under its digest whoever fetched it.
+    pub(super) fn find(&self, wanted: &Wanted) -> Option<Held> {
+        if let Some(held) = self.find_local(wanted.ino) {
+            return Some(held);
+        }
+        let observation = self.observed.get(wanted.ino);
+        let told = observation.as_ref().and_then(|observation| observation.size);
+        if published_coding(wanted).is_some() || self.is_poisoned(wanted.ino) {
+            return None;
+        }
+        let digest = self.vouching_digest(wanted)?;
+        let key = ObjectKey::digest(&digest);
+        let object = self.disk.get(&key)?;
+        let agrees = |length: Option<u64>| length.is_none_or(|length| length == object.length());
+        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.ino);
+        // Where bytes went out before a verdict the flight must compare them.
+        if !agrees(wanted.length) || !agrees(told) || handed {
+            return None;
+        }
+        self.observed.update(wanted.ino, |observation| {
+            observation.size = Some(object.length());
+            observation.object = Some(key);
+            observation.digests = vec![digest];
+            observation.verified = Verified::Digest(digest.algorithm());
+        });
+        if told.is_none() {
+            self.tell(Event::Sized(wanted.ino, object.length()));
+        }
+        Some(Held::Disk(object))
+    }
+
+    /// The object that is known to be this inode's, if it is on this machine.
+    pub(super) fn find_local(&self, ino: INodeNo) -> Option<Held> {
+        let in_memory = self.uncached.lock().unwrap_or_else(PoisonError::into_inner).get(ino);
+        if let Some(octets) = in_memory {
+            return Some(Held::Memory(octets));
+        }
+        let observation = self.observed.get(ino)?;
+        if observation.verified == Verified::Failed {
+            return None;
+        }
+        let object = self.disk.get(&observation.object?)?;
+        (observation.size == Some(object.length())).then_some(Held::Disk(object))
+    }
+
+    /// Whether bytes handed out of this inode turned out wrong.
+    pub(super) fn is_poisoned(&self, ino: INodeNo) -> bool {
+        self.observed.get(ino).is_some_and(|observation| observation.verified == Verified::Failed)
+    }
+
+    /// The task of a flight.
+    async fn fly(self: Arc<Self>, wanted: Wanted, flight: Arc<Flight>) {
+        let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
+        // Never closed.
+        let _permit = self.fetches.acquire().await;
+        flight.touch();
+        let outcome = Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight)).run().await;
+        match outcome {
+            Ok(landed) => self.landed(&wanted, &flight, landed),
+            Err(Ended::Failed(error)) => self.failed(&wanted, &flight, error),
+            Err(Ended::Poisoned(error)) => self.poison(&wanted, &flight, error),
+        }
+        drop(crash);
+    }
+
+    fn landed(&self, wanted: &Wanted, flight: &Flight, landed: Landed) {
+        let ino = wanted.ino;
+        let size = landed.held.length();
+        let on_disk = match &landed.held {
+            Held::Disk(_) => Some(landed.key.clone()),
+            Held::Memory(octets) => {
+                self.uncached.lock().unwrap_or_else(PoisonError::into_inner).put(ino, octets.clone());
+                None
+            }
+        };
+        let mut known = None;
+        self.observed.update(ino, |observation| {
+            known = observation.size.replace(size);
+            observation.etag = landed.origin.etag;
+            observation.last_modified = landed.origin.last_modified;
+            observation.media_type = landed.origin.media_type;
+            observation.digests = vec![landed.digest];
+            observation.object = on_disk;
+            observation.verified = landed.verified;
+            observation.validated_at = Some(Timestamp::now());
+        });
+        self.pin_landed(ino, &landed.key);
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).landed(ino);
+        if known != Some(size) {
+            self.tell(Event::Sized(ino, size));
+        }
+        self.end(ino, flight, Ok(landed.held));
+    }
+
+    fn failed(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
+        let ino = wanted.ino;
+        let handed = flight.handed();
+        let went_out = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if went_out && matches!(error, ContentError::Mismatch { .. }) {
+            return self.poison(wanted, flight, error);
+        }
+        if went_out {
+            self.handed.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, handed);
+        }
+        let changed = matches!(error, ContentError::Changed { .. });
+        if changed || matches!(error, ContentError::Mismatch { .. }) {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.inode_failed(ino, &error, Instant::now());
+        }
+        tracing::warn!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
+        if changed {
+            self.tell(Event::Changed(ino));
+        }
+        self.end(ino, flight, Err(error));
+    }
+
+    fn poison(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
+        let ino = wanted.ino;
+        self.observed.update(ino, |observation| {
+            observation.verified = Verified::Failed;
+            observation.object = None;
+        });
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
+        tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");
+        // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
+        self.end(ino, flight, Err(error));
+        self.tell(Event::Poisoned(ino));
+    }
+
+    /// Ends a flight and takes it out of the table at once: who comes later finds the object or starts another.
+    fn end(&self, ino: INodeNo, flight: &Flight, outcome: Result<Held, ContentError>) {
+        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        flights.remove(&ino);
+        flight.land(outcome);
+    }
+
+    /// Waits until `flight` has these octets, as long as something arrives.
+    async fn wait(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        flight: &Arc<Flight>,
+        offset: u64,
+        length: u32,
+    ) -> Result<Found, ContentError> {
+        let mut may_jump = true;
+        loop {
+            let changed = flight.changed().notified();
+            tokio::pin!(changed);
+            // Registered before the look: what happens between the two is not missed.
+            changed.as_mut().enable();
+            match flight.look(offset, length, may_jump) {
+                Look::Landed(held) => return Ok(Found::Object(held)),
+                Look::Failed(error) => return Err(error),
+                Look::Here(partial, range) => {
+                    let octets = (range.end - range.start) as usize;
+                    let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, octets)).await;
+                    return match read {
+                        Ok(Ok(Some(octets))) => Ok(Found::Octets(octets)),
+                        Ok(Err(damaged)) => Err(self.unreadable(std::io::Error::other(damaged))),
+                        _ => Err(self.unreadable(std::io::Error::other("what was just written is gone"))),
+                    };
+                }
+                Look::Jump(jump) => {
+                    let aside = tokio::time::timeout(self.config.stall, self.aside(wanted.ino, flight, &jump)).await;
+                    match aside {
+                        Ok(Some(octets)) => return Ok(Found::Octets(octets)),
+                        _ => may_jump = false,
+                    }
+                }
+                Look::Wait(moved) => {
+                    let deadline = moved + self.config.stall;
+                    if Instant::now() >= deadline {
+                        return Err(ContentError::Stalled { uri: wanted.uri.clone() });
+                    }
+                    // Whether it passed or something changed, the next look tells.
+                    let _ = tokio::time::timeout_at(deadline.into(), changed).await;
+                }
+            }
+        }
+    }
+
+    fn unreadable(&self, cause: std::io::Error) -> ContentError {
+        ContentError::Cache { path: self.config.folder.clone(), cause: Arc::new(cause) }
+    }
+
+    /// Tells the rest of the mount; nobody listens any more when the mount ends.
+    pub(super) fn tell(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+}
+
+/// What readers of a poisoned inode get.
+fn poisoned(wanted: &Wanted) -> ContentError {
+    let what = "bytes handed out earlier were wrong; open the name again".into();
+    ContentError::Mismatch { uri: wanted.uri.clone(), what }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}
+
+/// Ends a flight whose task was dropped or panicked, so that no reader waits for it.
+struct Crash<'a> {
+    content: &'a Content,
+    wanted: &'a Wanted,
+    flight: &'a Flight,
+}
+
+impl Drop for Crash<'_> {
+    fn drop(&mut self) {
+        if self.flight.outcome().is_none() {
+            let error = ContentError::Stalled { uri: self.wanted.uri.clone() };
+            self.content.end(self.wanted.ino, self.flight, Err(error));
+        }
+    }
+}
+
+/// What was handed out of the inodes whose last flight failed before its verdict.
+pub(super) type HandedOuts = Mutex<std::collections::HashMap<INodeNo, Arc<Mutex<HandedOut>>>>;

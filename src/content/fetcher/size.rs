@@ -1,0 +1,161 @@
+//! Sizes that nobody published: asked by HEAD, by the first octet, or learnt by fetching the whole.
+//!
+//! A size that is shown is true: an answer is trusted only where a digest or a strong ETag will hold the body to it.
+
+use super::Joined;
+use super::fetch::{is_decoded, published_coding, soft_failure, strong};
+use super::plan::places;
+use crate::content::{Content, ContentError, Event, Wanted};
+use crate::document::Uri;
+use crate::source::http::{HttpError, Method, Request, Response, Status};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a question for a size gave.
+enum Answer {
+    /// The size, and the body will be held to it.
+    Trusted(u64),
+    /// Only the body tells.
+    Untrusted,
+    /// This method does not tell, another may.
+    Unclear,
+    /// The place has not got it.
+    Refused(ContentError),
+}
+
+impl Content {
+    /// See [`Content::size`].
+    pub(in crate::content) async fn learnt_size(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
+        if let Some(size) = self.known_size(wanted.ino) {
+            return Ok(size);
+        }
+        if let Some(length) = wanted.length.filter(|_| !is_decoded(wanted)) {
+            return Ok(length);
+        }
+        if let Some(held) = self.find(wanted) {
+            return Ok(held.length());
+        }
+        let failed = self.failures.lock().unwrap_or_else(PoisonError::into_inner).inode(wanted.ino, Instant::now());
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let asking = Arc::clone(self).ask_size(wanted.clone());
+        let answer = self.sizes.join(&self.runtime, wanted.ino, asking);
+        let answer = tokio::time::timeout(self.config.size_deadline, answer).await;
+        let stalled = || ContentError::Stalled { uri: wanted.uri.clone() };
+        let size = answer.ok().flatten().unwrap_or_else(|| Err(stalled()));
+        if let Err(error) = &size {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.inode_failed(wanted.ino, error, Instant::now());
+        }
+        size
+    }
+
+    async fn ask_size(self: Arc<Self>, wanted: Wanted) -> Result<u64, ContentError> {
+        if !is_decoded(&wanted)
+            && let Some(size) = self.probe(&wanted).await?
+        {
+            return Ok(size);
+        }
+        // The failure that brought us here is that of the size, not of an earlier read.
+        match self.join(&wanted, None)? {
+            Joined::Here(held) => Ok(held.length()),
+            Joined::UnderWay(flight) => loop {
+                let changed = flight.changed().notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if let Some(outcome) = flight.outcome() {
+                    break outcome.map(|held| held.length());
+                }
+                // A flight always ends: each of its steps has a deadline.
+                changed.await;
+            },
+        }
+    }
+
+    /// Asks every place without fetching the whole; `None`: that is left.
+    async fn probe(&self, wanted: &Wanted) -> Result<Option<u64>, ContentError> {
+        let vouched = self.vouching_digest(wanted).is_some();
+        let places = places(wanted, self.config.mirrors, vouched);
+        // Two questions a place, and as much time again for the whole.
+        let questions = u32::try_from(3 * places.len()).unwrap_or(u32::MAX);
+        let budget = self.config.size_deadline.mul_f32(0.9) / questions;
+        let mut refusal = None;
+        for place in places {
+            for method in [Method::Head, Method::Get] {
+                match self.question(wanted, &place, method, vouched, budget).await {
+                    Answer::Trusted(size) => {
+                        return Ok(Some(size));
+                    }
+                    Answer::Untrusted => return Ok(None),
+                    Answer::Unclear if method == Method::Get => return Ok(None),
+                    Answer::Unclear => {}
+                    // A server may refuse HEAD alone.
+                    Answer::Refused(_) if method == Method::Head => {}
+                    Answer::Refused(error) => refusal = Some(error),
+                }
+            }
+        }
+        refusal.map_or(Ok(None), Err)
+    }
+
+    /// One question: HEAD, or GET of the first octet.
+    async fn question(&self, wanted: &Wanted, place: &Uri, method: Method, vouched: bool, budget: Duration) -> Answer {
+        let mut request = Request::get(place.clone(), budget);
+        request.method = method;
+        request.accept = wanted.media_type.clone();
+        if let Some(coding) = published_coding(wanted) {
+            request.accept_encoding = coding.into();
+        }
+        if method == Method::Get {
+            request.range = Some((0, Some(0)));
+        }
+        match self.client.send(request).await {
+            Ok(response) => self.read_answer(wanted, &response, method, vouched),
+            Err(error) => refusal(wanted, error),
+        }
+    }
+
+    fn read_answer(&self, wanted: &Wanted, response: &Response, method: Method, vouched: bool) -> Answer {
+        if let Some(page) = soft_failure(wanted, vouched, response.media_type.as_deref()) {
+            return Answer::Refused(page);
+        }
+        let asked = published_coding(wanted);
+        if response.encoding.as_deref().is_some_and(|coding| Some(coding) != asked) {
+            return Answer::Untrusted;
+        }
+        let etag = strong(response.etag.as_deref());
+        if !vouched && etag.is_none() {
+            return Answer::Untrusted;
+        }
+        let length = match response.status {
+            Status::Partial { total, .. } => total,
+            Status::Full => response.content_length,
+            Status::NotModified => None,
+        };
+        match length {
+            // Some servers announce an empty body because they send none to HEAD.
+            Some(0) if method == Method::Head => Answer::Unclear,
+            None => Answer::Unclear,
+            Some(size) => {
+                self.observed.update(wanted.ino, |observation| {
+                    observation.size = Some(size);
+                    observation.etag = response.etag.clone();
+                    observation.last_modified = response.last_modified.clone();
+                    observation.media_type = response.media_type.clone();
+                });
+                self.tell(Event::Sized(wanted.ino, size));
+                Answer::Trusted(size)
+            }
+        }
+    }
+}
+
+/// Whether a failed question says that the resource is not to be had, or only that it was asked the wrong way.
+fn refusal(wanted: &Wanted, error: HttpError) -> Answer {
+    match error.status() {
+        // 400, 405, 416 (of an empty body no range can be had) and 501 refuse the question, not the resource.
+        Some(400 | 405 | 416 | 501) => Answer::Unclear,
+        _ => Answer::Refused(ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(error) }),
+    }
+}

@@ -1,0 +1,377 @@
+//! Bodies, heads and statuses that are wrong, once and always.
+
+use super::server::{Gate, Received, Reply, Server, honest};
+use super::*;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::Write;
+
+const ETAG: &str = "\"v1\"";
+
+fn gzip(octets: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(octets).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A server that lies to its first `lies` requests.
+fn liar(
+    lies: usize,
+    body: &[u8],
+    etag: Option<&'static str>,
+    lie: impl Fn(&Received) -> Reply + Send + Sync + 'static,
+) -> Server {
+    let body = body.to_vec();
+    Server::start(move |request| match request.number < lies {
+        true => lie(request),
+        false => honest(request, &body, etag),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_body_is_asked_for_again_and_an_error_if_it_stays_wrong() {
+    let body = octets(300_000, 10);
+    let mut one_bit = body.clone();
+    one_bit[299_999] ^= 1;
+    let wrong = [
+        ("short", body[..299_999].to_vec()),
+        ("long", [&body[..], b"x"].concat()),
+        ("empty", Vec::new()),
+        ("one bit", one_bit),
+        ("another", octets(300_000, 11)),
+    ];
+    for (name, wrong) in wrong {
+        for lies in [1, usize::MAX] {
+            let lie = wrong.clone();
+            let server = liar(lies, &body, None, move |_| Reply::full(&lie));
+            let mounted = Mounted::plain(&server);
+
+            let result = mounted.read_all(&vouched(&server, &body)).await;
+
+            match lies {
+                1 => assert_eq!(result.unwrap(), body, "{name}"),
+                _ => assert!(is_mismatch(&result), "{name}: {result:?}"),
+            }
+            assert_eq!(server.received()[1].field("cache-control"), Some("no-cache"), "{name}: past caches");
+            assert_eq!(server.received().len(), 2, "{name}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_length_without_announcement_is_found_without_a_digest() {
+    let body = octets(300_000, 12);
+    for wrong in [body[..200_000].to_vec(), [&body[..], b"x"].concat(), Vec::new()] {
+        let server = Server::start(move |_| Reply::full(&wrong).announcing(None));
+        let mounted = Mounted::plain(&server);
+
+        assert!(is_mismatch(&mounted.read_all(&measured(&server, &body)).await));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_published_digest_or_length_is_an_error_named_so() {
+    let body = octets(1_000, 13);
+    let server = Server::of(&body, None);
+    let wrong_digest = vouched(&server, &octets(1_000, 14));
+    let wrong_length = Wanted { ino: INodeNo(3), length: Some(999), ..vouched(&server, &body) };
+    let mounted = Mounted::plain(&server);
+
+    let told = mounted.read_all(&wrong_digest).await.unwrap_err().to_string();
+    assert!(told.contains("digest") && told.contains(&wrong_digest.hashes[0].to_string()), "{told}");
+    let told = mounted.read_all(&wrong_length).await.unwrap_err().to_string();
+    assert!(told.contains("1000 octets") && told.contains("999"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_strongest_published_digest_decides() {
+    let body = octets(1_000, 15);
+    let server = Server::of(&body, None);
+    let right = digest(Algorithm::Sha512, &body);
+    let wrong = digest(Algorithm::Md5, b"another");
+    let mounted = Mounted::plain(&server);
+
+    let wanted = Wanted { hashes: vec![wrong, right], ..measured(&server, &body) };
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_cut_at_every_tenth_is_resumed_under_a_strong_etag_and_begun_again_without() {
+    let body = octets(700_000, 16);
+    for tenth in 0..10 {
+        for etag in [Some(ETAG), Some("W/\"v1\""), None] {
+            let cut = body.len() * tenth / 10;
+            let whole = body.clone();
+            let server = liar(1, &body, etag, move |request| honest(request, &whole, etag).cut_at(cut));
+            let mounted = Mounted::plain(&server);
+
+            assert_eq!(mounted.read_all(&vouched(&server, &body)).await.unwrap(), body, "{tenth} {etag:?}");
+            let second = &server.received()[1];
+            let resumed = (etag == Some(ETAG) && cut > 0).then(|| format!("bytes={cut}-"));
+            assert_eq!(second.field("range"), resumed.as_deref(), "{tenth} {etag:?}");
+            assert_eq!(second.field("if-range"), resumed.as_ref().and(etag), "{tenth} {etag:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_cut_at_every_tenth_every_time_comes_whole_under_a_strong_etag() {
+    let body = octets(700_000, 17);
+    let whole = body.clone();
+    let server = Server::start(move |request| honest(request, &whole, Some(ETAG)).cut_at(70_000));
+    let mounted = Mounted::plain(&server);
+
+    assert_eq!(mounted.read_all(&vouched(&server, &body)).await.unwrap(), body);
+    assert_eq!(server.received().len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_always_cut_is_an_error() {
+    let body = octets(700_000, 18);
+    for etag in [Some(ETAG), None] {
+        let whole = body.clone();
+        // No ranges, although there is an ETag.
+        let server = Server::start(move |_| match etag {
+            Some(etag) => Reply::full(&whole).with("ETag", etag).cut_at(300_000),
+            None => Reply::full(&whole).cut_at(300_000),
+        });
+        let mounted = Mounted::plain(&server);
+
+        assert!(matches!(mounted.read_all(&vouched(&server, &body)).await, Err(ContentError::Fetch { .. })));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_not_the_rest_asked_for_never_mix() {
+    let body = octets(700_000, 19);
+    let newer = octets(700_000, 20);
+    type Rest = fn(&[u8], &[u8]) -> Reply;
+    let rests: [(&str, Rest); 5] = [
+        ("200 for a range", |body, _| Reply::full(body).with("ETag", ETAG)),
+        ("wrong Content-Range", |body, _| {
+            partial(&body[300_000..]).with("ETag", ETAG).with("Content-Range", "bytes 0-399999/700000")
+        }),
+        ("no Content-Range", |body, _| partial(&body[300_000..]).with("ETag", ETAG)),
+        ("another ETag", |_, newer| {
+            partial(&newer[300_000..]).with("ETag", "\"v2\"").with("Content-Range", "bytes 300000-699999/700000")
+        }),
+        ("416", |_, _| Reply::status(416)),
+    ];
+    for (name, rest) in rests {
+        let (whole, other) = (body.clone(), newer.clone());
+        let server = Server::start(move |request| match request.number {
+            0 => honest(request, &whole, Some(ETAG)).cut_at(300_000),
+            1 => rest(&whole, &other),
+            _ => Reply::full(&whole),
+        });
+        let mounted = Mounted::plain(&server);
+
+        let result = mounted.read_all(&measured(&server, &body)).await;
+
+        assert_eq!(server.received()[1].field("range"), Some("bytes=300000-"), "{name}");
+        assert!(result.unwrap() == body, "{name}");
+    }
+}
+
+fn partial(body: &[u8]) -> Reply {
+    Reply::full(body).with_status(206)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_206_for_the_whole_is_refused() {
+    let body = octets(1_000, 21);
+    let server = Server::start(move |_| partial(&body).with("Content-Range", "bytes 0-999/2000"));
+    let mounted = Mounted::plain(&server);
+
+    assert!(mounted.read_all(&bare(&server, "/a")).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coding_that_nobody_asked_for_is_undone_only_where_a_digest_vouches() {
+    let body = octets(100_000, 22);
+    let coded = gzip(&body);
+    let (answer, length) = (coded.clone(), coded.len() as u64);
+    let server = Server::start(move |_| Reply::full(&answer).with("Content-Encoding", "gzip"));
+    let mounted = Mounted::plain(&server);
+    let decoded = vouched(&server, &body);
+    let as_it_lies = Wanted { ino: INodeNo(3), ..vouched(&server, &coded) };
+    let only_length = Wanted { ino: INodeNo(4), ..measured(&server, &body) };
+    let nothing = Wanted { ino: INodeNo(5), ..bare(&server, "/a") };
+
+    assert_eq!(server_asks(&mounted, &decoded, &server).await, Some("identity".into()));
+    assert_eq!(mounted.read_all(&decoded).await.unwrap(), body);
+    assert_eq!(mounted.read_all(&as_it_lies).await.unwrap(), coded);
+    assert_eq!(as_it_lies.length, Some(length));
+    for wanted in [only_length, nothing] {
+        let told = mounted.read_all(&wanted).await.unwrap_err().to_string();
+        assert!(told.contains("content coding"), "{told}");
+    }
+}
+
+/// Reads, and tells which codings were asked for.
+async fn server_asks(mounted: &Mounted, wanted: &Wanted, server: &Server) -> Option<String> {
+    mounted.read(wanted, 0, 1).await.unwrap();
+    server.received()[0].field("accept-encoding").map(str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_published_coding_is_asked_for_verified_coded_and_undone() {
+    let body = octets(1_000_000, 23);
+    let coded = gzip(&body);
+    for field in [Some("gzip"), None] {
+        let answer = coded.clone();
+        let server = Server::start(move |_| match field {
+            Some(coding) => Reply::full(&answer).with("Content-Encoding", coding),
+            None => Reply::full(&answer),
+        });
+        let mounted = Mounted::plain(&server);
+        let wanted = Wanted { encoding: Some("gzip".into()), ..vouched(&server, &coded) };
+
+        assert_eq!(mounted.size(&wanted).await.unwrap(), body.len() as u64);
+        assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+        assert_eq!(server.received().len(), 1);
+        assert_eq!(server.received()[0].field("accept-encoding"), Some("gzip"));
+        let plain = Wanted { ino: INodeNo(3), encoding: None, ..wanted };
+        assert_eq!(mounted.read_all(&plain).await.unwrap(), coded, "the decoded object does not lie under the digest");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn coded_bytes_that_cannot_be_undone_are_an_error() {
+    let cut = gzip(&octets(10_000, 24))[..5_000].to_vec();
+    let server = Server::of(&cut, None);
+    let mounted = Mounted::plain(&server);
+    let wanted = Wanted { encoding: Some("gzip".into()), ..vouched(&server, &cut) };
+
+    let told = mounted.read_all(&wanted).await.unwrap_err().to_string();
+    assert!(told.contains("decoded"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coding_that_is_not_known_is_shown_as_it_comes() {
+    let coded = octets(10_000, 25);
+    let answer = coded.clone();
+    let server = Server::start(move |_| Reply::full(&answer).with("Content-Encoding", "br"));
+    let mounted = Mounted::plain(&server);
+    let wanted = Wanted { encoding: Some("br".into()), ..vouched(&server, &coded) };
+
+    assert_eq!(mounted.size(&wanted).await.unwrap(), 10_000);
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), coded);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_status_is_an_error_that_tells_it() {
+    for status in [400, 401, 403, 404, 410] {
+        let server = Server::start(move |_| Reply::status(status));
+        let mounted = Mounted::plain(&server);
+        assert_eq!(status_of(mounted.read(&bare(&server, "/a"), 0, 1).await), Some(status));
+    }
+    for status in [429, 500, 503] {
+        let server = Server::start(move |_| Reply::status(status));
+        // Retried as long as that can help.
+        let mounted = Mounted::new(&server, |config| config.stall = Duration::from_millis(500));
+        assert!(mounted.read(&bare(&server, "/a"), 0, 1).await.is_err(), "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_passes_is_waited_for() {
+    let body = octets(1_000, 26);
+    for status in [429, 500, 503] {
+        let server = liar(1, &body, None, move |_| Reply::status(status).with("Retry-After", "0"));
+        let mounted = Mounted::plain(&server);
+        assert_eq!(mounted.read_all(&vouched(&server, &body)).await.unwrap(), body, "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stall_before_or_in_the_body_ends_in_time() {
+    let body = octets(700_000, 27);
+    for stalled_at in [0, 1, 400_000] {
+        let (gate, whole) = (Gate::default(), body.clone());
+        let held = gate.clone();
+        let server = Server::start(move |_| Reply::full(&whole).gated_at(stalled_at, &held));
+        let mounted = Mounted::new(&server, |config| config.stall = Duration::from_millis(200));
+
+        assert!(matches!(
+            mounted.read(&vouched(&server, &body), 0, 4096).await,
+            Err(ContentError::Stalled { .. } | ContentError::Fetch { .. })
+        ));
+        gate.open();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_where_a_file_is_published_is_a_soft_404() {
+    let page = b"<html>Please log in</html>";
+    let server = Server::start(move |_| Reply::full(page).with("Content-Type", "text/html; charset=utf-8"));
+    let mounted = Mounted::plain(&server);
+    let pdf = Wanted { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
+    let html = Wanted { ino: INodeNo(3), media_type: Some("text/html".into()), ..bare(&server, "/a") };
+    let proven = Wanted { ino: INodeNo(4), media_type: Some("application/pdf".into()), ..vouched(&server, page) };
+
+    let told = mounted.read_all(&pdf).await.unwrap_err().to_string();
+    assert!(told.contains("login page"), "{told}");
+    assert!(mounted.size(&Wanted { ino: INodeNo(5), ..pdf }).await.is_err());
+    assert_eq!(mounted.read_all(&html).await.unwrap(), page);
+    assert_eq!(mounted.read_all(&proven).await.unwrap(), page);
+    assert_eq!(server.received()[0].field("accept"), Some("application/pdf"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirrors_are_asked_in_their_order_and_when_others_fail() {
+    let body = octets(10_000, 28);
+    let (right, wrong) = (body.clone(), octets(10_000, 29));
+    let server = Server::start(move |request| match request.path.as_str() {
+        "/right" => honest(request, &right, None),
+        "/wrong" => honest(request, &wrong, None),
+        _ => Reply::status(404),
+    });
+    let mounted = Mounted::plain(&server);
+    let mirrors = |names: &[&str]| (1..).zip(names.iter().map(|name| server.uri(name))).collect::<Vec<_>>();
+    let asked = |from: usize| -> Vec<String> { server.received()[from..].iter().map(|r| r.path.clone()).collect() };
+
+    let first = Wanted { mirrors: mirrors(&["/wrong", "/none", "/right"]), ..vouched(&server, &body) };
+    assert_eq!(mounted.read_all(&first).await.unwrap(), body);
+    assert_eq!(asked(0), ["/wrong", "/wrong", "/none", "/right"]);
+
+    let unvouched = Wanted { ino: INodeNo(3), hashes: Vec::new(), uri: server.uri("/none"), ..first.clone() };
+    let unvouched = Wanted { mirrors: mirrors(&["/right"]), ..unvouched };
+    assert_eq!(mounted.read_all(&unvouched).await.unwrap(), body);
+    assert_eq!(asked(4), ["/none", "/right"]);
+
+    let nowhere = Wanted { ino: INodeNo(4), mirrors: mirrors(&["/no", "/none"]), ..vouched(&server, b"other") };
+    assert_eq!(status_of(mounted.read_all(&nowhere).await), Some(404));
+    let wrong = Wanted { ino: INodeNo(5), mirrors: mirrors(&["/wrong", "/none"]), ..nowhere };
+    assert!(is_mismatch(&mounted.read_all(&wrong).await), "wrong bytes tell more than a refusal");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_fixity_hashes_do_not_count_but_lengths_do() {
+    let body = octets(10_000, 30);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::new(&server, |config| config.fixity = Fixity::Off);
+    let wrong_hash = vouched(&server, &octets(10_000, 31));
+    let wrong_length = Wanted { ino: INodeNo(3), length: Some(9_999), ..wrong_hash.clone() };
+
+    assert_eq!(mounted.read_all(&wrong_hash).await.unwrap(), body);
+    assert_eq!(mounted.content.state(wrong_hash.ino).1, Verified::Length);
+    assert!(is_mismatch(&mounted.read_all(&wrong_length).await));
+    let key = mounted.content.observed.get(wrong_hash.ino).unwrap().object.unwrap();
+    assert!(key.as_str().starts_with("ino-"), "{key}: no object without verdict lies under a digest");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_differ_from_an_earlier_fetch_of_the_inode_are_another_version() {
+    let body = octets(10_000, 32);
+    let newer = octets(10_000, 33);
+    let server = liar(1, &newer, None, move |request| honest(request, &body, None));
+    let mut mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+    mounted.read_all(&wanted).await.unwrap();
+    let key = mounted.content.observed.get(wanted.ino).unwrap().object.unwrap();
+    mounted.content.disk.remove(&key);
+
+    assert!(matches!(mounted.read_all(&wanted).await, Err(ContentError::Changed { .. })));
+    assert_eq!(mounted.events().last(), Some(&Event::Changed(wanted.ino)));
+}

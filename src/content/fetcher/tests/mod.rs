@@ -1,0 +1,281 @@
+//! Whole fetches against servers that tell the truth and servers that lie: right bytes or a clear error, never a wait
+//! without end.
+
+mod lies;
+mod server;
+mod sizes;
+mod streams;
+
+use super::super::{ContentConfig, Fixity, Mirrors};
+use super::*;
+use crate::content::fixity::{BLOCK, Verifier, WHOLE_LIMIT};
+use crate::document::{Algorithm, Digest};
+use crate::source::http::{Client, HttpConfig};
+use server::Server;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Long enough for a busy machine; no test waits for it to pass.
+const PLENTY: Duration = Duration::from_secs(60);
+
+/// Nothing may hang longer.
+const HANG: Duration = Duration::from_secs(120);
+
+/// Octets of an object that is streamed.
+const LARGE: usize = WHOLE_LIMIT as usize + 3 * BLOCK as usize + 12_345;
+
+/// A mount's content and what it tells.
+struct Mounted {
+    content: Arc<Content>,
+    events: UnboundedReceiver<Event>,
+    config: ContentConfig,
+    _folder: TempDir,
+}
+
+impl Mounted {
+    fn new(server: &Server, change: impl FnOnce(&mut ContentConfig)) -> Mounted {
+        let folder = TempDir::new().unwrap();
+        let mut config = ContentConfig {
+            folder: folder.path().join("cache"),
+            observed_folder: folder.path().join("observed"),
+            source: server.uri("/").to_string(),
+            quota: None,
+            reserve: 0,
+            fixity: Fixity::Stream,
+            mirrors: Mirrors::Auto,
+            stall: PLENTY,
+            size_deadline: PLENTY,
+        };
+        change(&mut config);
+        std::fs::create_dir_all(&config.observed_folder).unwrap();
+        let http = HttpConfig { own_authority: Some(server.authority().into()), ..HttpConfig::default() };
+        let (sender, events) = unbounded_channel();
+        let client = Client::new(http).unwrap();
+        let content = Content::open(config.clone(), client, Handle::current(), sender).unwrap();
+        Mounted { content, events, config, _folder: folder }
+    }
+
+    fn plain(server: &Server) -> Mounted {
+        Mounted::new(server, |_| {})
+    }
+
+    async fn read(&self, wanted: &Wanted, offset: u64, length: u32) -> Result<Bytes, ContentError> {
+        tokio::time::timeout(HANG, self.content.read(wanted, offset, length)).await.expect("a read hangs")
+    }
+
+    async fn size(&self, wanted: &Wanted) -> Result<u64, ContentError> {
+        tokio::time::timeout(HANG, self.content.size(wanted)).await.expect("a size hangs")
+    }
+
+    /// Reads as `cat` does, to the end.
+    async fn read_all(&self, wanted: &Wanted) -> Result<Vec<u8>, ContentError> {
+        let mut octets = Vec::new();
+        loop {
+            let piece = self.read(wanted, octets.len() as u64, 1 << 20).await?;
+            octets.extend_from_slice(&piece);
+            if piece.len() < 1 << 20 {
+                return Ok(octets);
+            }
+        }
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.events.try_recv().ok()).collect()
+    }
+}
+
+/// Octets without pattern, the same for the same arguments.
+fn octets(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut octets = Vec::with_capacity(length + 8);
+    while octets.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        octets.extend_from_slice(&state.to_le_bytes());
+    }
+    octets.truncate(length);
+    octets
+}
+
+fn digest(algorithm: Algorithm, octets: &[u8]) -> Digest {
+    let mut verifier = Verifier::new(algorithm);
+    verifier.update(octets);
+    verifier.finish().unwrap().digest
+}
+
+/// A resource of which nothing but the URI is published.
+fn bare(server: &Server, path: &str) -> Wanted {
+    Wanted {
+        ino: INodeNo(2),
+        uri: server.uri(path),
+        length: None,
+        hashes: Vec::new(),
+        media_type: None,
+        encoding: None,
+        mirrors: Vec::new(),
+        lastmod: None,
+    }
+}
+
+/// A resource of published length.
+fn measured(server: &Server, body: &[u8]) -> Wanted {
+    Wanted { length: Some(body.len() as u64), ..bare(server, "/a") }
+}
+
+/// A resource of published length and digest.
+fn vouched(server: &Server, body: &[u8]) -> Wanted {
+    Wanted { hashes: vec![digest(Algorithm::Sha256, body)], ..measured(server, body) }
+}
+
+fn is_mismatch(result: &Result<Vec<u8>, ContentError>) -> bool {
+    matches!(result, Err(ContentError::Mismatch { .. }))
+}
+
+/// The status that the Source answered, where that was the failure.
+fn status_of<T>(result: Result<T, ContentError>) -> Option<u16> {
+    match result {
+        Err(ContentError::Fetch { cause, .. }) => cause.status(),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_is_fetched_once_verified_and_kept() {
+    let body = octets(300_000, 1);
+    let server = Server::of(&body, Some("\"v1\""));
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    assert_eq!(mounted.content.state(wanted.ino), (crate::content::State::Remote, Verified::NotYet));
+    assert_eq!(mounted.content.read_local(wanted.ino, 0, 10), None);
+
+    let (first, middle, end) = tokio::join!(
+        mounted.read(&wanted, 0, 1000),
+        mounted.read(&wanted, 150_000, 70_000),
+        mounted.read(&wanted, 299_990, 4096),
+    );
+
+    assert_eq!(first.unwrap(), body[..1000]);
+    assert_eq!(middle.unwrap(), body[150_000..220_000]);
+    assert_eq!(end.unwrap(), body[299_990..]);
+    assert_eq!(mounted.read(&wanted, 300_000, 10).await.unwrap(), b""[..]);
+    assert_eq!(server.received().len(), 1, "many readers, one request");
+    assert_eq!(mounted.content.read_local(wanted.ino, 10, 20).unwrap(), body[10..30]);
+    assert_eq!(mounted.content.known_size(wanted.ino), Some(300_000));
+    let state = (crate::content::State::Cached, Verified::Digest(Algorithm::Sha256));
+    assert_eq!(mounted.content.state(wanted.ino), state);
+    assert_eq!(mounted.events(), [Event::Sized(wanted.ino, 300_000)]);
+    mounted.content.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn equal_bytes_of_another_inode_are_found_under_their_digest() {
+    let body = octets(5_000, 2);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let first = vouched(&server, &body);
+    let second = Wanted { ino: INodeNo(3), uri: server.uri("/elsewhere"), ..first.clone() };
+    let too_long = Wanted { ino: INodeNo(4), length: Some(5_001), ..second.clone() };
+    mounted.read_all(&first).await.unwrap();
+
+    assert_eq!(mounted.read_all(&second).await.unwrap(), body);
+    assert_eq!(server.received().len(), 1);
+    assert!(is_mismatch(&mounted.read_all(&too_long).await), "the length counts as the digest does");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_object_is_fetched_again() {
+    let body = octets(5_000, 3);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    mounted.read_all(&wanted).await.unwrap();
+    flip_bits(&mounted.config.folder.join("objects"));
+
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(server.received().len(), 2);
+}
+
+/// Damages the first octet of every file below `folder`.
+fn flip_bits(folder: &std::path::Path) {
+    use std::os::unix::fs::FileExt;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            flip_bits(&path);
+            continue;
+        }
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let mut octet = [0];
+        file.read_exact_at(&mut octet, 0).unwrap();
+        file.write_all_at(&[octet[0] ^ 1], 0).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_room_on_disk_small_objects_are_held_in_memory_and_large_ones_refused() {
+    let small = octets(400_000, 4);
+    let large = octets(LARGE, 4);
+    let (one, other) = (small.clone(), large.clone());
+    let server = Server::start(move |request| {
+        server::honest(request, if request.path == "/large" { &other } else { &one }, None)
+    });
+    let mounted = Mounted::new(&server, |config| config.quota = Some(1));
+    let wanted = vouched(&server, &small);
+    let refused = Wanted { ino: INodeNo(3), uri: server.uri("/large"), ..vouched(&server, &large) };
+
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), small);
+    let requests = server.received().len();
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), small);
+    assert_eq!(server.received().len(), requests, "what is held in memory is not asked again");
+    assert_eq!(mounted.content.read_local(wanted.ino, 0, 7).unwrap(), small[..7]);
+    assert!(matches!(mounted.read(&refused, 0, 4096).await, Err(ContentError::Cache { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_read_is_not_asked_again_at_once_but_after_a_refresh() {
+    let server = Server::start(|_| server::Reply::status(404));
+    let mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+
+    for _ in 0..3 {
+        assert_eq!(status_of(mounted.read(&wanted, 4096, 4096).await), Some(404));
+    }
+    assert_eq!(server.received().len(), 1, "the kernel repeats every failed READ");
+    mounted.content.forget_failures();
+    assert_eq!(status_of(mounted.read(&wanted, 4096, 4096).await), Some(404));
+    assert_eq!(server.received().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_pinned_before_it_came_is_pinned_when_it_comes() {
+    let body = octets(5_000, 5);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let (one, other) = (vouched(&server, &body), Wanted { ino: INodeNo(3), ..vouched(&server, &body) });
+    mounted.content.pin(one.ino);
+    mounted.read_all(&one).await.unwrap();
+    mounted.read_all(&other).await.unwrap();
+    mounted.content.pin(other.ino);
+    let pins = || walk(&mounted.config.folder.join("pins"));
+
+    assert_eq!(pins(), 1, "they share one object");
+    mounted.content.unpin(one.ino);
+    assert_eq!(pins(), 1, "the other inode still needs it");
+    mounted.content.unpin(other.ino);
+    assert_eq!(pins(), 0);
+}
+
+/// Number of files below `folder` in which there is anything.
+fn walk(folder: &std::path::Path) -> usize {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => walk(&entry.path()),
+            false => usize::from(entry.metadata().unwrap().len() > 0),
+        })
+        .sum()
+}

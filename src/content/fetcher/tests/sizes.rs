@@ -1,0 +1,153 @@
+//! Sizes that nobody published.
+
+use super::server::{Gate, Reply, Server, honest};
+use super::*;
+
+const ETAG: &str = "\"v1\"";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_published_length_is_the_size_without_a_request() {
+    let body = octets(1_000, 40);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+
+    assert_eq!(mounted.size(&measured(&server, &body)).await.unwrap(), 1_000);
+    assert_eq!(server.received().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_is_believed_under_a_strong_etag_or_a_digest() {
+    let body = octets(1_000, 41);
+    for (etag, hashes) in [(Some(ETAG), Vec::new()), (None, vec![digest(Algorithm::Md5, &body)])] {
+        let server = Server::of(&body, etag);
+        let mut mounted = Mounted::plain(&server);
+        let wanted = Wanted { hashes, ..bare(&server, "/a") };
+
+        let (one, two) = tokio::join!(mounted.size(&wanted), mounted.size(&wanted));
+
+        assert_eq!((one.unwrap(), two.unwrap()), (1_000, 1_000));
+        assert_eq!((server.count("HEAD"), server.received().len()), (1, 1));
+        assert_eq!(mounted.events(), [Event::Sized(wanted.ino, 1_000)]);
+        assert_eq!(mounted.content.known_size(wanted.ino), Some(1_000));
+        assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_head_does_not_tell_the_first_octet_does() {
+    let body = octets(1_000, 42);
+    let heads: [fn() -> Reply; 3] = [
+        || Reply::status(405),
+        || Reply::status(200).with("ETag", ETAG),
+        || Reply::status(200).with("ETag", ETAG).announcing(None),
+    ];
+    for head in heads {
+        let whole = body.clone();
+        let server = Server::start(move |request| match request.method.as_str() {
+            "HEAD" => head(),
+            _ => honest(request, &whole, Some(ETAG)),
+        });
+        let mounted = Mounted::plain(&server);
+
+        assert_eq!(mounted.size(&bare(&server, "/a")).await.unwrap(), 1_000);
+        assert_eq!(server.received()[1].field("range"), Some("bytes=0-0"));
+        assert_eq!(server.received().len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_nothing_to_hold_the_body_to_the_whole_is_fetched_and_kept() {
+    let body = octets(300_000, 43);
+    for announced in [Some(300_000), None] {
+        for etag in [None, Some("W/\"v1\"")] {
+            let whole = body.clone();
+            let server = Server::start(move |request| honest(request, &whole, etag).announcing(announced));
+            let mounted = Mounted::plain(&server);
+            let wanted = bare(&server, "/a");
+
+            assert_eq!(mounted.size(&wanted).await.unwrap(), 300_000);
+            assert_eq!(server.count("GET"), 1);
+            assert_eq!(mounted.content.read_local(wanted.ino, 299_000, 4096).unwrap(), body[299_000..]);
+            assert_eq!(mounted.content.state(wanted.ino).1, Verified::Transfer);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_body_has_size_0() {
+    let server = Server::of(b"", Some(ETAG));
+    let mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+
+    assert_eq!(mounted.size(&wanted).await.unwrap(), 0);
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), b"");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_the_answer_and_is_remembered_until_a_refresh() {
+    for status in [404, 410, 401, 403] {
+        let server = Server::start(move |_| Reply::status(status));
+        let mounted = Mounted::plain(&server);
+        let wanted = bare(&server, "/a");
+
+        assert_eq!(status_of(mounted.size(&wanted).await), Some(status));
+        let asked = server.received().len();
+        assert_eq!(status_of(mounted.size(&wanted).await), Some(status));
+        assert_eq!(server.received().len(), asked);
+        mounted.content.forget_failures();
+        assert_eq!(status_of(mounted.size(&wanted).await), Some(status));
+        assert!(server.received().len() > asked);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mirror_tells_the_size_where_loc_does_not() {
+    let body = octets(1_000, 44);
+    let whole = body.clone();
+    let server = Server::start(move |request| match request.path.as_str() {
+        "/mirror" => honest(request, &whole, Some(ETAG)),
+        _ => Reply::status(404),
+    });
+    let mounted = Mounted::plain(&server);
+    let wanted = Wanted { mirrors: vec![(1, server.uri("/mirror"))], ..bare(&server, "/a") };
+
+    assert_eq!(mounted.size(&wanted).await.unwrap(), 1_000);
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_for_a_size_goes_on_after_its_waiter_gave_up() {
+    let body = octets(300_000, 45);
+    let (gate, whole) = (Gate::default(), body.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| honest(request, &whole, None).gated_at(100_000, &held));
+    let mut mounted = Mounted::new(&server, |config| config.size_deadline = Duration::from_millis(300));
+    let wanted = bare(&server, "/a");
+
+    assert!(matches!(mounted.size(&wanted).await, Err(ContentError::Stalled { .. })));
+    gate.open();
+    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+
+    assert_eq!(told, Some(Event::Sized(wanted.ino, 300_000)));
+    assert_eq!(mounted.size(&wanted).await.unwrap(), 300_000);
+    assert_eq!(server.count("GET"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_of_another_length_than_was_told_is_another_version() {
+    let body = octets(1_000, 46);
+    let newer = octets(1_001, 46);
+    for announced in [Some(1_001), None] {
+        let (whole, other) = (body.clone(), newer.clone());
+        let server = Server::start(move |request| match request.method.as_str() {
+            "HEAD" => honest(request, &whole, Some(ETAG)),
+            _ => Reply::full(&other).announcing(announced),
+        });
+        let mut mounted = Mounted::plain(&server);
+        let wanted = bare(&server, "/a");
+
+        assert_eq!(mounted.size(&wanted).await.unwrap(), 1_000);
+        assert!(matches!(mounted.read_all(&wanted).await, Err(ContentError::Changed { .. })));
+        assert_eq!(mounted.events().last(), Some(&Event::Changed(wanted.ino)));
+    }
+}

@@ -1,0 +1,271 @@
+//! Large objects: handed out while they stream, the end withheld, wrong ones poisoned.
+
+use super::server::{Gate, Reply, Server, honest};
+use super::*;
+use crate::content::State;
+use futures_util::FutureExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const ETAG: &str = "\"v1\"";
+
+/// Where the servers below wait for the test: most of the object has been sent.
+const PAUSE: usize = LARGE - 700_000;
+
+/// Handed out before the pause.
+const EARLY: u64 = 15 << 20;
+
+/// A server that pauses in its first body and sends `first` to its first request, `later` to all others.
+fn pausing(gate: &Gate, etag: Option<&'static str>, first: Vec<u8>, later: Vec<u8>) -> Server {
+    let gate = gate.clone();
+    Server::start(move |request| match request.number {
+        0 => honest(request, &first, etag).gated_at(PAUSE, &gate),
+        _ => honest(request, &later, etag),
+    })
+}
+
+fn damaged_end(body: &[u8]) -> Vec<u8> {
+    let mut damaged = body.to_vec();
+    damaged[LARGE - 1] ^= 1;
+    damaged
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_object_streams_and_its_end_waits_for_the_verdict() {
+    let body = octets(LARGE, 50);
+    let gate = Gate::default();
+    let server = pausing(&gate, None, body.clone(), Vec::new());
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+
+    assert_eq!(mounted.read(&wanted, 0, 4096).await.unwrap(), body[..4096]);
+    assert_eq!(mounted.read(&wanted, EARLY - 100, 100).await.unwrap(), body[EARLY as usize - 100..EARLY as usize]);
+    assert!(matches!(mounted.content.state(wanted.ino), (State::Partial(octets), Verified::NotYet) if octets >= EARLY));
+    let end = mounted.read(&wanted, LARGE as u64 - 1000, 4096);
+    tokio::pin!(end);
+    assert!((&mut end).now_or_never().is_none());
+    gate.open();
+
+    assert_eq!(end.await.unwrap(), body[LARGE - 1000..]);
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_end_after_most_was_handed_out_poisons_the_inode_for_every_reader() {
+    let body = octets(LARGE, 51);
+    let gate = Gate::default();
+    let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    assert_eq!(mounted.read(&wanted, EARLY - 100, 100).await.unwrap(), body[EARLY as usize - 100..EARLY as usize]);
+    gate.open();
+
+    assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
+    assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })), "later readers too");
+    assert_eq!(mounted.content.read_local(wanted.ino, 0, 10), None);
+    assert_eq!(mounted.content.state(wanted.ino), (State::Poisoned, Verified::Failed));
+    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
+    mounted.content.forget_failures();
+    assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })), "a refresh is no cure");
+    assert_eq!(server.received().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_releases_the_end_if_it_equals_what_was_handed_out() {
+    let body = octets(LARGE, 52);
+    let gate = Gate::default();
+    let server = pausing(&gate, None, damaged_end(&body), body.clone());
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    mounted.read(&wanted, EARLY - 100, 100).await.unwrap();
+    gate.open();
+
+    assert_eq!(mounted.read(&wanted, LARGE as u64 - 10, 10).await.unwrap(), body[LARGE - 10..]);
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_retry_after_wrong_bytes_were_handed_out_poisons_the_inode_and_keeps_the_object() {
+    let body = octets(LARGE, 53);
+    let mut wrong = body.clone();
+    wrong[5] ^= 1;
+    let gate = Gate::default();
+    let server = pausing(&gate, None, wrong.clone(), body.clone());
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), wrong[..10], "not verified yet");
+    gate.open();
+
+    assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
+    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
+    let next = Wanted { ino: INodeNo(3), ..wanted };
+    assert!(mounted.read_all(&next).await.unwrap() == body, "the name's new inode finds it");
+    assert_eq!(server.received().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strict_fixity_hands_nothing_out_before_the_verdict() {
+    let body = octets(LARGE, 54);
+    let server = Server::of(&damaged_end(&body), None);
+    let mut mounted = Mounted::new(&server, |config| config.fixity = Fixity::Strict);
+    let wanted = vouched(&server, &body);
+
+    assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })));
+    assert_eq!(mounted.events(), [], "nothing went out, nothing is poisoned");
+    assert_eq!(mounted.content.state(wanted.ino).0, State::Remote);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_cut_under_a_strong_etag_is_resumed_for_its_readers() {
+    let body = octets(LARGE, 55);
+    let whole = body.clone();
+    let server = Server::start(move |request| match request.number {
+        0 => honest(request, &whole, Some(ETAG)).cut_at(PAUSE),
+        _ => honest(request, &whole, Some(ETAG)),
+    });
+    let mounted = Mounted::plain(&server);
+
+    assert!(mounted.read_all(&vouched(&server, &body)).await.unwrap() == body);
+    assert_eq!(server.received()[1].field("range"), Some(&*format!("bytes={PAUSE}-")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_version_after_a_cut_is_never_mixed_with_what_was_handed_out() {
+    let body = octets(LARGE, 56);
+    let newer = octets(LARGE, 57);
+    for etag in [Some("\"v2\""), None] {
+        let gate = Gate::default();
+        let (held, whole, other) = (gate.clone(), body.clone(), newer.clone());
+        let first_etag = etag.and(Some(ETAG));
+        let server = Server::start(move |request| match request.number {
+            0 => honest(request, &whole, first_etag).gated_at(PAUSE, &held).cut_at(PAUSE),
+            _ => honest(request, &other, etag),
+        });
+        let mut mounted = Mounted::plain(&server);
+        let wanted = measured(&server, &body);
+        assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+        gate.open();
+
+        assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Changed { .. })));
+        assert_eq!(mounted.events(), [Event::Changed(wanted.ino)]);
+        mounted.content.forget_failures();
+        assert!(mounted.read(&wanted, EARLY, 10).await.is_err(), "what went out binds every later fetch");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_cut_fetch_left_is_where_the_next_one_goes_on() {
+    let body = octets(LARGE, 58);
+    let (whole, is_down) = (body.clone(), Arc::new(AtomicBool::new(true)));
+    let down = Arc::clone(&is_down);
+    let server = Server::start(move |request| match request.number {
+        0 => honest(request, &whole, Some(ETAG)).cut_at(PAUSE),
+        _ if down.load(Ordering::SeqCst) => Reply::status(500),
+        _ => honest(request, &whole, Some(ETAG)),
+    });
+    let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
+    let wanted = vouched(&server, &body);
+    assert!(mounted.read(&wanted, LARGE as u64 - 10, 10).await.is_err());
+    let asked = server.received().len();
+    is_down.store(false, Ordering::SeqCst);
+    mounted.content.forget_failures();
+
+    // A reader may come while the failed fetch is still ending.
+    while mounted.read(&wanted, LARGE as u64 - 10, 10).await.is_err() {
+        mounted.content.forget_failures();
+    }
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    let first_block_absent = PAUSE as u64 - PAUSE as u64 % BLOCK;
+    assert_eq!(
+        server.received()[asked..].last().unwrap().field("range"),
+        Some(&*format!("bytes={first_block_absent}-"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_whose_rest_is_refused_is_fetched_whole() {
+    let body = octets(LARGE, 62);
+    let whole = body.clone();
+    let server = Server::start(move |request| match request.number {
+        0 => honest(request, &whole, Some(ETAG)).cut_at(PAUSE),
+        1 => Reply::status(404),
+        _ => honest(request, &whole, Some(ETAG)),
+    });
+    let mounted = Mounted::plain(&server);
+
+    assert!(mounted.read_all(&vouched(&server, &body)).await.unwrap() == body);
+    assert_eq!(server.received()[2].field("range"), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_jumps_is_served_aside_under_a_strong_etag() {
+    let body = octets(LARGE, 59);
+    let (gate, whole) = (Gate::default(), body.clone());
+    let stream = gate.clone();
+    let server = Server::start(move |request| match request.field("range") {
+        None => honest(request, &whole, Some(ETAG)).gated_at(1 << 20, &stream),
+        Some(_) => honest(request, &whole, Some(ETAG)),
+    });
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+
+    let far = 9_000_000;
+    assert_eq!(mounted.read(&wanted, far as u64, 1 << 20).await.unwrap(), body[far..far + (1 << 20)]);
+    assert_eq!(mounted.read(&wanted, LARGE as u64 - 10, 4096).await.unwrap(), body[LARGE - 10..], "the last block too");
+    let asked = server.received();
+    assert_eq!(asked[1].field("range"), Some("bytes=8388608-9437183"));
+    assert!(asked[1..].iter().all(|request| request.field("if-range") == Some(ETAG)));
+    gate.open();
+
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(mounted.events(), [Event::Recheck(wanted.ino), Event::Sized(wanted.ino, LARGE as u64)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_jumps_waits_for_the_stream_where_ranges_cannot_be_trusted() {
+    let body = octets(LARGE, 60);
+    type Aside = fn(&server::Received, &[u8]) -> Reply;
+    let weak: (Option<&'static str>, Aside) = (Some("W/\"v1\""), |request, body| honest(request, body, None));
+    let newer: (Option<&'static str>, Aside) = (Some(ETAG), |request, body| honest(request, body, Some("\"v2\"")));
+    for (etag, aside) in [weak, newer] {
+        let (gate, whole) = (Gate::default(), body.clone());
+        let stream = gate.clone();
+        let server = Server::start(move |request| match request.field("range") {
+            None => Reply::full(&whole).with("ETag", etag.unwrap()).gated_at(1 << 20, &stream),
+            Some(_) => aside(request, &whole),
+        });
+        let mounted = Mounted::plain(&server);
+        let wanted = vouched(&server, &body);
+        assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+
+        let far = mounted.read(&wanted, 9_000_000, 10);
+        tokio::pin!(far);
+        assert!((&mut far).now_or_never().is_none());
+        gate.open();
+
+        assert_eq!(far.await.unwrap(), body[9_000_000..9_000_010]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_window_that_the_stream_contradicts_poisons_the_inode() {
+    let body = octets(LARGE, 61);
+    let mut wrong = body.clone();
+    wrong[9_000_000] ^= 1;
+    let (gate, whole) = (Gate::default(), body.clone());
+    let stream = gate.clone();
+    let server = Server::start(move |request| match request.field("range") {
+        None => honest(request, &whole, Some(ETAG)).gated_at(1 << 20, &stream),
+        Some(_) => honest(request, &wrong, Some(ETAG)),
+    });
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    assert_eq!(mounted.read(&wanted, 9_000_000, 1).await.unwrap(), [body[9_000_000] ^ 1][..]);
+    gate.open();
+
+    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
+    assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })));
+}

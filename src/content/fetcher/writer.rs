@@ -1,0 +1,254 @@
+//! Where the bytes of an attempt go: written, hashed and made known to the readers, block by block, on blocking threads.
+
+use super::coding::Coding;
+use super::flight::{Flight, Held};
+use crate::content::ContentError;
+use crate::content::disk::{Disk, DiskError, ObjectKey, Partial};
+use crate::content::fixity::{BLOCK, BlockDigests, Seen, Verifier, WHOLE_LIMIT};
+use crate::document::{Algorithm, Uri};
+use bytes::Bytes;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+/// Why octets could not be kept.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    /// The cache folder has no room, or the object no place in memory.
+    #[error("the cache failed")]
+    Disk(#[from] DiskError),
+    /// The object has no place in memory either.
+    #[error("larger than what is held in memory")]
+    TooLarge,
+    /// The coded octets cannot be decoded.
+    #[error("the coded octets cannot be decoded")]
+    Coding(#[from] io::Error),
+}
+
+impl WriteError {
+    /// Whether there was no room: the object may still be held in memory.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, WriteError::Disk(DiskError::Full { .. }))
+    }
+
+    /// The error that a reader of `uri` gets.
+    pub(super) fn into_content(self, uri: &Uri) -> ContentError {
+        let (path, cause) = match self {
+            WriteError::Disk(DiskError::Full { folder }) => (folder, io::Error::from(io::ErrorKind::StorageFull)),
+            WriteError::Disk(DiskError::Io { path, cause }) => (path, cause),
+            WriteError::Disk(other) => (Default::default(), io::Error::other(other)),
+            WriteError::TooLarge => (Default::default(), io::Error::from(io::ErrorKind::StorageFull)),
+            WriteError::Coding(cause) => {
+                return ContentError::Mismatch { uri: uri.clone(), what: format!("it cannot be decoded: {cause}") };
+            }
+        };
+        ContentError::Cache { path, cause: Arc::new(cause) }
+    }
+}
+
+/// Where octets are kept until the verdict.
+enum Sink {
+    Disk(Arc<Partial>),
+    Memory(Vec<u8>),
+}
+
+impl Sink {
+    fn write(&mut self, offset: u64, octets: &[u8]) -> Result<(), WriteError> {
+        match self {
+            Sink::Disk(partial) => Ok(partial.write_at(offset, octets)?),
+            Sink::Memory(held) if (held.len() + octets.len()) as u64 > WHOLE_LIMIT => Err(WriteError::TooLarge),
+            Sink::Memory(held) => {
+                held.extend_from_slice(octets);
+                Ok(())
+            }
+        }
+    }
+
+    fn commit(self, key: &ObjectKey, length: u64) -> Result<Held, WriteError> {
+        match self {
+            Sink::Disk(partial) => Ok(Held::Disk(partial.commit(key, length)?)),
+            Sink::Memory(octets) => Ok(Held::Memory(Bytes::from(octets))),
+        }
+    }
+}
+
+/// Reads a sink from its first octet.
+struct SinkReader<'a> {
+    sink: &'a Sink,
+    offset: u64,
+    length: u64,
+}
+
+impl Read for SinkReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
+        let wanted = buffer.len().min(left);
+        match self.sink {
+            Sink::Disk(partial) => {
+                let octets = partial
+                    .read_at(self.offset, wanted)
+                    .map_err(io::Error::other)?
+                    .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+                buffer[..wanted].copy_from_slice(&octets);
+            }
+            Sink::Memory(held) => {
+                // Lies within `held`, whose length is a usize.
+                let start = self.offset as usize;
+                buffer[..wanted].copy_from_slice(&held[start..start + wanted]);
+            }
+        }
+        self.offset += wanted as u64;
+        Ok(wanted)
+    }
+}
+
+/// Takes one attempt's octets in order, from the first.
+pub(super) struct Writer {
+    sink: Sink,
+    verifier: Verifier,
+    digests: BlockDigests,
+    flight: Arc<Flight>,
+}
+
+impl Writer {
+    /// A writer of a new object: into the cache folder under `key`, or into memory.
+    pub(super) fn begin(
+        disk: &Arc<Disk>,
+        key: &ObjectKey,
+        in_memory: bool,
+        algorithm: Algorithm,
+        digests: BlockDigests,
+        flight: Arc<Flight>,
+    ) -> Result<Writer, WriteError> {
+        let sink = match in_memory {
+            true => Sink::Memory(Vec::new()),
+            false => Sink::Disk(Arc::new(disk.begin(key, None)?)),
+        };
+        Ok(Writer { sink, verifier: Verifier::new(algorithm), digests, flight })
+    }
+
+    /// A writer that goes on where an earlier fetch of the same key stopped, with its validator; what is there is read
+    /// and hashed again. `None`: nothing is there.
+    pub(super) fn resume(
+        disk: &Arc<Disk>,
+        key: &ObjectKey,
+        algorithm: Algorithm,
+        digests: BlockDigests,
+        flight: Arc<Flight>,
+    ) -> Option<(Writer, String)> {
+        let partial = Arc::new(disk.resume(key)?);
+        let validator = partial.validator()?;
+        let whole_blocks = partial.prefix() - partial.prefix() % BLOCK;
+        let mut writer =
+            Writer { sink: Sink::Disk(Arc::clone(&partial)), verifier: Verifier::new(algorithm), digests, flight };
+        while writer.verifier.length() < whole_blocks {
+            let Ok(Some(block)) = partial.read_at(writer.verifier.length(), BLOCK as usize) else { break };
+            writer.pass(&block);
+        }
+        // Octets beyond what was read would stay in the file whatever the stream brings: they must not be there.
+        let is_prefix = writer.verifier.length() > 0 && partial.present() == writer.verifier.length();
+        if !is_prefix {
+            writer.flight.restart(false);
+            writer.discard();
+            return None;
+        }
+        Some((writer, validator))
+    }
+
+    /// Makes what is written findable by [`Writer::resume`] later.
+    pub(super) fn set_validator(&self, validator: Option<String>, length: Option<u64>) {
+        if let Sink::Disk(partial) = &self.sink {
+            partial.set_length(length);
+            partial.set_validator(validator);
+        }
+    }
+
+    /// Octets written.
+    pub(super) fn length(&self) -> u64 {
+        self.verifier.length()
+    }
+
+    /// The next octets: whole blocks, but for the object's last. True, once, when the kernel must drop the pages of
+    /// the end (see [`Flight::advance`]).
+    pub(super) fn absorb(&mut self, octets: &[u8]) -> Result<bool, WriteError> {
+        self.sink.write(self.verifier.length(), octets)?;
+        Ok(self.pass(octets))
+    }
+
+    fn pass(&mut self, octets: &[u8]) -> bool {
+        self.verifier.update(octets);
+        let digests: Vec<u128> = octets.chunks(BLOCK as usize).map(|block| self.digests.of(block)).collect();
+        let partial = match &self.sink {
+            Sink::Disk(partial) => Some(partial),
+            Sink::Memory(_) => None,
+        };
+        self.flight.advance(partial, &digests, self.verifier.length())
+    }
+
+    /// Every octet was absorbed: what they were, and the octets themselves, not yet committed.
+    pub(super) fn finish(self) -> (Option<Seen>, Written) {
+        let length = self.verifier.length();
+        (self.verifier.finish(), Written { sink: self.sink, length })
+    }
+
+    /// The octets are not wanted, now or later.
+    pub(super) fn discard(self) {
+        self.finish().1.discard();
+    }
+}
+
+/// All octets of an object, before the commit.
+pub(super) struct Written {
+    sink: Sink,
+    length: u64,
+}
+
+impl Written {
+    /// Octets.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Makes them the object `key`.
+    pub(super) fn commit(self, key: &ObjectKey) -> Result<Held, WriteError> {
+        self.sink.commit(key, self.length)
+    }
+
+    /// Undoes a coding into `into`, a new object of the same kind of place; the coded octets are dropped.
+    /// The digest is of the decoded octets.
+    pub(super) fn decode(
+        self,
+        coding: Coding,
+        disk: &Arc<Disk>,
+        into: &ObjectKey,
+        algorithm: Algorithm,
+    ) -> Result<(Option<Seen>, Written), WriteError> {
+        let mut sink = match &self.sink {
+            Sink::Memory(_) => Sink::Memory(Vec::new()),
+            Sink::Disk(_) => Sink::Disk(Arc::new(disk.begin(into, None)?)),
+        };
+        let mut verifier = Verifier::new(algorithm);
+        let coded = SinkReader { sink: &self.sink, offset: 0, length: self.length };
+        let decoded = coding.decode(coded, self.length, |octets| {
+            sink.write(verifier.length(), octets)?;
+            verifier.update(octets);
+            Ok::<(), WriteError>(())
+        });
+        self.discard();
+        let length = verifier.length();
+        let written = Written { sink, length };
+        match decoded {
+            Ok(_) => Ok((verifier.finish(), written)),
+            Err(error) => {
+                written.discard();
+                Err(error)
+            }
+        }
+    }
+
+    /// The octets are not wanted, now or later.
+    pub(super) fn discard(self) {
+        if let Sink::Disk(partial) = self.sink {
+            partial.abort();
+        }
+    }
+}

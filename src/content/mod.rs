@@ -1,0 +1,354 @@
+//! The bytes: fetched once, verified, kept on disk within a quota, handed out only when they are right.
+
+pub mod disk;
+pub mod fetcher;
+pub mod fixity;
+pub mod observed;
+
+use crate::document::{Digest, Timestamp, Uri};
+use crate::source::http::{Client, HttpError};
+use bytes::Bytes;
+use disk::{Disk, ObjectKey};
+use fetcher::{Failures, Flight, HandedOuts, SingleFlight, Windows};
+use fixity::BlockDigests;
+use fuser::INodeNo;
+use lru::LruCache;
+use observed::Observed;
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// How strictly bytes are verified before they are handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fixity {
+    /// Everything whole before the first byte.
+    Strict,
+    /// Whole up to 16 MiB; above, streamed with the last block withheld.
+    #[default]
+    Stream,
+    /// Published hashes are ignored (a Source whose hashes are wrong); lengths still count.
+    Off,
+}
+
+/// Where a resource with mirrors (`duplicate`) is asked for first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mirrors {
+    /// With a published hash mirrors first, without one `loc` first.
+    #[default]
+    Auto,
+    /// Always mirrors first.
+    First,
+    /// Always `loc` first.
+    Last,
+    /// Never asked.
+    Off,
+}
+
+/// What the cache needs to know.
+#[derive(Clone, Debug)]
+pub struct ContentConfig {
+    /// The cache folder, shared by all mounts that name it.
+    pub folder: PathBuf,
+    /// A folder of this mount alone, for what was observed.
+    pub observed_folder: PathBuf,
+    /// Distinguishes objects without digest of different Sources in one folder.
+    pub source: String,
+    /// Octets the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
+    pub quota: Option<u64>,
+    /// Octets of free space to leave on the file system.
+    pub reserve: u64,
+    /// See [`Fixity`].
+    pub fixity: Fixity,
+    /// See [`Mirrors`].
+    pub mirrors: Mirrors,
+    /// A fetch without progress for so long has failed for its waiters.
+    pub stall: Duration,
+    /// All of a GETATTR's wait for a size.
+    pub size_deadline: Duration,
+}
+
+/// What content must know of a resource: one inode, one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The inode: names the version.
+    pub ino: INodeNo,
+    /// Where the Source publishes it.
+    pub uri: Uri,
+    /// Published length (coded where `encoding` is given).
+    pub length: Option<u64>,
+    /// Published digests, strongest first.
+    pub hashes: Vec<Digest>,
+    /// Published media type.
+    pub media_type: Option<Box<str>>,
+    /// Published content coding.
+    pub encoding: Option<Box<str>>,
+    /// `duplicate` links as (pri, URI), by priority.
+    pub mirrors: Vec<(u32, Uri)>,
+    /// Published `lastmod`.
+    pub lastmod: Option<Timestamp>,
+}
+
+/// How much of an inode's bytes is here: `user.resyncfs.state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing.
+    Remote,
+    /// So many octets.
+    Partial(u64),
+    /// All.
+    Cached,
+    /// Found wrong; never served again under this inode.
+    Poisoned,
+}
+
+/// What is known of the bytes' truth: `user.resyncfs.verified`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verified {
+    /// Not fetched whole yet.
+    NotYet,
+    /// They gave the published digest of this algorithm.
+    Digest(crate::document::Algorithm),
+    /// No digest is published (or fixity is off); the published length agreed.
+    Length,
+    /// Nothing is published to verify against; the length the server announced agreed.
+    Transfer,
+    /// They were wrong.
+    Failed,
+}
+
+/// What content tells the rest of the mount; sent through one channel, never awaited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Bytes already handed out turned out wrong: drop the kernel's pages, give the name a new inode.
+    Poisoned(INodeNo),
+    /// The Source serves another version than the one whose size or bytes were told: look at its lists.
+    Changed(INodeNo),
+    /// The end of a large object went out to a reader that jumped, and a sequential reader comes near it: drop the
+    /// kernel's pages, so that it meets the verdict. The inode stays.
+    Recheck(INodeNo),
+    /// A size was learnt.
+    Sized(INodeNo, u64),
+}
+
+/// Why bytes or a size cannot be had. `fs::error` maps each to an errno.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ContentError {
+    /// Every place failed; the last failure.
+    #[error("{uri} cannot be fetched")]
+    Fetch {
+        /// The resource.
+        uri: Uri,
+        /// The last failure.
+        #[source]
+        cause: Arc<HttpError>,
+    },
+    /// The bytes are not those the Source published.
+    #[error("{uri}: {what}")]
+    Mismatch {
+        /// The resource.
+        uri: Uri,
+        /// Which digest or length, published and seen.
+        what: String,
+    },
+    /// The Source serves another version now and the old bytes are not here.
+    #[error("{uri} has changed at the Source")]
+    Changed {
+        /// The resource.
+        uri: Uri,
+    },
+    /// No progress in time.
+    #[error("{uri}: no progress in time")]
+    Stalled {
+        /// The resource.
+        uri: Uri,
+    },
+    /// The cache failed and streaming past it failed too.
+    #[error("the cache at {path} failed", path = .path.display())]
+    Cache {
+        /// File or folder.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        cause: Arc<std::io::Error>,
+    },
+}
+
+/// Fetches under way at once, of all hosts.
+const FETCHES: usize = 64;
+
+/// Objects that are fetched into memory at once, each of up to [`fixity::WHOLE_LIMIT`], while the disk has no room.
+const MEMORY_FETCHES: usize = 4;
+
+/// Octets of objects kept in memory because the disk has no room.
+const UNCACHED_LIMIT: usize = 64 << 20;
+
+/// All content of one mount; share it by `Arc`.
+///
+/// Lock order: `flights`, then `failures`, `handed`, `uncached` and `pinned`, none of which is held while another of
+/// these four is taken; the locks inside a flight come last.
+pub struct Content {
+    config: ContentConfig,
+    client: Client,
+    runtime: Handle,
+    events: UnboundedSender<Event>,
+    disk: Arc<Disk>,
+    observed: Observed,
+    block_digests: BlockDigests,
+    flights: Mutex<HashMap<INodeNo, Arc<Flight>>>,
+    sizes: SingleFlight<INodeNo, Result<u64, ContentError>>,
+    windows: Windows,
+    failures: Mutex<Failures>,
+    handed: HandedOuts,
+    uncached: Mutex<Uncached>,
+    /// The object of each pinned inode, `None` while it is not here.
+    pinned: Mutex<HashMap<INodeNo, Option<ObjectKey>>>,
+    fetches: Semaphore,
+    memory: Arc<Semaphore>,
+}
+
+impl Content {
+    /// Opens the cache. Runs its background work on `runtime`. Events go to `events`.
+    pub fn open(
+        config: ContentConfig,
+        client: Client,
+        runtime: Handle,
+        events: UnboundedSender<Event>,
+    ) -> Result<Arc<Content>, ContentError> {
+        let disk = Disk::open(&config.folder, config.quota, config.reserve).map_err(|error| ContentError::Cache {
+            path: config.folder.clone(),
+            cause: Arc::new(io::Error::other(error)),
+        })?;
+        let observed = Observed::open(&config.observed_folder).map_err(|error| ContentError::Cache {
+            path: error.path.clone(),
+            cause: Arc::new(io::Error::other(error)),
+        })?;
+        Ok(Arc::new(Content {
+            config,
+            client,
+            runtime,
+            events,
+            disk,
+            observed,
+            block_digests: BlockDigests::default(),
+            flights: Mutex::default(),
+            sizes: SingleFlight::default(),
+            windows: Windows::default(),
+            failures: Mutex::default(),
+            handed: HandedOuts::default(),
+            uncached: Mutex::default(),
+            pinned: Mutex::default(),
+            fetches: Semaphore::new(FETCHES),
+            memory: Arc::new(Semaphore::new(MEMORY_FETCHES)),
+        }))
+    }
+
+    /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.
+    pub fn known_size(&self, ino: INodeNo) -> Option<u64> {
+        self.observed.get(ino)?.size
+    }
+
+    /// The true size of what a read returns; asks the Source where it must, within `size_deadline`.
+    pub async fn size(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
+        self.learnt_size(wanted).await
+    }
+
+    /// The bytes if they are on this machine and may be handed out; never waits on the network. `None`: ask [`Content::read`].
+    pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
+        self.find_local(ino)?.read(offset, length)
+    }
+
+    /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.
+    pub async fn read(self: &Arc<Self>, wanted: &Wanted, offset: u64, length: u32) -> Result<Bytes, ContentError> {
+        self.fetched(wanted, offset, length).await
+    }
+
+    /// For the xattrs.
+    pub fn state(&self, ino: INodeNo) -> (State, Verified) {
+        if self.is_poisoned(ino) {
+            return (State::Poisoned, Verified::Failed);
+        }
+        if self.find_local(ino).is_some() {
+            let verified = self.observed.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
+            return (State::Cached, verified);
+        }
+        let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
+        match flight.map(|flight| flight.frontier()).filter(|octets| *octets > 0) {
+            Some(octets) => (State::Partial(octets), Verified::NotYet),
+            None => (State::Remote, Verified::NotYet),
+        }
+    }
+
+    /// Keeps the object of an orphan from eviction until [`Content::unpin`]; an object not here yet, once it is.
+    pub fn pin(&self, ino: INodeNo) {
+        let key = self.observed.get(ino).and_then(|observation| observation.object);
+        let key = key.filter(|key| self.disk.pin(key));
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, key);
+    }
+
+    /// See [`Content::pin`].
+    pub fn unpin(&self, ino: INodeNo) {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Some(key)) = pinned.remove(&ino) else { return };
+        // The disk does not count pins, and inodes of equal bytes share their object.
+        if !pinned.values().flatten().any(|other| *other == key) {
+            self.disk.unpin(&key);
+        }
+    }
+
+    fn pin_landed(&self, ino: INodeNo, key: &ObjectKey) {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pin) = pinned.get_mut(&ino) {
+            *pin = self.disk.pin(key).then(|| key.clone());
+        }
+    }
+
+    /// Clears remembered failures: a refresh has happened.
+    pub fn forget_failures(&self) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).forget();
+    }
+
+    /// Writes out what is pending; called once at the end of a mount.
+    pub async fn close(self: &Arc<Self>) {
+        let content = Arc::clone(self);
+        let closing = tokio::task::spawn_blocking(move || {
+            content.disk.close();
+            content.observed.close();
+        });
+        // It cannot be reported to anybody any more.
+        let _ = closing.await;
+    }
+}
+
+/// Whole objects that the disk has no room for, the least recent dropped.
+struct Uncached {
+    objects: LruCache<INodeNo, Bytes>,
+    octets: usize,
+}
+
+impl Default for Uncached {
+    fn default() -> Self {
+        Uncached { objects: LruCache::unbounded(), octets: 0 }
+    }
+}
+
+impl Uncached {
+    fn get(&mut self, ino: INodeNo) -> Option<Bytes> {
+        self.objects.get(&ino).cloned()
+    }
+
+    fn put(&mut self, ino: INodeNo, octets: Bytes) {
+        self.octets += octets.len();
+        if let Some(before) = self.objects.put(ino, octets) {
+            self.octets -= before.len();
+        }
+        while self.octets > UNCACHED_LIMIT {
+            let Some((_, dropped)) = self.objects.pop_lru() else { break };
+            self.octets -= dropped.len();
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! What reading taught of each inode: size, validators, type, verdict. A cache: lost, it is learnt again.
+//!
+//! ```text
+//! key       inode u64, big-endian
+//! value     CRC32C of the rest u32 │ version u8 │ verified u8 │ size 9 │ validated at 13 │ etag │ last modified │ type │ object
+//!           │ digests: count u8, each algorithm u8 and octets
+//! ```
+//!
+//! Numbers in values are little-endian; size and validated at begin with a flag, zero where there is none; a text is its length u16
+//! (65535: none) and its octets. A value of another version, or damaged, is unknown.
+
+use super::Verified;
+use super::disk::{Environment, ObjectKey, make_folder};
+use crate::document::{Algorithm, Digest, Timestamp};
+use fuser::INodeNo;
+use heed::types::Bytes;
+use heed::{Database, Env, WithoutTls};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What was observed is committed after so long at most, or when so much is pending.
+const COMMIT_AFTER: Duration = Duration::from_secs(1);
+const COMMIT_AT: usize = 1000;
+/// Of values, as drawn in this module's header.
+const VERSION: u8 = 1;
+const ABSENT: u16 = u16::MAX;
+
+/// What was observed of one inode. The default knows nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// Octets that a read returns (decoded, where an `encoding` is undone).
+    pub size: Option<u64>,
+    /// The last response's ETag, quotes and `W/` included.
+    pub etag: Option<Box<str>>,
+    /// The last response's Last-Modified, as sent.
+    pub last_modified: Option<Box<str>>,
+    /// The last response's media type.
+    pub media_type: Option<Box<str>>,
+    /// Digests computed over the bytes.
+    pub digests: Vec<Digest>,
+    /// The object that holds the bytes, if they were committed.
+    pub object: Option<ObjectKey>,
+    /// The verdict. [`Verified::Failed`] is poison: it stays until [`Observed::forget`].
+    pub verified: Verified,
+    /// When the Source last said that these are its bytes.
+    pub validated_at: Option<Timestamp>,
+}
+
+impl Default for Observation {
+    fn default() -> Self {
+        Observation {
+            size: None,
+            etag: None,
+            last_modified: None,
+            media_type: None,
+            digests: Vec::new(),
+            object: None,
+            verified: Verified::NotYet,
+            validated_at: None,
+        }
+    }
+}
+
+/// Why observations cannot be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("the environment {path} failed", path = .path.display())]
+pub struct ObservedError {
+    /// Its folder.
+    pub path: PathBuf,
+    /// The answer.
+    #[source]
+    pub cause: heed::Error,
+}
+
+/// The observations of one mount, persistent; committed in batches by a thread of its own.
+pub struct Observed {
+    shared: Arc<Shared>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Invariants: an inode's latest state is in `pending.fresh`, else in `pending.committing`, else in the environment; what is being
+/// committed leaves `committing` only after its commit. No transaction is opened with `pending` held, so nobody waits for a commit.
+/// Lock order: `commits`, `pending`.
+struct Shared {
+    env: Env<WithoutTls>,
+    database: Database<'static, Bytes, Bytes>,
+    pending: Mutex<Pending>,
+    /// Held by the one thread that commits.
+    commits: Mutex<()>,
+    wake: Condvar,
+}
+
+/// What the environment does not have yet; `None`: forgotten.
+type Overlay = HashMap<u64, Option<Observation>>;
+
+#[derive(Default)]
+struct Pending {
+    fresh: Overlay,
+    committing: Arc<Overlay>,
+    /// How many there were: tells whether what was read with no lock held is still the latest.
+    changes: u64,
+    closed: bool,
+}
+
+impl Observed {
+    /// Opens the environment in `folder`, made where missing; a damaged one is thrown away and made anew.
+    pub fn open(folder: &Path) -> Result<Observed, ObservedError> {
+        let failed = |cause| ObservedError { path: folder.to_owned(), cause };
+        make_folder(folder).map_err(|cause| failed(cause.into()))?;
+        let Environment { env, database, .. } = Environment::open(folder).map_err(failed)?;
+        let shared = Arc::new(Shared {
+            env,
+            database,
+            pending: Mutex::default(),
+            commits: Mutex::default(),
+            wake: Condvar::new(),
+        });
+        let committing = Arc::clone(&shared);
+        let committer = std::thread::Builder::new()
+            .name("observed-committer".to_owned())
+            .spawn(move || committing.run_committer())
+            .map_err(|cause| failed(cause.into()))?;
+        Ok(Observed { shared, committer: Mutex::new(Some(committer)) })
+    }
+
+    /// What is known of an inode; never waits for a commit.
+    pub fn get(&self, ino: INodeNo) -> Option<Observation> {
+        let overlaid = self.shared.pending().overlaid(ino.0);
+        overlaid.unwrap_or_else(|| self.shared.committed(ino.0))
+    }
+
+    /// Changes what is known of an inode, from the default where nothing is; seen at once by [`Observed::get`], committed soon.
+    /// `change` runs with the overlay locked: it must be short and not call back.
+    pub fn update(&self, ino: INodeNo, change: impl FnOnce(&mut Observation)) {
+        let mut pending = self.shared.pending();
+        let latest = loop {
+            if let Some(overlaid) = pending.overlaid(ino.0) {
+                break overlaid;
+            }
+            // Read with no lock held. Where something changed meanwhile, it may have been this inode: look again.
+            let seen = pending.changes;
+            drop(pending);
+            let committed = self.shared.committed(ino.0);
+            pending = self.shared.pending();
+            if pending.changes == seen {
+                break committed;
+            }
+        };
+        let mut observation = latest.unwrap_or_default();
+        let poisoned = observation.verified == Verified::Failed;
+        change(&mut observation);
+        if poisoned {
+            observation.verified = Verified::Failed;
+        }
+        self.shared.put(&mut pending, ino.0, Some(observation));
+    }
+
+    /// Drops what is known of an inode, a poison included.
+    pub fn forget(&self, ino: INodeNo) {
+        let mut pending = self.shared.pending();
+        self.shared.put(&mut pending, ino.0, None);
+    }
+
+    /// Commits what is pending and stops the thread; idempotent. Dropping does the same.
+    pub fn close(&self) {
+        self.shared.pending().closed = true;
+        self.shared.wake.notify_all();
+        let committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match committer.map(JoinHandle::join) {
+            Some(Err(_)) => tracing::error!("the thread that commits what was observed panicked"),
+            Some(Ok(())) => {}
+            // Closed before: what came since is committed here.
+            None => self.shared.commit(),
+        }
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Pending {
+    /// The state of an inode, where the environment does not have it yet.
+    fn overlaid(&self, ino: u64) -> Option<Option<Observation>> {
+        self.fresh.get(&ino).or_else(|| self.committing.get(&ino)).cloned()
+    }
+}
+
+impl Shared {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, pending: &mut Pending, ino: u64, observation: Option<Observation>) {
+        pending.changes += 1;
+        pending.fresh.insert(ino, observation);
+        if pending.fresh.len() >= COMMIT_AT {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The state of an inode in the environment. What cannot be read is unknown.
+    fn committed(&self, ino: u64) -> Option<Observation> {
+        let read = || -> heed::Result<Option<Observation>> {
+            let txn = self.env.read_txn()?;
+            Ok(self.database.get(&txn, &ino.to_be_bytes())?.and_then(decode))
+        };
+        read().unwrap_or_else(|cause| {
+            tracing::warn!(ino, %cause, "what was observed cannot be read");
+            None
+        })
+    }
+
+    fn run_committer(&self) {
+        loop {
+            let closed = {
+                let mut pending = self.pending();
+                if !pending.closed && pending.fresh.len() < COMMIT_AT {
+                    pending = self.wake.wait_timeout(pending, COMMIT_AFTER).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                pending.closed
+            };
+            self.commit();
+            if closed {
+                return;
+            }
+        }
+    }
+
+    fn commit(&self) {
+        let _commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        let overlay = {
+            let mut pending = self.pending();
+            if pending.fresh.is_empty() {
+                return;
+            }
+            pending.committing = Arc::new(std::mem::take(&mut pending.fresh));
+            Arc::clone(&pending.committing)
+        };
+        let written = self.write(&overlay);
+        let mut pending = self.pending();
+        pending.committing = Arc::default();
+        if let Err(cause) = written {
+            tracing::warn!(%cause, "what was observed cannot be committed and is tried again");
+            let overlay = Arc::unwrap_or_clone(overlay);
+            overlay.into_iter().for_each(|(ino, observation)| {
+                pending.fresh.entry(ino).or_insert(observation);
+            });
+            // A full disk must not become full memory too: what is poisoned is kept, the rest can be learnt again.
+            if pending.fresh.len() > 64 * COMMIT_AT {
+                pending.fresh.retain(|_, o| o.as_ref().is_none_or(|o| o.verified == Verified::Failed));
+            }
+        }
+    }
+
+    fn write(&self, overlay: &Overlay) -> heed::Result<()> {
+        let mut txn = self.env.write_txn()?;
+        for (ino, observation) in overlay {
+            match observation {
+                Some(observation) => self.database.put(&mut txn, &ino.to_be_bytes(), &encode(observation))?,
+                None => {
+                    self.database.delete(&mut txn, &ino.to_be_bytes())?;
+                }
+            }
+        }
+        txn.commit()
+    }
+}
+
+fn encode(observation: &Observation) -> Vec<u8> {
+    let mut value = vec![0; 4];
+    value.push(VERSION);
+    value.push(match observation.verified {
+        Verified::NotYet => 0,
+        Verified::Length => 1,
+        Verified::Transfer => 2,
+        Verified::Failed => 3,
+        Verified::Digest(algorithm) => 16 + algorithm_number(algorithm),
+    });
+    value.push(observation.size.is_some().into());
+    value.extend_from_slice(&observation.size.unwrap_or(0).to_le_bytes());
+    let time = observation.validated_at.unwrap_or(Timestamp { seconds: 0, nanos: 0 });
+    value.push(observation.validated_at.is_some().into());
+    value.extend_from_slice(&time.seconds.to_le_bytes());
+    value.extend_from_slice(&time.nanos.to_le_bytes());
+    let object = observation.object.as_ref().map(ObjectKey::as_str);
+    for text in
+        [observation.etag.as_deref(), observation.last_modified.as_deref(), observation.media_type.as_deref(), object]
+    {
+        // A header so long is no validator that a server would know again.
+        let text = text.filter(|text| text.len() < usize::from(ABSENT));
+        value.extend_from_slice(&text.map_or(ABSENT, |text| text.len() as u16).to_le_bytes());
+        value.extend_from_slice(text.unwrap_or_default().as_bytes());
+    }
+    let digests = &observation.digests[..observation.digests.len().min(usize::from(u8::MAX))];
+    value.push(digests.len() as u8);
+    for digest in digests {
+        value.push(algorithm_number(digest.algorithm()));
+        value.extend_from_slice(digest.octets());
+    }
+    let crc = crc32c::crc32c(&value[4..]);
+    value[..4].copy_from_slice(&crc.to_le_bytes());
+    value
+}
+
+fn decode(value: &[u8]) -> Option<Observation> {
+    let (crc, rest) = value.split_first_chunk()?;
+    if crc32c::crc32c(rest) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    let rest = rest.strip_prefix(&[VERSION])?;
+    let (&verified, rest) = rest.split_first()?;
+    let verified = match verified {
+        0 => Verified::NotYet,
+        1 => Verified::Length,
+        2 => Verified::Transfer,
+        3 => Verified::Failed,
+        number => Verified::Digest(algorithm_of(number.checked_sub(16)?)?),
+    };
+    let (&sized, rest) = rest.split_first()?;
+    let (size, rest) = rest.split_first_chunk()?;
+    let (&validated, rest) = rest.split_first()?;
+    let (seconds, rest) = rest.split_first_chunk()?;
+    let (nanos, rest) = rest.split_first_chunk()?;
+    let time = Timestamp { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) };
+    let (etag, rest) = decode_text(rest)?;
+    let (last_modified, rest) = decode_text(rest)?;
+    let (media_type, rest) = decode_text(rest)?;
+    let (object, rest) = decode_text(rest)?;
+    let (&count, mut rest) = rest.split_first()?;
+    let mut digests = Vec::with_capacity(count.into());
+    for _ in 0..count {
+        let (&number, octets) = rest.split_first()?;
+        let algorithm = algorithm_of(number)?;
+        let (octets, behind) = octets.split_at_checked(algorithm.digest_length())?;
+        digests.push(Digest::new(algorithm, octets)?);
+        rest = behind;
+    }
+    Some(Observation {
+        size: (sized != 0).then(|| u64::from_le_bytes(*size)),
+        etag,
+        last_modified,
+        media_type,
+        digests,
+        object: object.and_then(|text| ObjectKey::parse(&text)),
+        verified,
+        validated_at: (validated != 0).then_some(time),
+    })
+}
+
+/// A text, if there is one, and what follows it.
+fn decode_text(value: &[u8]) -> Option<(Option<Box<str>>, &[u8])> {
+    let (length, rest) = value.split_first_chunk()?;
+    match u16::from_le_bytes(*length) {
+        ABSENT => Some((None, rest)),
+        length => {
+            let (text, rest) = rest.split_at_checked(length.into())?;
+            Some((Some(std::str::from_utf8(text).ok()?.into()), rest))
+        }
+    }
+}
+
+fn algorithm_number(algorithm: Algorithm) -> u8 {
+    match algorithm {
+        Algorithm::Md5 => 0,
+        Algorithm::Sha1 => 1,
+        Algorithm::Sha224 => 2,
+        Algorithm::Sha256 => 3,
+        Algorithm::Sha384 => 4,
+        Algorithm::Sha512 => 5,
+    }
+}
+
+fn algorithm_of(number: u8) -> Option<Algorithm> {
+    use Algorithm::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
+    [Md5, Sha1, Sha224, Sha256, Sha384, Sha512].into_iter().find(|algorithm| algorithm_number(*algorithm) == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Observation {
+        let digest = |algorithm: Algorithm| Digest::new(algorithm, &vec![0x5a; algorithm.digest_length()]).unwrap();
+        Observation {
+            size: Some(u64::MAX),
+            etag: Some("W/\"é\"".into()),
+            last_modified: Some("".into()),
+            media_type: Some("text/plain".into()),
+            digests: vec![digest(Algorithm::Sha512), digest(Algorithm::Md5)],
+            object: Some(ObjectKey::inode("s", 7)),
+            verified: Verified::Digest(Algorithm::Sha512),
+            validated_at: Some(Timestamp { seconds: -1, nanos: 999_999_999 }),
+        }
+    }
+
+    #[test]
+    fn a_value_comes_back_as_written_and_never_damaged() {
+        for observation in [Observation::default(), full()] {
+            let value = encode(&observation);
+            assert_eq!(decode(&value), Some(observation));
+            for at in 0..value.len() {
+                let mut damaged = value.clone();
+                damaged[at] ^= 1;
+                assert_eq!(decode(&damaged), None, "octet {at}");
+                assert_eq!(decode(&value[..at]), None, "cut at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_observed_is_seen_at_once_and_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let observed = Observed::open(folder.path()).unwrap();
+        assert_eq!(observed.get(INodeNo(2)), None);
+        // More than one batch.
+        for ino in 0..2500 {
+            observed.update(INodeNo(ino), |o| o.size = Some(ino));
+            assert_eq!(observed.get(INodeNo(ino)).unwrap().size, Some(ino));
+        }
+        observed.update(INodeNo(7), |o| *o = Observation { size: o.size, ..full() });
+        observed.forget(INodeNo(8));
+        assert_eq!(observed.get(INodeNo(8)), None);
+        drop(observed);
+
+        let observed = Observed::open(folder.path()).unwrap();
+        assert_eq!(observed.get(INodeNo(2499)).unwrap().size, Some(2499));
+        assert_eq!(observed.get(INodeNo(7)), Some(Observation { size: Some(7), ..full() }));
+        assert_eq!(observed.get(INodeNo(8)), None);
+    }
+
+    #[test]
+    fn poison_stays_until_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let observed = Observed::open(folder.path()).unwrap();
+        observed.update(INodeNo(1), |o| o.verified = Verified::Failed);
+        observed.close();
+        observed.update(INodeNo(1), |o| o.verified = Verified::Length);
+        drop(observed);
+
+        let observed = Observed::open(folder.path()).unwrap();
+        assert_eq!(observed.get(INodeNo(1)).unwrap().verified, Verified::Failed);
+        observed.forget(INodeNo(1));
+        observed.update(INodeNo(1), |o| o.verified = Verified::Length);
+        assert_eq!(observed.get(INodeNo(1)).unwrap().verified, Verified::Length);
+    }
+
+    #[test]
+    fn no_update_is_lost_between_threads_and_commits() {
+        let folder = tempfile::tempdir().unwrap();
+        let observed = Observed::open(folder.path()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..250 {
+                        observed.update(INodeNo(1), |o| o.size = Some(o.size.unwrap_or(0) + 1));
+                        observed.shared.commit();
+                    }
+                });
+            }
+        });
+        assert_eq!(observed.get(INodeNo(1)).unwrap().size, Some(1000));
+    }
+
+    #[test]
+    fn a_damaged_environment_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let observed = Observed::open(folder.path()).unwrap();
+        observed.update(INodeNo(1), |o| o.size = Some(1));
+        drop(observed);
+        std::fs::write(folder.path().join("data.mdb"), vec![0xa5; 65536]).unwrap();
+
+        let observed = Observed::open(folder.path()).unwrap();
+        assert_eq!(observed.get(INodeNo(1)), None);
+        observed.update(INodeNo(1), |o| o.size = Some(2));
+        drop(observed);
+        assert_eq!(Observed::open(folder.path()).unwrap().get(INodeNo(1)).unwrap().size, Some(2));
+    }
+}

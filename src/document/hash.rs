@@ -1,0 +1,338 @@
+//! Published digests: the `hash` attribute of `rs:md` and `rs:ln` (section 7; Atom Link Extensions).
+
+/// A digest algorithm, weakest first, so that the strongest compares greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Algorithm {
+    Md5,
+    Sha1,
+    Sha224,
+    Sha256,
+    Sha384,
+    Sha512,
+}
+
+/// A digest and its algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest {
+    algorithm: Algorithm,
+    octets: [u8; Algorithm::LONGEST],
+}
+
+impl Algorithm {
+    const ALL: [Algorithm; 6] =
+        [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha224, Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512];
+
+    /// Octets of the longest digest.
+    const LONGEST: usize = 64;
+
+    /// The algorithm of a name, in any letter case, with or without hyphen.
+    fn named(name: &[u8]) -> Option<Algorithm> {
+        fn plain(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
+            name.iter().filter(|octet| !matches!(octet, b'-' | b'_')).map(u8::to_ascii_lowercase)
+        }
+        let well_spelt = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name().as_bytes() == name);
+        well_spelt
+            .or_else(|| Algorithm::ALL.into_iter().find(|algorithm| plain(algorithm.name().as_bytes()).eq(plain(name))))
+    }
+
+    /// The name the standard uses: `md5`, `sha-1`, `sha-256`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Md5 => "md5",
+            Algorithm::Sha1 => "sha-1",
+            Algorithm::Sha224 => "sha-224",
+            Algorithm::Sha256 => "sha-256",
+            Algorithm::Sha384 => "sha-384",
+            Algorithm::Sha512 => "sha-512",
+        }
+    }
+
+    /// Length of the digest in octets.
+    pub fn digest_length(self) -> usize {
+        match self {
+            Algorithm::Md5 => 16,
+            Algorithm::Sha1 => 20,
+            Algorithm::Sha224 => 28,
+            Algorithm::Sha256 => 32,
+            Algorithm::Sha384 => 48,
+            Algorithm::Sha512 => 64,
+        }
+    }
+}
+
+impl Digest {
+    /// A digest from its octets; `None` where their number is not the algorithm's.
+    pub fn new(algorithm: Algorithm, digest: &[u8]) -> Option<Digest> {
+        if digest.len() != algorithm.digest_length() {
+            return None;
+        }
+        let mut octets = [0; Algorithm::LONGEST];
+        octets[..digest.len()].copy_from_slice(digest);
+        Some(Digest { algorithm, octets })
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The digest's octets.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets[..self.algorithm.digest_length()]
+    }
+
+    /// Every digest of a `hash` attribute that can be understood, strongest first, and whether anything could not be.
+    ///
+    /// Digests are separated by blanks. Besides `sha-256:` and lower-case hex, understood are names spelt `sha256` or
+    /// `SHA-256`, upper-case hex, base64 and base64url with or without padding, and a digest with no name, whose length
+    /// tells the algorithm. Two different digests of one algorithm contradict each other: neither is believed.
+    pub fn parse_list(attribute: &str) -> (Vec<Digest>, bool) {
+        let published = PublishedHashes::parse(attribute);
+        (published.digests, published.unknown)
+    }
+}
+
+/// What a `hash` attribute says, and how well it is spelt.
+#[derive(Debug, Default)]
+pub(super) struct PublishedHashes {
+    /// Strongest first, one of each algorithm.
+    pub digests: Vec<Digest>,
+    /// Something could not be understood.
+    pub unknown: bool,
+    /// Something was understood that is not `NAME:HEX` with a name as the standard spells it.
+    pub misspelt: bool,
+}
+
+impl PublishedHashes {
+    pub fn parse(attribute: &str) -> PublishedHashes {
+        let mut published = PublishedHashes::default();
+        let mut contradicted = Vec::new();
+        let separates = |octet: &u8| octet.is_ascii_whitespace() || *octet == b',';
+        for token in attribute.as_bytes().split(separates).filter(|token| !token.is_empty()) {
+            let Some((digest, well_spelt)) = parse_one(token) else {
+                published.unknown = true;
+                continue;
+            };
+            published.misspelt |= !well_spelt;
+            match published.digests.iter().find(|known| known.algorithm == digest.algorithm) {
+                None => published.digests.push(digest),
+                Some(known) if *known == digest => {}
+                Some(_) => contradicted.push(digest.algorithm),
+            }
+        }
+        published.unknown |= !contradicted.is_empty();
+        published.digests.retain(|digest| !contradicted.contains(&digest.algorithm));
+        published.digests.sort_unstable_by_key(|digest| std::cmp::Reverse(digest.algorithm));
+        published
+    }
+}
+
+/// One digest and whether it is spelt as the standard spells it.
+fn parse_one(token: &[u8]) -> Option<(Digest, bool)> {
+    let mut octets = [0; Algorithm::LONGEST];
+    match token.iter().position(|octet| *octet == b':') {
+        Some(colon) => {
+            let (name, value) = (token.get(..colon)?, token.get(colon + 1..)?);
+            let algorithm = Algorithm::named(name)?;
+            let (length, hex) = decode(value, &mut octets)?;
+            let digest = Digest::new(algorithm, octets.get(..length)?)?;
+            Some((digest, hex && name == algorithm.name().as_bytes()))
+        }
+        None => {
+            let (length, _) = decode(token, &mut octets)?;
+            let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.digest_length() == length)?;
+            Some((Digest::new(algorithm, octets.get(..length)?)?, false))
+        }
+    }
+}
+
+/// Decodes hex or base64 into `octets`: how many there are, and whether it was hex. What is all hex digits is hex: no
+/// base64 of a digest is that by chance.
+fn decode(text: &[u8], octets: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, bool)> {
+    if text.iter().all(u8::is_ascii_hexdigit) {
+        let length = text.len() / 2;
+        let pairs = text.chunks_exact(2);
+        if !text.len().is_multiple_of(2) || length > octets.len() {
+            return None;
+        }
+        for (octet, pair) in octets.iter_mut().zip(pairs) {
+            *octet = hex_value(pair[0])? << 4 | hex_value(pair[1])?;
+        }
+        return Some((length, true));
+    }
+    let padding = text.iter().rev().take_while(|b| **b == b'=').count();
+    let digits = text.split_at(text.len() - padding).0;
+    let length = digits.len() * 6 / 8;
+    if padding > 2 || digits.len() % 4 == 1 || length > octets.len() {
+        return None;
+    }
+    for (octets, digits) in octets.chunks_mut(3).zip(digits.chunks(4)) {
+        let mut group = 0;
+        for position in 0..4 {
+            group = group << 6 | digits.get(position).map_or(Some(0), |digit| base64_value(*digit))?;
+        }
+        for (octet, value) in octets.iter_mut().zip(&group.to_be_bytes()[1..]) {
+            *octet = *value;
+        }
+    }
+    Some((length, false))
+}
+
+fn hex_value(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// The value of a digit of base64 or of base64url (RFC 4648, 4 and 5).
+fn base64_value(digit: u8) -> Option<u32> {
+    let value = match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' | b'-' => 62,
+        b'/' | b'_' => 63,
+        _ => return None,
+    };
+    Some(u32::from(value))
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// `sha-256:9f86d0…`
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:", self.algorithm.name())?;
+        self.octets().iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EMPTY_MD5: &str = "md5:d41d8cd98f00b204e9800998ecf8427e";
+    const EMPTY_SHA1: &str = "sha-1:da39a3ee5e6b4b0d3255bfef95601890afd80709";
+    const EMPTY_SHA256: &str = "sha-256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[track_caller]
+    fn reads_as(attribute: &str, expected: &[&str], unknown: bool) {
+        let (digests, something_unknown) = Digest::parse_list(attribute);
+        let digests: Vec<String> = digests.iter().map(Digest::to_string).collect();
+        assert_eq!(digests, expected, "{attribute:?}");
+        assert_eq!(something_unknown, unknown, "{attribute:?}");
+    }
+
+    #[test]
+    fn every_algorithm_by_its_name() {
+        for algorithm in Algorithm::ALL {
+            let attribute = format!("{}:{}", algorithm.name(), "0a".repeat(algorithm.digest_length()));
+            reads_as(&attribute, &[&attribute], false);
+        }
+    }
+
+    #[test]
+    fn names_spelt_without_hyphen_or_in_upper_case() {
+        let value = &EMPTY_SHA256["sha-256:".len()..];
+        for name in ["sha256", "SHA-256", "Sha256", "sha_256"] {
+            reads_as(&format!("{name}:{value}"), &[EMPTY_SHA256], false);
+        }
+        reads_as(&EMPTY_SHA1.replace("sha-1", "sha1"), &[EMPTY_SHA1], false);
+        reads_as(&EMPTY_MD5.replace("md5", "MD5"), &[EMPTY_MD5], false);
+    }
+
+    #[test]
+    fn upper_case_hex() {
+        reads_as("md5:D41D8CD98F00B204E9800998ECF8427E", &[EMPTY_MD5], false);
+    }
+
+    #[test]
+    fn several_in_any_order_come_strongest_first() {
+        reads_as(&format!("{EMPTY_MD5} {EMPTY_SHA256}\n\t{EMPTY_SHA1}"), &[EMPTY_SHA256, EMPTY_SHA1, EMPTY_MD5], false);
+        reads_as(&format!("{EMPTY_SHA256}, {EMPTY_MD5}"), &[EMPTY_SHA256, EMPTY_MD5], false);
+    }
+
+    #[test]
+    fn unknown_algorithms_among_known_ones() {
+        reads_as(&format!("crc32:00000000 {EMPTY_MD5} blake3:abcd"), &[EMPTY_MD5], true);
+    }
+
+    #[test]
+    fn base64_md5() {
+        reads_as("md5:Yx8m6CqWBJjKT5VBggoWeQ==", &["md5:631f26e82a960498ca4f9541820a1679"], false);
+        reads_as("md5:1B2M2Y8AsgTpgAmY7PhCfg", &[EMPTY_MD5], false);
+    }
+
+    #[test]
+    fn base64url_without_padding() {
+        reads_as("sha-256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU", &[EMPTY_SHA256], false);
+        reads_as("sha-256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", &[EMPTY_SHA256], false);
+    }
+
+    #[test]
+    fn a_bare_digest_is_told_by_its_length() {
+        for expected in [EMPTY_MD5, EMPTY_SHA1, EMPTY_SHA256] {
+            let (_, value) = expected.split_once(':').unwrap();
+            reads_as(value, &[expected], false);
+        }
+        reads_as("1B2M2Y8AsgTpgAmY7PhCfg==", &[EMPTY_MD5], false);
+    }
+
+    #[test]
+    fn no_known_form_or_length_is_unknown() {
+        for attribute in [
+            "md5:",
+            "md5",
+            ":",
+            "md5:d41d8cd98f",
+            "sha-256:d41d8cd98f00b204e9800998ecf8427e",
+            "md5:zz!!",
+            "md5:====",
+            "md5:Yx8m6CqWBJjKT5VBggoWeQ===",
+            "abc",
+            "md5:é",
+        ] {
+            reads_as(attribute, &[], true);
+        }
+        reads_as(&"a".repeat(100_000), &[], true);
+        reads_as("", &[], false);
+    }
+
+    #[test]
+    fn a_hex_digest_of_another_length_is_not_taken_for_base64() {
+        reads_as(&EMPTY_SHA256.replace("sha-256", "sha-384"), &[], true);
+    }
+
+    #[test]
+    fn contradicting_digests_of_one_algorithm_are_not_believed() {
+        let other = "md5:00000000000000000000000000000000";
+        reads_as(&format!("{EMPTY_MD5} {other} {EMPTY_SHA1}"), &[EMPTY_SHA1], true);
+        reads_as(&format!("{EMPTY_MD5} {EMPTY_MD5}"), &[EMPTY_MD5], false);
+    }
+
+    proptest! {
+        #![proptest_config(crate::document::fixed_cases(500))]
+
+        #[test]
+        fn what_is_written_is_read_back(octets in prop::collection::vec(any::<u8>(), 64), which in 0usize..6) {
+            let algorithm = Algorithm::ALL[which];
+            let digest = Digest::new(algorithm, &octets[..algorithm.digest_length()]).unwrap();
+            prop_assert_eq!(Digest::parse_list(&digest.to_string()), (vec![digest], false));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(attribute in "[a-fA-F0-9:+/=_ -]{0,200}|.{0,40}") {
+            let (digests, _) = Digest::parse_list(&attribute);
+            prop_assert!(digests.is_sorted_by(|a, b| a.algorithm() > b.algorithm()));
+        }
+    }
+}

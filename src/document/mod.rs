@@ -1,0 +1,293 @@
+//! Values of ResourceSync documents and the streaming reader that makes them. No I/O of its own, no async.
+//!
+//! A document is a Sitemap `<urlset>` or `<sitemapindex>` (section 7 of the standard) whose `rs:md` and `rs:ln`
+//! elements say which capability it implements and what is known of each listed resource.
+
+pub mod deviation;
+pub mod hash;
+pub mod reader;
+pub mod timestamp;
+pub mod uri;
+
+pub use deviation::{Deviation, Deviations, Rule};
+pub use hash::{Algorithm, Digest};
+pub use reader::{DocumentError, Limits, Reader};
+pub use timestamp::Timestamp;
+pub use uri::{Uri, UriError};
+
+/// The root element: it alone says whether a document is a list or an index of lists (section 6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// `<urlset>`
+    UrlSet,
+    /// `<sitemapindex>`
+    SitemapIndex,
+}
+
+/// The `capability` attribute of `rs:md`, with the spellings seen in the wild folded together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// `description` (also `resourcesync`): the Source Description, section 8.
+    Description,
+    /// `capabilitylist` (also `capability`), section 9.
+    CapabilityList,
+    /// `resourcelist`, section 10.
+    ResourceList,
+    /// `resourcedump`, section 11.
+    ResourceDump,
+    /// `resourcedump-manifest`, section 11.1.1.
+    ResourceDumpManifest,
+    /// `changelist` (also `changelistindex`), section 12.
+    ChangeList,
+    /// `changedump`, section 13.
+    ChangeDump,
+    /// `changedump-manifest`, section 13.1.1.
+    ChangeDumpManifest,
+    /// `resourcelist-archive`
+    ResourceListArchive,
+    /// `resourcedump-archive`
+    ResourceDumpArchive,
+    /// `changelist-archive`
+    ChangeListArchive,
+    /// `changedump-archive`
+    ChangeDumpArchive,
+    /// `change-notification`, `changelist-notification`
+    ChangeNotification,
+    /// `framework-notification`
+    FrameworkNotification,
+    /// Anything else, as published.
+    Other(Box<str>),
+}
+
+/// What happened to a resource: the `change` attribute of `rs:md` (section 12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// `created`
+    Created,
+    /// `updated`
+    Updated,
+    /// `deleted`
+    Deleted,
+}
+
+/// `<changefreq>` of the Sitemap protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ChangeFrequency {
+    Always,
+    Hourly,
+    Daily,
+    Weekly,
+    Monthly,
+    Yearly,
+    Never,
+}
+
+/// What stands directly below the root element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The root element.
+    pub root: Root,
+    /// `None` for a plain sitemap.
+    pub capability: Option<Capability>,
+    /// When the snapshot began.
+    pub at: Option<Timestamp>,
+    /// When the snapshot was complete.
+    pub completed: Option<Timestamp>,
+    /// Start of the interval of changes.
+    pub from: Option<Timestamp>,
+    /// End of the interval of changes; absent on an open list.
+    pub until: Option<Timestamp>,
+    /// `rs:ln` of the root, hrefs resolved.
+    pub links: Vec<Link>,
+}
+
+/// One `<url>` or `<sitemap>` of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// `<loc>`, resolved against the document's URI and normalised.
+    pub loc: Uri,
+    /// `<lastmod>`
+    pub lastmod: Option<Timestamp>,
+    /// `<changefreq>`
+    pub changefreq: Option<ChangeFrequency>,
+    /// `change`
+    pub change: Option<Change>,
+    /// `datetime` (1.1): the time of the change.
+    pub datetime: Option<Timestamp>,
+    /// Every digest of `hash` that could be understood, strongest first.
+    pub hashes: Vec<Digest>,
+    /// `length` in octets, as transferred (coded, where `encoding` is given).
+    pub length: Option<u64>,
+    /// `type`: the media type.
+    pub media_type: Option<Box<str>>,
+    /// `encoding`: the content coding that `length` and `hash` describe.
+    pub encoding: Option<Box<str>>,
+    /// `path` within a package.
+    pub path: Option<Box<str>>,
+    /// `capability` of the document that `loc` points to: a hint.
+    pub capability: Option<Capability>,
+    /// `at`
+    pub at: Option<Timestamp>,
+    /// `completed`
+    pub completed: Option<Timestamp>,
+    /// `from`
+    pub from: Option<Timestamp>,
+    /// `until`
+    pub until: Option<Timestamp>,
+    /// `rs:ln`, hrefs resolved, in document order.
+    pub links: Vec<Link>,
+}
+
+/// One `rs:ln` (section 7, section 14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// `rel`, ASCII-lowercased where it is a registered relation (no `:`).
+    pub rel: Box<str>,
+    /// `href`, resolved and normalised.
+    pub href: Uri,
+    /// `pri`, 1 (highest) to 999,999 (default).
+    pub pri: u32,
+    /// `type`
+    pub media_type: Option<Box<str>>,
+    /// `encoding`
+    pub encoding: Option<Box<str>>,
+    /// `length`
+    pub length: Option<u64>,
+    /// `hash`
+    pub hashes: Vec<Digest>,
+    /// `modified`
+    pub modified: Option<Timestamp>,
+    /// `path`
+    pub path: Option<Box<str>>,
+}
+
+/// The priority of a link without `pri` (section 7).
+pub const LOWEST_PRIORITY: u32 = 999_999;
+
+impl Capability {
+    /// Reads a `capability` attribute; the spellings seen in the wild are folded into the standard's.
+    pub fn parse(raw: &str) -> Capability {
+        let folded = raw.trim().to_ascii_lowercase();
+        match folded.as_str() {
+            "description" | "resourcesync" => Capability::Description,
+            "capabilitylist" | "capability" => Capability::CapabilityList,
+            "resourcelist" | "resourcelistindex" => Capability::ResourceList,
+            "resourcedump" | "resourcedumpindex" => Capability::ResourceDump,
+            "resourcedump-manifest" | "resourcedumpmanifest" => Capability::ResourceDumpManifest,
+            "changelist" | "changelistindex" => Capability::ChangeList,
+            "changedump" | "changedumpindex" => Capability::ChangeDump,
+            "changedump-manifest" | "changedumpmanifest" => Capability::ChangeDumpManifest,
+            "resourcelist-archive" => Capability::ResourceListArchive,
+            "resourcedump-archive" => Capability::ResourceDumpArchive,
+            "changelist-archive" => Capability::ChangeListArchive,
+            "changedump-archive" => Capability::ChangeDumpArchive,
+            "change-notification" | "changelist-notification" => Capability::ChangeNotification,
+            "framework-notification" => Capability::FrameworkNotification,
+            _ => Capability::Other(raw.trim().into()),
+        }
+    }
+
+    /// The name as the standard writes it; anything else as published.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Capability::Description => "description",
+            Capability::CapabilityList => "capabilitylist",
+            Capability::ResourceList => "resourcelist",
+            Capability::ResourceDump => "resourcedump",
+            Capability::ResourceDumpManifest => "resourcedump-manifest",
+            Capability::ChangeList => "changelist",
+            Capability::ChangeDump => "changedump",
+            Capability::ChangeDumpManifest => "changedump-manifest",
+            Capability::ResourceListArchive => "resourcelist-archive",
+            Capability::ResourceDumpArchive => "resourcedump-archive",
+            Capability::ChangeListArchive => "changelist-archive",
+            Capability::ChangeDumpArchive => "changedump-archive",
+            Capability::ChangeNotification => "change-notification",
+            Capability::FrameworkNotification => "framework-notification",
+            Capability::Other(name) => name,
+        }
+    }
+}
+
+impl std::fmt::Display for Capability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Change {
+    /// Reads a `change` attribute, in any letter case; `None` for an unknown word.
+    pub fn parse(raw: &str) -> Option<Change> {
+        [Change::Created, Change::Updated, Change::Deleted]
+            .into_iter()
+            .find(|change| raw.trim().eq_ignore_ascii_case(change.as_str()))
+    }
+
+    /// The word as the standard writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Change::Created => "created",
+            Change::Updated => "updated",
+            Change::Deleted => "deleted",
+        }
+    }
+}
+
+impl ChangeFrequency {
+    /// Reads `<changefreq>`, in any letter case; `None` for an unknown word.
+    pub fn parse(raw: &str) -> Option<ChangeFrequency> {
+        Some(match raw.trim().to_ascii_lowercase().as_str() {
+            "always" => ChangeFrequency::Always,
+            "hourly" => ChangeFrequency::Hourly,
+            "daily" => ChangeFrequency::Daily,
+            "weekly" => ChangeFrequency::Weekly,
+            "monthly" => ChangeFrequency::Monthly,
+            "yearly" => ChangeFrequency::Yearly,
+            "never" => ChangeFrequency::Never,
+            _ => return None,
+        })
+    }
+}
+
+impl Header {
+    /// The first link of relation `rel`.
+    pub fn link(&self, rel: &str) -> Option<&Uri> {
+        self.links.iter().find(|l| &*l.rel == rel).map(|l| &l.href)
+    }
+}
+
+impl Entry {
+    /// An entry that says nothing but its URI.
+    pub fn new(loc: Uri) -> Entry {
+        Entry {
+            loc,
+            lastmod: None,
+            changefreq: None,
+            change: None,
+            datetime: None,
+            hashes: Vec::new(),
+            length: None,
+            media_type: None,
+            encoding: None,
+            path: None,
+            capability: None,
+            at: None,
+            completed: None,
+            from: None,
+            until: None,
+            links: Vec::new(),
+        }
+    }
+}
+
+/// Settings of the property tests: the same cases at every run.
+#[cfg(test)]
+fn fixed_cases(cases: u32) -> proptest::test_runner::Config {
+    proptest::test_runner::Config {
+        cases,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(0x5eed),
+        failure_persistence: None,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,292 @@
+//! The elements `rs:md` and `rs:ln`: their attributes, read tolerantly.
+
+use super::namespace::{Bindings, Namespace};
+use super::reference::unescape;
+use super::{Limits, Notes};
+use crate::document::hash::PublishedHashes;
+use crate::document::uri::Flaws;
+use crate::document::{Capability, Change, Digest, LOWEST_PRIORITY, Link, Rule, Timestamp, Uri, UriError};
+use quick_xml::events::BytesStart;
+
+/// A reference to an entity that XML does not define: what contains it cannot be understood.
+#[derive(Debug)]
+pub(super) struct UndefinedEntity;
+
+/// What reading an element needs to know of its document.
+pub(super) struct Context<'a> {
+    pub base: Option<&'a Uri>,
+    pub bindings: &'a Bindings,
+    pub limits: &'a Limits,
+    pub notes: Notes<'a>,
+}
+
+/// What one or several `rs:md` say.
+#[derive(Debug, Default)]
+pub(super) struct Metadata {
+    pub capability: Option<Capability>,
+    pub at: Option<Timestamp>,
+    pub completed: Option<Timestamp>,
+    pub from: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+    pub change: Option<Change>,
+    pub datetime: Option<Timestamp>,
+    pub hashes: Vec<Digest>,
+    pub length: Option<u64>,
+    pub media_type: Option<Box<str>>,
+    pub encoding: Option<Box<str>>,
+    pub path: Option<Box<str>>,
+}
+
+impl Metadata {
+    /// Reads the attributes of an `rs:md`; what an earlier one said stays.
+    pub fn read(&mut self, element: &BytesStart<'_>, context: &mut Context<'_>) -> Result<(), UndefinedEntity> {
+        context.each_attribute(element, |context, name, value| {
+            let notes = &mut context.notes;
+            match name {
+                "capability" => keep(&mut self.capability, || read_capability(value, notes)),
+                "at" => keep(&mut self.at, || read_time(value, notes)),
+                "completed" => keep(&mut self.completed, || read_time(value, notes)),
+                "from" => keep(&mut self.from, || read_time(value, notes)),
+                "until" => keep(&mut self.until, || read_time(value, notes)),
+                "datetime" => keep(&mut self.datetime, || read_time(value, notes)),
+                "change" => keep(&mut self.change, || read_change(value, notes)),
+                "hash" if self.hashes.is_empty() => self.hashes = read_hashes(value, notes),
+                "length" => keep(&mut self.length, || read_length(value, notes)),
+                "type" => keep(&mut self.media_type, || read_text(value)),
+                "encoding" => keep(&mut self.encoding, || read_text(value)),
+                "path" => keep(&mut self.path, || read_text(value)),
+                _ => {}
+            }
+        })
+    }
+}
+
+/// Reads an `rs:ln`; `None` where it is no link to an http or https URI.
+pub(super) fn read_link(element: &BytesStart<'_>, context: &mut Context<'_>) -> Result<Option<Link>, UndefinedEntity> {
+    let mut rel = None;
+    let mut href = None;
+    let mut pri = None;
+    let mut metadata = Metadata::default();
+    let mut modified = None;
+    context.each_attribute(element, |context, name, value| {
+        let notes = &mut context.notes;
+        match name {
+            "rel" => rel = read_text(value).map(normal_relation),
+            "href" => href = Some(read_uri(context.base, value, notes).map_err(|error| (error, value.to_owned()))),
+            "pri" => pri = read_priority(value, notes),
+            "modified" => modified = read_time(value, notes),
+            "hash" => metadata.hashes = read_hashes(value, notes),
+            "length" => metadata.length = read_length(value, notes),
+            "type" => metadata.media_type = read_text(value),
+            "encoding" => metadata.encoding = read_text(value),
+            "path" => metadata.path = read_text(value),
+            _ => {}
+        }
+    })?;
+    let (rel, href) = match (rel, href) {
+        (Some(rel), Some(Ok(href))) => (rel, href),
+        // Other schemes break no rule: there are mirrors on gsiftp and profiles named by URNs.
+        (_, Some(Err((UriError::Scheme(_), _)))) => return Ok(None),
+        (_, Some(Err((_, seen)))) => {
+            context.notes.add(Rule::LinkMalformed, &seen);
+            return Ok(None);
+        }
+        (None, Some(Ok(href))) => {
+            context.notes.add(Rule::LinkIncomplete, href.as_str());
+            return Ok(None);
+        }
+        (rel, None) => {
+            context.notes.add(Rule::LinkIncomplete, rel.as_deref().unwrap_or_default());
+            return Ok(None);
+        }
+    };
+    Ok(Some(Link {
+        rel,
+        href,
+        pri: pri.unwrap_or(LOWEST_PRIORITY),
+        media_type: metadata.media_type,
+        encoding: metadata.encoding,
+        length: metadata.length,
+        hashes: metadata.hashes,
+        modified,
+        path: metadata.path,
+    }))
+}
+
+impl Context<'_> {
+    /// Calls `each` with name and value of every attribute that ResourceSync defines, once a name.
+    fn each_attribute(
+        &mut self,
+        element: &BytesStart<'_>,
+        mut each: impl FnMut(&mut Self, &str, &str),
+    ) -> Result<(), UndefinedEntity> {
+        let mut seen = 0u32;
+        for attribute in element.attributes().with_checks(false) {
+            let attribute = match attribute {
+                Ok(attribute) => attribute,
+                Err(error) => {
+                    self.notes.add(Rule::MalformedAttribute, &error.to_string());
+                    continue;
+                }
+            };
+            let (name, prefix) = attribute.key.decompose();
+            let name = name.into_inner();
+            if let Some(prefix) = prefix {
+                let namespace = match self.bindings.resolve(prefix.into_inner()) {
+                    Namespace::Undeclared => Namespace::customary(prefix.into_inner()),
+                    declared => Some(declared),
+                };
+                if namespace != Some(Namespace::ResourceSync) {
+                    continue;
+                }
+                self.notes.add(Rule::PrefixedAttribute, attribute.key.into_inner());
+            }
+            let Some(position) = DEFINED.iter().position(|defined| *defined == name) else {
+                continue;
+            };
+            if seen & 1 << position != 0 {
+                self.notes.add(Rule::DuplicateAttribute, name);
+                continue;
+            }
+            seen |= 1 << position;
+            if attribute.value.len() > self.limits.text {
+                self.notes.add(Rule::TextTooLong, &attribute.value);
+                continue;
+            }
+            let value = unescape(&attribute.value, &mut self.notes)?;
+            each(self, name, &value);
+        }
+        Ok(())
+    }
+}
+
+/// The attributes of `rs:md` and `rs:ln` (section 7, table 3; `datetime` is of 1.1).
+const DEFINED: [&str; 16] = [
+    "hash",
+    "length",
+    "type",
+    "change",
+    "datetime",
+    "href",
+    "rel",
+    "path",
+    "at",
+    "capability",
+    "completed",
+    "encoding",
+    "from",
+    "modified",
+    "pri",
+    "until",
+];
+
+fn keep<T>(field: &mut Option<T>, read: impl FnOnce() -> Option<T>) {
+    if field.is_none() {
+        *field = read();
+    }
+}
+
+/// Relations compare without letter case unless they are URIs (RFC 8288, 2.1).
+fn normal_relation(mut rel: Box<str>) -> Box<str> {
+    if !rel.contains(':') {
+        rel.make_ascii_lowercase();
+    }
+    rel
+}
+
+fn read_text(value: &str) -> Option<Box<str>> {
+    Some(value.trim()).filter(|text| !text.is_empty()).map(Box::from)
+}
+
+fn read_capability(value: &str, notes: &mut Notes<'_>) -> Option<Capability> {
+    if value.trim().is_empty() {
+        return None;
+    }
+    let capability = Capability::parse(value);
+    if capability.as_str() != value {
+        notes.add(Rule::CapabilitySpelling, value);
+    }
+    Some(capability)
+}
+
+fn read_change(value: &str, notes: &mut Notes<'_>) -> Option<Change> {
+    let change = Change::parse(value);
+    if change.is_none() {
+        notes.add(Rule::ChangeUnknown, value);
+    }
+    change
+}
+
+pub(super) fn read_time(value: &str, notes: &mut Notes<'_>) -> Option<Timestamp> {
+    match Timestamp::parse_noting(value) {
+        Some((timestamp, true)) => Some(timestamp),
+        Some((timestamp, false)) => {
+            if !is_date_alone(value) {
+                notes.add(Rule::TimeSpelling, value);
+            }
+            Some(timestamp)
+        }
+        None => {
+            notes.add(Rule::TimeUnreadable, value);
+            None
+        }
+    }
+}
+
+/// Whether a readable time is a year, a month or a day: W3C Datetimes, though without zone.
+fn is_date_alone(value: &str) -> bool {
+    matches!(value.len(), 4 | 7 | 10)
+}
+
+fn read_hashes(value: &str, notes: &mut Notes<'_>) -> Vec<Digest> {
+    let published = PublishedHashes::parse(value);
+    if published.unknown || published.digests.is_empty() {
+        notes.add(Rule::HashUnreadable, value);
+    }
+    if published.misspelt {
+        notes.add(Rule::HashSpelling, value);
+    }
+    published.digests
+}
+
+fn read_length(value: &str, notes: &mut Notes<'_>) -> Option<u64> {
+    let length = value.trim().parse().ok().filter(|_| !value.contains('+'));
+    if length.is_none() {
+        notes.add(Rule::LengthUnreadable, value);
+    }
+    length
+}
+
+fn read_priority(value: &str, notes: &mut Notes<'_>) -> Option<u32> {
+    let priority = value.trim().parse().ok().filter(|priority| (1..=LOWEST_PRIORITY).contains(priority));
+    if priority.is_none() {
+        notes.add(Rule::PriorityUnreadable, value);
+    }
+    priority
+}
+
+/// Resolves a URI and notes what had to be mended.
+pub(super) fn read_uri(base: Option<&Uri>, raw: &str, notes: &mut Notes<'_>) -> Result<Uri, UriError> {
+    // Against a base an empty reference would be the document itself.
+    if raw.trim().is_empty() {
+        return Err(UriError::Malformed(raw.to_owned()));
+    }
+    let uri = Uri::resolve(base, raw)?;
+    if uri.as_str() != raw {
+        // What ill-formed octets were replaced in is not the URI that was meant.
+        if raw.contains('\u{fffd}') {
+            return Err(UriError::Malformed(raw.to_owned()));
+        }
+        let flaws = Flaws::of(raw);
+        for (flaw, rule) in [
+            (flaws.relative, Rule::UriRelative),
+            (flaws.unescaped, Rule::UriUnescaped),
+            (flaws.bad_escape, Rule::UriEscape),
+        ] {
+            if flaw {
+                notes.add(rule, raw);
+            }
+        }
+    }
+    Ok(uri)
+}

@@ -1,0 +1,270 @@
+//! Octets as they come to well-formed UTF-8: decompression, encodings, mending, and the bounds on both.
+
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use encoding_rs_io::{DecodeReaderBytes, DecodeReaderBytesBuilder};
+use flate2::bufread::GzDecoder;
+use std::io::{self, BufRead, Chain, Cursor, Read};
+
+/// Octets looked at to tell compression and encoding: the longest XML declaration with room to spare.
+const SNIFFED: usize = 512;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Octets of text in the buffer.
+const CAPACITY: usize = 64 * 1024;
+
+const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
+
+/// A reader whose first octets have been looked at and are handed out again.
+type Sniffed<R> = Chain<Cursor<Vec<u8>>, R>;
+
+/// Which bound the input met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exceeded {
+    /// Octets of the whole document.
+    Document,
+    /// Octets between two events of the XML reader.
+    Markup,
+}
+
+/// Well-formed UTF-8 without BOM, whatever the octets were.
+///
+/// Its buffer is handed out in windows `start..end` that are known to be UTF-8, so that between two refills an event of
+/// the XML reader costs no more than an index.
+pub(super) struct Input<R> {
+    octets: Decoded<R>,
+    /// U+FFFD, which is handed out in place of what is ill-formed, then `CAPACITY` octets of text.
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// `next..filled` of the buffer has been read and not yet looked at.
+    next: usize,
+    filled: usize,
+    /// There is nothing more to read.
+    ended: bool,
+    /// Octets in all windows so far, the present one included.
+    handed_out: u64,
+    /// `handed_out` never passes it.
+    document_end: u64,
+    /// No window is begun past it before the next [`Input::begin_markup`].
+    markup_end: u64,
+    exceeded: Option<Exceeded>,
+    replaced: u64,
+}
+
+enum Decoded<R> {
+    Utf8(Sniffed<Inflated<R>>),
+    Other(DecodeReaderBytes<Sniffed<Inflated<R>>, Vec<u8>>),
+}
+
+enum Inflated<R> {
+    Plain(Sniffed<R>),
+    Gzip(Gunzip<Sniffed<R>>),
+}
+
+/// Every member of a gzip file, one after the other. Octets behind the last that are no member are ignored.
+struct Gunzip<R> {
+    /// `None` behind the last member.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Input<R> {
+    /// `document` bounds the octets after decompression.
+    pub(super) fn new(octets: R, document: u64) -> io::Result<Input<R>> {
+        let octets = sniff(octets)?;
+        let inflated = if octets.get_ref().0.get_ref().starts_with(&GZIP_MAGIC) {
+            Inflated::Gzip(Gunzip { member: Some(GzDecoder::new(octets)) })
+        } else {
+            Inflated::Plain(octets)
+        };
+        let mut text = sniff(inflated)?;
+        let (encoding, bom_length) = encoding_of(text.get_ref().0.get_ref());
+        text.get_mut().0.set_position(bom_length as u64);
+        let octets = if encoding == UTF_8 {
+            Decoded::Utf8(text)
+        } else {
+            let decoder = DecodeReaderBytesBuilder::new()
+                .encoding(Some(encoding))
+                .bom_override(false)
+                .bom_sniffing(false)
+                .build(text);
+            Decoded::Other(decoder)
+        };
+        let mut buffer = vec![0; REPLACEMENT.len() + CAPACITY];
+        buffer[..REPLACEMENT.len()].copy_from_slice(REPLACEMENT);
+        Ok(Input {
+            octets,
+            buffer,
+            start: 0,
+            end: 0,
+            next: REPLACEMENT.len(),
+            filled: REPLACEMENT.len(),
+            ended: false,
+            handed_out: 0,
+            document_end: document,
+            markup_end: document,
+            exceeded: None,
+            replaced: 0,
+        })
+    }
+}
+
+impl<R> Input<R> {
+    /// From here on `limit` octets, and no more than a buffer beyond, may be read before the next call.
+    #[inline]
+    pub(super) fn begin_markup(&mut self, limit: u64) {
+        self.markup_end = self.handed_out.saturating_add(limit);
+    }
+
+    /// The bound that was met, once reading has failed for it.
+    pub(super) fn exceeded(&self) -> Option<Exceeded> {
+        self.exceeded
+    }
+
+    /// How many ill-formed sequences have been handed out as U+FFFD.
+    pub(super) fn replaced(&self) -> u64 {
+        self.replaced
+    }
+}
+
+/// Looks at the first octets, however few the reader gives at a time.
+fn sniff<R: Read>(mut octets: R) -> io::Result<Sniffed<R>> {
+    let mut front = Vec::with_capacity(SNIFFED);
+    octets.by_ref().take(SNIFFED as u64).read_to_end(&mut front)?;
+    Ok(Cursor::new(front).chain(octets))
+}
+
+/// The encoding that the first octets of an XML document tell (XML 1.0, appendix F), and the length of the BOM.
+fn encoding_of(front: &[u8]) -> (&'static Encoding, usize) {
+    if let Some(bom) = Encoding::for_bom(front) {
+        return bom;
+    }
+    match front {
+        [b'<', 0, _, 0, ..] => (UTF_16LE, 0),
+        [0, b'<', 0, _, ..] => (UTF_16BE, 0),
+        _ => {
+            let declared = declared_encoding(front).and_then(Encoding::for_label);
+            // What declares itself in single octets is not UTF-16, whatever it declares.
+            (declared.filter(|encoding| encoding.is_ascii_compatible()).unwrap_or(UTF_8), 0)
+        }
+    }
+}
+
+/// The value of `encoding` in an XML declaration.
+fn declared_encoding(front: &[u8]) -> Option<&[u8]> {
+    let declaration = front.trim_ascii_start().strip_prefix(b"<?xml")?;
+    let declaration = declaration.split(|b| *b == b'>').next()?;
+    let start = declaration.windows(8).position(|window| window == b"encoding")? + 8;
+    let value = declaration.get(start..)?.trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start();
+    let (quote, value) = value.split_first().filter(|(quote, _)| matches!(quote, b'"' | b'\''))?;
+    value.split(|b| b == quote).next()
+}
+
+impl<R: BufRead> Input<R> {
+    /// Opens the next window; it stays empty at the end of the document.
+    fn refill(&mut self) -> io::Result<()> {
+        loop {
+            let unseen = self.buffer.get(self.next..self.filled).unwrap_or_default();
+            let (valid, error_length) = match std::str::from_utf8(unseen) {
+                Ok(text) => (text.len(), None),
+                Err(error) => (error.valid_up_to(), error.error_len()),
+            };
+            let cut_off = valid < unseen.len() && self.ended;
+            if valid > 0 {
+                return self.hand_out(self.next, valid);
+            } else if error_length.is_some() || cut_off {
+                self.next += error_length.unwrap_or(unseen.len());
+                self.replaced += 1;
+                return self.hand_out(0, REPLACEMENT.len());
+            } else if self.ended {
+                return Ok(());
+            }
+            // Nothing is left, or the beginning of a character.
+            self.buffer.copy_within(self.next..self.filled, REPLACEMENT.len());
+            self.filled -= self.next - REPLACEMENT.len();
+            self.next = REPLACEMENT.len();
+            let count = self.octets.read(&mut self.buffer[self.filled..])?;
+            self.filled += count;
+            self.ended = count == 0;
+        }
+    }
+
+    /// Makes `length` octets from `start` the window, or as many as the bounds leave room for.
+    fn hand_out(&mut self, start: usize, length: usize) -> io::Result<()> {
+        let room = usize::try_from(self.document_end - self.handed_out).unwrap_or(usize::MAX);
+        self.exceeded = if room == 0 {
+            Some(Exceeded::Document)
+        } else if self.handed_out >= self.markup_end {
+            Some(Exceeded::Markup)
+        } else {
+            None
+        };
+        if self.exceeded.is_some() {
+            return Err(io::Error::other("a limit of the reader was met"));
+        }
+        let length = length.min(room);
+        self.start = start;
+        self.end = start + length;
+        self.handed_out += length as u64;
+        if start == self.next {
+            self.next = self.end;
+        }
+        Ok(())
+    }
+}
+
+impl<R: BufRead> BufRead for Input<R> {
+    #[inline]
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.start == self.end {
+            self.refill()?;
+        }
+        Ok(&self.buffer[self.start..self.end])
+    }
+
+    #[inline]
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+    }
+}
+
+impl<R: BufRead> Read for Input<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut available = self.fill_buf()?;
+        let count = available.read(out)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> Read for Decoded<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Decoded::Utf8(octets) => octets.read(out),
+            Decoded::Other(octets) => octets.read(out),
+        }
+    }
+}
+
+impl<R: BufRead> Read for Inflated<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Inflated::Plain(octets) => octets.read(out),
+            Inflated::Gzip(octets) => octets.read(out),
+        }
+    }
+}
+
+impl<R: BufRead> Read for Gunzip<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let count = member.read(out)?;
+            if count > 0 || out.is_empty() {
+                return Ok(count);
+            }
+            let another = member.get_mut().fill_buf()?.first() == GZIP_MAGIC.first();
+            self.member = self.member.take().filter(|_| another).map(|member| GzDecoder::new(member.into_inner()));
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,524 @@
+//! The streaming reader: any ResourceSync document or sitemap, entry by entry, in bounded memory.
+//!
+//! `octets -> input (inflate, decode, mend) -> events (quick_xml) -> namespace, element, reference -> Entry`, and
+//! beside it `rules`, which counts what the document breaks. An entry that cannot be understood is skipped and counted;
+//! XML that is not well-formed, or that ends before its root element does, fails the document.
+
+mod element;
+mod error;
+mod events;
+mod input;
+mod namespace;
+mod reference;
+mod rules;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::DocumentError;
+
+use super::{ChangeFrequency, Deviations, Entry, Header, Link, Root, Rule, Timestamp, Uri};
+use element::{Context, Metadata, read_link, read_time, read_uri};
+use error::quoted;
+use events::Events;
+use namespace::{Bindings, Kind};
+use quick_xml::events::{BytesStart, Event};
+use reference::Reference;
+use rules::DocumentRules;
+use std::io::BufRead;
+
+/// One tag, comment or text may be so many times longer than `Limits::text` before the document fails: attributes that
+/// are too long can be skipped, and a long comment harms nobody.
+const MARKUP_PER_TEXT: u64 = 256;
+
+/// Bounds on what a document may ask of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Octets after decompression.
+    pub document: u64,
+    /// Octets of one element's text or one attribute.
+    pub text: usize,
+    /// Depth of nested elements.
+    pub depth: usize,
+    /// Links of one entry.
+    pub links: usize,
+}
+
+impl Limits {
+    /// 16 GiB: over a hundred times the largest list seen.
+    pub const DOCUMENT: u64 = 16 << 30;
+    /// 64 KiB: eight times what servers take as a URI.
+    pub const TEXT: usize = 64 << 10;
+    /// A ResourceSync document has 3, extensions a few more.
+    pub const DEPTH: usize = 64;
+    /// A resource with so many mirrors or versions publishes them elsewhere.
+    pub const LINKS: usize = 1_000;
+
+    /// Octets of one tag, comment or text.
+    fn markup(&self) -> u64 {
+        (self.text as u64).saturating_mul(MARKUP_PER_TEXT)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { document: Limits::DOCUMENT, text: Limits::TEXT, depth: Limits::DEPTH, links: Limits::LINKS }
+    }
+}
+
+/// Where deviations of one entry are noted.
+struct Notes<'a> {
+    deviations: &'a mut Deviations,
+    /// 0 for the document itself.
+    entry: u64,
+}
+
+impl Notes<'_> {
+    #[cold]
+    fn add(&mut self, rule: Rule, seen: &str) {
+        self.deviations.add(rule, self.entry, seen);
+    }
+}
+
+/// Where the reader stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Between children of the root.
+    Root,
+    /// Behind the start tag of an entry.
+    Entry,
+    /// Behind the document.
+    Finished,
+    /// At an error: nothing more is read.
+    Failed,
+}
+
+/// An entry while it is read.
+#[derive(Default)]
+struct Draft {
+    loc: Option<Uri>,
+    /// `<loc>` was there, whether it could be understood or not.
+    located: bool,
+    lastmod: Option<Timestamp>,
+    changefreq: Option<ChangeFrequency>,
+    /// `None` without any `rs:md`.
+    metadata: Option<Metadata>,
+    links: Vec<Link>,
+    /// Octets of the tags of `links`.
+    link_octets: u64,
+    /// Something in it cannot be understood.
+    unusable: bool,
+}
+
+/// Reads one document. Compression (gzip by magic) and encodings (BOM, XML declaration) are undone on the way.
+pub struct Reader<R> {
+    events: Events<R>,
+    /// The text of the current element.
+    text: String,
+    base: Option<Uri>,
+    limits: Limits,
+    /// Open elements.
+    depth: usize,
+    bindings: Bindings,
+    header: Header,
+    header_metadata: Metadata,
+    /// Octets of the tags of the header's links.
+    header_link_octets: u64,
+    rules: DocumentRules,
+    deviations: Deviations,
+    /// Entries begun.
+    entries: u64,
+    /// Entries that could not be understood.
+    skipped: u64,
+    phase: Phase,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads up to the first entry. `base` is the document's final URI, `None` for a file on disk.
+    ///
+    /// # Errors
+    /// Whatever is wrong up to there: above all [`DocumentError::NotXml`] and [`DocumentError::NotADocument`].
+    pub fn new(input: R, base: Option<Uri>, limits: Limits) -> Result<Reader<R>, DocumentError> {
+        let header = Header {
+            root: Root::UrlSet,
+            capability: None,
+            at: None,
+            completed: None,
+            from: None,
+            until: None,
+            links: Vec::new(),
+        };
+        let mut reader = Reader {
+            events: Events::new(input, limits)?,
+            text: String::new(),
+            base,
+            limits,
+            depth: 0,
+            bindings: Bindings::default(),
+            header,
+            header_metadata: Metadata::default(),
+            header_link_octets: 0,
+            rules: DocumentRules::default(),
+            deviations: Deviations::default(),
+            entries: 0,
+            skipped: 0,
+            phase: Phase::Failed,
+        };
+        reader.phase = reader.read_prolog()?;
+        if reader.phase == Phase::Root {
+            reader.phase = reader.read_to_entry()?;
+        }
+        Ok(reader)
+    }
+
+    /// The next entry that can be understood; `None` after the closing root element. A document that ends
+    /// before its closing root element is an error.
+    ///
+    /// # Errors
+    /// Any [`DocumentError`]; after one, every further call answers [`DocumentError::Truncated`].
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, DocumentError> {
+        loop {
+            let phase = std::mem::replace(&mut self.phase, Phase::Failed);
+            match phase {
+                Phase::Root => self.phase = self.read_to_entry()?,
+                Phase::Entry => {
+                    let entry = self.read_entry()?;
+                    self.phase = Phase::Root;
+                    if entry.is_some() {
+                        return Ok(entry);
+                    }
+                    self.skipped += 1;
+                }
+                Phase::Finished => {
+                    self.phase = Phase::Finished;
+                    return Ok(None);
+                }
+                Phase::Failed => return Err(DocumentError::Truncated { position: self.events.position() }),
+            }
+        }
+    }
+
+    /// What stands below the root, as far as read: complete when `next_entry` has returned `None`
+    /// (normally complete before the first entry).
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Where the document broke rules, as far as read.
+    pub fn deviations(&self) -> &Deviations {
+        &self.deviations
+    }
+
+    /// Entries begun so far, those that were skipped included.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Entries skipped so far, because they cannot be understood: an index with one has children that nobody knows.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Reads up to the start tag of the root element and through it.
+    fn read_prolog(&mut self) -> Result<Phase, DocumentError> {
+        let mut blank = true;
+        loop {
+            let (root, empty) = match self.events.next() {
+                Ok(Event::Start(root)) => (root, false),
+                Ok(Event::Empty(root)) => (root, true),
+                Ok(Event::Text(text)) if text.trim().is_empty() => continue,
+                Ok(Event::Text(text)) => return Err(DocumentError::NotXml { seen: quoted(text.as_bytes()) }),
+                Ok(_) => {
+                    blank = false;
+                    continue;
+                }
+                Err(DocumentError::Truncated { .. }) if blank => return Err(DocumentError::Empty),
+                Err(error) => return Err(error),
+            };
+            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+            self.header.root = self
+                .bindings
+                .open_root(&root, &mut notes)
+                .map_err(|root| DocumentError::NotADocument { root: quoted(root.as_bytes()) })?;
+            if empty {
+                self.finish()?;
+                return Ok(Phase::Finished);
+            }
+            self.depth = 1;
+            return Ok(Phase::Root);
+        }
+    }
+
+    /// Reads children of the root: through the start tag of the next entry, or through the end of the document.
+    fn read_to_entry(&mut self) -> Result<Phase, DocumentError> {
+        loop {
+            let event = self.events.next()?;
+            let (element, empty) = match event {
+                Event::Start(element) => (element, false),
+                Event::Empty(element) => (element, true),
+                Event::End(_) => {
+                    self.depth = 0;
+                    self.finish()?;
+                    return Ok(Phase::Finished);
+                }
+                _ => continue,
+            };
+            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+            let kind = self.bindings.open(&element, self.depth + 1, &mut notes);
+            match kind {
+                Kind::Entry(root) => {
+                    self.entries += 1;
+                    let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+                    if root != self.header.root {
+                        notes.add(Rule::EntryElement, element.name().into_inner());
+                    }
+                    if !empty {
+                        self.depth += 1;
+                        return Ok(Phase::Entry);
+                    }
+                    notes.add(Rule::LocMissing, "");
+                    self.skipped += 1;
+                }
+                Kind::Metadata | Kind::Link => {
+                    if self.entries > 0 {
+                        notes.add(Rule::HeaderAfterEntries, element.name().into_inner());
+                    }
+                    let mut context =
+                        Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+                    if kind == Kind::Link {
+                        add_link(&mut self.header.links, &mut self.header_link_octets, &element, &mut context);
+                    } else {
+                        // What was not understood has been noted; the rest stays.
+                        let _ = self.header_metadata.read(&element, &mut context);
+                        self.header.capability.clone_from(&self.header_metadata.capability);
+                        self.header.at = self.header_metadata.at;
+                        self.header.completed = self.header_metadata.completed;
+                        self.header.from = self.header_metadata.from;
+                        self.header.until = self.header_metadata.until;
+                        self.rules.header_is(&self.header);
+                    }
+                }
+                _ => {}
+            }
+            self.close_or_skip(empty)?;
+        }
+    }
+
+    /// Reads an entry from behind its start tag through its end tag; `None` where it cannot be understood.
+    fn read_entry(&mut self) -> Result<Option<Entry>, DocumentError> {
+        let mut draft = Draft::default();
+        let replaced_before = self.events.replaced();
+        loop {
+            let event = self.events.next()?;
+            let (element, empty) = match event {
+                Event::Start(element) => (element, false),
+                Event::Empty(element) => (element, true),
+                Event::End(_) => break,
+                _ => continue,
+            };
+            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+            let kind = self.bindings.open(&element, self.depth + 1, &mut notes);
+            match kind {
+                Kind::Loc | Kind::LastMod | Kind::ChangeFreq => {
+                    self.text.clear();
+                    let understood = empty || self.read_text()?;
+                    self.set_text(&mut draft, kind, understood);
+                    if empty {
+                        self.bindings.leave(self.depth + 1);
+                    }
+                    continue;
+                }
+                Kind::Metadata | Kind::Link => {
+                    let mut context =
+                        Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+                    if kind == Kind::Link {
+                        add_link(&mut draft.links, &mut draft.link_octets, &element, &mut context);
+                    } else {
+                        if draft.metadata.is_some() {
+                            context.notes.add(Rule::RepeatedMetadata, element.attributes_raw());
+                        }
+                        let metadata = draft.metadata.get_or_insert_default();
+                        draft.unusable |= metadata.read(&element, &mut context).is_err();
+                    }
+                }
+                Kind::Entry(_) | Kind::Foreign => {}
+            }
+            self.close_or_skip(empty)?;
+        }
+        self.bindings.leave(self.depth);
+        self.depth -= 1;
+        if self.events.replaced() != replaced_before {
+            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+            notes.add(Rule::IllFormedEncoding, draft.loc.as_ref().map(Uri::as_str).unwrap_or_default());
+        }
+        Ok(self.judge(draft))
+    }
+
+    /// Makes an entry of a draft, if it has a URI and all of it could be understood.
+    fn judge(&mut self, draft: Draft) -> Option<Entry> {
+        let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+        self.rules.judge_entry(draft.lastmod, draft.metadata.as_ref(), &mut notes);
+        if !draft.located {
+            notes.add(Rule::LocMissing, "");
+        }
+        if draft.unusable {
+            return None;
+        }
+        let mut entry = Entry::new(draft.loc?);
+        entry.lastmod = draft.lastmod;
+        entry.changefreq = draft.changefreq;
+        entry.links = draft.links;
+        if let Some(metadata) = draft.metadata {
+            entry.change = metadata.change;
+            entry.datetime = metadata.datetime;
+            entry.hashes = metadata.hashes;
+            entry.length = metadata.length;
+            entry.media_type = metadata.media_type;
+            entry.encoding = metadata.encoding;
+            entry.path = metadata.path;
+            entry.capability = metadata.capability;
+            entry.at = metadata.at;
+            entry.completed = metadata.completed;
+            entry.from = metadata.from;
+            entry.until = metadata.until;
+        }
+        Some(entry)
+    }
+
+    /// Puts `self.text` where it belongs; `understood` is false where a reference in it was undefined, or it was too
+    /// long.
+    fn set_text(&mut self, draft: &mut Draft, kind: Kind, understood: bool) {
+        let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+        let text = self.text.trim_ascii();
+        if kind == Kind::Loc && draft.located {
+            notes.add(Rule::LocMissing, text);
+            return;
+        }
+        draft.located |= kind == Kind::Loc;
+        if !understood {
+            draft.unusable = true;
+            return;
+        }
+        match kind {
+            Kind::Loc => match read_uri(self.base.as_ref(), text, &mut notes) {
+                Ok(uri) => draft.loc = Some(uri),
+                Err(_) => notes.add(Rule::LocMalformed, text),
+            },
+            Kind::LastMod => draft.lastmod = draft.lastmod.or(read_time(text, &mut notes)),
+            Kind::ChangeFreq => {
+                draft.changefreq = draft.changefreq.or(ChangeFrequency::parse(text));
+                if draft.changefreq.is_none() {
+                    notes.add(Rule::ChangeFrequencyUnknown, text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads text into `self.text` from behind a start tag through its end tag, leaving out elements within; whether
+    /// it can be understood.
+    fn read_text(&mut self) -> Result<bool, DocumentError> {
+        let mut understood = true;
+        let within = self.depth + 1;
+        self.depth = within;
+        loop {
+            let event = self.events.next()?;
+            match event {
+                Event::Start(_) if self.depth >= self.limits.depth => return Err(self.too_deep()),
+                Event::Start(_) => self.depth += 1,
+                Event::End(_) => {
+                    self.depth -= 1;
+                    if self.depth < within {
+                        self.bindings.leave(within);
+                        return Ok(understood);
+                    }
+                }
+                event if self.depth == within && understood => {
+                    let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+                    understood = push_text(&mut self.text, &event, self.limits.text, &mut notes);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Leaves the element whose tag was just read at `self.depth + 1`, with all that is within it.
+    fn close_or_skip(&mut self, empty: bool) -> Result<(), DocumentError> {
+        let outside = self.depth;
+        if !empty {
+            self.depth += 1;
+        }
+        while self.depth > outside {
+            match self.events.next()? {
+                Event::Start(_) if self.depth >= self.limits.depth => return Err(self.too_deep()),
+                Event::Start(_) => self.depth += 1,
+                Event::End(_) => self.depth -= 1,
+                _ => {}
+            }
+        }
+        self.bindings.leave(outside + 1);
+        Ok(())
+    }
+
+    fn too_deep(&self) -> DocumentError {
+        DocumentError::TooDeep { position: self.events.position(), limit: self.limits.depth }
+    }
+
+    /// Reads what follows the root element and judges the document.
+    fn finish(&mut self) -> Result<(), DocumentError> {
+        let stray = self.events.finish()?;
+        let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+        if let Some(stray) = stray {
+            notes.add(Rule::ContentAfterRoot, &stray);
+        }
+        self.rules.judge_document(&self.header, &mut notes);
+        Ok(())
+    }
+}
+
+/// Adds an `rs:ln` to `links`, whose tags have `octets` so far. It is left out where it cannot be understood or is one
+/// too many.
+fn add_link(links: &mut Vec<Link>, octets: &mut u64, element: &BytesStart<'_>, context: &mut Context<'_>) {
+    // What cannot be understood has been noted where it was read.
+    let Ok(Some(link)) = read_link(element, context) else { return };
+    *octets += element.len() as u64;
+    if links.len() < context.limits.links && *octets <= context.limits.markup() {
+        links.push(link);
+    } else {
+        context.notes.add(Rule::TooManyLinks, link.href.as_str());
+    }
+}
+
+/// Appends what an event adds to a text of at most `limit` octets; whether it can be understood.
+fn push_text(text: &mut String, event: &Event<'_>, limit: usize, notes: &mut Notes<'_>) -> bool {
+    let before = text.len();
+    match event {
+        Event::Text(addition) => {
+            // References are events of their own: where text begins with an ampersand, that begins none.
+            if addition.starts_with('&') {
+                notes.add(Rule::RawAmpersand, addition);
+            }
+            text.push_str(addition);
+        }
+        Event::CData(addition) => text.push_str(addition),
+        Event::GeneralRef(name) => match Reference::of(name) {
+            Reference::Character(addition) => text.push(addition),
+            Reference::Text => {
+                notes.add(Rule::RawAmpersand, name);
+                text.extend(["&", name, ";"]);
+            }
+            Reference::Undefined => {
+                notes.add(Rule::UndefinedEntity, name);
+                return false;
+            }
+        },
+        _ => {}
+    }
+    if text.len() > limit {
+        notes.add(Rule::TextTooLong, &text[before..]);
+        text.clear();
+        text.shrink_to(limit);
+        return false;
+    }
+    true
+}

@@ -1,0 +1,370 @@
+//! Points in time as documents write them (W3C datetime and its misspellings).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const DAY: i64 = 86_400;
+
+/// A point in time: seconds since 1970-01-01T00:00:00Z (may be negative) and nanoseconds within the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Seconds since the epoch.
+    pub seconds: i64,
+    /// 0 to 999,999,999
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// Reads a W3C datetime, tolerantly; `None` where it cannot be understood.
+    ///
+    /// Understood are also: a blank for the `T`, lower-case `t` and `z`, offsets without colon or minutes, no zone at
+    /// all (UTC), blanks around it. What is left out is the smallest: `2013-02` is `2013-02-01T00:00:00Z`. Digits of a
+    /// fraction past the ninth are dropped; a leap second is the second after it.
+    pub fn parse(raw: &str) -> Option<Timestamp> {
+        Timestamp::parse_noting(raw).map(|(timestamp, _)| timestamp)
+    }
+
+    /// As [`Timestamp::parse`], and whether the spelling is a W3C datetime to the letter.
+    pub(super) fn parse_noting(raw: &str) -> Option<(Timestamp, bool)> {
+        let trimmed = raw.trim();
+        let mut cursor = Cursor { rest: trimmed.as_bytes(), strict: trimmed.len() == raw.len() };
+        let date = cursor.date()?;
+        let (second_of_day, nanos) = cursor.time_of_day()?;
+        let offset = cursor.zone()?;
+        if !cursor.rest.is_empty() {
+            return None;
+        }
+        // Local time is UTC plus the offset, so UTC is local time minus the offset.
+        let seconds = date * DAY + second_of_day - offset;
+        Some((Timestamp { seconds, nanos }, cursor.strict))
+    }
+
+    /// The machine's clock.
+    pub fn now() -> Timestamp {
+        Timestamp::from(SystemTime::now())
+    }
+}
+
+/// What is left of a datetime, and whether all before it was spelt as W3C wants.
+struct Cursor<'a> {
+    rest: &'a [u8],
+    strict: bool,
+}
+
+impl Cursor<'_> {
+    /// Takes one byte if it is one of `wanted`.
+    fn take(&mut self, wanted: &[u8]) -> Option<u8> {
+        let (&first, rest) = self.rest.split_first()?;
+        wanted.contains(&first).then(|| {
+            self.rest = rest;
+            first
+        })
+    }
+
+    /// Takes exactly `count` decimal digits.
+    fn digits(&mut self, count: usize) -> Option<i64> {
+        let (digits, rest) = self.rest.split_at_checked(count)?;
+        let value = digits
+            .iter()
+            .try_fold(0, |value, digit| digit.is_ascii_digit().then(|| value * 10 + i64::from(digit - b'0')))?;
+        self.rest = rest;
+        Some(value)
+    }
+
+    /// Takes `YYYY[-MM[-DD]]`: days since the epoch.
+    fn date(&mut self) -> Option<i64> {
+        let year = self.digits(4)?;
+        let (mut month, mut day) = (1, 1);
+        if self.take(b"-").is_some() {
+            month = self.digits(2)?;
+            if self.take(b"-").is_some() {
+                day = self.digits(2)?;
+            }
+        }
+        ((1..=12).contains(&month) && (1..=days_of_month(year, month)).contains(&day))
+            .then(|| days_since_epoch(year, month, day))
+    }
+
+    /// Takes `THH[:MM[:SS[.fraction]]]` where there is one: seconds of the day and nanoseconds.
+    fn time_of_day(&mut self) -> Option<(i64, u32)> {
+        let Some(separator) = self.take(b"T t") else {
+            return Some((0, 0));
+        };
+        self.strict &= separator == b'T';
+        let hour = self.digits(2)?;
+        let (mut minute, mut second, mut nanos) = (0, 0, 0);
+        if self.take(b":").is_some() {
+            minute = self.digits(2)?;
+            if self.take(b":").is_some() {
+                second = self.digits(2)?;
+                if let Some(point) = self.take(b".,") {
+                    self.strict &= point == b'.';
+                    nanos = self.fraction()?;
+                }
+            }
+        } else {
+            self.strict = false;
+        }
+        let within = hour < 24 && minute < 60 && second <= 60;
+        let midnight_at_the_end = hour == 24 && minute == 0 && second == 0;
+        (within || midnight_at_the_end).then_some((hour * 3600 + minute * 60 + second, nanos))
+    }
+
+    /// Takes at least one digit after the point: nanoseconds.
+    fn fraction(&mut self) -> Option<u32> {
+        let count = self.rest.iter().take_while(|b| b.is_ascii_digit()).count();
+        let (digits, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        let padded = digits.iter().copied().chain(std::iter::repeat(b'0')).take(9);
+        (count > 0).then(|| padded.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0')))
+    }
+
+    /// Takes `Z`, an offset or nothing: seconds east of Greenwich.
+    fn zone(&mut self) -> Option<i64> {
+        if self.take(b" ").is_some() {
+            self.strict = false;
+        }
+        match self.take(b"Zz+-") {
+            Some(zulu @ (b'Z' | b'z')) => {
+                self.strict &= zulu == b'Z';
+                Some(0)
+            }
+            Some(sign) => {
+                let hours = self.digits(2)?;
+                let colon = self.take(b":").is_some();
+                let minutes = if colon || !self.rest.is_empty() { self.digits(2)? } else { 0 };
+                self.strict &= colon;
+                let offset = hours * 3600 + minutes * 60;
+                (hours < 24 && minutes < 60).then_some(if sign == b'+' { offset } else { -offset })
+            }
+            None => {
+                self.strict = false;
+                Some(0)
+            }
+        }
+    }
+}
+
+fn days_of_month(year: i64, month: i64) -> i64 {
+    match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar, counted in years that begin in March, so that the leap
+/// day is a year's last.
+fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// (year, month, day) of a day counted from 1970-01-01: the inverse of [`days_since_epoch`].
+fn date_of_day(day: i64) -> (i64, i64, i64) {
+    let day = day + 719_468;
+    let era = day.div_euclid(146_097);
+    let day_of_era = day.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let month = (march_month + 2) % 12 + 1;
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * march_month + 2) / 5 + 1)
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => {
+                Timestamp { seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX), nanos: after.subsec_nanos() }
+            }
+            Err(error) => {
+                let before = error.duration();
+                let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+                match before.subsec_nanos() {
+                    0 => Timestamp { seconds, nanos: 0 },
+                    nanos => Timestamp { seconds: seconds.saturating_sub(1), nanos: 1_000_000_000 - nanos },
+                }
+            }
+        }
+    }
+}
+
+/// The epoch itself where the machine's clock cannot say it.
+impl From<Timestamp> for SystemTime {
+    fn from(timestamp: Timestamp) -> SystemTime {
+        let whole = Duration::from_secs(timestamp.seconds.unsigned_abs());
+        let second = if timestamp.seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+        second
+            .and_then(|second| second.checked_add(Duration::from_nanos(u64::from(timestamp.nanos))))
+            .unwrap_or(UNIX_EPOCH)
+    }
+}
+
+/// `2013-01-03T09:00:00Z`, with a fraction only where there is one.
+impl std::fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (year, month, day) = date_of_day(self.seconds.div_euclid(DAY));
+        let second = self.seconds.rem_euclid(DAY);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if self.nanos > 0 {
+            let fraction = format!("{:09}", self.nanos);
+            write!(f, ".{}", fraction.trim_end_matches('0'))?;
+        }
+        f.write_str("Z")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn reads_as(raw: &str, utc: &str) {
+        let timestamp = Timestamp::parse(raw).unwrap_or_else(|| panic!("{raw:?} is not understood"));
+        assert_eq!(timestamp.to_string(), utc, "{raw:?}");
+    }
+
+    #[test]
+    fn full_datetime() {
+        reads_as("2013-01-03T09:00:00Z", "2013-01-03T09:00:00Z");
+        assert_eq!(Timestamp::parse("2013-01-03T09:00:00Z"), Some(Timestamp { seconds: 1_357_203_600, nanos: 0 }));
+    }
+
+    #[test]
+    fn date_only() {
+        reads_as("2013-01-03", "2013-01-03T00:00:00Z");
+    }
+
+    #[test]
+    fn year_or_month_only() {
+        reads_as("2013", "2013-01-01T00:00:00Z");
+        reads_as("2013-02", "2013-02-01T00:00:00Z");
+    }
+
+    #[test]
+    fn minutes_only() {
+        reads_as("2013-01-03T09:05Z", "2013-01-03T09:05:00Z");
+        reads_as("2013-01-03T09:05+01:00", "2013-01-03T08:05:00Z");
+    }
+
+    #[test]
+    fn one_to_nine_fraction_digits() {
+        reads_as("2013-01-03T09:00:00.4Z", "2013-01-03T09:00:00.4Z");
+        reads_as("2013-01-03T09:00:00.450Z", "2013-01-03T09:00:00.45Z");
+        reads_as("2013-01-03T09:00:00.123456789Z", "2013-01-03T09:00:00.123456789Z");
+        reads_as("2013-01-03T09:00:00.000000001", "2013-01-03T09:00:00.000000001Z");
+        reads_as("2013-01-03T09:00:00.1234567899Z", "2013-01-03T09:00:00.123456789Z");
+    }
+
+    #[test]
+    fn an_offset_is_subtracted_with_and_without_colon() {
+        reads_as("1997-07-16T19:20:30+01:00", "1997-07-16T18:20:30Z");
+        reads_as("1997-07-16T19:20:30.45+01:00", "1997-07-16T18:20:30.45Z");
+        reads_as("1997-07-16T19:20:30+0100", "1997-07-16T18:20:30Z");
+        reads_as("1997-07-16T19:20:30+01", "1997-07-16T18:20:30Z");
+        reads_as("1997-07-16T19:20:30-05:30", "1997-07-17T00:50:30Z");
+    }
+
+    #[test]
+    fn no_zone_is_utc() {
+        reads_as("2013-01-03T09:00:00", "2013-01-03T09:00:00Z");
+    }
+
+    #[test]
+    fn a_blank_for_the_t() {
+        reads_as("2013-01-03 09:00:00", "2013-01-03T09:00:00Z");
+        reads_as("2013-01-03 09:00:00 +02:00", "2013-01-03T07:00:00Z");
+    }
+
+    #[test]
+    fn blanks_around() {
+        reads_as("\n  2013-01-03T09:00:00Z\t", "2013-01-03T09:00:00Z");
+    }
+
+    #[test]
+    fn before_1970_and_after_2038() {
+        reads_as("1969-12-31T23:59:59.5Z", "1969-12-31T23:59:59.5Z");
+        assert_eq!(Timestamp::parse("1969-12-31T23:59:59.5Z"), Some(Timestamp { seconds: -1, nanos: 500_000_000 }));
+        reads_as("1789-07-14", "1789-07-14T00:00:00Z");
+        reads_as("0000-01-01", "0000-01-01T00:00:00Z");
+        reads_as("2106-02-07T06:28:16Z", "2106-02-07T06:28:16Z");
+        reads_as("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn leap_days_and_leap_seconds() {
+        reads_as("2012-02-29", "2012-02-29T00:00:00Z");
+        reads_as("2000-02-29", "2000-02-29T00:00:00Z");
+        assert_eq!(Timestamp::parse("1900-02-29"), None);
+        assert_eq!(Timestamp::parse("2013-02-29"), None);
+        reads_as("2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z");
+        reads_as("2016-12-31T24:00:00Z", "2017-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn empty_and_nonsense_are_not_understood() {
+        for raw in [
+            "",
+            " ",
+            "today",
+            "20130103",
+            "2013-13-01",
+            "2013-00-01",
+            "2013-01-32",
+            "2013-1-3",
+            "2013-01-03T",
+            "2013-01-",
+            "2013-01-03T25:00:00Z",
+            "2013-01-03T09:61:00Z",
+            "2013-01-03T09:00:00.Z",
+            "2013-01-03T09:00:00ZZ",
+            "2013-01-03T09:00:00+1",
+            "2013-01-03T09:00:00+24:00",
+            "Thu, 03 Jan 2013 09:00:00 GMT",
+            "２０１３-01-03",
+        ] {
+            assert_eq!(Timestamp::parse(raw), None, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_letter_of_w3c_datetime_is_strict() {
+        let strict = |raw| Timestamp::parse_noting(raw).map(|(_, strict)| strict);
+        for raw in ["2013-01-03T09:00:00Z", "2013-01-03T09:00:00.5+01:00"] {
+            assert_eq!(strict(raw), Some(true), "{raw:?}");
+        }
+        for raw in ["2013-01-03 09:00:00Z", "2013-01-03T09:00:00", "2013-01-03T09:00:00+0100", " 2013-01-03"] {
+            assert_eq!(strict(raw), Some(false), "{raw:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(crate::document::fixed_cases(500))]
+
+        #[test]
+        fn what_is_written_is_read_back(seconds in -62_167_219_200i64..253_402_300_800, nanos in 0u32..1_000_000_000) {
+            let timestamp = Timestamp { seconds, nanos };
+            prop_assert_eq!(Timestamp::parse(&timestamp.to_string()), Some(timestamp));
+        }
+
+        #[test]
+        fn system_time_and_back(seconds in -62_167_219_200i64..253_402_300_800, nanos in 0u32..1_000_000_000) {
+            let timestamp = Timestamp { seconds, nanos };
+            prop_assert_eq!(Timestamp::from(SystemTime::from(timestamp)), timestamp);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(raw in "[0-9T:+Z. -]{0,40}|.{0,20}") {
+            if let Some(timestamp) = Timestamp::parse(&raw) {
+                prop_assert!(timestamp.nanos < 1_000_000_000);
+            }
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Absolute http and https URIs in one normal form (RFC 3986, 6.2.2), so that equal resources compare equal.
+
+#[cfg(test)]
+mod tests;
+
+/// An absolute `http` or `https` URI, normalised (RFC 3986 6.2.2 and 6.2.3: lower-case scheme and host, default port
+/// dropped, dot segments removed, escapes upper-case, unreserved octets unescaped, forbidden octets escaped), without
+/// fragment and userinfo. Hosts are written as clients look them up: IDNA in ASCII, IPv4 in four decimal numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Uri(Box<str>);
+
+/// Why a string is not a URI that a Source can list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UriError {
+    /// A scheme other than http or https.
+    #[error("{0:?}: only http and https can be mounted")]
+    Scheme(String),
+    /// A relative reference and nothing to resolve it against.
+    #[error("{0:?} is relative and the document has no URI of its own")]
+    Relative(String),
+    /// No host, a bad port, or an empty string.
+    #[error("{0:?} is not a URI")]
+    Malformed(String),
+}
+
+impl Uri {
+    /// Parses an absolute URI, tolerantly: blanks around it, raw UTF-8, raw blanks and brackets are mended.
+    pub fn parse(raw: &str) -> Result<Uri, UriError> {
+        Uri::resolve(None, raw)
+    }
+
+    /// Resolves `reference` against `base` (RFC 3986, 5.2); with no base it must be absolute.
+    pub fn resolve(base: Option<&Uri>, reference: &str) -> Result<Uri, UriError> {
+        if is_normal(reference.as_bytes()) { Ok(Uri(reference.into())) } else { mend(base, reference) }
+    }
+
+    /// The whole URI.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &str {
+        self.0.split_once(':').map_or("", |(scheme, _)| scheme)
+    }
+
+    /// `HOST` or `HOST:PORT`, the port only where it is not the scheme's own.
+    pub fn authority(&self) -> &str {
+        let rest = self.after_scheme();
+        rest.split_once('/').map_or(rest, |(authority, _)| authority)
+    }
+
+    /// The host without port; an IPv6 literal keeps its brackets.
+    pub fn host(&self) -> &str {
+        split_port(self.authority()).0
+    }
+
+    /// The port, the scheme's own by default.
+    pub fn port(&self) -> u16 {
+        let published = split_port(self.authority()).1.and_then(|port| port.parse().ok());
+        published.unwrap_or(default_port(self.scheme() == "https"))
+    }
+
+    /// The path, beginning with `/`, still percent-encoded.
+    pub fn path(&self) -> &str {
+        let rest = self.path_and_query();
+        rest.split_once('?').map_or(rest, |(path, _)| path)
+    }
+
+    /// What follows `?`, still percent-encoded; `Some("")` for a bare `?`.
+    pub fn query(&self) -> Option<&str> {
+        self.path_and_query().split_once('?').map(|(_, query)| query)
+    }
+
+    fn after_scheme(&self) -> &str {
+        self.0.split_once("://").map_or("", |(_, rest)| rest)
+    }
+
+    fn path_and_query(&self) -> &str {
+        let rest = self.after_scheme();
+        rest.find('/').map_or("", |start| &rest[start..])
+    }
+}
+
+impl AsRef<str> for Uri {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Uri {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is wrong with a reference as published, though it can be mended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flaws {
+    /// It has no scheme.
+    pub relative: bool,
+    /// Octets that RFC 3986 wants percent-encoded are not: blanks, non-ASCII, brackets, quotes.
+    pub unescaped: bool,
+    /// A `%` that two hex digits do not follow.
+    pub bad_escape: bool,
+}
+
+impl Flaws {
+    pub fn of(raw: &str) -> Flaws {
+        let trimmed = trim(raw);
+        let after_authority = trimmed.find("://").map_or(0, |scheme_end| {
+            trimmed[scheme_end + 3..].find(['/', '?']).map_or(trimmed.len(), |end| scheme_end + 3 + end)
+        });
+        let legal = |b: u8| class(b) != FORBIDDEN || matches!(b, b'%' | b'#' | b'[' | b']');
+        Flaws {
+            relative: split_scheme(trimmed).is_none(),
+            unescaped: !trimmed.bytes().all(legal) || trimmed[after_authority..].contains(['[', ']']),
+            bad_escape: trimmed
+                .bytes()
+                .enumerate()
+                .any(|(i, b)| b == b'%' && escaped(&trimmed.as_bytes()[i..]).is_none()),
+        }
+    }
+}
+
+const FORBIDDEN: u8 = 0;
+/// A letter, digit, `-`, `.`, `_` or `~`: never escaped.
+const UNRESERVED: u8 = 1;
+/// Stands unescaped in a path segment and in a query.
+const RESERVED: u8 = 2;
+/// Stands unescaped in a query alone, or divides segments: `/` and `?`.
+const QUERY: u8 = 3;
+
+/// What RFC 3986 says of each octet in paths and queries.
+static CLASSES: [u8; 256] = {
+    let mut classes = [FORBIDDEN; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        classes[octet] = match octet as u8 {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => UNRESERVED,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@' => RESERVED,
+            b'/' | b'?' => QUERY,
+            _ => FORBIDDEN,
+        };
+        octet += 1;
+    }
+    classes
+};
+
+/// What needs no second look in a path or query of normal form.
+static PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        plain[octet] = CLASSES[octet] != FORBIDDEN && octet as u8 != b'.' && octet as u8 != b'?';
+        octet += 1;
+    }
+    plain
+};
+
+fn class(octet: u8) -> u8 {
+    CLASSES[usize::from(octet)]
+}
+
+/// The octet that an escape at the front of `text` stands for.
+fn escaped(text: &[u8]) -> Option<u8> {
+    match text {
+        [b'%', high, low, ..] => {
+            let digit = |b: &u8| char::from(*b).to_digit(16).and_then(|value| u8::try_from(value).ok());
+            Some(digit(high)? << 4 | digit(low)?)
+        }
+        _ => None,
+    }
+}
+
+fn default_port(secure: bool) -> u16 {
+    if secure { 443 } else { 80 }
+}
+
+fn trim(raw: &str) -> &str {
+    raw.trim_matches(|c: char| c.is_whitespace() || c.is_control() || c == '\u{feff}')
+}
+
+/// Splits the port off an authority without userinfo; the colons of an IPv6 literal are its own.
+fn split_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    }
+}
+
+/// Splits `SCHEME:` off (RFC 3986, 3.1).
+fn split_scheme(reference: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = reference.split_once(':')?;
+    let well_formed = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
+    well_formed.then_some((scheme, rest))
+}
+
+/// Whether `raw` certainly is in normal form, so that nearly every URI costs one pass and one allocation. `false` only
+/// means that [`mend`] must look.
+fn is_normal(raw: &[u8]) -> bool {
+    let Some(rest) = raw.strip_prefix(b"http").map(|rest| rest.strip_prefix(b"s").unwrap_or(rest)) else {
+        return false;
+    };
+    let Some(rest) = rest.strip_prefix(b"://") else {
+        return false;
+    };
+    let Some(path_start) = rest.iter().position(|b| *b == b'/') else {
+        return false;
+    };
+    let (host, path) = rest.split_at(path_start);
+    is_plain_host(host) && is_normal_path(path)
+}
+
+/// Whether `host` is lower-case ASCII that neither IDNA nor the many spellings of IPv4 concern.
+fn is_plain_host(host: &[u8]) -> bool {
+    let mut before = b'.';
+    let mut numeric_label = true;
+    for &octet in host {
+        match octet {
+            b'.' => {}
+            // Two hyphens may be those of `xn--`.
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' if octet != b'-' || before != b'-' => {
+                if before == b'.' {
+                    numeric_label = octet.is_ascii_digit();
+                }
+            }
+            _ => return false,
+        }
+        before = octet;
+    }
+    !numeric_label
+}
+
+/// Whether a path with its query is in normal form; segments that begin with a dot are left to [`mend`].
+fn is_normal_path(path: &[u8]) -> bool {
+    let mut in_query = false;
+    let mut rest = path;
+    let mut before = b'/';
+    while let Some(special) = rest.iter().position(|octet| !PLAIN[usize::from(*octet)]) {
+        let octet = rest[special];
+        before = if special > 0 { rest[special - 1] } else { before };
+        rest = &rest[special..];
+        let length = match octet {
+            b'.' if before == b'/' && !in_query => return false,
+            b'.' => 1,
+            b'?' => {
+                in_query = true;
+                1
+            }
+            _ => {
+                let upper_case = rest.iter().take(3).all(|b| !b.is_ascii_lowercase());
+                let reserved = escaped(rest).is_some_and(|octet| class(octet) != UNRESERVED);
+                if !upper_case || !reserved {
+                    return false;
+                }
+                3
+            }
+        };
+        before = octet;
+        rest = &rest[length..];
+    }
+    true
+}
+
+/// Resolves and normalises any reference.
+fn mend(base: Option<&Uri>, raw: &str) -> Result<Uri, UriError> {
+    let malformed = || UriError::Malformed(raw.to_owned());
+    let unbroken: String;
+    let mut reference = trim(raw);
+    if reference.contains(['\t', '\n', '\r']) {
+        // A URI broken over lines, as by an editor; browsers join it likewise.
+        unbroken = reference.replace(['\t', '\n', '\r'], "");
+        reference = &unbroken;
+    }
+    let reference = reference.split_once('#').map_or(reference, |(before, _)| before);
+    let (secure, relative) = match (split_scheme(reference), base) {
+        (Some((scheme, rest)), _) => {
+            let secure = scheme.eq_ignore_ascii_case("https");
+            if !secure && !scheme.eq_ignore_ascii_case("http") {
+                return Err(UriError::Scheme(raw.to_owned()));
+            }
+            (secure, rest)
+        }
+        (None, Some(base)) => (base.scheme() == "https", reference),
+        (None, None) if reference.is_empty() => return Err(malformed()),
+        (None, None) => return Err(UriError::Relative(raw.to_owned())),
+    };
+    // `http:g` without authority is resolved as `g` where the schemes agree (RFC 3986, 5.4.2).
+    let base = base.filter(|base| (base.scheme() == "https") == secure);
+
+    let mut out = String::with_capacity(relative.len() + base.map_or(16, |base| base.as_str().len()));
+    let (path, query) = match relative.strip_prefix("//") {
+        Some(after) => {
+            let end = after.find(['/', '?']).unwrap_or(after.len());
+            out.push_str(if secure { "https://" } else { "http://" });
+            push_authority(&mut out, &after[..end], secure).ok_or_else(malformed)?;
+            let (path, query) = split_query(&after[end..]);
+            (path.strip_prefix('/').unwrap_or(path), query)
+        }
+        None => {
+            let base = base.ok_or_else(malformed)?;
+            let (path, query) = split_query(relative);
+            let authority_end = base.as_str().len() - base.path_and_query().len();
+            let path_end = authority_end + base.path().len();
+            if path.is_empty() {
+                out.push_str(&base.as_str()[..path_end]);
+                push_query(&mut out, query.or(base.query()));
+                return Ok(Uri(out.into_boxed_str()));
+            }
+            match path.strip_prefix('/') {
+                Some(absolute) => {
+                    out.push_str(&base.as_str()[..authority_end]);
+                    (absolute, query)
+                }
+                None => {
+                    let folder_end = base.as_str()[..path_end].rfind('/').unwrap_or(authority_end);
+                    out.push_str(&base.as_str()[..folder_end]);
+                    push_segments(&mut out, authority_end, path);
+                    push_query(&mut out, query);
+                    return Ok(Uri(out.into_boxed_str()));
+                }
+            }
+        }
+    };
+    let root = out.len();
+    push_segments(&mut out, root, path);
+    push_query(&mut out, query);
+    Ok(Uri(out.into_boxed_str()))
+}
+
+fn split_query(path: &str) -> (&str, Option<&str>) {
+    path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)))
+}
+
+/// Appends host and port, without userinfo; `None` where there is no host or no such port.
+fn push_authority(out: &mut String, raw: &str, secure: bool) -> Option<()> {
+    let (_, without_userinfo) = raw.rsplit_once('@').unwrap_or(("", raw));
+    let (host, port) = split_port(without_userinfo);
+    if is_plain_host(host.as_bytes()) {
+        out.push_str(host);
+    } else {
+        // IDNA, IPv4 in all its spellings, IPv6, escapes: what a client makes of the host is its identity.
+        let host = url::Host::parse(host).ok()?;
+        out.push_str(&host.to_string());
+    }
+    match port {
+        None | Some("") => {}
+        Some(port) => {
+            let digits = port.bytes().all(|b| b.is_ascii_digit());
+            let port: u16 = port.parse().ok().filter(|_| digits)?;
+            if port != default_port(secure) {
+                out.push_str(&format!(":{port}"));
+            }
+        }
+    }
+    Some(())
+}
+
+/// Appends `/` and the segments of `path` (its leading `/` removed), normalised. Dot segments are resolved within what
+/// stands in `out` from `root` on, which itself holds none.
+fn push_segments(out: &mut String, root: usize, path: &str) {
+    let mut segments = path.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        let slash = out.len();
+        out.push('/');
+        push_escaped(out, segment, RESERVED);
+        let climbs = match &out[slash + 1..] {
+            "." => false,
+            ".." => true,
+            _ => continue,
+        };
+        out.truncate(slash);
+        if climbs {
+            let parent = out[root..].rfind('/').unwrap_or(0);
+            out.truncate(root + parent);
+        }
+        if segments.peek().is_none() {
+            out.push('/');
+        }
+    }
+}
+
+fn push_query(out: &mut String, query: Option<&str>) {
+    if let Some(query) = query {
+        out.push('?');
+        push_escaped(out, query, QUERY);
+    }
+}
+
+/// Appends `raw` with escapes in normal form and every octet beyond class `widest` escaped.
+fn push_escaped(out: &mut String, raw: &str, widest: u8) {
+    let raw = raw.as_bytes();
+    let mut position = 0;
+    while let Some(&octet) = raw.get(position) {
+        position += 1;
+        let class_of_octet = class(octet);
+        if class_of_octet != FORBIDDEN && class_of_octet <= widest {
+            out.push(char::from(octet));
+            continue;
+        }
+        match escaped(&raw[position - 1..]) {
+            Some(octet) => {
+                position += 2;
+                if class(octet) == UNRESERVED {
+                    out.push(char::from(octet));
+                } else {
+                    push_escape(out, octet);
+                }
+            }
+            // A `%` that escapes nothing stands for itself.
+            None => push_escape(out, octet),
+        }
+    }
+}
+
+fn push_escape(out: &mut String, octet: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.push('%');
+    out.push(char::from(DIGITS[usize::from(octet >> 4)]));
+    out.push(char::from(DIGITS[usize::from(octet & 15)]));
+}

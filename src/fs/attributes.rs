@@ -1,0 +1,263 @@
+//! Names and inodes: LOOKUP and GETATTR.
+//!
+//! A size that is shown is true. A file whose size is neither published nor learnt is given to the kernel as empty
+//! only together with an attribute time to live of nothing, so that the kernel asks GETATTR before anybody sees the
+//! size (`default_permissions` makes open(2) ask as well); GETATTR alone waits for the Source.
+
+use super::error::FsError;
+use super::{Filesystem, FsOptions, NAME_MAX};
+use crate::catalog::{Kind, Node};
+use crate::content::Wanted;
+use crate::document::{Link, Timestamp};
+use fuser::{FileAttr, FileType, INodeNo};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The relation of a mirror (section 14.2 of the standard).
+const DUPLICATE: &str = "duplicate";
+
+/// Unit of `st_blocks`, whatever `st_blksize` is.
+const BLOCK: u64 = 512;
+
+/// An inode as the kernel is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its attributes; the size is 0 where `attributes_ttl` is nothing.
+    pub attributes: FileAttr,
+    /// How long the kernel may use the attributes without asking.
+    pub attributes_ttl: Duration,
+    /// How long the kernel may take the name for this inode without asking.
+    pub entry_ttl: Duration,
+}
+
+impl Shown {
+    /// The one time to live of a READDIRPLUS entry, which fuser uses for the name and for the attributes. A file
+    /// never sized therefore costs one more LOOKUP (answered here, at once) before its first GETATTR.
+    pub fn common_ttl(&self) -> Duration {
+        self.entry_ttl.min(self.attributes_ttl)
+    }
+}
+
+/// What GETATTR found without waiting.
+#[derive(Debug)]
+pub enum Attributes {
+    /// Everything is known here.
+    Known(Shown),
+    /// The Source must be asked for the size: [`Filesystem::sized`].
+    Unsized(Box<Unsized>),
+}
+
+/// A file whose size must be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsized {
+    /// The file.
+    pub node: Node,
+    /// What to ask.
+    pub wanted: Wanted,
+}
+
+impl Filesystem {
+    /// LOOKUP: what `name` in `parent` stands for; `None` where there is no such name. Never waits.
+    pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Shown>, FsError> {
+        if name.len() > NAME_MAX {
+            return Err(FsError::NameTooLong(name.len()));
+        }
+        let node = self.catalog.snapshot()?.lookup(parent, name)?;
+        Ok(node.map(|node| self.shown(&node)))
+    }
+
+    /// GETATTR as far as it needs no waiting.
+    pub fn attributes(&self, ino: INodeNo) -> Result<Attributes, FsError> {
+        let (node, unsized_resource) = {
+            let snapshot = self.catalog.snapshot()?;
+            let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
+            match self.known_size(&node) {
+                Some(_) => (node, None),
+                None => (node, Some(snapshot.resource(ino)?.ok_or(FsError::Gone(ino))?)),
+            }
+        };
+        match unsized_resource {
+            Some(resource) => {
+                self.asked_for_size(ino);
+                Ok(Attributes::Unsized(Box::new(Unsized { node, wanted: wanted(ino, resource) })))
+            }
+            None => {
+                if node.kind == Kind::File && node.size.is_none() {
+                    self.passed_sized(ino);
+                }
+                Ok(Attributes::Known(self.shown(&node)))
+            }
+        }
+    }
+
+    /// GETATTR of a file never sized: waits for the Source, within content's deadline.
+    pub async fn sized(&self, file: &Unsized) -> Result<Shown, FsError> {
+        let size = self.content.size(&file.wanted).await?;
+        Ok(self.shown_with_size(&file.node, Some(size)))
+    }
+
+    /// How `node` is shown with what is known here.
+    pub fn shown(&self, node: &Node) -> Shown {
+        self.shown_with_size(node, self.known_size(node))
+    }
+
+    /// The size as published, else as learnt by reading or asking.
+    fn known_size(&self, node: &Node) -> Option<u64> {
+        match node.kind {
+            Kind::Folder => Some(0),
+            Kind::File => node.size.or_else(|| self.content.known_size(node.ino)),
+        }
+    }
+
+    fn shown_with_size(&self, node: &Node, size: Option<u64>) -> Shown {
+        Shown {
+            attributes: file_attributes(node, size.unwrap_or(0), &self.options),
+            attributes_ttl: if size.is_some() { self.options.entry_ttl } else { Duration::ZERO },
+            entry_ttl: self.options.entry_ttl,
+        }
+    }
+}
+
+/// What content must know of the version behind `ino`.
+pub(super) fn wanted(ino: INodeNo, resource: crate::catalog::Resource) -> Wanted {
+    let mirrors = mirrors(&resource.links);
+    Wanted {
+        ino,
+        uri: resource.uri,
+        length: resource.length,
+        hashes: resource.hashes,
+        media_type: resource.media_type,
+        encoding: resource.encoding,
+        mirrors,
+        lastmod: resource.lastmod,
+    }
+}
+
+/// The `duplicate` links, the most wanted first; of equal priority in the order of the document.
+fn mirrors(links: &[Link]) -> Vec<(u32, crate::document::Uri)> {
+    let mut mirrors: Vec<_> =
+        links.iter().filter(|link| &*link.rel == DUPLICATE).map(|link| (link.pri, link.href.clone())).collect();
+    mirrors.sort_by_key(|(priority, _)| *priority);
+    mirrors
+}
+
+fn file_attributes(node: &Node, size: u64, options: &FsOptions) -> FileAttr {
+    let mtime = system_time(node.mtime);
+    let ctime = system_time(node.ctime);
+    let (kind, mode) = match node.kind {
+        Kind::Folder => (FileType::Directory, 0o555),
+        Kind::File => (FileType::RegularFile, 0o444),
+    };
+    FileAttr {
+        ino: node.ino,
+        size,
+        blocks: size.div_ceil(BLOCK),
+        // Nobody's reading is recorded, and a time that moved would tell backups of a change.
+        atime: mtime,
+        mtime,
+        ctime,
+        crtime: ctime,
+        kind,
+        perm: mode & !options.umask,
+        // 1 for folders too: subfolders are not counted, and `find` takes 1 to mean that.
+        nlink: 1,
+        uid: options.uid,
+        gid: options.gid,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+/// The same point in time; the epoch where this machine cannot express it.
+fn system_time(time: Timestamp) -> SystemTime {
+    let whole = Duration::from_secs(time.seconds.unsigned_abs());
+    let second = if time.seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) }
+        .unwrap_or(UNIX_EPOCH);
+    second.checked_add(Duration::from_nanos(u64::from(time.nanos))).unwrap_or(second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{LOWEST_PRIORITY, Uri};
+
+    fn options() -> FsOptions {
+        FsOptions {
+            uid: 1000,
+            gid: 100,
+            umask: 0o027,
+            xattr: true,
+            entry_ttl: Duration::from_secs(3600),
+            negative_ttl: Duration::from_secs(60),
+            source: "https://example.org/".into(),
+        }
+    }
+
+    fn node(kind: Kind, size: Option<u64>) -> Node {
+        Node {
+            ino: INodeNo(9),
+            kind,
+            size,
+            mtime: Timestamp { seconds: -1, nanos: 250_000_000 },
+            ctime: Timestamp { seconds: 1_700_000_000, nanos: 5 },
+        }
+    }
+
+    #[test]
+    fn a_file_is_shown_with_its_size_in_blocks_of_512_and_modes_less_the_umask() {
+        let shown = file_attributes(&node(Kind::File, Some(513)), 513, &options());
+        assert_eq!((shown.size, shown.blocks, shown.nlink), (513, 2, 1));
+        assert_eq!((shown.kind, shown.perm), (FileType::RegularFile, 0o440));
+        assert_eq!((shown.uid, shown.gid), (1000, 100));
+        let folder = file_attributes(&node(Kind::Folder, None), 0, &options());
+        assert_eq!((folder.kind, folder.perm, folder.nlink, folder.blocks), (FileType::Directory, 0o550, 1, 0));
+    }
+
+    #[test]
+    fn times_before_the_epoch_and_beyond_this_machine_are_survived() {
+        let before = system_time(Timestamp { seconds: -1, nanos: 250_000_000 });
+        assert_eq!(UNIX_EPOCH.duration_since(before).unwrap(), Duration::from_millis(750));
+        assert_eq!(system_time(Timestamp { seconds: i64::MIN, nanos: 0 }).max(UNIX_EPOCH), UNIX_EPOCH);
+        // What matters is that the last second there is does not panic.
+        system_time(Timestamp { seconds: i64::MAX, nanos: 999_999_999 });
+    }
+
+    #[test]
+    fn a_common_ttl_is_the_shorter_one_so_that_an_unknown_size_is_asked_for() {
+        let attributes = file_attributes(&node(Kind::File, None), 0, &options());
+        let unsized_file = Shown { attributes, attributes_ttl: Duration::ZERO, entry_ttl: Duration::from_secs(3600) };
+        assert_eq!(unsized_file.common_ttl(), Duration::ZERO);
+        let sized = Shown { attributes_ttl: Duration::from_secs(3600), ..unsized_file };
+        assert_eq!(sized.common_ttl(), Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn mirrors_are_the_duplicates_by_priority_then_document_order() {
+        let link = |rel: &str, href: &str, pri| Link {
+            rel: rel.into(),
+            href: Uri::parse(href).unwrap(),
+            pri,
+            media_type: None,
+            encoding: None,
+            length: None,
+            hashes: Vec::new(),
+            modified: None,
+            path: None,
+        };
+        let links = [
+            link("duplicate", "https://c.example/a", LOWEST_PRIORITY),
+            link("alternate", "https://b.example/a.html", 1),
+            link("duplicate", "https://d.example/a", 2),
+            link("duplicate", "https://b.example/a", 2),
+        ];
+        let found: Vec<_> = mirrors(&links).into_iter().map(|(pri, uri)| (pri, uri.to_string())).collect();
+        assert_eq!(
+            found,
+            [
+                (2, "https://d.example/a".to_owned()),
+                (2, "https://b.example/a".to_owned()),
+                (LOWEST_PRIORITY, "https://c.example/a".to_owned())
+            ]
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! Folders: READDIR and READDIRPLUS, with cookies that stay right while the tree changes.
+//!
+//! A cookie names the entry after which a listing goes on. A child's cookie is made of its entry id, which it keeps
+//! through all its versions and which is never given to another, so a listing that is continued after a change
+//! neither repeats nor skips a name that was there all the time. Nothing is kept between two calls.
+
+use super::Filesystem;
+use super::error::FsError;
+use crate::catalog::{EntryId, Kind, Node};
+use fuser::INodeNo;
+
+/// Where to go on in a listing: what the kernel calls the offset. The start is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// Before the first entry.
+    pub const START: Cookie = Cookie(0);
+    const DOT: Cookie = Cookie(1);
+    const DOT_DOT: Cookie = Cookie(2);
+
+    /// After the child with this entry id.
+    fn after(id: EntryId) -> Cookie {
+        Cookie(Cookie::DOT_DOT.0.saturating_add(id.0))
+    }
+
+    /// The child after which to go on; before the first where the dots are still to come.
+    fn child(self) -> EntryId {
+        EntryId(self.0.saturating_sub(Cookie::DOT_DOT.0))
+    }
+}
+
+/// One entry of a listing.
+#[derive(Debug)]
+pub struct DirEntry<'a> {
+    /// Where the listing goes on after it.
+    pub cookie: Cookie,
+    /// Its name.
+    pub name: &'a [u8],
+    /// What it stands for.
+    pub node: Node,
+}
+
+impl Filesystem {
+    /// READDIR: the entries of `folder` after `from`, `.` and `..` first, until `visit` answers `false` (the buffer is
+    /// full, and this entry is not in it). Never waits.
+    pub fn read_folder(
+        &self,
+        folder: INodeNo,
+        from: Cookie,
+        visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<(), FsError> {
+        let snapshot = self.catalog.snapshot()?;
+        let node = snapshot.attributes(folder)?.ok_or(FsError::Gone(folder))?;
+        if node.kind != Kind::Folder {
+            return Err(FsError::NotAFolder(folder));
+        }
+        if from < Cookie::DOT && !visit(DirEntry { cookie: Cookie::DOT, name: b".", node }) {
+            return Ok(());
+        }
+        if from < Cookie::DOT_DOT {
+            let parent = match snapshot.parent(folder)? {
+                Some((parent, _)) => snapshot.attributes(parent)?.unwrap_or(node),
+                None => node,
+            };
+            if !visit(DirEntry { cookie: Cookie::DOT_DOT, name: b"..", node: parent }) {
+                return Ok(());
+            }
+        }
+        snapshot.children(folder, from.child(), &mut |id, name, node| {
+            visit(DirEntry { cookie: Cookie::after(id), name, node })
+        })?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_gives_its_entry_back_and_the_dots_come_before_every_child() {
+        for id in [1, 2, 3, 1 << 40] {
+            let cookie = Cookie::after(EntryId(id));
+            assert_eq!(cookie.child(), EntryId(id));
+            assert!(cookie > Cookie::DOT_DOT);
+        }
+        for cookie in [Cookie::START, Cookie::DOT, Cookie::DOT_DOT] {
+            assert_eq!(cookie.child(), EntryId(0));
+        }
+    }
+
+    #[test]
+    fn cookies_keep_the_order_of_the_entry_ids() {
+        assert!(Cookie::after(EntryId(1)) < Cookie::after(EntryId(2)));
+    }
+}

@@ -1,0 +1,242 @@
+//! The one road from an error to an errno.
+//!
+//! Every `match` here names each variant, so that a new way to fail does not compile before somebody has decided what
+//! a process is told. What a caller can do about it decides the errno:
+//!
+//! | errno | meaning |
+//! |---|---|
+//! | `EACCES` | the Source refuses our credentials (401, 403): the administrator can mend it |
+//! | `ESTALE` | the inode is no more, or its version is no longer to be had: look the name up again |
+//! | `EIO` | everything else that failed on the way to the right bytes: 404, 410, timeouts, wrong bytes, the cache |
+
+use crate::catalog::CatalogError;
+use crate::content::ContentError;
+use fuser::{Errno, INodeNo};
+use tracing::Level;
+
+/// Why an operation of the filesystem fails.
+#[derive(Debug, thiserror::Error)]
+pub enum FsError {
+    /// The catalog could not answer.
+    #[error("the catalog failed")]
+    Catalog(#[from] CatalogError),
+    /// The bytes or their number could not be had.
+    #[error("the content failed")]
+    Content(#[from] ContentError),
+    /// The inode is known neither as current nor as an orphan.
+    #[error("inode {0} is no more")]
+    Gone(INodeNo),
+    /// A folder was needed.
+    #[error("inode {0} is not a folder")]
+    NotAFolder(INodeNo),
+    /// A file was needed.
+    #[error("inode {0} is a folder")]
+    IsAFolder(INodeNo),
+    /// A name longer than [`super::NAME_MAX`] octets.
+    #[error("a name of {0} octets")]
+    NameTooLong(usize),
+    /// Content answered fewer octets than the file has there; the kernel would take the file to end early, for everybody.
+    #[error("inode {ino}: {got} octets at {offset} instead of {wanted}")]
+    Short {
+        /// The file.
+        ino: INodeNo,
+        /// Where the read began.
+        offset: u64,
+        /// Octets that the file has there.
+        wanted: u64,
+        /// Octets that came.
+        got: u64,
+    },
+    /// No xattr of this name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The caller's buffer is too small for an xattr of so many octets.
+    #[error("{0} octets do not fit into the caller's buffer")]
+    Range(usize),
+    /// An xattr of more octets than Linux can carry.
+    #[error("an attribute of {0} octets is too long for Linux")]
+    AttributeTooLong(usize),
+    /// The operation is not offered; the kernel stops asking or does it alone.
+    #[error("not offered")]
+    NotOffered,
+    /// The operation would change the tree.
+    #[error("the tree is read-only")]
+    ReadOnly,
+    /// There are no symbolic links.
+    #[error("not a symbolic link")]
+    NotALink,
+    /// A handler panicked: a fault of ours that costs one reply, not the mount.
+    #[error("the handler panicked: {0}")]
+    Panic(String),
+}
+
+impl FsError {
+    /// What the process is told.
+    pub fn errno(&self) -> Errno {
+        match self {
+            FsError::Catalog(cause) => catalog_errno(cause),
+            FsError::Content(cause) => content_errno(cause),
+            FsError::Gone(_) => Errno::ESTALE,
+            FsError::NotAFolder(_) => Errno::ENOTDIR,
+            FsError::IsAFolder(_) => Errno::EISDIR,
+            FsError::NameTooLong(_) => Errno::ENAMETOOLONG,
+            FsError::Short { .. } => Errno::EIO,
+            FsError::NoAttribute => Errno::NO_XATTR,
+            FsError::Range(_) => Errno::ERANGE,
+            FsError::AttributeTooLong(_) => Errno::E2BIG,
+            FsError::NotOffered => Errno::ENOSYS,
+            FsError::ReadOnly => Errno::EROFS,
+            FsError::NotALink => Errno::EINVAL,
+            FsError::Panic(_) => Errno::EIO,
+        }
+    }
+
+    /// How loudly it is logged: faults of this program and machine are errors, those of the Source warnings, and
+    /// what happens in every healthy tree (an attribute that is not there, a write) is debug.
+    pub fn level(&self) -> Level {
+        match self {
+            FsError::Catalog(_) | FsError::Short { .. } | FsError::Panic(_) => Level::ERROR,
+            FsError::Content(cause) => match cause {
+                ContentError::Cache { .. } => Level::ERROR,
+                ContentError::Fetch { .. }
+                | ContentError::Mismatch { .. }
+                | ContentError::Changed { .. }
+                | ContentError::Stalled { .. } => Level::WARN,
+            },
+            FsError::Gone(_)
+            | FsError::NotAFolder(_)
+            | FsError::IsAFolder(_)
+            | FsError::NameTooLong(_)
+            | FsError::NoAttribute
+            | FsError::Range(_)
+            | FsError::AttributeTooLong(_)
+            | FsError::NotOffered
+            | FsError::ReadOnly
+            | FsError::NotALink => Level::DEBUG,
+        }
+    }
+}
+
+fn catalog_errno(error: &CatalogError) -> Errno {
+    match error {
+        CatalogError::Busy { .. } | CatalogError::Io { .. } | CatalogError::Store(_) | CatalogError::Damaged(_) => {
+            Errno::EIO
+        }
+    }
+}
+
+fn content_errno(error: &ContentError) -> Errno {
+    match error {
+        ContentError::Fetch { cause, .. } => match cause.status() {
+            Some(401 | 403) => Errno::EACCES,
+            // 404 and 410 too: the name is listed, so ENOENT would make a copy believe in a deletion.
+            Some(_) | None => Errno::EIO,
+        },
+        ContentError::Mismatch { .. } | ContentError::Stalled { .. } | ContentError::Cache { .. } => Errno::EIO,
+        ContentError::Changed { .. } => Errno::ESTALE,
+    }
+}
+
+/// An error and its causes on one line for a log, with nothing in it that a terminal would obey: a cause may quote
+/// what a server sent.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    if !line.contains(char::is_control) {
+        return line;
+    }
+    let mut printable = String::with_capacity(line.len());
+    for character in line.chars() {
+        if character.is_control() {
+            printable.extend(character.escape_default());
+        } else {
+            printable.push(character);
+        }
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Uri;
+    use crate::source::http::HttpError;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    fn uri() -> Uri {
+        Uri::parse("https://example.org/a").unwrap()
+    }
+
+    fn fetch(cause: HttpError) -> FsError {
+        FsError::Content(ContentError::Fetch { uri: uri(), cause: Arc::new(cause) })
+    }
+
+    fn status(status: u16) -> FsError {
+        fetch(HttpError::Status { uri: uri(), status, retry_after: None })
+    }
+
+    fn io() -> std::io::Error {
+        std::io::Error::other("disk")
+    }
+
+    /// Every error, its errno and its log level.
+    #[test]
+    fn every_error_has_its_errno_and_level() {
+        let ino = INodeNo(7);
+        let table = [
+            (
+                CatalogError::Busy { folder: PathBuf::from("/c"), holder: "pid 1".into() }.into(),
+                Errno::EIO,
+                Level::ERROR,
+            ),
+            (CatalogError::Io { path: PathBuf::from("/c"), cause: io() }.into(), Errno::EIO, Level::ERROR),
+            (CatalogError::Store(heed::Error::Io(io())).into(), Errno::EIO, Level::ERROR),
+            (CatalogError::Damaged("crc".into()).into(), Errno::EIO, Level::ERROR),
+            (status(401), Errno::EACCES, Level::WARN),
+            (status(403), Errno::EACCES, Level::WARN),
+            (status(404), Errno::EIO, Level::WARN),
+            (status(410), Errno::EIO, Level::WARN),
+            (status(429), Errno::EIO, Level::WARN),
+            (status(500), Errno::EIO, Level::WARN),
+            (fetch(HttpError::Deadline { uri: uri(), last: None }), Errno::EIO, Level::WARN),
+            (ContentError::Mismatch { uri: uri(), what: "sha-256".into() }.into(), Errno::EIO, Level::WARN),
+            (ContentError::Changed { uri: uri() }.into(), Errno::ESTALE, Level::WARN),
+            (ContentError::Stalled { uri: uri() }.into(), Errno::EIO, Level::WARN),
+            (ContentError::Cache { path: PathBuf::from("/o"), cause: Arc::new(io()) }.into(), Errno::EIO, Level::ERROR),
+            (FsError::Gone(ino), Errno::ESTALE, Level::DEBUG),
+            (FsError::NotAFolder(ino), Errno::ENOTDIR, Level::DEBUG),
+            (FsError::IsAFolder(ino), Errno::EISDIR, Level::DEBUG),
+            (FsError::NameTooLong(300), Errno::ENAMETOOLONG, Level::DEBUG),
+            (FsError::Short { ino, offset: 0, wanted: 2, got: 1 }, Errno::EIO, Level::ERROR),
+            (FsError::NoAttribute, Errno::ENODATA, Level::DEBUG),
+            (FsError::Range(3), Errno::ERANGE, Level::DEBUG),
+            (FsError::AttributeTooLong(70_000), Errno::E2BIG, Level::DEBUG),
+            (FsError::NotOffered, Errno::ENOSYS, Level::DEBUG),
+            (FsError::ReadOnly, Errno::EROFS, Level::DEBUG),
+            (FsError::NotALink, Errno::EINVAL, Level::DEBUG),
+            (FsError::Panic("index".into()), Errno::EIO, Level::ERROR),
+        ];
+        for (error, errno, level) in table {
+            assert_eq!(error.errno(), errno, "{error:?}");
+            assert_eq!(error.level(), level, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_chain_names_every_cause() {
+        let error = FsError::from(CatalogError::Io { path: PathBuf::from("/c/data.mdb"), cause: io() });
+        assert_eq!(chain(&error), "the catalog failed: /c/data.mdb: disk");
+    }
+
+    #[test]
+    fn a_chain_has_nothing_that_a_terminal_would_obey() {
+        let error = FsError::Panic("é\x1b[31m\n\u{9b}2J".into());
+        assert_eq!(chain(&error), "the handler panicked: é\\u{1b}[31m\\n\\u{9b}2J");
+    }
+}

@@ -1,0 +1,535 @@
+//! The adapter to fuser: decode, delegate, reply; nothing else.
+//!
+//! A FUSE thread answers what this machine knows. What must wait for the Source takes its reply along into a task, so
+//! that no FUSE thread ever waits on the network. A handler that panics costs one EIO. What would change the tree is
+//! EROFS; the kernel answers most of that itself, because the mount is read-only.
+
+use super::Filesystem;
+use super::attributes::{Attributes, Shown};
+use super::directory::Cookie;
+use super::error::{FsError, chain};
+use super::invalidator::Notices;
+use super::statistics::BLOCK_SIZE;
+use super::xattr::XattrReply;
+use crate::catalog::Kind;
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use futures_util::FutureExt;
+use std::any::Any;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tracing::{Instrument, Level, trace_span};
+
+/// Background requests under way at a time. Reads through the page cache are background requests: with the usual few,
+/// readers that wait for a dead host would keep those of cached files from being asked at all.
+const MAX_BACKGROUND: u16 = 4096;
+
+/// An inode number is never given twice, so it needs no generation.
+const GENERATION: Generation = Generation(0);
+
+/// A [`Filesystem`] as fuser calls it.
+pub struct Adapter {
+    fs: Arc<Filesystem>,
+    notices: Notices,
+    /// The kernel opens files and folders without asking once it was told that it may.
+    opens_alone: bool,
+}
+
+impl Adapter {
+    /// An adapter; FORGETs of orphans go to `notices`.
+    pub fn new(fs: Arc<Filesystem>, notices: Notices) -> Adapter {
+        Adapter { fs, notices, opens_alone: false }
+    }
+
+    /// Runs `operation` in the background and hands its result to `reply`, also where it panics.
+    fn wait<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = Result<T, FsError>> + Send + 'static,
+        reply: impl FnOnce(Result<T, FsError>) + Send + 'static,
+    ) {
+        let task = async move {
+            let result = AssertUnwindSafe(operation).catch_unwind().await;
+            reply(result.unwrap_or_else(|panic| Err(FsError::Panic(panic_text(&*panic)))));
+        };
+        self.fs.runtime().spawn(task.in_current_span());
+    }
+
+    /// ENOSYS is remembered by the kernel: it opens without asking from then on and keeps its pages, because an
+    /// inode's bytes never change. One that cannot is told to keep them at each open.
+    fn open_alone(&self, reply: ReplyOpen, keep: FopenFlags) {
+        if self.opens_alone {
+            reply.error(Errno::ENOSYS);
+        } else {
+            reply.opened(FileHandle(0), keep);
+        }
+    }
+}
+
+/// The result of `operation`, an error where it panics.
+fn guarded<T>(operation: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
+    catch_unwind(AssertUnwindSafe(operation)).unwrap_or_else(|panic| Err(FsError::Panic(panic_text(&*panic))))
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "no message".to_owned(),
+    }
+}
+
+/// Logs a failed operation and answers its errno.
+fn failed(operation: &'static str, ino: INodeNo, error: &FsError) -> Errno {
+    match error.level() {
+        Level::ERROR => tracing::error!(ino = ino.0, "{operation}: {}", chain(error)),
+        Level::WARN => tracing::warn!(ino = ino.0, "{operation}: {}", chain(error)),
+        _ => tracing::debug!(ino = ino.0, "{operation}: {}", chain(error)),
+    }
+    error.errno()
+}
+
+/// What the kernel keeps for a name that does not exist: inode 0 and a time to live.
+fn no_such_name(reply: ReplyEntry, ttl: &Duration) {
+    let attributes = fuser::FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    };
+    reply.entry(ttl, &attributes, GENERATION);
+}
+
+fn reply_attributes(reply: ReplyAttr, ino: INodeNo, result: Result<Shown, FsError>) {
+    match result {
+        Ok(shown) => reply.attr(&shown.attributes_ttl, &shown.attributes),
+        Err(error) => reply.error(failed("getattr", ino, &error)),
+    }
+}
+
+fn reply_xattr(operation: &'static str, reply: ReplyXattr, ino: INodeNo, result: Result<XattrReply, FsError>) {
+    match result {
+        Ok(XattrReply::Size(size)) => reply.size(size),
+        Ok(XattrReply::Value(value)) => reply.data(&value),
+        Err(error) => reply.error(failed(operation, ino, &error)),
+    }
+}
+
+fn reply_data(reply: ReplyData, ino: INodeNo, result: Result<bytes::Bytes, FsError>) {
+    match result {
+        Ok(bytes) => reply.data(&bytes),
+        Err(error) => reply.error(failed("read", ino, &error)),
+    }
+}
+
+impl fuser::Filesystem for Adapter {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let offered = config.capabilities();
+        // Not READDIRPLUS_AUTO: it stops after the first buffer for whoever reads all names before it looks at one.
+        for wanted in
+            [InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_NO_EXPORT_SUPPORT]
+        {
+            if config.add_capabilities(wanted).is_err() {
+                tracing::debug!("this kernel has no {wanted:?}");
+            }
+        }
+        self.opens_alone = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        // Refused only for 0.
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _span = trace_span!("lookup", parent = parent.0, ?name).entered();
+        match guarded(|| self.fs.lookup(parent, name.as_bytes())) {
+            Ok(Some(shown)) => {
+                reply.entry_with_ttls(&shown.attributes_ttl, &shown.entry_ttl, &shown.attributes, GENERATION);
+            }
+            Ok(None) => {
+                tracing::debug!(parent = parent.0, ?name, "no such name");
+                no_such_name(reply, &self.fs.options().negative_ttl);
+            }
+            Err(error) => reply.error(failed("lookup", parent, &error)),
+        }
+    }
+
+    fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
+        self.notices.forgotten(ino);
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _span = trace_span!("getattr", ino = ino.0).entered();
+        match guarded(|| self.fs.attributes(ino)) {
+            Ok(Attributes::Known(shown)) => reply_attributes(reply, ino, Ok(shown)),
+            Ok(Attributes::Unsized(file)) => {
+                let fs = Arc::clone(&self.fs);
+                self.wait(async move { fs.sized(&file).await }, move |result| reply_attributes(reply, ino, result));
+            }
+            Err(error) => reply_attributes(reply, ino, Err(error)),
+        }
+    }
+
+    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.open_alone(reply, FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.open_alone(reply, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR);
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let _span = trace_span!("read", ino = ino.0, offset, size).entered();
+        match guarded(|| Ok(self.fs.read_local(ino, offset, size))) {
+            Ok(Some(bytes)) => reply_data(reply, ino, Ok(bytes)),
+            Ok(None) => {
+                let fs = Arc::clone(&self.fs);
+                self.wait(async move { fs.read(ino, offset, size).await }, move |result| {
+                    reply_data(reply, ino, result);
+                });
+            }
+            Err(error) => reply_data(reply, ino, Err(error)),
+        }
+    }
+
+    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _span = trace_span!("readdir", ino = ino.0, offset).entered();
+        let read = guarded(|| {
+            self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
+                let kind = match entry.node.kind {
+                    Kind::Folder => FileType::Directory,
+                    Kind::File => FileType::RegularFile,
+                };
+                !reply.add(entry.node.ino, entry.cookie.0, kind, OsStr::from_bytes(entry.name))
+            })
+        });
+        match read {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(failed("readdir", ino, &error)),
+        }
+    }
+
+    fn readdirplus(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let _span = trace_span!("readdirplus", ino = ino.0, offset).entered();
+        let read = guarded(|| {
+            self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
+                let shown = self.fs.shown(&entry.node);
+                let name = OsStr::from_bytes(entry.name);
+                let ttl = shown.common_ttl();
+                !reply.add(entry.node.ino, entry.cookie.0, name, &ttl, &shown.attributes, GENERATION)
+            })
+        });
+        match read {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(failed("readdirplus", ino, &error)),
+        }
+    }
+
+    fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        let _span = trace_span!("statfs").entered();
+        match guarded(|| self.fs.statistics()) {
+            Ok(all) => {
+                reply.statfs(all.blocks, 0, 0, all.files, 0, BLOCK_SIZE, super::NAME_MAX as u32, BLOCK_SIZE);
+            }
+            Err(error) => reply.error(failed("statfs", ino, &error)),
+        }
+    }
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _span = trace_span!("getxattr", ino = ino.0, ?name, size).entered();
+        reply_xattr("getxattr", reply, ino, guarded(|| self.fs.xattr(ino, name.as_bytes(), size)));
+    }
+
+    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _span = trace_span!("listxattr", ino = ino.0, size).entered();
+        reply_xattr("listxattr", reply, ino, guarded(|| self.fs.xattr_names(ino, size)));
+    }
+
+    fn readlink(&self, _req: &Request, _ino: INodeNo, reply: ReplyData) {
+        reply.error(FsError::NotALink.errno());
+    }
+
+    // What the kernel does alone once it was told that nobody else does.
+
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn lseek(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _offset: i64, _whence: i32, reply: ReplyLseek) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn bmap(&self, _req: &Request, _ino: INodeNo, _blocksize: u32, _idx: u64, reply: ReplyBmap) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _ph: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn getlk(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        _start: u64,
+        _end: u64,
+        _typ: i32,
+        _pid: u32,
+        reply: ReplyLock,
+    ) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    fn setlk(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        _start: u64,
+        _end: u64,
+        _typ: i32,
+        _pid: u32,
+        _sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(FsError::NotOffered.errno());
+    }
+
+    // What would change the tree.
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn mknod(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn mkdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn unlink(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn rmdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn symlink(&self, _req: &Request, _parent: INodeNo, _link_name: &OsStr, _target: &Path, reply: ReplyEntry) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _newparent: INodeNo,
+        _newname: &OsStr,
+        _flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn link(&self, _req: &Request, _ino: INodeNo, _newparent: INodeNo, _newname: &OsStr, reply: ReplyEntry) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn create(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        _data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _name: &OsStr,
+        _value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn removexattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        _length: u64,
+        _mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(FsError::ReadOnly.errno());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_message() {
+        let panicking = |message: Option<&'static str>| {
+            guarded(|| -> Result<(), FsError> {
+                match message {
+                    Some(message) => std::panic::panic_any(message.to_owned()),
+                    None => panic!("plain"),
+                }
+            })
+        };
+        for (message, text) in [(Some("formatted"), "formatted"), (None, "plain")] {
+            let error = panicking(message).unwrap_err();
+            assert!(matches!(&error, FsError::Panic(said) if said == text), "{error:?}");
+            assert_eq!(error.errno(), Errno::EIO);
+        }
+    }
+
+    #[test]
+    fn what_does_not_panic_is_untouched() {
+        assert_eq!(guarded(|| Ok(5)).unwrap(), 5);
+        assert!(matches!(guarded(|| Err::<(), _>(FsError::ReadOnly)), Err(FsError::ReadOnly)));
+    }
+}

@@ -1,0 +1,122 @@
+//! What the invalidator does to the kernel, the catalog and content.
+
+use super::super::error::chain;
+use super::Notification;
+use crate::catalog::{Catalog, EntryId};
+use crate::content::Content;
+use fuser::INodeNo;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// A folder and a name in it.
+pub type Place = (INodeNo, Box<[u8]>);
+
+/// Sends a message to the kernel.
+pub type Tell = dyn FnMut(&Notification<'_>) -> io::Result<()> + Send;
+
+/// Some names of a folder after an entry, in its order; none at its end.
+pub type NamesAfter = dyn FnMut(INodeNo, EntryId) -> Vec<(EntryId, Box<[u8]>)> + Send;
+
+/// Everything that the invalidator does to others, so that its own logic needs neither kernel nor catalog.
+pub struct Effects {
+    /// Sends a message to the kernel.
+    pub tell: Box<Tell>,
+    /// Where a folder lies; `None` for the root and for what is no more.
+    pub place: Box<dyn FnMut(INodeNo) -> Option<Place> + Send>,
+    /// The names of a folder, piece by piece.
+    pub names: Box<NamesAfter>,
+    /// Every inode that has lost its name and was not let go.
+    pub orphans: Box<dyn FnMut() -> Vec<INodeNo> + Send>,
+    /// Keeps the object of an orphan.
+    pub pin: Box<dyn FnMut(INodeNo) + Send>,
+    /// Lets the records and objects of orphans go.
+    pub release: Box<dyn FnMut(Vec<INodeNo>) + Send>,
+}
+
+/// Names read at a time, so that no snapshot of the catalog is held while the kernel is told.
+const NAMES: usize = 1000;
+
+impl Effects {
+    /// The real ones: `device` is a duplicate of the session's descriptor; orphans are let go on `runtime`, because
+    /// the catalog may be busy with a long commit and the kernel must be told of other things meanwhile.
+    pub fn new(
+        device: OwnedFd,
+        catalog: Arc<Catalog>,
+        content: Arc<Content>,
+        runtime: &tokio::runtime::Handle,
+    ) -> Effects {
+        let mut device = File::from(device);
+        let tell = move |notification: &Notification<'_>| {
+            let message = notification.encode();
+            // One write is one message: the kernel takes it whole or refuses it.
+            match device.write(&message)? {
+                written if written == message.len() => Ok(()),
+                _ => Err(io::ErrorKind::WriteZero.into()),
+            }
+        };
+        let places = Arc::clone(&catalog);
+        let place = move |ino| match places.snapshot().and_then(|snapshot| snapshot.parent(ino)) {
+            Ok(place) => place,
+            Err(error) => {
+                tracing::error!("the kernel may show an old folder: {}", chain(&error));
+                None
+            }
+        };
+        let listings = Arc::clone(&catalog);
+        let names = move |folder, after| {
+            let mut names = Vec::with_capacity(NAMES);
+            let read = listings.snapshot().and_then(|snapshot| {
+                snapshot.children(folder, after, &mut |id, name, _| {
+                    names.push((id, name.into()));
+                    names.len() < NAMES
+                })
+            });
+            if let Err(error) = read {
+                tracing::error!("the kernel may show old names: {}", chain(&error));
+            }
+            names
+        };
+        let nameless = Arc::clone(&catalog);
+        let orphans = move || match nameless.snapshot().and_then(|snapshot| snapshot.orphans()) {
+            Ok(orphans) => orphans,
+            Err(error) => {
+                tracing::error!("orphans are not known, their objects may go: {}", chain(&error));
+                Vec::new()
+            }
+        };
+        let pins = Arc::clone(&content);
+        let (leave, left) = tokio::sync::mpsc::unbounded_channel();
+        runtime.spawn(let_go(left, catalog, content));
+        Effects {
+            tell: Box::new(tell),
+            place: Box::new(place),
+            names: Box::new(names),
+            orphans: Box::new(orphans),
+            pin: Box::new(move |ino| pins.pin(ino)),
+            release: Box::new(move |orphans| {
+                // The receiver ends with the runtime; at the next mount the orphans are cleared.
+                let _ = leave.send(orphans);
+            }),
+        }
+    }
+}
+
+/// Drops orphans one batch after the other, each on a thread that may wait for the catalog.
+async fn let_go(mut left: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc<Catalog>, content: Arc<Content>) {
+    while let Some(orphans) = left.recv().await {
+        let catalog = Arc::clone(&catalog);
+        let content = Arc::clone(&content);
+        let batch = tokio::task::spawn_blocking(move || {
+            orphans.iter().for_each(|ino| content.unpin(*ino));
+            if let Err(error) = catalog.drop_orphans(&orphans) {
+                tracing::error!("{} orphans stay: {}", orphans.len(), chain(&error));
+            }
+        });
+        if let Err(error) = batch.await {
+            tracing::error!("orphans stay: {error}");
+        }
+    }
+}

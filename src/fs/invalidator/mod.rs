@@ -1,0 +1,266 @@
+//! One thread, the only caller of the kernel's notify interface, holding no lock that a handler needs.
+//!
+//! A notification waits in the kernel for the lookups of its folder or the reads of its inode to end. From a handler,
+//! or under a lock that a handler wants, it would wait for itself for ever; so everybody else only leaves a [`Notice`].
+//!
+//! Orphans (inodes replaced or deleted while the kernel knows them) are settled here as well. There is no count of
+//! lookups: the kernel is asked whether it still knows the inode by a notification that changes nothing, after the
+//! name is gone and again after each FORGET of it. Once it does not, the record and the pinned object go.
+
+mod effects;
+mod notification;
+#[cfg(test)]
+mod tests;
+
+pub use effects::{Effects, NamesAfter, Place, Tell};
+pub use notification::Notification;
+
+use crate::catalog::{EntryId, Invalidation};
+use crate::content::Event;
+use fuser::INodeNo;
+use std::collections::HashSet;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// What the invalidator is left to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The catalog has changed, and its commit is done.
+    Changed(Invalidation),
+    /// Pages of this inode that the kernel may hold are wrong, or are to be read once more.
+    Pages(INodeNo),
+    /// The kernel has forgotten this orphan, as far as one FORGET tells.
+    Forgotten(INodeNo),
+    /// The mount ends.
+    Stop,
+}
+
+/// The way to the invalidator; clone it. Leaving a notice never waits.
+#[derive(Clone, Debug)]
+pub struct Notices {
+    sender: Sender<Notice>,
+    orphans: Arc<Orphans>,
+}
+
+/// The invalidator's end of its channel.
+#[derive(Debug)]
+pub struct Inbox {
+    receiver: Receiver<Notice>,
+    orphans: Arc<Orphans>,
+}
+
+/// A new channel: what handlers and `sync` leave, [`Invalidator::spawn`] takes.
+pub fn channel() -> (Notices, Inbox) {
+    let (sender, receiver) = mpsc::channel();
+    let orphans = Arc::<Orphans>::default();
+    (Notices { sender, orphans: Arc::clone(&orphans) }, Inbox { receiver, orphans })
+}
+
+impl Notices {
+    /// After a commit: what it means for the kernel.
+    pub fn changed(&self, invalidations: impl IntoIterator<Item = Invalidation>) {
+        invalidations.into_iter().for_each(|invalidation| self.leave(Notice::Changed(invalidation)));
+    }
+
+    /// What content has found out.
+    pub fn content(&self, event: &Event) {
+        match event {
+            Event::Poisoned(ino) | Event::Recheck(ino) => self.leave(Notice::Pages(*ino)),
+            // The kernel was given no time to live with the unknown size: it asks anyway. And of a version that only
+            // the Source has, the kernel is told when it is in the catalog.
+            Event::Sized(..) | Event::Changed(_) => {}
+        }
+    }
+
+    /// At each FORGET: a comparison of two numbers where no orphan waits.
+    pub fn forgotten(&self, ino: INodeNo) {
+        if self.orphans.is_waiting(ino) {
+            self.leave(Notice::Forgotten(ino));
+        }
+    }
+
+    /// Ends the invalidator once it has done what was left before.
+    pub fn stop(&self) {
+        self.leave(Notice::Stop);
+    }
+
+    /// With the invalidator gone the mount is gone, and nobody is left to be told.
+    fn leave(&self, notice: Notice) {
+        let _ = self.sender.send(notice);
+    }
+}
+
+/// Orphans that the kernel knew when it was asked last. The lock is held for one look-up only.
+#[derive(Debug, Default)]
+struct Orphans {
+    /// How many there are, to be read at each FORGET without the lock.
+    count: AtomicUsize,
+    waiting: Mutex<HashSet<u64>>,
+}
+
+impl Orphans {
+    fn is_waiting(&self, ino: INodeNo) -> bool {
+        self.count.load(Ordering::Acquire) != 0 && self.with(|waiting| waiting.contains(&ino.0))
+    }
+
+    fn insert(&self, ino: INodeNo) {
+        self.with(|waiting| waiting.insert(ino.0));
+    }
+
+    fn remove(&self, ino: INodeNo) {
+        self.with(|waiting| waiting.remove(&ino.0));
+    }
+
+    fn with<T>(&self, operation: impl FnOnce(&mut HashSet<u64>) -> T) -> T {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = operation(&mut waiting);
+        self.count.store(waiting.len(), Ordering::Release);
+        result
+    }
+}
+
+/// The thread's own state.
+pub struct Invalidator {
+    inbox: Inbox,
+    effects: Effects,
+    /// Orphans that the kernel does not know, to be let go together.
+    settled: Vec<INodeNo>,
+    /// The kernel has no epoch: the folders that follow are to be dropped with everything below.
+    without_epoch: bool,
+}
+
+impl Invalidator {
+    /// Starts the thread. It ends after [`Notices::stop`], or when all [`Notices`] are gone.
+    pub fn spawn(inbox: Inbox, effects: Effects) -> io::Result<JoinHandle<()>> {
+        let invalidator = Invalidator { inbox, effects, settled: Vec::new(), without_epoch: false };
+        thread::Builder::new().name("invalidator".into()).spawn(move || invalidator.run())
+    }
+
+    fn run(mut self) {
+        while let Some(notice) = self.next() {
+            if notice == Notice::Stop {
+                break;
+            }
+            // Whatever happens to one notice, the kernel must hear of the next.
+            if catch_unwind(AssertUnwindSafe(|| self.handle(&notice))).is_err() {
+                tracing::error!("the kernel was not told of {notice:?}: the invalidator panicked");
+            }
+        }
+        self.let_settled_go();
+    }
+
+    /// The next notice. Orphans are let go when there is nothing more urgent.
+    fn next(&mut self) -> Option<Notice> {
+        match self.inbox.receiver.try_recv() {
+            Ok(notice) => Some(notice),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => {
+                self.let_settled_go();
+                self.inbox.receiver.recv().ok()
+            }
+        }
+    }
+
+    fn let_settled_go(&mut self) {
+        if !self.settled.is_empty() {
+            (self.effects.release)(std::mem::take(&mut self.settled));
+        }
+    }
+
+    fn handle(&mut self, notice: &Notice) {
+        let folder_after_everything = matches!(notice, Notice::Changed(Invalidation::Folder(_))) && self.without_epoch;
+        self.without_epoch = folder_after_everything;
+        match notice {
+            Notice::Changed(Invalidation::Name { parent, name, orphan }) => {
+                self.tell(&Notification::Entry { parent: *parent, name });
+                if let Some(ino) = orphan {
+                    self.orphaned(*ino);
+                }
+            }
+            Notice::Changed(Invalidation::Folder(ino)) => {
+                if folder_after_everything {
+                    self.drop_below(*ino);
+                }
+                self.tell(&Notification::Inode(*ino));
+            }
+            Notice::Changed(Invalidation::Attributes(ino)) => self.tell(&Notification::Attributes(*ino)),
+            Notice::Changed(Invalidation::Everything) => self.everything(),
+            Notice::Pages(ino) => self.tell(&Notification::Inode(*ino)),
+            Notice::Forgotten(ino) => self.ask(*ino),
+            Notice::Stop => {}
+        }
+    }
+
+    /// An inode has lost its name: is it still in use?
+    fn orphaned(&mut self, ino: INodeNo) {
+        // Before the kernel is asked, so that a FORGET after its answer finds the orphan waiting.
+        self.inbox.orphans.insert(ino);
+        self.ask(ino);
+        if self.inbox.orphans.is_waiting(ino) {
+            (self.effects.pin)(ino);
+        }
+    }
+
+    /// Settles an orphan if the kernel does not know it.
+    fn ask(&mut self, ino: INodeNo) {
+        if let Err(error) = (self.effects.tell)(&Notification::Attributes(ino)) {
+            if is_unknown(&error) {
+                self.inbox.orphans.remove(ino);
+                self.settled.push(ino);
+            } else {
+                // It is kept until the mount ends: wasteful, never wrong.
+                tracing::warn!(ino = ino.0, "the kernel cannot be asked about an orphan: {error}");
+            }
+        }
+    }
+
+    fn everything(&mut self) {
+        match (self.effects.tell)(&Notification::Epoch) {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::debug!("no epoch ({error}): changed folders are dropped one by one");
+                self.without_epoch = true;
+            }
+        }
+        // Such a change names no orphans. Most will be known until their names are next looked up or dropped.
+        for ino in (self.effects.orphans)() {
+            if !self.inbox.orphans.is_waiting(ino) {
+                self.orphaned(ino);
+            }
+        }
+    }
+
+    /// What stands in for the epoch: dropping the name of a folder drops all names below it. The root has no name, so
+    /// each of its names is dropped. A file that is open keeps its old name, and a name deleted from the root itself
+    /// stays, until the time to live of an entry is over.
+    fn drop_below(&mut self, folder: INodeNo) {
+        if let Some((parent, name)) = (self.effects.place)(folder) {
+            self.tell(&Notification::Entry { parent, name: &name });
+        } else if folder == INodeNo::ROOT {
+            let mut after = EntryId(0);
+            loop {
+                let names = (self.effects.names)(folder, after);
+                let Some((last, _)) = names.last() else { return };
+                after = *last;
+                names.iter().for_each(|(_, name)| self.tell(&Notification::Entry { parent: folder, name }));
+            }
+        }
+    }
+
+    fn tell(&mut self, notification: &Notification<'_>) {
+        match (self.effects.tell)(notification) {
+            Ok(()) => {}
+            // It never knew, or has dropped it by itself.
+            Err(error) if is_unknown(&error) => {}
+            Err(error) => tracing::warn!("the kernel was not told of {notification}: {error}"),
+        }
+    }
+}
+
+fn is_unknown(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOENT)
+}

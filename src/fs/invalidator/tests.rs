@@ -1,0 +1,209 @@
+//! The thread against a kernel that only remembers what it was told.
+
+use super::*;
+
+const ROOT: INodeNo = INodeNo::ROOT;
+
+/// What the invalidator did, in its order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Done {
+    Entry(u64, String),
+    Inode(u64),
+    Attributes(u64),
+    Epoch,
+    Pin(u64),
+    Release(Vec<u64>),
+}
+
+/// A kernel that knows some inodes, and the record of what was done.
+#[derive(Clone, Default)]
+struct World {
+    known: Arc<Mutex<HashSet<u64>>>,
+    has_epoch: bool,
+    orphans: Vec<INodeNo>,
+    done: Arc<Mutex<Vec<Done>>>,
+}
+
+impl World {
+    fn new(known: &[u64], has_epoch: bool) -> World {
+        World { known: Arc::new(Mutex::new(known.iter().copied().collect())), has_epoch, ..World::default() }
+    }
+
+    fn did(&self, done: Done) {
+        self.done.lock().unwrap().push(done);
+    }
+
+    fn tell(&self, notification: &Notification<'_>) -> io::Result<()> {
+        let known = |ino: INodeNo| {
+            if self.known.lock().unwrap().contains(&ino.0) {
+                Ok(())
+            } else {
+                Err(io::Error::from_raw_os_error(libc::ENOENT))
+            }
+        };
+        match notification {
+            Notification::Entry { parent, name } => {
+                assert_ne!(*name, b"panic", "the test asks for it");
+                self.did(Done::Entry(parent.0, String::from_utf8_lossy(name).into_owned()));
+                known(*parent)
+            }
+            Notification::Inode(ino) => {
+                self.did(Done::Inode(ino.0));
+                known(*ino)
+            }
+            Notification::Attributes(ino) => {
+                self.did(Done::Attributes(ino.0));
+                known(*ino)
+            }
+            Notification::Epoch => {
+                self.did(Done::Epoch);
+                if self.has_epoch { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+            }
+        }
+    }
+
+    /// Folder 5 is `five` in the root; the root has the names `a` and `b`.
+    fn effects(&self) -> Effects {
+        let (tell, pin, release) = (self.clone(), self.clone(), self.clone());
+        let orphans = self.orphans.clone();
+        let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
+        Effects {
+            tell: Box::new(move |notification| tell.tell(notification)),
+            place: Box::new(|ino| (ino.0 == 5).then(|| (ROOT, (*b"five").into()))),
+            names: Box::new(move |_, after| names.iter().find(|(id, _)| *id > after).cloned().into_iter().collect()),
+            orphans: Box::new(move || orphans.clone()),
+            pin: Box::new(move |ino| pin.did(Done::Pin(ino.0))),
+            release: Box::new(move |inos| release.did(Done::Release(inos.iter().map(|ino| ino.0).collect()))),
+        }
+    }
+
+    /// Runs an invalidator over `notices` until it ends, and tells what it did.
+    fn after(&self, notices: impl IntoIterator<Item = Notice>) -> Vec<Done> {
+        let (sender, inbox) = channel();
+        notices.into_iter().for_each(|notice| sender.leave(notice));
+        sender.stop();
+        Invalidator::spawn(inbox, self.effects()).unwrap().join().unwrap();
+        self.done.lock().unwrap().clone()
+    }
+}
+
+fn name(parent: u64, name: &str, orphan: Option<u64>) -> Notice {
+    Notice::Changed(Invalidation::Name {
+        parent: INodeNo(parent),
+        name: name.as_bytes().into(),
+        orphan: orphan.map(INodeNo),
+    })
+}
+
+fn folder(ino: u64) -> Notice {
+    Notice::Changed(Invalidation::Folder(INodeNo(ino)))
+}
+
+#[test]
+fn every_change_has_its_notification() {
+    let world = World::new(&[1, 5, 9], true);
+    let done = world.after([
+        name(5, "a", None),
+        folder(5),
+        Notice::Changed(Invalidation::Attributes(INodeNo(9))),
+        Notice::Changed(Invalidation::Everything),
+        folder(5),
+        Notice::Pages(INodeNo(9)),
+    ]);
+    assert_eq!(
+        done,
+        [Done::Entry(5, "a".into()), Done::Inode(5), Done::Attributes(9), Done::Epoch, Done::Inode(5), Done::Inode(9)]
+    );
+}
+
+#[test]
+fn an_orphan_that_the_kernel_does_not_know_is_let_go_after_its_name() {
+    let world = World::new(&[1], true);
+    let done = world.after([name(1, "a", Some(7)), name(1, "b", Some(8))]);
+    assert_eq!(
+        done,
+        [
+            Done::Entry(1, "a".into()),
+            Done::Attributes(7),
+            Done::Entry(1, "b".into()),
+            Done::Attributes(8),
+            Done::Release(vec![7, 8])
+        ]
+    );
+}
+
+/// Promise: an open file keeps its bytes or gets ESTALE, never others.
+#[test]
+fn an_orphan_in_use_is_pinned_and_let_go_only_when_the_kernel_does_not_know_it_any_more() {
+    let world = World::new(&[1, 7], true);
+    let (notices, inbox) = channel();
+    let mut invalidator = Invalidator { inbox, effects: world.effects(), settled: Vec::new(), without_epoch: false };
+    invalidator.handle(&name(1, "a", Some(7)));
+    assert_eq!(*world.done.lock().unwrap(), [Done::Entry(1, "a".into()), Done::Attributes(7), Done::Pin(7)]);
+    // One of two references is forgotten, another inode as well.
+    notices.forgotten(INodeNo(7));
+    notices.forgotten(INodeNo(99));
+    assert_eq!(invalidator.next(), Some(Notice::Forgotten(INodeNo(7))));
+    invalidator.handle(&Notice::Forgotten(INodeNo(7)));
+    assert!(invalidator.settled.is_empty());
+    world.known.lock().unwrap().remove(&7);
+    notices.forgotten(INodeNo(7));
+    notices.stop();
+    invalidator.run();
+    assert_eq!(world.done.lock().unwrap().last(), Some(&Done::Release(vec![7])));
+    notices.forgotten(INodeNo(7));
+}
+
+#[test]
+fn without_an_epoch_the_changed_folders_are_dropped_with_all_below() {
+    let world = World::new(&[1, 5], false);
+    let done =
+        world.after([Notice::Changed(Invalidation::Everything), folder(5), folder(1), name(5, "x", None), folder(5)]);
+    assert_eq!(
+        done,
+        [
+            Done::Epoch,
+            Done::Entry(1, "five".into()),
+            Done::Inode(5),
+            Done::Entry(1, "a".into()),
+            Done::Entry(1, "b".into()),
+            Done::Inode(1),
+            Done::Entry(5, "x".into()),
+            Done::Inode(5),
+        ]
+    );
+}
+
+#[test]
+fn everything_settles_the_orphans_that_it_does_not_name() {
+    let world = World { orphans: vec![INodeNo(7), INodeNo(8)], ..World::new(&[7], true) };
+    let done = world.after([Notice::Changed(Invalidation::Everything)]);
+    assert_eq!(done, [Done::Epoch, Done::Attributes(7), Done::Pin(7), Done::Attributes(8), Done::Release(vec![8])]);
+}
+
+#[test]
+fn a_panic_over_one_notice_does_not_keep_the_next_from_the_kernel() {
+    let world = World::new(&[1], true);
+    let done = world.after([name(1, "panic", None), name(1, "a", None)]);
+    assert_eq!(done, [Done::Entry(1, "a".into())]);
+}
+
+#[test]
+fn the_thread_ends_when_nobody_can_leave_a_notice_any_more() {
+    let (notices, inbox) = channel();
+    let thread = Invalidator::spawn(inbox, World::new(&[], true).effects()).unwrap();
+    drop(notices);
+    thread.join().unwrap();
+}
+
+#[test]
+fn content_s_events_reach_the_kernel_only_where_it_holds_something_wrong() {
+    let (notices, inbox) = channel();
+    notices.content(&Event::Sized(INodeNo(3), 10));
+    notices.content(&Event::Changed(INodeNo(3)));
+    notices.content(&Event::Poisoned(INodeNo(3)));
+    notices.content(&Event::Recheck(INodeNo(4)));
+    assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(3))));
+    assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(4))));
+    assert_eq!(inbox.receiver.try_recv(), Err(TryRecvError::Empty));
+}

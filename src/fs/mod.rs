@@ -1,0 +1,99 @@
+//! The filesystem's operations as plain functions over one catalog and one content store; no kernel needed.
+//!
+//! | file | what it answers |
+//! |---|---|
+//! | [`attributes`] | LOOKUP, GETATTR |
+//! | [`directory`] | READDIR, READDIRPLUS |
+//! | [`read`] | READ |
+//! | [`xattr`] | GETXATTR, LISTXATTR |
+//! | [`statistics`] | STATFS |
+//! | `ahead` | which sizes to ask for before somebody waits for them |
+//! | [`fuse`] | the adapter to fuser: decode, delegate, reply |
+//! | [`session`] | with which options the kernel mounts it |
+//! | [`invalidator`] | what the kernel is told of changes |
+//! | [`error`] | the errno of every failure |
+//!
+//! Each operation takes one snapshot of the catalog and uses it to the end. Only the `async` ones wait on the network.
+
+mod ahead;
+pub mod attributes;
+pub mod directory;
+pub mod error;
+pub mod fuse;
+pub mod invalidator;
+pub mod read;
+pub mod session;
+pub mod statistics;
+#[cfg(test)]
+mod tests;
+pub mod xattr;
+
+use crate::catalog::Catalog;
+use crate::content::Content;
+use ahead::{AHEAD, SizingAhead};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Octets in one name: the catalog makes none longer, and Linux's own filesystems have none longer.
+pub const NAME_MAX: usize = 255;
+
+/// How the tree is shown.
+#[derive(Clone, Debug)]
+pub struct FsOptions {
+    /// Owner of everything.
+    pub uid: u32,
+    /// Group of everything.
+    pub gid: u32,
+    /// Bits taken from 0444 and 0555.
+    pub umask: u16,
+    /// Whether xattrs are shown.
+    pub xattr: bool,
+    /// How long the kernel may keep a name (push invalidation makes it shorter).
+    pub entry_ttl: Duration,
+    /// How long the kernel may keep that a name does not exist.
+    pub negative_ttl: Duration,
+    /// The Source, as shown in the root's xattrs (no credentials).
+    pub source: String,
+}
+
+/// The operations.
+pub struct Filesystem {
+    catalog: Arc<Catalog>,
+    content: Arc<Content>,
+    options: FsOptions,
+    runtime: tokio::runtime::Handle,
+    /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
+    walks: Mutex<SizingAhead>,
+    /// Sizes being asked for ahead.
+    sizing_places: Arc<Semaphore>,
+}
+
+impl Filesystem {
+    /// A filesystem over `catalog` and `content`; what waits runs on `runtime`.
+    pub fn new(
+        catalog: Arc<Catalog>,
+        content: Arc<Content>,
+        options: FsOptions,
+        runtime: tokio::runtime::Handle,
+    ) -> Filesystem {
+        Filesystem {
+            catalog,
+            content,
+            options,
+            runtime,
+            walks: Mutex::default(),
+            sizing_places: Arc::new(Semaphore::new(AHEAD)),
+        }
+    }
+
+    /// How the tree is shown.
+    pub fn options(&self) -> &FsOptions {
+        &self.options
+    }
+
+    /// Where what waits runs.
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
+    }
+}

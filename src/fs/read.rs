@@ -1,0 +1,58 @@
+//! READ: bytes of one version, whole or not at all.
+
+use super::Filesystem;
+use super::attributes::wanted;
+use super::error::FsError;
+use crate::catalog::Kind;
+use bytes::Bytes;
+use fuser::INodeNo;
+
+impl Filesystem {
+    /// READ from this machine alone: `length` bytes at `offset`, fewer only at the end of the file. `None` where the
+    /// Source must be asked: [`Filesystem::read`].
+    pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
+        self.content.read_local(ino, offset, length)
+    }
+
+    /// READ: waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
+    pub async fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<Bytes, FsError> {
+        let (node, resource) = {
+            let snapshot = self.catalog.snapshot()?;
+            let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
+            if node.kind == Kind::Folder {
+                return Err(FsError::IsAFolder(ino));
+            }
+            (node, snapshot.resource(ino)?.ok_or(FsError::Gone(ino))?)
+        };
+        let bytes = self.content.read(&wanted(ino, resource), offset, length).await?;
+        match node.size.or_else(|| self.content.known_size(ino)) {
+            Some(size) => whole(ino, size, offset, length, bytes),
+            None => Ok(bytes),
+        }
+    }
+}
+
+/// `bytes` if they are all that a file of `size` octets has there. The kernel takes a short answer for the end of the
+/// file and shrinks `st_size` for everybody.
+fn whole(ino: INodeNo, size: u64, offset: u64, length: u32, bytes: Bytes) -> Result<Bytes, FsError> {
+    let wanted = size.saturating_sub(offset).min(u64::from(length));
+    let got = bytes.len() as u64;
+    if got == wanted { Ok(bytes) } else { Err(FsError::Short { ino, offset, wanted, got }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: what a read returns is what the Source published, or the read fails; never a short read without an error.
+    #[test]
+    fn a_short_answer_is_an_error_but_at_the_end_of_the_file() {
+        let ino = INodeNo(3);
+        let bytes = |n: usize| Bytes::from(vec![0; n]);
+        assert_eq!(whole(ino, 10, 0, 4, bytes(4)).unwrap().len(), 4);
+        assert_eq!(whole(ino, 10, 8, 4, bytes(2)).unwrap().len(), 2);
+        assert_eq!(whole(ino, 10, 12, 4, bytes(0)).unwrap().len(), 0);
+        assert!(matches!(whole(ino, 10, 0, 4, bytes(3)), Err(FsError::Short { wanted: 4, got: 3, .. })));
+        assert!(matches!(whole(ino, 10, 8, 4, bytes(3)), Err(FsError::Short { wanted: 2, got: 3, .. })));
+    }
+}

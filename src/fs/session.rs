@@ -1,0 +1,107 @@
+//! With which options the kernel mounts the tree, and what can be tuned once it is mounted.
+
+use fuser::{Config, MountOption, SessionACL};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use std::io;
+
+/// The type in /proc/mounts is `fuse.` and this.
+pub const SUBTYPE: &str = "resyncfs";
+
+/// FUSE threads: measured, more gain nothing on two processors, one loses half of a stat storm.
+const THREADS: usize = 2;
+
+/// What would end the source column of the mount table early or become an option of its own (`fusermount3 -o`).
+const NOT_IN_A_SOURCE: &AsciiSet = &CONTROLS.add(b',').add(b'\\').add(b' ');
+
+/// What a person may choose of a mount.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// The Source, for the first column of the mount table; credentials in it are removed.
+    pub source: String,
+    /// Who may look: `Owner`, or `All` (`allow_other`).
+    pub acl: SessionACL,
+    /// Whether files may be executed where their mode allowed it.
+    pub exec: bool,
+}
+
+/// What fuser is told to mount with.
+pub fn mount_options(options: &SessionOptions) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        // The kernel checks modes, and with that open(2) asks GETATTR for a size that is not known yet.
+        MountOption::DefaultPermissions,
+        MountOption::FSName(shown_source(&options.source)),
+        // `MountOption::Subtype` does not arrive where root mounts without the help of fusermount3.
+        MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
+    ];
+    if !options.exec {
+        config.mount_options.push(MountOption::NoExec);
+    }
+    config.acl = options.acl;
+    config.n_threads = Some(THREADS);
+    config
+}
+
+/// `source` without user and password, with nothing in it that a mount table or an option list would stumble over.
+fn shown_source(source: &str) -> String {
+    let without_credentials = match source.split_once("://") {
+        Some((scheme, rest)) => {
+            let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            let host = rest[..authority].rfind('@').map_or(0, |at| at + 1);
+            format!("{scheme}://{}", &rest[host..])
+        }
+        None => source.to_owned(),
+    };
+    utf8_percent_encode(&without_credentials, NOT_IN_A_SOURCE).to_string()
+}
+
+/// Lets the kernel read `kilobytes` ahead on the filesystem whose device is `MAJOR:MINOR`: without it a READ is at
+/// most 128 KiB. Needs root.
+pub fn raise_readahead(device: &str, kilobytes: u32) -> io::Result<()> {
+    std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kilobytes.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(source: &str) -> SessionOptions {
+        SessionOptions { source: source.into(), acl: SessionACL::All, exec: false }
+    }
+
+    #[test]
+    fn a_mount_is_read_only_and_tells_its_type_and_source() {
+        let config = mount_options(&options("https://example.org/"));
+        for option in [
+            MountOption::RO,
+            MountOption::NoDev,
+            MountOption::NoSuid,
+            MountOption::NoExec,
+            MountOption::DefaultPermissions,
+            MountOption::FSName("https://example.org/".into()),
+            MountOption::CUSTOM("subtype=resyncfs".into()),
+        ] {
+            assert!(config.mount_options.contains(&option), "{option:?}");
+        }
+        assert_eq!((config.acl, config.n_threads), (SessionACL::All, Some(2)));
+        let config = mount_options(&SessionOptions { exec: true, ..options("s") });
+        assert!(!config.mount_options.contains(&MountOption::NoExec));
+    }
+
+    #[test]
+    fn the_source_column_has_no_credentials_and_makes_no_options() {
+        for (source, shown) in [
+            ("https://u:p@example.org/a", "https://example.org/a"),
+            ("https://u:p@w@example.org", "https://example.org"),
+            ("https://example.org/a@b", "https://example.org/a@b"),
+            ("https://example.org/a,suid,dev", "https://example.org/a%2Csuid%2Cdev"),
+            ("/srv/my list.xml", "/srv/my%20list.xml"),
+            ("a\\,b\nc", "a%5C%2Cb%0Ac"),
+        ] {
+            assert_eq!(shown_source(source), shown);
+        }
+    }
+}

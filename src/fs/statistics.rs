@@ -1,0 +1,44 @@
+//! STATFS: what `df` shows.
+
+use super::Filesystem;
+use super::error::FsError;
+use crate::catalog::Totals;
+
+/// Octets in a block of [`Statistics`].
+pub const BLOCK_SIZE: u32 = 4096;
+
+/// What STATFS answers. Nothing is free: nobody can add to the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Sum of the published lengths, in blocks of [`BLOCK_SIZE`], rounded up.
+    pub blocks: u64,
+    /// Files and folders.
+    pub files: u64,
+}
+
+impl Filesystem {
+    /// STATFS. The sums are kept with the revision, so it takes the same short time for any tree.
+    pub fn statistics(&self) -> Result<Statistics, FsError> {
+        let revision = self.catalog.revision()?;
+        Ok(revision.map(|revision| statistics(&revision.totals)).unwrap_or_default())
+    }
+}
+
+fn statistics(totals: &Totals) -> Statistics {
+    Statistics {
+        blocks: totals.octets.div_ceil(u64::from(BLOCK_SIZE)),
+        files: totals.files.saturating_add(totals.folders),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_the_sum_of_the_sizes_and_files_are_all_inodes() {
+        let totals = Totals { files: 10, folders: 3, octets: 8193, unsized_files: 4 };
+        assert_eq!(statistics(&totals), Statistics { blocks: 3, files: 13 });
+        assert_eq!(statistics(&Totals::default()), Statistics::default());
+    }
+}

@@ -1,0 +1,354 @@
+//! The operations over a real catalog, a real cache and a small Source on loopback; no kernel.
+
+use super::attributes::{Attributes, Shown};
+use super::directory::Cookie;
+use super::error::FsError;
+use super::xattr::XattrReply;
+use super::*;
+use crate::catalog::{Catalog, Kind, Naming};
+use crate::content::{ContentConfig, Fixity, Mirrors};
+use crate::document::{Algorithm, Digest, Entry, Link, Timestamp, Uri};
+use crate::source::http::{Client, HttpConfig};
+use fuser::{Errno, INodeNo};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// md5 of `hello`.
+const HELLO: [u8; 16] =
+    [0x5d, 0x41, 0x40, 0x2a, 0xbc, 0x4b, 0x2a, 0x76, 0xb9, 0x71, 0x9d, 0x91, 0x10, 0x17, 0xc5, 0x92];
+
+/// A Source, its catalog and its filesystem, all in one folder that goes with it.
+struct Mounted {
+    fs: Arc<Filesystem>,
+    catalog: Arc<Catalog>,
+    authority: String,
+    runtime: Runtime,
+    _folder: TempDir,
+}
+
+/// What the Source on loopback answers: status line and body.
+fn answer(path: &str) -> (&'static str, &'static str) {
+    match path {
+        "/a/sized.txt" => ("200 OK", "hello"),
+        "/a/unsized.txt" => ("200 OK", "not told"),
+        "/a/secret" => ("403 Forbidden", ""),
+        _ => ("404 Not Found", ""),
+    }
+}
+
+/// Serves [`answer`] until the test process ends.
+fn serve(listener: TcpListener) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { continue };
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let request = lines.next().unwrap_or_default();
+            lines.take_while(|line| !line.is_empty()).for_each(drop);
+            let mut words = request.split(' ');
+            let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let (status, body) = answer(path);
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            let body = if method == "HEAD" { "" } else { body };
+            // A client that hung up has its own answer.
+            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+}
+
+impl Mounted {
+    fn new(xattr: bool) -> Mounted {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        serve(listener);
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let catalog = Arc::new(Catalog::open(&folder.path().join("catalog"), "a test").unwrap());
+        let client =
+            Client::new(HttpConfig { own_authority: Some(authority.as_str().into()), ..HttpConfig::default() })
+                .unwrap();
+        let config = ContentConfig {
+            folder: folder.path().join("cache"),
+            observed_folder: folder.path().join("observed"),
+            source: "test".into(),
+            quota: Some(1 << 30),
+            reserve: 0,
+            fixity: Fixity::Stream,
+            mirrors: Mirrors::Auto,
+            stall: Duration::from_secs(5),
+            size_deadline: Duration::from_secs(5),
+        };
+        let (events, _) = tokio::sync::mpsc::unbounded_channel();
+        let content = Content::open(config, client, runtime.handle().clone(), events).unwrap();
+        let options = FsOptions {
+            uid: 1000,
+            gid: 100,
+            umask: 0,
+            xattr,
+            entry_ttl: Duration::from_secs(3600),
+            negative_ttl: Duration::from_secs(60),
+            source: format!("http://{authority}/"),
+        };
+        let fs = Filesystem::new(Arc::clone(&catalog), content, options, runtime.handle().clone());
+        Mounted { fs: Arc::new(fs), catalog, authority, runtime, _folder: folder }
+    }
+
+    /// A Source with one file of each sort.
+    fn with_one_of_each() -> Mounted {
+        let mounted = Mounted::new(true);
+        let mut sized = mounted.entry("a/sized.txt", Some(5));
+        sized.hashes = vec![Digest::new(Algorithm::Md5, &HELLO).unwrap()];
+        sized.media_type = Some("text/plain".into());
+        sized.links = vec![mounted.link("describedby", "a/about.xml")];
+        let others = ["a/unsized.txt", "a/missing", "a/secret"].map(|path| mounted.entry(path, None));
+        mounted.publish(others.into_iter().chain([sized]));
+        mounted
+    }
+
+    fn uri(&self, path: &str) -> Uri {
+        Uri::parse(&format!("http://{}/{path}", self.authority)).unwrap()
+    }
+
+    fn entry(&self, path: &str, length: Option<u64>) -> Entry {
+        Entry { length, lastmod: Timestamp::parse("2020-01-01T00:00:00Z"), ..Entry::new(self.uri(path)) }
+    }
+
+    fn link(&self, rel: &str, path: &str) -> Link {
+        Link {
+            rel: rel.into(),
+            href: self.uri(path),
+            pri: crate::document::LOWEST_PRIORITY,
+            media_type: None,
+            encoding: None,
+            length: None,
+            hashes: Vec::new(),
+            modified: None,
+            path: None,
+        }
+    }
+
+    /// A new revision of exactly these entries.
+    fn publish(&self, entries: impl IntoIterator<Item = Entry>) {
+        let naming = Naming { own_authority: self.authority.as_str().into(), ..Naming::default() };
+        let mut baseline = self.catalog.baseline(naming).unwrap();
+        entries.into_iter().for_each(|entry| baseline.add(&entry).unwrap());
+        baseline.commit(None, b"").unwrap();
+    }
+
+    /// What `path` stands for, looked up name by name.
+    fn find(&self, path: &str) -> Shown {
+        let mut folder = INodeNo::ROOT;
+        let mut found = None;
+        for name in path.split('/') {
+            let shown = self.fs.lookup(folder, name.as_bytes()).unwrap().unwrap();
+            folder = shown.attributes.ino;
+            found = Some(shown);
+        }
+        found.unwrap()
+    }
+
+    fn ino(&self, path: &str) -> INodeNo {
+        self.find(path).attributes.ino
+    }
+
+    /// GETATTR, waiting where it must.
+    fn getattr(&self, ino: INodeNo) -> Result<Shown, FsError> {
+        match self.fs.attributes(ino)? {
+            Attributes::Known(shown) => Ok(shown),
+            Attributes::Unsized(file) => self.runtime.block_on(self.fs.sized(&file)),
+        }
+    }
+
+    fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
+        match self.fs.read_local(ino, offset, length) {
+            Some(bytes) => Ok(bytes),
+            None => self.runtime.block_on(self.fs.read(ino, offset, length)),
+        }
+    }
+
+    /// A listing in pieces of `piece` entries; before each but the first, `between` is called.
+    fn list(&self, folder: INodeNo, piece: usize, mut between: impl FnMut()) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut next = Cookie::START;
+        loop {
+            let from = next;
+            let mut got = 0;
+            let mut visit = |entry: directory::DirEntry<'_>| {
+                if got == piece {
+                    return false;
+                }
+                got += 1;
+                next = entry.cookie;
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                true
+            };
+            self.fs.read_folder(folder, from, &mut visit).unwrap();
+            if got == 0 {
+                return names;
+            }
+            between();
+        }
+    }
+
+    fn xattr(&self, ino: INodeNo, name: &str) -> Result<String, FsError> {
+        match self.fs.xattr(ino, name.as_bytes(), 65_536)? {
+            XattrReply::Value(value) => Ok(String::from_utf8(value).unwrap()),
+            XattrReply::Size(_) => panic!("a buffer was given"),
+        }
+    }
+}
+
+fn errno<T>(result: Result<T, FsError>) -> Errno {
+    match result {
+        Ok(_) => panic!("an error was expected"),
+        Err(error) => error.errno(),
+    }
+}
+
+#[test]
+fn a_name_is_its_inode_and_no_name_is_none() {
+    let mounted = Mounted::with_one_of_each();
+    let shown = mounted.find("a/sized.txt");
+    assert_eq!((shown.attributes.size, shown.attributes.uid), (5, 1000));
+    assert_eq!(shown.attributes_ttl, Duration::from_secs(3600));
+    assert_eq!(mounted.getattr(shown.attributes.ino).unwrap(), shown);
+    assert_eq!(mounted.fs.lookup(INodeNo::ROOT, b"nothing").unwrap(), None);
+    assert_eq!(errno(mounted.fs.lookup(INodeNo::ROOT, &[b'x'; 256])), Errno::ENAMETOOLONG);
+    assert_eq!(errno(mounted.fs.attributes(INodeNo(1 << 40))), Errno::ESTALE);
+}
+
+/// A size that is shown is true: an unknown one is never kept by the kernel, and GETATTR waits for it.
+#[test]
+fn an_unknown_size_has_no_time_to_live_until_getattr_has_asked_for_it() {
+    let mounted = Mounted::with_one_of_each();
+    let shown = mounted.find("a/unsized.txt");
+    assert_eq!((shown.attributes.size, shown.attributes_ttl), (0, Duration::ZERO));
+    assert_eq!(shown.entry_ttl, Duration::from_secs(3600));
+    assert_eq!(shown.common_ttl(), Duration::ZERO);
+    let sized = mounted.getattr(shown.attributes.ino).unwrap();
+    assert_eq!((sized.attributes.size, sized.attributes_ttl), (8, Duration::from_secs(3600)));
+    assert_eq!(mounted.find("a/unsized.txt"), sized);
+}
+
+/// Promise: a listed name never answers ENOENT.
+#[test]
+fn what_the_source_does_not_give_is_eio_or_eacces_never_enoent() {
+    let mounted = Mounted::with_one_of_each();
+    for (path, expected) in [("a/missing", Errno::EIO), ("a/secret", Errno::EACCES)] {
+        let ino = mounted.ino(path);
+        assert_eq!(errno(mounted.getattr(ino)), expected, "{path}");
+        assert_eq!(errno(mounted.read(ino, 0, 10)), expected, "{path}");
+    }
+}
+
+#[test]
+fn a_file_is_read_to_its_end_and_a_folder_is_not() {
+    let mounted = Mounted::with_one_of_each();
+    let ino = mounted.ino("a/sized.txt");
+    assert_eq!(&mounted.read(ino, 0, 4096).unwrap()[..], b"hello");
+    assert_eq!(&mounted.read(ino, 3, 4096).unwrap()[..], b"lo");
+    assert_eq!(errno(mounted.read(mounted.ino("a"), 0, 1)), Errno::EISDIR);
+}
+
+#[test]
+fn a_listing_has_the_dots_first_and_each_name_once_however_it_is_cut() {
+    let mounted = Mounted::new(true);
+    mounted.publish((0..100).map(|n| mounted.entry(&format!("d/{n:03}"), Some(n))));
+    let whole = mounted.list(mounted.ino("d"), usize::MAX, || {});
+    assert_eq!(&whole[..2], [".", ".."]);
+    assert_eq!(whole.iter().collect::<BTreeSet<_>>().len(), 102);
+    for piece in [1, 2, 3, 7] {
+        assert_eq!(mounted.list(mounted.ino("d"), piece, || {}), whole);
+    }
+    assert_eq!(errno(mounted.fs.read_folder(mounted.ino("d/000"), Cookie::START, &mut |_| true)), Errno::ENOTDIR);
+}
+
+#[test]
+fn a_listing_continued_after_a_change_neither_repeats_nor_skips_what_stayed() {
+    let mounted = Mounted::new(true);
+    let files = |numbers: &mut dyn Iterator<Item = u64>, length: u64| -> Vec<Entry> {
+        numbers.map(|n| mounted.entry(&format!("d/{n:03}"), Some(length))).collect()
+    };
+    mounted.publish(files(&mut (0..100), 1));
+    let mut revision = 1;
+    let names = mounted.list(mounted.ino("d"), 9, || {
+        // Every second file stays but is replaced by a new version; of the others some go and new ones come.
+        revision += 1;
+        let kept = (0..100).step_by(2);
+        let passing = (0..20).map(|n| 101 + (n * revision) % 200);
+        mounted.publish(files(&mut kept.chain(passing), revision));
+    });
+    for stayed in (0..100).step_by(2) {
+        let name = format!("{stayed:03}");
+        assert_eq!(names.iter().filter(|listed| **listed == name).count(), 1, "{name}");
+    }
+}
+
+#[test]
+fn the_parent_of_a_folder_is_listed_with_its_own_inode() {
+    let mounted = Mounted::new(true);
+    mounted.publish([mounted.entry("a/b/c", Some(1))]);
+    let mut seen = Vec::new();
+    mounted
+        .fs
+        .read_folder(mounted.ino("a/b"), Cookie::START, &mut |entry| {
+            seen.push((entry.name.to_vec(), entry.node.ino, entry.node.kind));
+            true
+        })
+        .unwrap();
+    assert_eq!(seen[0], (b".".to_vec(), mounted.ino("a/b"), Kind::Folder));
+    assert_eq!(seen[1], (b"..".to_vec(), mounted.ino("a"), Kind::Folder));
+    assert_eq!(seen[2], (b"c".to_vec(), mounted.ino("a/b/c"), Kind::File));
+}
+
+#[test]
+fn xattrs_of_files_and_of_the_root() {
+    let mounted = Mounted::with_one_of_each();
+    let ino = mounted.ino("a/sized.txt");
+    assert_eq!(mounted.xattr(ino, "user.xdg.origin.url").unwrap(), mounted.uri("a/sized.txt").as_str());
+    assert_eq!(mounted.xattr(ino, "user.mime_type").unwrap(), "text/plain");
+    assert_eq!(mounted.xattr(ino, "user.resyncfs.describedby").unwrap(), mounted.uri("a/about.xml").as_str());
+    assert_eq!(mounted.xattr(ino, "user.resyncfs.state").unwrap(), "remote");
+    mounted.read(ino, 0, 5).unwrap();
+    assert_eq!(mounted.xattr(ino, "user.resyncfs.verified").unwrap(), "md5");
+    assert_eq!(mounted.xattr(INodeNo::ROOT, "user.resyncfs.files").unwrap(), "4");
+    assert_eq!(errno(mounted.xattr(ino, "security.capability")), Errno::ENODATA);
+    assert_eq!(errno(mounted.xattr(mounted.ino("a"), "user.mime_type")), Errno::ENODATA);
+    let XattrReply::Value(names) = mounted.fs.xattr_names(ino, 65_536).unwrap() else { panic!("a buffer was given") };
+    let listed = String::from_utf8(names).unwrap();
+    assert!(listed.split('\0').all(|name| !["state", "verified", "entry"].iter().any(|own| name.ends_with(own))));
+}
+
+#[test]
+fn without_xattrs_even_the_question_is_refused() {
+    let mounted = Mounted::new(false);
+    mounted.publish([mounted.entry("a", Some(1))]);
+    assert_eq!(errno(mounted.xattr(mounted.ino("a"), "security.capability")), Errno::ENOSYS);
+    assert_eq!(errno(mounted.fs.xattr_names(INodeNo::ROOT, 0)), Errno::ENOSYS);
+}
+
+/// Promise: an open file keeps its bytes or gets ESTALE, never others.
+#[test]
+fn a_replaced_inode_goes_on_being_answered_and_its_name_is_a_new_one() {
+    let mounted = Mounted::with_one_of_each();
+    let old = mounted.find("a/sized.txt");
+    let mut changed = mounted.entry("a/sized.txt", Some(6));
+    changed.hashes = vec![Digest::new(Algorithm::Md5, &[1; 16]).unwrap()];
+    mounted.publish([changed]);
+    let new = mounted.find("a/sized.txt");
+    assert_ne!(new.attributes.ino, old.attributes.ino);
+    assert_eq!(new.attributes.size, 6);
+    assert_eq!(mounted.getattr(old.attributes.ino).unwrap().attributes.size, 5);
+    assert_eq!(mounted.xattr(old.attributes.ino, "user.xdg.origin.url").unwrap(), mounted.uri("a/sized.txt").as_str());
+}
+
+#[test]
+fn statistics_are_the_sums_of_the_revision() {
+    let mounted = Mounted::new(true);
+    assert_eq!(mounted.fs.statistics().unwrap(), statistics::Statistics::default());
+    mounted.publish([mounted.entry("a/b", Some(4097)), mounted.entry("c", None)]);
+    assert_eq!(mounted.fs.statistics().unwrap(), statistics::Statistics { blocks: 2, files: 4 });
+}

@@ -1,0 +1,92 @@
+//! Which folders a mount keeps its state in: one identity, one catalog.
+//!
+//! ```text
+//! CACHE/                         0700
+//!   content/                     objects of all mounts of this cache folder
+//!   mounts/DIGEST/               one identity
+//!     identity                   the text the digest is of
+//!     catalog/  observed/  spool/  log
+//! ```
+
+use super::{MountConfig, MountError};
+use crate::source::EntryPoint;
+use sha2::{Digest, Sha256};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The folders of one mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folders {
+    /// The catalog.
+    pub catalog: PathBuf,
+    /// What reading taught.
+    pub observed: PathBuf,
+    /// Spooled documents.
+    pub spool: PathBuf,
+    /// Objects, shared with other mounts.
+    pub content: PathBuf,
+    /// Where a daemon writes its log.
+    pub log: PathBuf,
+}
+
+impl Folders {
+    /// The folders of `config`, not made yet.
+    pub fn of(config: &MountConfig) -> Folders {
+        let own = config.cache.join("mounts").join(name(config));
+        Folders {
+            catalog: own.join("catalog"),
+            observed: own.join("observed"),
+            spool: own.join("spool"),
+            content: config.cache.join("content"),
+            log: own.join("log"),
+        }
+    }
+
+    /// The folders of `config`, made for their owner alone.
+    pub fn prepare(config: &MountConfig) -> Result<Folders, MountError> {
+        let folders = Folders::of(config);
+        for folder in [&folders.catalog, &folders.observed, &folders.spool, &folders.content] {
+            make(folder).map_err(|cause| MountError::Cache { folder: folder.clone(), cause })?;
+        }
+        if let Some(own) = folders.log.parent() {
+            let file = own.join("identity");
+            std::fs::write(&file, text(config)).map_err(|cause| MountError::Cache { folder: file, cause })?;
+        }
+        Ok(folders)
+    }
+}
+
+/// Everything that makes one tree another tree, a line each.
+fn text(config: &MountConfig) -> String {
+    let sync = &config.sync;
+    let entry = match &sync.entry {
+        EntryPoint::Uri(uri) => uri.to_string(),
+        EntryPoint::File(path) => format!("file:{}", path.display()),
+    };
+    let mut lines = vec![format!("entry={entry}")];
+    lines.extend(sync.set.iter().map(|set| format!("set={set}")));
+    lines.extend(sync.host.iter().map(|host| format!("host={host}")));
+    lines.extend(sync.maps.iter().map(|(from, to)| format!("map={from}={to}")));
+    lines.extend(sync.extension_by_type.then(|| "extension=type".to_owned()));
+    lines.join("\n") + "\n"
+}
+
+fn name(config: &MountConfig) -> String {
+    Sha256::digest(text(config)).iter().take(16).map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn make(folder: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// The cache folder of this user: systemd's, the system's for root, else the user's own.
+pub fn default_cache() -> Option<PathBuf> {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    named("CACHE_DIRECTORY")
+        .or_else(|| root.then(|| PathBuf::from("/var/cache/resyncfs")))
+        .or_else(|| named("XDG_CACHE_HOME").map(|cache| cache.join("resyncfs")))
+        .or_else(|| named("HOME").map(|home| home.join(".cache/resyncfs")))
+}

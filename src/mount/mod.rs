@@ -1,0 +1,279 @@
+//! The composition root: runtime, client, catalog, content, session; in which order they start and stop.
+//!
+//! Start: catalog and content are opened, a first revision is made where there is none, then the session is mounted
+//! (so the mount appears with a whole tree or not at all), then threads run, then whoever waits is told.
+//! Stop: the mount point is detached at once, users that still hold files are served for [`LINGER`], then what is
+//! pending is written out.
+
+pub mod daemon;
+pub mod identity;
+pub mod point;
+
+use crate::catalog::{Catalog, CatalogError};
+use crate::content::{Content, ContentConfig, ContentError, Event};
+use crate::fs::fuse::Adapter;
+use crate::fs::invalidator::{self, Effects, Invalidator, Notices};
+use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
+use crate::fs::{Filesystem, FsOptions};
+use crate::source::SourceError;
+use crate::source::http::{Client, HttpConfig, HttpError};
+use crate::source::spool::Spool;
+use crate::sync::poll::{Command, Listeners};
+use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
+use identity::Folders;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// How long users that still hold files are served after the mount point is detached.
+pub const LINGER: Duration = Duration::from_secs(10);
+
+/// How far the kernel reads ahead in a file, where root may say so: a READ is 1 MiB then in place of 128 KiB.
+const READ_AHEAD_KILOBYTES: u32 = 4096;
+
+/// Worker threads of the runtime: fetches and sync wait, they do not compute.
+const RUNTIME_THREADS: usize = 2;
+
+/// Everything a mount needs to know, checked.
+#[derive(Clone, Debug)]
+pub struct MountConfig {
+    /// Where.
+    pub directory: PathBuf,
+    /// The folder of catalog and objects.
+    pub cache: PathBuf,
+    /// What is synchronized.
+    pub sync: SyncConfig,
+    /// How the Source is asked.
+    pub http: HttpConfig,
+    /// What is kept; its folders are filled in from `cache`.
+    pub content: ContentConfig,
+    /// How the tree is shown.
+    pub fs: FsOptions,
+    /// What the kernel is told of the mount.
+    pub session: SessionOptions,
+}
+
+/// Why a mount did not come about, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The mount point is not there, no folder, or taken.
+    #[error("{directory}: {what}", directory = .directory.display())]
+    Directory {
+        /// The mount point.
+        directory: PathBuf,
+        /// What is wrong with it and what to do.
+        what: String,
+    },
+    /// A folder of the cache cannot be used.
+    #[error("the cache folder {folder} cannot be used; name another with -o cache=DIR", folder = .folder.display())]
+    Cache {
+        /// The folder.
+        folder: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The catalog cannot be opened.
+    #[error("the catalog cannot be opened")]
+    Catalog(#[from] CatalogError),
+    /// The content cache cannot be opened.
+    #[error("the content cache cannot be opened")]
+    Content(#[from] ContentError),
+    /// The HTTP client cannot be made of these options.
+    #[error("the HTTP client cannot be set up")]
+    Http(#[from] HttpError),
+    /// The spool cannot be opened.
+    #[error("the spool of documents cannot be opened")]
+    Spool(#[from] SourceError),
+    /// The first baseline failed and there is no earlier revision.
+    #[error("nothing can be shown yet")]
+    FirstBaseline(#[from] SyncError),
+    /// The kernel refused the mount.
+    #[error("mounting at {directory} failed{hint}", directory = .directory.display())]
+    Kernel {
+        /// The mount point.
+        directory: PathBuf,
+        /// What to do about it.
+        hint: &'static str,
+        /// The operating system's answer.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The operating system refused threads, signals or the like.
+    #[error("{what}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// Its answer.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The person changed their mind.
+    #[error("interrupted before the tree was there")]
+    Interrupted,
+}
+
+/// Mounts and serves until the mount ends. `ready` is called once the tree can be used; progress of a first baseline
+/// goes to `progress`.
+pub fn run(
+    mut config: MountConfig,
+    progress: Arc<dyn Fn(Stage) + Send + Sync>,
+    ready: impl FnOnce() -> std::io::Result<()>,
+) -> Result<(), MountError> {
+    config.directory = point::prepare(&config.directory)?;
+    let folders = Folders::prepare(&config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|cause| MountError::System { what: "no threads", cause })?;
+
+    let holder = format!("process {}, mounted at {}", std::process::id(), config.directory.display());
+    let catalog = Arc::new(Catalog::open(&folders.catalog, &holder)?);
+    let client = Client::new(config.http.clone())?;
+    let (event_sender, events) = mpsc::unbounded_channel();
+    let content = Content::open(
+        ContentConfig { folder: folders.content, observed_folder: folders.observed, ..config.content.clone() },
+        client.clone(),
+        runtime.handle().clone(),
+        event_sender,
+    )?;
+    let spool = Spool::open(&folders.spool)?;
+    let mut synchronizer = Synchronizer::new(config.sync.clone(), client, catalog.clone(), spool);
+
+    let from_earlier = catalog.revision()?.is_some();
+    if !from_earlier {
+        runtime.block_on(first_baseline(&mut synchronizer, progress))?;
+    }
+
+    let (notices, inbox) = invalidator::channel();
+    let filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone());
+    let session = mount(&config, Adapter::new(Arc::new(filesystem), notices.clone()))?;
+    let system = |what| move |cause| MountError::System { what, cause };
+    let device = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
+    let effects = Effects::new(device, catalog, content.clone(), runtime.handle());
+    let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
+    let point = point::MountPoint::find(&config.directory)?;
+    if let Err(cause) = raise_readahead(point.device(), READ_AHEAD_KILOBYTES) {
+        tracing::debug!(%cause, "the kernel reads ahead by its default");
+    }
+    let served = session.spawn().map_err(system("no threads"))?;
+
+    let (commands, command_receiver) = mpsc::channel(64);
+    runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));
+    runtime.spawn(forward(events, commands.clone(), notices.clone()));
+    ready().map_err(system("the caller cannot be told"))?;
+    tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
+
+    let result = runtime.block_on(serve(served, point, commands));
+    notices.stop();
+    if invalidator.join().is_err() {
+        tracing::error!("the invalidator panicked");
+    }
+    runtime.block_on(content.close());
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn first_baseline(
+    synchronizer: &mut Synchronizer,
+    progress: Arc<dyn Fn(Stage) + Send + Sync>,
+) -> Result<(), MountError> {
+    let system = |cause| MountError::System { what: "signals cannot be received", cause };
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+    tokio::select! {
+        outcome = synchronizer.refresh(progress) => {
+            if let Outcome::Committed(_) = outcome? {
+                synchronizer.settle_spool();
+            }
+            Ok(())
+        }
+        _ = interrupt.recv() => Err(MountError::Interrupted),
+        _ = terminate.recv() => Err(MountError::Interrupted),
+    }
+}
+
+fn mount(config: &MountConfig, adapter: Adapter) -> Result<fuser::Session<Adapter>, MountError> {
+    fuser::Session::new(adapter, &config.directory, &mount_options(&config.session)).map_err(|cause| {
+        let hint = match cause.kind() {
+            std::io::ErrorKind::PermissionDenied if config.session.acl == fuser::SessionACL::All => {
+                ": allow_other needs the line user_allow_other in /etc/fuse.conf"
+            }
+            std::io::ErrorKind::PermissionDenied => ": is /dev/fuse writable for you?",
+            std::io::ErrorKind::NotFound => ": is the package fuse3 installed and /dev/fuse there?",
+            _ => "",
+        };
+        MountError::Kernel { directory: config.directory.clone(), hint, cause }
+    })
+}
+
+fn listeners(notices: &Notices, content: &Arc<Content>) -> Listeners {
+    let (notices, content) = (notices.clone(), content.clone());
+    Listeners {
+        invalidate: Box::new(move |invalidations| notices.changed(invalidations)),
+        refreshed: Box::new(move || content.forget_failures()),
+    }
+}
+
+/// Content's verdicts become notices to the kernel and orders to sync.
+async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sender<Command>, notices: Notices) {
+    while let Some(event) = events.recv().await {
+        notices.content(&event);
+        let renewed = match event {
+            Event::Poisoned(ino) | Event::Changed(ino) => ino,
+            Event::Recheck(_) | Event::Sized(..) => continue,
+        };
+        if commands.send(Command::Renew(renewed)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Serves until the mount is gone: unmounted by somebody, or detached here on a signal.
+async fn serve(
+    served: fuser::BackgroundSession,
+    point: point::MountPoint,
+    commands: mpsc::Sender<Command>,
+) -> Result<(), MountError> {
+    let system = |cause| MountError::System { what: "signals cannot be received", cause };
+    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
+    let mut ended = tokio::task::spawn_blocking(move || served.join());
+    loop {
+        tokio::select! {
+            joined = &mut ended => return finished(joined),
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => {
+                // A full channel means that a refresh is on its way already.
+                let _ = commands.try_send(Command::Refresh);
+            }
+        }
+    }
+    tracing::info!("detaching");
+    let detached = tokio::task::spawn_blocking(move || point.detach()).await;
+    if let Ok(Err(cause)) = detached {
+        tracing::error!(%cause, "the mount point cannot be detached");
+    }
+    match tokio::time::timeout(LINGER, ended).await {
+        Ok(joined) => finished(joined),
+        Err(_) => {
+            tracing::warn!("files are still open after {LINGER:?}; their readers get errors from now on");
+            Ok(())
+        }
+    }
+}
+
+fn finished(joined: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), MountError> {
+    let what = "the connection to the kernel broke";
+    match joined {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(cause)) => Err(MountError::System { what, cause }),
+        Err(cause) => Err(MountError::System { what, cause: std::io::Error::other(cause) }),
+    }
+}

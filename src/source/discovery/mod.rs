@@ -1,0 +1,218 @@
+//! From whatever a person pastes to the sets it names (section 6.3).
+//!
+//! What is pasted names the scope. A document speaks for itself: a Source Description (or an index of them) names all its
+//! sets, a Capability List or a Resource List its own set. A page that links to a Capability List names that set.
+//! A site names all its sets. Of several ways the first of these that leads to a set is taken:
+//!
+//! 1. the well-known URI right below what was pasted; for a site (no path) also that of where it redirects to;
+//! 2. the page's `Link` header;
+//! 3. the page's HTML `<link>`;
+//! 4. the well-known URIs of the folders above, the nearest first, at last the host's;
+//! 5. `Sitemap:` lines of robots.txt: Resource Lists, or where there are none plain sitemaps;
+//! 6. `/sitemap.xml`.
+//!
+//! Where a document is expected (`….xml`, `….gz`, the well-known URI itself) nothing else is taken in its place. A page that is
+//! not there names nothing but what lies below it.
+//!
+//! A way is left for the next only when its place said for good that there is nothing. One that fails
+//! today may work tomorrow, and the same entry point must not name one tree today and another tomorrow.
+
+mod answer;
+mod html;
+mod robots;
+mod sets;
+#[cfg(test)]
+mod tests;
+
+use super::{DocumentLocation, EntryPoint, Set, Source, SourceError, head::Kind, http::Client};
+use crate::document::{Limits, Uri};
+use answer::{Answer, Document, Offered, Page, Silence, ask, chain, open};
+use sets::Finder;
+
+/// Where a Source Description lies below its host (section 6.3.2), and in use below a context path.
+const WELL_KNOWN: &str = "/.well-known/resourcesync";
+
+/// Folders above a page whose well-known URI is asked, the host's included.
+const FOLDERS: usize = 8;
+
+/// Finds the Source behind `entry`; `set` picks one set by its Capability List or `describedby`.
+///
+/// # Errors
+/// [`SourceError::NothingFound`] with every place looked at, [`SourceError::NoSuchSet`] with the sets there are, and
+/// what failed so that it may work later.
+pub async fn discover(
+    client: &Client,
+    entry: &EntryPoint,
+    set: Option<&Uri>,
+    limits: Limits,
+) -> Result<Source, SourceError> {
+    let mut finder = Finder::new(client.clone(), limits, set.cloned());
+    let (answered_by, sets, pasted) = match entry {
+        EntryPoint::Uri(uri) => {
+            let (answered_by, sets) = of_uri(&mut finder, uri).await?;
+            (Some(answered_by), sets, uri.to_string())
+        }
+        EntryPoint::File(path) => {
+            let sets = match open(path, limits)? {
+                Answer::Document(document) => finder.scope(document).await?,
+                Answer::Page(page) => {
+                    return Err(SourceError::Document {
+                        location: DocumentLocation::File(path.clone()),
+                        cause: page.cause,
+                    });
+                }
+            };
+            (None, sets, path.display().to_string())
+        }
+    };
+    if sets.is_empty() {
+        return Err(SourceError::NothingFound { entry: pasted, tried: finder.tried.join("; ") });
+    }
+    Ok(Source {
+        own_authority: answered_by.as_ref().map(|uri| uri.authority().into()),
+        entry: answered_by,
+        description: finder.description,
+        sets: picked(sets, set)?,
+        missing: finder.missing,
+        deviations: finder.deviations,
+    })
+}
+
+/// Where `pasted` was answered from, and its sets.
+async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), SourceError> {
+    let location = || DocumentLocation::Uri(pasted.clone());
+    match ask(&finder.client, pasted, finder.limits).await {
+        Ok(Answer::Document(document)) => {
+            let answered_by = document.base.clone().unwrap_or_else(|| pasted.clone());
+            finder.own(pasted, &answered_by);
+            Ok((answered_by, finder.scope(document).await?))
+        }
+        Ok(Answer::Page(page)) if expects_document(pasted) => {
+            Err(SourceError::Document { location: location(), cause: page.cause })
+        }
+        Ok(Answer::Page(page)) => {
+            finder.tried.push(format!("{pasted} ({})", page.description()));
+            let answered_by = page.base.clone().unwrap_or_else(|| pasted.clone());
+            finder.own(pasted, &answered_by);
+            let sets = of_site(finder, pasted, &answered_by, Some(page)).await?;
+            Ok((answered_by, sets))
+        }
+        Err(Silence::Nothing(cause)) if cause.status().is_some() && !expects_document(pasted) => {
+            finder.tried.push(chain(&cause));
+            let sets = of_site(finder, pasted, pasted, None).await?;
+            Ok((pasted.clone(), sets))
+        }
+        Err(Silence::Nothing(cause)) => Err(SourceError::Http { location: location(), cause }),
+        Err(Silence::Failed(error)) => Err(error),
+    }
+}
+
+/// Whether what lies at `uri` should be a document, by its name.
+fn expects_document(uri: &Uri) -> bool {
+    let path = uri.path().to_ascii_lowercase();
+    [".xml", ".gz", WELL_KNOWN].iter().any(|ending| path.ends_with(ending))
+}
+
+/// The sets that a site or page names, by the first way that leads to one.
+async fn of_site(
+    finder: &mut Finder,
+    pasted: &Uri,
+    answered_by: &Uri,
+    page: Option<Page>,
+) -> Result<Vec<Set>, SourceError> {
+    if let Some(page) = page.as_ref().filter(|page| answered_by.path().ends_with("/robots.txt") && page.may_be_robots())
+    {
+        return finder.of_robots(answered_by, &page.text()).await;
+    }
+    let site = pasted.path() == "/" && pasted.query().is_none();
+    let (mut nearest, mut above) = (well_known(pasted), well_known(answered_by));
+    if site {
+        nearest.append(&mut above);
+    } else {
+        above.extend(nearest.split_off(1.min(nearest.len())));
+    }
+    let sets = finder.of_first(nearest).await?;
+    if !sets.is_empty() || page.is_none() && !site {
+        return Ok(sets);
+    }
+    if let Some(page) = page {
+        for links in [page.headers.clone(), page.html_links()] {
+            let sets = finder.of_links(links).await?;
+            if !sets.is_empty() {
+                return Ok(sets);
+            }
+        }
+    }
+    let sets = finder.of_first(above).await?;
+    if !sets.is_empty() {
+        return Ok(sets);
+    }
+    if let Ok(robots) = Uri::resolve(Some(answered_by), "/robots.txt") {
+        match ask(&finder.client, &robots, finder.limits).await {
+            Ok(Answer::Page(page)) if page.may_be_robots() => {
+                let sets = finder.of_robots(&robots, &page.text()).await?;
+                if !sets.is_empty() {
+                    return Ok(sets);
+                }
+                finder.tried.push(format!("{robots} (no usable Sitemap line)"));
+            }
+            Ok(Answer::Page(page)) => finder.tried.push(format!("{robots} ({})", page.description())),
+            Ok(Answer::Document(_)) => finder.tried.push(format!("{robots} (a document, no robots.txt)")),
+            Err(Silence::Nothing(cause)) => finder.tried.push(chain(&cause)),
+            Err(Silence::Failed(error)) => return Err(error),
+        }
+    }
+    match Uri::resolve(Some(answered_by), "/sitemap.xml") {
+        Ok(sitemap) => finder.of_place(&sitemap).await,
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// The well-known URIs for `uri`: below itself taken for a folder, below the folders above it, below the host.
+fn well_known(uri: &Uri) -> Vec<Uri> {
+    let mut folder = uri.path().trim_end_matches('/');
+    let mut places = Vec::new();
+    loop {
+        places.extend(Uri::resolve(Some(uri), &format!("{folder}{WELL_KNOWN}")));
+        match folder.rfind('/') {
+            Some(end) => folder = folder[..end].trim_end_matches('/'),
+            None => break,
+        }
+    }
+    if places.len() > FOLDERS {
+        places.drain(FOLDERS - 1..places.len() - 1);
+    }
+    places
+}
+
+/// The one of `sets` that `wanted` names, or all of them where none is named.
+fn picked(sets: Vec<Set>, wanted: Option<&Uri>) -> Result<Vec<Set>, SourceError> {
+    let Some(wanted) = wanted else { return Ok(sets) };
+    let (matching, others): (Vec<Set>, Vec<Set>) = sets.into_iter().partition(|set| names(set, wanted));
+    if !matching.is_empty() {
+        return Ok(matching);
+    }
+    let offered: Vec<String> = others
+        .iter()
+        .map(|set| {
+            let location = match (&set.capability_list, set.documents.first()) {
+                (Some(list), _) => list.to_string(),
+                (None, Some((_, location))) => location.to_string(),
+                (None, None) => "a set without documents".to_owned(),
+            };
+            match &set.described_by {
+                Some(description) => format!("{location} (described by {description})"),
+                None => location,
+            }
+        })
+        .collect();
+    Err(SourceError::NoSuchSet { wanted: wanted.clone(), offered: offered.join(", ") })
+}
+
+/// Whether `wanted` names `set`: by its Capability List, its description, or for a list that stands alone by the list.
+fn names(set: &Set, wanted: &Uri) -> bool {
+    let alone = |(_, location): &(_, DocumentLocation)| matches!(location, DocumentLocation::Uri(uri) if uri == wanted);
+    set.capability_list.as_ref() == Some(wanted)
+        || set.described_by.as_ref() == Some(wanted)
+        || set.capability_list.is_none() && set.documents.iter().any(alone)
+}

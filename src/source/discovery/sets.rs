@@ -1,0 +1,450 @@
+//! From a document to the sets it names: down from Source Descriptions, up from lists.
+
+use super::{Answer, Document, Kind, Offered, Silence, ask, chain, robots};
+use crate::document::{Capability, Entry, Limits, Root, Uri};
+use crate::source::{
+    DocumentDeviations, DocumentLocation, Set, SourceError,
+    head::{is_channel, known},
+    http::Client,
+    walk::CONCURRENCY,
+};
+use futures_util::{StreamExt, stream};
+use std::{
+    collections::{HashMap, HashSet},
+    pin::Pin,
+};
+
+/// Indexes, Source Descriptions and pages of these below one another; `up` links after one another.
+const DEPTH: usize = 8;
+
+/// Capability Lists and the like that are read.
+const DOCUMENTS: usize = 50_000;
+
+/// `Sitemap:` lines of one robots.txt.
+const SITEMAP_LINES: usize = 10_000;
+
+/// What discovery has come to know.
+pub(super) struct Finder {
+    pub client: Client,
+    pub limits: Limits,
+    /// Every place that led nowhere, with its outcome.
+    pub tried: Vec<String>,
+    pub description: Option<Uri>,
+    pub missing: Vec<(DocumentLocation, String)>,
+    pub deviations: Vec<DocumentDeviations>,
+    /// The set that alone is wanted.
+    wanted: Option<Uri>,
+    /// Places that [`Finder::of_first`] has asked.
+    asked: HashSet<Uri>,
+    /// What `up` links led to: lists of one set share them.
+    above: HashMap<Uri, Vec<Set>>,
+}
+
+/// Documents already read on the way down: what is met again is not read again, so cycles end.
+type Seen = HashSet<DocumentLocation>;
+
+impl Finder {
+    pub fn new(client: Client, limits: Limits, wanted: Option<Uri>) -> Finder {
+        Finder {
+            client,
+            limits,
+            tried: Vec::new(),
+            description: None,
+            missing: Vec::new(),
+            deviations: Vec::new(),
+            wanted,
+            asked: HashSet::new(),
+            above: HashMap::new(),
+        }
+    }
+
+    /// Makes the host that `pasted` redirected to the own one, with what that means for credentials: only where it is
+    /// the same host, `www.` or not, and never from https down to http.
+    pub fn own(&mut self, pasted: &Uri, answered_by: &Uri) {
+        let bare = |uri: &Uri| uri.host().strip_prefix("www.").unwrap_or(uri.host()).to_owned();
+        let downgraded = pasted.scheme() == "https" && answered_by.scheme() == "http";
+        if pasted.authority() != answered_by.authority() && bare(pasted) == bare(answered_by) && !downgraded {
+            self.client = self.client.with_own_authority(answered_by.authority());
+        }
+    }
+
+    /// The sets that a document names when it is pasted.
+    pub async fn scope(&mut self, document: Document) -> Result<Vec<Set>, SourceError> {
+        match document.kind() {
+            Kind::Offers => self.offered(document, 0, &mut Seen::new()).await,
+            Kind::Lists(_) if self.is_index_of_offers(&document).await => {
+                self.offered(document, 0, &mut Seen::new()).await
+            }
+            Kind::Lists(capability) => Ok(vec![self.of_list(&document, capability).await]),
+        }
+    }
+
+    /// Whether an index that does not say of what it is one lists Source Descriptions or Capability Lists: its first
+    /// child tells.
+    async fn is_index_of_offers(&self, document: &Document) -> bool {
+        let head = &document.head;
+        let Some(child) = head.first.first().filter(|_| head.is_silent_index()) else { return false };
+        let answer = ask(&self.client, &child.loc, self.limits).await;
+        matches!(answer, Ok(Answer::Document(child)) if child.kind() == Kind::Offers)
+    }
+
+    /// The sets of the document at `place`; none where it said for good that there is none.
+    pub async fn of_place(&mut self, place: &Uri) -> Result<Vec<Set>, SourceError> {
+        match ask(&self.client, place, self.limits).await {
+            Ok(Answer::Document(document)) => {
+                let sets = self.scope(document).await?;
+                if sets.is_empty() {
+                    self.tried.push(format!("{place} (lists no set)"));
+                }
+                Ok(sets)
+            }
+            Ok(Answer::Page(page)) => {
+                self.tried.push(format!("{place} ({})", page.description()));
+                Ok(Vec::new())
+            }
+            Err(Silence::Nothing(cause)) => {
+                self.tried.push(chain(&cause));
+                Ok(Vec::new())
+            }
+            Err(Silence::Failed(error)) => Err(error),
+        }
+    }
+
+    /// The sets of the first of `places` that leads to one; a place met before led nowhere and is not asked again.
+    pub async fn of_first(&mut self, places: Vec<Uri>) -> Result<Vec<Set>, SourceError> {
+        for place in places {
+            if self.asked.insert(place.clone()) {
+                let sets = self.of_place(&place).await?;
+                if !sets.is_empty() {
+                    return Ok(sets);
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The sets that the links of a page lead to, each once.
+    pub async fn of_links(&mut self, mut links: Vec<Uri>) -> Result<Vec<Set>, SourceError> {
+        let mut seen = HashSet::new();
+        links.retain(|link| seen.insert(link.clone()));
+        let mut sets = Vec::new();
+        for link in links {
+            sets.extend(self.of_place(&link).await?);
+        }
+        Ok(distinct(sets))
+    }
+
+    /// The sets of the `Sitemap:` lines: one for each Resource List, or one of all plain sitemaps where there is none.
+    pub async fn of_robots(&mut self, robots: &Uri, text: &str) -> Result<Vec<Set>, SourceError> {
+        let lines = robots::sitemaps(text);
+        if lines.len() > SITEMAP_LINES {
+            let what = format!("more than {SITEMAP_LINES} Sitemap lines");
+            return Err(SourceError::Structure { location: DocumentLocation::Uri(robots.clone()), what });
+        }
+        let places: Vec<Uri> = lines.iter().filter_map(|line| Uri::resolve(Some(robots), line).ok()).collect();
+        let mut sets = Vec::new();
+        let mut plain = Vec::new();
+        let mut answers = self.answers(places);
+        while let Some((place, answer)) = answers.next().await {
+            match self.document(&place, answer)? {
+                Ok(document) => match document.kind() {
+                    Kind::Lists(capability) if !document.head.speaks_resourcesync() => {
+                        plain.push((capability, document.location));
+                    }
+                    _ => sets.extend(self.scope(document).await?),
+                },
+                Err(why) => self.miss(place, why),
+            }
+        }
+        if sets.is_empty() && !plain.is_empty() {
+            sets.push(Set { capability_list: None, described_by: None, documents: plain });
+        }
+        Ok(distinct(sets))
+    }
+
+    /// The sets that a Source Description, an index of them, or a Capability List names.
+    fn offered<'a>(
+        &'a mut self,
+        document: Document,
+        depth: usize,
+        seen: &'a mut Seen,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Set>, SourceError>> + Send + 'a>> {
+        Box::pin(async move {
+            let too_much = |what: String| SourceError::Structure { location: document.location.clone(), what };
+            if depth > DEPTH {
+                return Err(too_much(format!("lies below more than {DEPTH} Source Descriptions or pages of them")));
+            }
+            seen.insert(document.location.clone());
+            let Offered { entries, skipped, deviations } = document.read(self.limits)?;
+            if skipped > 0 {
+                let why = format!("{skipped} entries of {} cannot be understood", document.location);
+                self.missing.push((document.location.clone(), why));
+            }
+            if !deviations.is_empty() {
+                self.deviations.push(DocumentDeviations { location: document.location.clone(), deviations });
+            }
+            let describes_sets = document.head.header.root == Root::SitemapIndex
+                || document.head.capability() == Some(&Capability::Description);
+            let own = match &document.location {
+                DocumentLocation::Uri(uri) => Some(uri.clone()),
+                DocumentLocation::File(_) => None,
+            };
+            if describes_sets {
+                self.description = self.description.take().or(own.clone());
+            }
+            let mut offer = Offer::new(self.chosen(entries), describes_sets);
+            if describes_sets {
+                offer.below.extend(document.head.header.link("next").cloned());
+            }
+            offer.below.retain(|uri| seen.insert(DocumentLocation::Uri(uri.clone())));
+            if seen.len() > DOCUMENTS {
+                return Err(too_much(format!("names more than {DOCUMENTS} documents")));
+            }
+            let below = self.descend(&mut offer, depth, seen).await?;
+            self.mend_hints(&mut offer).await;
+            let header = &document.head.header;
+            let is_capability_list = header.capability == Some(Capability::CapabilityList);
+            let mut sets = Vec::new();
+            if !offer.documents.is_empty() || is_capability_list && below.is_empty() {
+                if !describes_sets && depth == 0 {
+                    self.description = self.description.take().or_else(|| header.link("up").cloned());
+                }
+                let described_by = header.link("describedby").cloned();
+                sets.push(Set { capability_list: own.clone(), described_by, documents: offer.documents });
+            }
+            for mut set in below {
+                if let Some(description) = set.capability_list.as_ref().and_then(|list| offer.descriptions.get(list)) {
+                    set.described_by.get_or_insert_with(|| description.clone());
+                }
+                sets.push(set);
+            }
+            Ok(distinct(sets))
+        })
+    }
+
+    /// Reads what `offer` leads to: the sets below it, and what became clear of its documents.
+    async fn descend(&mut self, offer: &mut Offer, depth: usize, seen: &mut Seen) -> Result<Vec<Set>, SourceError> {
+        let mut below = Vec::new();
+        let mut answers = self.answers(std::mem::take(&mut offer.below));
+        while let Some((place, answer)) = answers.next().await {
+            let unclear = offer.documents.iter().position(|(_, location)| is_at(location, &place));
+            match (self.document(&place, answer), unclear) {
+                (Ok(Ok(child)), _) if child.kind() == Kind::Offers => {
+                    offer.documents.retain(|(_, location)| !is_at(location, &place));
+                    below.extend(self.offered(child, depth + 1, seen).await?);
+                }
+                (Ok(Ok(child)), unclear) => {
+                    if let Kind::Lists(capability) = child.kind() {
+                        match unclear {
+                            Some(at) => offer.documents[at].0 = capability,
+                            None => offer.documents.push((capability, child.location)),
+                        }
+                    }
+                }
+                // An entry that nobody understands and that leads nowhere is kept as it was published.
+                (_, Some(_)) => {}
+                (Ok(Err(why)), None) => self.miss(place, why),
+                (Err(error), None) => return Err(error),
+            }
+        }
+        Ok(below)
+    }
+
+    /// The set of a list that was pasted or that robots.txt names: its Capability List's, found by `up`, or itself alone.
+    async fn of_list(&mut self, list: &Document, capability: Capability) -> Set {
+        // Any of these in a Capability List shows that the list belongs to it.
+        let mut names = vec![list.location.clone()];
+        names.extend(list.base.clone().map(DocumentLocation::Uri));
+        names.extend(list.head.header.link("index").cloned().map(DocumentLocation::Uri));
+        let alone = (capability.clone(), list.location.clone());
+        let mut up = list.head.header.link("up").cloned();
+        let mut turns = 0;
+        while let Some(place) = up.take().filter(|_| turns < DEPTH) {
+            turns += 1;
+            let sets = match self.above.get(&place) {
+                Some(sets) => sets.clone(),
+                None => match self.above(&place).await {
+                    Ok(Above::Sets(sets)) => {
+                        self.above.insert(place.clone(), sets.clone());
+                        sets
+                    }
+                    Ok(Above::List(further)) => {
+                        names.push(DocumentLocation::Uri(place));
+                        up = further;
+                        continue;
+                    }
+                    Err(why) => {
+                        tracing::warn!(list = %list.location, %why, "the link up leads nowhere");
+                        self.tried.push(why);
+                        break;
+                    }
+                },
+            };
+            let listed = |set: &&Set| set.documents.iter().any(|(_, location)| names.contains(location));
+            if let Some(set) = sets.iter().find(listed) {
+                return set.clone();
+            }
+            // A Capability List that does not know of it tells at least of the changes.
+            if let Some(mut set) = sets.into_iter().find(|set| set.capability_list.as_ref() == Some(&place)) {
+                if capability == Capability::ResourceList {
+                    set.documents.retain(|(other, _)| *other != Capability::ResourceList);
+                }
+                set.documents.insert(0, alone);
+                return set;
+            }
+        }
+        Set {
+            capability_list: None,
+            described_by: list.head.header.link("describedby").cloned(),
+            documents: vec![alone],
+        }
+    }
+
+    /// What an `up` link leads to, or why it leads nowhere.
+    async fn above(&mut self, place: &Uri) -> Result<Above, String> {
+        match ask(&self.client, place, self.limits).await {
+            Ok(Answer::Document(document)) => match document.kind() {
+                Kind::Offers => {
+                    // The set that is meant is picked by what it lists: none may be left out on the way down.
+                    let wanted = self.wanted.take();
+                    let sets = self.offered(document, 0, &mut Seen::new()).await;
+                    self.wanted = wanted;
+                    sets.map(Above::Sets).map_err(|error| chain(&error))
+                }
+                Kind::Lists(_) => Ok(Above::List(document.head.header.link("up").cloned())),
+            },
+            Ok(Answer::Page(page)) => Err(format!("{place} ({})", page.description())),
+            Err(Silence::Nothing(cause)) => Err(chain(&cause)),
+            Err(Silence::Failed(error)) => Err(chain(&error)),
+        }
+    }
+
+    /// Where no document is said to be a Resource List, the hints may be wrong: the documents are asked themselves.
+    async fn mend_hints(&mut self, offer: &mut Offer) {
+        let told = |capability: &Capability| known(capability).is_some();
+        if offer.documents.iter().any(|(capability, _)| *capability == Capability::ResourceList) {
+            return;
+        }
+        let places = offer.documents.iter().filter_map(|(capability, location)| match location {
+            DocumentLocation::Uri(uri) if told(capability) && !offer.channels.contains(uri) => Some(uri.clone()),
+            _ => None,
+        });
+        let mut answers = self.answers(places.collect());
+        while let Some((place, answer)) = answers.next().await {
+            let Ok(Answer::Document(document)) = answer else { continue };
+            if let (Some(own), Kind::Lists(_)) = (document.head.capability(), document.kind()) {
+                let said = offer.documents.iter_mut().filter(|(_, location)| is_at(location, &place));
+                said.for_each(|(capability, _)| *capability = own.clone());
+            }
+        }
+    }
+
+    /// The entries that lead to the wanted set, where they tell; else all.
+    fn chosen(&self, mut entries: Vec<Entry>) -> Vec<Entry> {
+        let Some(wanted) = &self.wanted else { return entries };
+        let leads = |entry: &Entry| {
+            entry.capability == Some(Capability::CapabilityList)
+                && (entry.loc == *wanted || entry.links.iter().any(|l| &*l.rel == "describedby" && l.href == *wanted))
+        };
+        if entries.iter().any(leads) {
+            entries.retain(leads);
+        }
+        entries
+    }
+
+    /// Asks `places`, several at a time; answers come in the order of the places.
+    fn answers(&self, places: Vec<Uri>) -> stream::BoxStream<'static, (Uri, Result<Answer, Silence>)> {
+        let (client, limits) = (self.client.clone(), self.limits);
+        let asked = stream::iter(places).map(move |place| {
+            let client = client.clone();
+            async move {
+                let answer = ask(&client, &place, limits).await;
+                (place, answer)
+            }
+        });
+        Box::pin(asked.buffered(CONCURRENCY))
+    }
+
+    /// The document that an answer holds, or the definite reason why there is none.
+    fn document(&self, place: &Uri, answer: Result<Answer, Silence>) -> Result<Result<Document, String>, SourceError> {
+        match answer {
+            Ok(Answer::Document(document)) => Ok(Ok(document)),
+            Ok(Answer::Page(page)) => Ok(Err(format!("{place} ({}: {})", page.description(), chain(&page.cause)))),
+            Err(Silence::Nothing(cause)) => Ok(Err(chain(&cause))),
+            Err(Silence::Failed(error)) => Err(error),
+        }
+    }
+
+    fn miss(&mut self, place: Uri, why: String) {
+        tracing::warn!(%place, %why, "an offered document is missing");
+        self.tried.push(why.clone());
+        self.missing.push((DocumentLocation::Uri(place), why));
+    }
+}
+
+/// What an `up` link leads to.
+enum Above {
+    Sets(Vec<Set>),
+    /// An index, with its own `up`.
+    List(Option<Uri>),
+}
+
+/// What the entries of a Source Description or Capability List say.
+struct Offer {
+    /// Documents of one capability; those whose capability is unclear are in `below` too.
+    documents: Vec<(Capability, DocumentLocation)>,
+    /// What has to be read to go on.
+    below: Vec<Uri>,
+    /// Channels among the documents: there is nothing to read.
+    channels: HashSet<Uri>,
+    /// Capability List -> what describes its set.
+    descriptions: HashMap<Uri, Uri>,
+}
+
+impl Offer {
+    /// Sorts `entries`. Of a document that describes sets, entries that say nothing are taken for Capability Lists.
+    fn new(entries: Vec<Entry>, describes_sets: bool) -> Offer {
+        let (mut documents, mut below) = (Vec::new(), Vec::new());
+        let (mut channels, mut descriptions) = (HashSet::new(), HashMap::new());
+        for entry in entries {
+            let description = entry.links.iter().find(|link| &*link.rel == "describedby").map(|link| link.href.clone());
+            let channel = is_channel(&entry);
+            let hint = entry.capability.as_ref().and_then(known).cloned();
+            let location = DocumentLocation::Uri(entry.loc.clone());
+            match hint {
+                _ if channel => {
+                    channels.insert(entry.loc);
+                    documents.push((entry.capability.unwrap_or(Capability::Other("".into())), location));
+                }
+                Some(Capability::Description | Capability::CapabilityList) => {
+                    descriptions.extend(description.map(|description| (entry.loc.clone(), description)));
+                    below.push(entry.loc);
+                }
+                Some(hint) => documents.push((hint, location)),
+                None => {
+                    if describes_sets {
+                        descriptions.extend(description.map(|description| (entry.loc.clone(), description)));
+                    } else {
+                        documents.push((entry.capability.unwrap_or(Capability::Other("".into())), location));
+                    }
+                    below.push(entry.loc);
+                }
+            }
+        }
+        Offer { documents, below, channels, descriptions }
+    }
+}
+
+fn is_at(location: &DocumentLocation, place: &Uri) -> bool {
+    matches!(location, DocumentLocation::Uri(uri) if uri == place)
+}
+
+/// `sets` with each Capability List, and each list that stands alone, once.
+fn distinct(sets: Vec<Set>) -> Vec<Set> {
+    let mut seen = HashSet::new();
+    let identity = |set: &Set| match &set.capability_list {
+        Some(list) => Some(DocumentLocation::Uri(list.clone())),
+        None => set.documents.first().map(|(_, location)| location.clone()),
+    };
+    sets.into_iter().filter(|set| seen.insert(identity(set))).collect()
+}

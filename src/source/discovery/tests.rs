@@ -1,0 +1,524 @@
+use super::*;
+use crate::document::Capability;
+use crate::source::loopback::{Answer, Loopback, limits, offer, resource_list, sitemapindex, url, urlset};
+
+fn xml(text: String) -> Answer {
+    Answer::xml(text)
+}
+
+/// A Capability List with `up` and a Resource List and Change List below `/NAME/`.
+fn capability_list(name: &str) -> Answer {
+    let links = [("describedby", &*format!("/{name}/about")), ("up", WELL_KNOWN)];
+    let entries =
+        [offer("resourcelist", &format!("/{name}/list.xml")), offer("changelist", &format!("/{name}/changes.xml"))];
+    xml(urlset("capability=\"capabilitylist\"", &links, &entries))
+}
+
+fn description(capability_lists: &[&str]) -> Answer {
+    let entries: Vec<String> = capability_lists.iter().map(|loc| offer("capabilitylist", loc)).collect();
+    xml(urlset("capability=\"description\"", &[], &entries))
+}
+
+fn list_with_up(up: &str) -> Answer {
+    xml(urlset("capability=\"resourcelist\" at=\"2013\"", &[("up", up)], &[url("/a", "")]))
+}
+
+fn plain_sitemap() -> Answer {
+    xml(urlset("", &[], &[url("/a", "")]))
+}
+
+/// Two sets named by the well-known URI.
+async fn two_sets() -> Loopback {
+    Loopback::with(&[
+        (WELL_KNOWN, description(&["/one/cl.xml", "/two/cl.xml"])),
+        ("/one/cl.xml", capability_list("one")),
+        ("/two/cl.xml", capability_list("two")),
+        ("/one/list.xml", list_with_up("/one/cl.xml")),
+        ("/two/list.xml", list_with_up("/two/cl.xml")),
+    ])
+    .await
+}
+
+async fn found(server: &Loopback, path: &str) -> Result<Source, SourceError> {
+    discover(&server.client(), &EntryPoint::Uri(server.uri(path)), None, limits()).await
+}
+
+/// The sets as text: `CAPABILITY LIST: capability DOCUMENT, …`, paths only.
+fn sets(source: &Source) -> Vec<String> {
+    let path = |location: &DocumentLocation| match location {
+        DocumentLocation::Uri(uri) => uri.path().to_owned(),
+        DocumentLocation::File(path) => path.display().to_string(),
+    };
+    let name = |capability: &Capability| format!("{capability:?}");
+    source
+        .sets
+        .iter()
+        .map(|set| {
+            let documents: Vec<String> =
+                set.documents.iter().map(|(what, at)| format!("{} {}", name(what), path(at))).collect();
+            let list = set.capability_list.as_ref().map_or("-", |uri| uri.path());
+            format!("{list}: {}", documents.join(", "))
+        })
+        .collect()
+}
+
+const ONE: &str = "/one/cl.xml: ResourceList /one/list.xml, ChangeList /one/changes.xml";
+const TWO: &str = "/two/cl.xml: ResourceList /two/list.xml, ChangeList /two/changes.xml";
+
+#[tokio::test]
+async fn a_site_root_names_all_sets_of_its_well_known_description() {
+    let server = two_sets().await;
+    let source = found(&server, "/").await.unwrap();
+    assert_eq!(sets(&source), [ONE, TWO]);
+    assert_eq!(source.description, Some(server.uri(WELL_KNOWN)));
+    assert_eq!(source.own_authority.as_deref(), Some(&*server.authority));
+    assert_eq!(source.sets[0].described_by, Some(server.uri("/one/about")));
+    assert_eq!(source.entry, Some(server.uri("/")));
+}
+
+#[tokio::test]
+async fn documents_pasted_directly_name_their_scope() {
+    let server = two_sets().await;
+    assert_eq!(sets(&found(&server, WELL_KNOWN).await.unwrap()), [ONE, TWO]);
+    assert_eq!(sets(&found(&server, "/two/cl.xml").await.unwrap()), [TWO]);
+    let source = found(&server, "/one/list.xml").await.unwrap();
+    assert_eq!(sets(&source), [ONE], "up is followed");
+    assert_eq!(source.description, Some(server.uri(WELL_KNOWN)));
+}
+
+#[tokio::test]
+async fn an_index_of_source_descriptions_names_all_their_sets() {
+    let server = two_sets().await;
+    server
+        .put("/index.xml", xml(sitemapindex("capability=\"description\"", &[], &["/d1.xml", "/d2.xml", "/index.xml"])));
+    server.put("/d1.xml", description(&["/one/cl.xml"]));
+    server.put("/d2.xml", description(&["/two/cl.xml", "/one/cl.xml"]));
+    let source = found(&server, "/index.xml").await.unwrap();
+    assert_eq!(sets(&source), [ONE, TWO]);
+    assert_eq!(source.description, Some(server.uri("/index.xml")));
+}
+
+#[tokio::test]
+async fn the_well_known_uri_is_found_under_a_context_path_and_above_a_page() {
+    let server = Loopback::with(&[
+        ("/repo/.well-known/resourcesync", description(&["/one/cl.xml"])),
+        (WELL_KNOWN, description(&["/two/cl.xml"])),
+        ("/one/cl.xml", capability_list("one")),
+        ("/two/cl.xml", capability_list("two")),
+        ("/repo/handle/12", Answer::html("<html><p>a page</p></html>")),
+        ("/moved", Answer::redirect("/repo/home")),
+        ("/repo/home", Answer::html("<html><p>home</p></html>")),
+    ])
+    .await;
+    for pasted in ["/repo", "/repo/", "/repo/handle/12", "/moved"] {
+        assert_eq!(sets(&found(&server, pasted).await.unwrap()), [ONE], "{pasted}");
+    }
+    server.put("/other/page", Answer::html("<p>"));
+    assert_eq!(sets(&found(&server, "/other/page").await.unwrap()), [TWO]);
+}
+
+#[tokio::test]
+async fn what_is_not_there_does_not_name_the_site_around_it() {
+    let server = two_sets().await;
+    server.put("/login.xml", Answer::html("<html>Please log in</html>"));
+    assert!(matches!(found(&server, "/gone/page").await, Err(SourceError::NothingFound { .. })));
+    assert!(matches!(found(&server, "/gone.xml").await, Err(SourceError::Http { .. })));
+    assert!(matches!(found(&server, "/login.xml").await, Err(SourceError::Document { .. })));
+    server.put(WELL_KNOWN, Answer::html("<html>Please log in</html>"));
+    assert!(matches!(found(&server, WELL_KNOWN).await, Err(SourceError::Document { .. })));
+}
+
+#[tokio::test]
+async fn a_site_that_redirects_into_its_context_path_is_found_there() {
+    let server = Loopback::with(&[
+        ("/", Answer::redirect("/repo/home")),
+        ("/repo/home", Answer::html("<html></html>")),
+        ("/repo/.well-known/resourcesync", description(&["/one/cl.xml"])),
+        ("/one/cl.xml", capability_list("one")),
+    ])
+    .await;
+    let source = found(&server, "/").await.unwrap();
+    assert_eq!(sets(&source), [ONE]);
+    assert_eq!(source.entry, Some(server.uri("/repo/home")));
+}
+
+#[tokio::test]
+async fn of_several_ways_the_well_known_wins_then_link_then_html_then_robots() {
+    let page = Answer::html("<head><link rel=resourcesync href=/html/cl.xml></head>");
+    let linking = page.clone().header("Link", "</about>; rel=\"author\", </link/cl.xml>; rel=\"resourcesync\"");
+    let server = Loopback::with(&[
+        ("/", linking),
+        (WELL_KNOWN, description(&["/known/cl.xml"])),
+        ("/robots.txt", Answer::new("text/plain", "sitemap: /robots/list.xml")),
+        ("/robots/list.xml", list_with_up("/robots/cl.xml")),
+        ("/sitemap.xml", plain_sitemap()),
+    ])
+    .await;
+    for way in ["known", "link", "html", "robots"] {
+        server.put(&format!("/{way}/cl.xml"), capability_list(way));
+    }
+    let set = |source: Result<Source, SourceError>| source.unwrap().sets[0].capability_list.clone();
+    assert_eq!(set(found(&server, "/").await), Some(server.uri("/known/cl.xml")));
+    server.put(WELL_KNOWN, Answer::status(404));
+    assert_eq!(set(found(&server, "/").await), Some(server.uri("/link/cl.xml")));
+    server.put("/", page);
+    assert_eq!(set(found(&server, "/").await), Some(server.uri("/html/cl.xml")));
+    server.put("/", Answer::html("<p>"));
+    assert_eq!(set(found(&server, "/").await), Some(server.uri("/robots/cl.xml")));
+    server.put("/robots.txt", Answer::status(404));
+    assert_eq!(sets(&found(&server, "/").await.unwrap()), ["-: ResourceList /sitemap.xml"]);
+}
+
+#[tokio::test]
+async fn a_page_that_links_to_a_capability_list_names_that_set_alone() {
+    let server = two_sets().await;
+    server.put("/page", Answer::html("<LINK REL='resourcesync' HREF='/two/cl.xml'>"));
+    server.put("/file.pdf", Answer::new("application/pdf", "%PDF").header("Link", "</one/cl.xml>; rel=resourcesync"));
+    assert_eq!(sets(&found(&server, "/page").await.unwrap()), [TWO]);
+    assert_eq!(sets(&found(&server, "/file.pdf").await.unwrap()), [ONE]);
+    server.put("/page", Answer::html("<link rel=resourcesync href=/gone.xml>"));
+    assert_eq!(sets(&found(&server, "/page").await.unwrap()), [ONE, TWO], "a dead link is no way");
+}
+
+#[tokio::test]
+async fn a_set_is_picked_by_its_capability_list_or_its_description() {
+    let server = two_sets().await;
+    let client = server.client();
+    let entry = EntryPoint::Uri(server.uri("/"));
+    for wanted in ["/two/cl.xml", "/two/about"] {
+        let source = discover(&client, &entry, Some(&server.uri(wanted)), limits()).await.unwrap();
+        assert_eq!(sets(&source), [TWO], "{wanted}");
+    }
+    let error = discover(&client, &entry, Some(&server.uri("/three")), limits()).await.unwrap_err().to_string();
+    for named in ["/three", "/one/cl.xml", "/one/about", "/two/cl.xml"] {
+        assert!(error.contains(named), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_wanted_set_alone_is_asked_where_the_description_tells() {
+    let server = two_sets().await;
+    server.put("/two/cl.xml", Answer::status(404));
+    let entry = EntryPoint::Uri(server.uri("/"));
+    let source = discover(&server.client(), &entry, Some(&server.uri("/one/cl.xml")), limits()).await.unwrap();
+    assert_eq!(sets(&source), [ONE]);
+    assert!(!server.asked().iter().any(|asked| asked.path == "/two/cl.xml"));
+}
+
+#[tokio::test]
+async fn robots_lines_that_are_resource_lists_win_over_plain_sitemaps() {
+    let robots = "User-agent: *\nSITEMAP: /plain.xml\nSitemap: /one/list.xml\nsitemap:/two/list.xml\nSitemap: /gone.xml\n\
+        Sitemap: /page.html\nSitemap: /alone.xml";
+    let server = two_sets().await;
+    server.put(WELL_KNOWN, Answer::status(404));
+    server.put("/robots.txt", Answer::new("text/plain", robots));
+    server.put("/plain.xml", plain_sitemap());
+    server.put("/page.html", Answer::html("<html>"));
+    server.put("/alone.xml", xml(resource_list("/x")));
+    for pasted in ["/", "/robots.txt"] {
+        let source = found(&server, pasted).await.unwrap();
+        assert_eq!(sets(&source), [ONE, TWO, "-: ResourceList /alone.xml"], "{pasted}");
+        let missing: Vec<String> = source.missing.iter().map(|(location, _)| location.to_string()).collect();
+        assert_eq!(missing, [server.uri("/gone.xml").to_string(), server.uri("/page.html").to_string()]);
+    }
+}
+
+#[tokio::test]
+async fn robots_lines_that_are_all_plain_sitemaps_are_one_set() {
+    let server = Loopback::with(&[
+        ("/robots.txt", Answer::new("text/plain", "Sitemap: /1.xml\nSitemap: /2.xml")),
+        ("/1.xml", plain_sitemap()),
+        ("/2.xml", xml(sitemapindex("", &[], &["/3.xml"]))),
+    ])
+    .await;
+    let source = found(&server, "/").await.unwrap();
+    assert_eq!(sets(&source), ["-: ResourceList /1.xml, ResourceList /2.xml"]);
+}
+
+#[tokio::test]
+async fn plain_sitemaps_are_resource_lists_compressed_or_not() {
+    use std::io::Write as _;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(urlset("", &[], &[url("/a", "")]).as_bytes()).unwrap();
+    let server = Loopback::with(&[
+        ("/sitemap.xml", plain_sitemap()),
+        ("/sitemap.xml.gz", Answer::new("application/x-gzip", gzip.finish().unwrap())),
+        ("/index.xml", xml(sitemapindex("", &[], &["/sitemap.xml"]))),
+    ])
+    .await;
+    for path in ["/sitemap.xml", "/sitemap.xml.gz", "/index.xml"] {
+        let source = found(&server, path).await.unwrap();
+        assert_eq!(sets(&source), [format!("-: ResourceList {path}")]);
+    }
+}
+
+#[tokio::test]
+async fn the_link_up_of_a_list_may_lead_through_its_index_and_may_fail() {
+    let server = two_sets().await;
+    server.put("/one/part.xml", list_with_up("/one/list.xml"));
+    assert_eq!(sets(&found(&server, "/one/part.xml").await.unwrap()), [ONE]);
+    server.put(
+        "/two/part.xml",
+        xml(urlset("capability=\"resourcelist\"", &[("up", WELL_KNOWN), ("index", "/two/list.xml")], &[])),
+    );
+    assert_eq!(
+        sets(&found(&server, "/two/part.xml").await.unwrap()),
+        [TWO],
+        "by index among the sets of the description"
+    );
+    for up in ["/gone.xml", "/page", "/lost.xml"] {
+        server.put("/page", Answer::html("<html>"));
+        server.put("/lost.xml", list_with_up("/lost.xml"));
+        server.put("/lost.xml", list_with_up(up));
+        assert_eq!(sets(&found(&server, "/lost.xml").await.unwrap()), ["-: ResourceList /lost.xml"], "{up}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_its_capability_list_does_not_know_keeps_that_sets_changes() {
+    let server = two_sets().await;
+    server.put("/extra.xml", list_with_up("/one/cl.xml"));
+    let source = found(&server, "/extra.xml").await.unwrap();
+    assert_eq!(sets(&source), ["/one/cl.xml: ResourceList /extra.xml, ChangeList /one/changes.xml"]);
+}
+
+#[tokio::test]
+async fn everything_offered_is_kept_and_several_of_one_capability_too() {
+    let entries = [
+        offer("resourcelist", "/l1.xml"),
+        offer("resourcelist", "/l2.xml"),
+        offer("resourcedump", "/dump.xml"),
+        offer("changelist-archive", "/archive.xml"),
+        offer("hologram", "/hologram"),
+        url("/unsaid.xml", ""),
+        "<url><loc>/channel</loc><rs:md capability=\"change-notification\"/><rs:ln rel=\"hub\" href=\"/hub\"/></url>"
+            .into(),
+    ];
+    let server = Loopback::with(&[
+        ("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries))),
+        ("/unsaid.xml", xml(urlset("capability=\"changelist\"", &[], &[]))),
+    ])
+    .await;
+    let source = found(&server, "/cl.xml").await.unwrap();
+    assert_eq!(
+        sets(&source),
+        [
+            "/cl.xml: ResourceList /l1.xml, ResourceList /l2.xml, ResourceDump /dump.xml, ChangeListArchive /archive.xml, \
+          Other(\"hologram\") /hologram, ChangeList /unsaid.xml, ChangeNotification /channel"
+        ]
+    );
+    assert!(!server.asked().iter().any(|asked| asked.path == "/channel"));
+}
+
+#[tokio::test]
+async fn capability_spellings_and_wrong_hints_are_settled_by_the_documents_themselves() {
+    let server = Loopback::with(&[
+        (
+            "/description.xml",
+            xml(urlset("capability=\"resourcesync\"", &[], &[offer("unknown", "/cl.xml"), url("/cl2.xml", "")])),
+        ),
+        (
+            "/cl.xml",
+            xml(urlset(
+                "capability=\"capability\"",
+                &[],
+                &[offer("changelist", "/list.xml"), offer("changelist", "/gone")],
+            )),
+        ),
+        ("/cl2.xml", xml(urlset("", &[], &[offer("resourcelist", "/list2.xml"), offer("changelistindex", "/c.xml")]))),
+        ("/list.xml", xml(resource_list("/a"))),
+    ])
+    .await;
+    let source = found(&server, "/description.xml").await.unwrap();
+    assert_eq!(
+        sets(&source),
+        ["/cl.xml: ResourceList /list.xml, ChangeList /gone", "/cl2.xml: ResourceList /list2.xml, ChangeList /c.xml"]
+    );
+}
+
+#[tokio::test]
+async fn a_description_that_lists_documents_itself_is_one_set() {
+    let entries = [offer("resourcelist", "/list.xml"), offer("changelist", "/changes.xml")];
+    let server = Loopback::with(&[(WELL_KNOWN, xml(urlset("capability=\"description\"", &[], &entries)))]).await;
+    let source = found(&server, "/").await.unwrap();
+    assert_eq!(sets(&source), [format!("{WELL_KNOWN}: ResourceList /list.xml, ChangeList /changes.xml")]);
+}
+
+#[tokio::test]
+async fn the_pages_of_a_description_are_turned() {
+    let server = two_sets().await;
+    let page = |capability_list, next| {
+        let links = [("next", next)];
+        xml(urlset("capability=\"description\"", &links, &[offer("capabilitylist", capability_list)]))
+    };
+    server.put(WELL_KNOWN, page("/one/cl.xml", "?page=2"));
+    server.put(&format!("{WELL_KNOWN}?page=2"), page("/two/cl.xml", "?page=2"));
+    let source = found(&server, "/").await.unwrap();
+    assert_eq!(sets(&source), [ONE, TWO]);
+    assert_eq!(source.description, Some(server.uri(WELL_KNOWN)));
+}
+
+#[tokio::test]
+async fn descriptions_that_contain_each_other_end() {
+    let server = Loopback::with(&[
+        ("/a.xml", xml(urlset("capability=\"description\"", &[], &[offer("description", "/b.xml")]))),
+        (
+            "/b.xml",
+            xml(urlset(
+                "capability=\"description\"",
+                &[],
+                &[offer("description", "/a.xml"), offer("capabilitylist", "/one/cl.xml")],
+            )),
+        ),
+        ("/one/cl.xml", capability_list("one")),
+    ])
+    .await;
+    assert_eq!(sets(&found(&server, "/a.xml").await.unwrap()), [ONE]);
+}
+
+#[tokio::test]
+async fn a_dead_capability_list_is_told_and_the_others_are_taken() {
+    let server = two_sets().await;
+    server.put("/one/cl.xml", Answer::html("<html>Please log in</html>"));
+    let source = found(&server, "/").await.unwrap();
+    assert_eq!(sets(&source), [TWO]);
+    assert_eq!(source.missing[0].0, DocumentLocation::Uri(server.uri("/one/cl.xml")));
+    assert!(source.missing[0].1.contains("text/html"), "{:?}", source.missing);
+}
+
+#[tokio::test]
+async fn a_truncated_description_is_an_error_and_no_smaller_source() {
+    let whole = urlset(
+        "capability=\"description\"",
+        &[],
+        &[offer("capabilitylist", "/one/cl.xml"), offer("capabilitylist", "/two/cl.xml")],
+    );
+    let server = two_sets().await;
+    server.put(WELL_KNOWN, xml(whole[..whole.len() - 30].to_owned()));
+    server.put("/sitemap.xml", plain_sitemap());
+    let error = found(&server, "/").await.unwrap_err();
+    assert!(
+        matches!(&error, SourceError::Document { location, .. } if *location == DocumentLocation::Uri(server.uri(WELL_KNOWN))),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_description_longer_than_its_beginning_is_read_to_its_end() {
+    let entries: Vec<String> =
+        (0..800).map(|_| offer("capabilitylist", &format!("/one/cl.xml?{}", "x".repeat(100)))).collect();
+    let last = offer("capabilitylist", "/two/cl.xml");
+    let server = two_sets().await;
+    server.put(WELL_KNOWN, xml(urlset("capability=\"description\"", &[], &[entries, vec![last]].concat())));
+    server.put(&format!("/one/cl.xml?{}", "x".repeat(100)), capability_list("one"));
+    assert_eq!(found(&server, "/").await.unwrap().sets.len(), 2);
+}
+
+#[tokio::test]
+async fn of_a_long_list_only_the_beginning_is_read() {
+    let entries: Vec<String> = (0..200_000).map(|n| url(&format!("/{n}"), "")).collect();
+    let list = urlset("capability=\"resourcelist\" at=\"2013\"", &[("up", "/one/cl.xml")], &entries);
+    let server = two_sets().await;
+    server.put("/one/list.xml", xml(list));
+    assert_eq!(sets(&found(&server, "/one/list.xml").await.unwrap()), [ONE]);
+}
+
+#[tokio::test]
+async fn a_way_that_fails_for_now_is_not_left_for_the_next() {
+    let server = two_sets().await;
+    server.put("/sitemap.xml", plain_sitemap());
+    let busy = Answer::status(503).header("Retry-After", "3600");
+    server.put(WELL_KNOWN, busy.clone());
+    assert!(matches!(found(&server, "/").await, Err(SourceError::Http { .. })));
+    let server = two_sets().await;
+    server.put("/one/cl.xml", busy);
+    assert!(matches!(found(&server, "/").await, Err(SourceError::Http { .. })), "half the sets are no Source");
+}
+
+#[tokio::test]
+async fn an_index_that_does_not_say_of_what_is_known_by_its_first_child() {
+    let server = two_sets().await;
+    server.put("/index.xml", xml(sitemapindex("", &[], &["/one/cl.xml", "/two/cl.xml"])));
+    assert_eq!(sets(&found(&server, "/index.xml").await.unwrap()), [ONE, TWO]);
+}
+
+#[tokio::test]
+async fn where_nothing_is_found_every_place_is_told_with_its_outcome() {
+    let server = Loopback::with(&[("/repo/page", Answer::html("<p>")), ("/robots.txt", Answer::html("<p>"))]).await;
+    let error = found(&server, "/repo/page").await.unwrap_err().to_string();
+    for told in [
+        "/repo/page (text/html, no document)",
+        "/repo/.well-known/resourcesync answered 404",
+        "/.well-known/resourcesync answered 404",
+        "/robots.txt (text/html, no document)",
+        "/sitemap.xml answered 404",
+    ] {
+        assert!(error.contains(told), "{told} in {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_login_page_at_every_address_is_no_source() {
+    let login = || Answer::html("<!DOCTYPE html><html><body><form></form></body></html>");
+    let server =
+        Loopback::with(&[("/", login()), (WELL_KNOWN, login()), ("/robots.txt", login()), ("/sitemap.xml", login())])
+            .await;
+    assert!(matches!(found(&server, "/").await, Err(SourceError::NothingFound { .. })));
+}
+
+#[tokio::test]
+async fn an_entry_point_that_may_not_be_asked_is_that_error() {
+    let server = Loopback::start().await;
+    let entry = EntryPoint::Uri(Uri::parse("http://169.254.1.1/").unwrap());
+    let error = discover(&server.client(), &entry, None, limits()).await.unwrap_err();
+    assert!(matches!(error, SourceError::Http { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_resource_list_on_disk_is_its_own_set_with_the_changes_of_its_capability_list() {
+    let server = two_sets().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("list.xml");
+    let up = server.uri("/one/cl.xml");
+    let entries = [url(server.uri("/a").as_str(), "")];
+    let go = async |links: &[(&str, &str)]| {
+        std::fs::write(&path, urlset("capability=\"resourcelist\"", links, &entries)).unwrap();
+        discover(&server.client(), &EntryPoint::File(path.clone()), None, limits()).await.unwrap()
+    };
+    let source = go(&[("up", up.as_str())]).await;
+    assert_eq!(sets(&source), [format!("/one/cl.xml: ResourceList {}, ChangeList /one/changes.xml", path.display())]);
+    assert_eq!((&source.entry, &source.own_authority), (&None, &None));
+    let source = go(&[]).await;
+    assert_eq!(sets(&source), [format!("-: ResourceList {}", path.display())]);
+    assert_eq!(source.sets[0].documents[0].1, DocumentLocation::File(path.clone()));
+}
+
+#[tokio::test]
+async fn other_documents_on_disk_lead_to_their_sets() {
+    let server = two_sets().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("document.xml");
+    let (one, two) = (server.uri("/one/cl.xml"), server.uri("/two/cl.xml"));
+    let entries = [offer("capabilitylist", one.as_str()), offer("capabilitylist", two.as_str())];
+    std::fs::write(&path, urlset("capability=\"description\"", &[], &entries)).unwrap();
+    let entry = EntryPoint::File(path.clone());
+    assert_eq!(sets(&discover(&server.client(), &entry, None, limits()).await.unwrap()), [ONE, TWO]);
+    std::fs::write(&path, "<html></html>").unwrap();
+    let error = discover(&server.client(), &entry, None, limits()).await.unwrap_err();
+    assert!(matches!(error, SourceError::Document { .. }), "{error:?}");
+    std::fs::remove_file(&path).unwrap();
+    let error = discover(&server.client(), &entry, None, limits()).await.unwrap_err();
+    assert!(matches!(error, SourceError::File { .. }), "{error:?}");
+}
+
+#[test]
+fn well_known_places_go_up_from_the_folder_to_the_host() {
+    let places = |uri: &str| -> Vec<String> {
+        well_known(&Uri::parse(uri).unwrap()).iter().map(|uri| uri.path().replace(WELL_KNOWN, "")).collect()
+    };
+    assert_eq!(places("http://a/"), [""]);
+    assert_eq!(places("http://a/repo/?x#y"), ["/repo", ""]);
+    assert_eq!(places("http://a/b//c/d"), ["/b//c/d", "/b//c", "/b", ""]);
+    let deep = places("http://a/1/2/3/4/5/6/7/8/9/10");
+    assert_eq!((deep.len(), deep.last().map(String::as_str)), (FOLDERS, Some("")));
+}

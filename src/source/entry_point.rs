@@ -1,0 +1,155 @@
+//! What a person pastes as the SOURCE, understood.
+
+use crate::document::{Uri, UriError};
+use std::path::PathBuf;
+
+/// What a person pastes as the SOURCE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryPoint {
+    /// A site root, a page, or any document.
+    Uri(Uri),
+    /// A document on disk (`file:` or a path); the resources it lists are fetched over HTTP.
+    File(PathBuf),
+}
+
+/// The URI, or the path as it was given.
+impl std::fmt::Display for EntryPoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            EntryPoint::Uri(uri) => uri.fmt(f),
+            EntryPoint::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Why what was pasted names no Source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryPointError {
+    /// Nothing was given.
+    #[error("the SOURCE is empty: paste the address of a site or of a ResourceSync document")]
+    Empty,
+    /// A scheme that cannot be fetched.
+    #[error("{0:?}: only https:, http: and file: can be mounted")]
+    Scheme(String),
+    /// A `file:` URI of another machine, or with escapes that make no path.
+    #[error("{0:?}: a file: URI must name an absolute path on this machine, as in file:///path/list.xml")]
+    File(String),
+    /// Neither a host nor, by its spelling, a path.
+    #[error("{0:?} is neither an address nor a path: write https://HOST/… or ./FILE")]
+    Unclear(String),
+    /// Not a URI.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+}
+
+impl EntryPoint {
+    /// Understands `https://…`, `http://…`, `file:///…`, `/path`, `./path`, `../path`, and `HOST[:PORT][/…]`, for which
+    /// https is assumed. Whether there is such a host or file is not looked at.
+    pub fn parse(pasted: &str) -> Result<EntryPoint, EntryPointError> {
+        let pasted = pasted.trim();
+        if pasted.is_empty() {
+            return Err(EntryPointError::Empty);
+        }
+        if pasted.starts_with('/') || matches!(pasted.split('/').next(), Some("." | "..")) {
+            return Ok(EntryPoint::File(PathBuf::from(pasted)));
+        }
+        let Some((scheme, rest)) = scheme(pasted) else { return address(pasted) };
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" | "https" => Ok(EntryPoint::Uri(Uri::parse(pasted)?)),
+            "file" => file(rest).ok_or_else(|| EntryPointError::File(pasted.to_owned())),
+            _ => Err(EntryPointError::Scheme(pasted.to_owned())),
+        }
+    }
+}
+
+/// Scheme and what follows its colon. `HOST:PORT` has none: a port is digits, and no scheme is followed by those.
+fn scheme(pasted: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = pasted.split_once(':')?;
+    let spelled = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    (spelled && !rest.starts_with(|c: char| c.is_ascii_digit())).then_some((scheme, rest))
+}
+
+/// What follows `file:`: a path, with `//`, `///` or `//localhost/` before it.
+fn file(rest: &str) -> Option<EntryPoint> {
+    use std::os::unix::ffi::OsStringExt;
+    let path = match rest.strip_prefix("//") {
+        Some(authority) => authority.strip_prefix("localhost").unwrap_or(authority),
+        None => rest,
+    };
+    let path: Vec<u8> = percent_encoding::percent_decode_str(path).collect();
+    (path.starts_with(b"/") && !path.contains(&0))
+        .then(|| EntryPoint::File(PathBuf::from(std::ffi::OsString::from_vec(path))))
+}
+
+/// An address without scheme. A single word without a dot, and a lone name that ends like a document, are more likely
+/// slips than hosts.
+fn address(pasted: &str) -> Result<EntryPoint, EntryPointError> {
+    let (host, further) = pasted.split_at(pasted.find(['/', '?', '#']).unwrap_or(pasted.len()));
+    let looks_like_host = host.contains('.') || host.contains(':') || host == "localhost";
+    let looks_like_file = further.is_empty()
+        && [".xml", ".gz", ".txt", ".zip"].iter().any(|end| host.to_ascii_lowercase().ends_with(end));
+    if !looks_like_host || looks_like_file || host.contains(char::is_whitespace) {
+        return Err(EntryPointError::Unclear(pasted.to_owned()));
+    }
+    Ok(EntryPoint::Uri(Uri::parse(&format!("https://{pasted}"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> EntryPoint {
+        EntryPoint::Uri(Uri::parse(text).unwrap())
+    }
+
+    fn path(text: &str) -> EntryPoint {
+        EntryPoint::File(PathBuf::from(text))
+    }
+
+    #[test]
+    fn addresses_are_understood_with_and_without_scheme() {
+        for (pasted, understood) in [
+            (" https://example.org/a \n", "https://example.org/a"),
+            ("HTTP://Example.ORG", "http://example.org/"),
+            ("example.org", "https://example.org/"),
+            ("example.org/path?x=1", "https://example.org/path?x=1"),
+            ("example.org:8080/path", "https://example.org:8080/path"),
+            ("localhost:8080", "https://localhost:8080/"),
+            ("localhost", "https://localhost/"),
+            ("[::1]:8080/list.xml", "https://[::1]:8080/list.xml"),
+            ("example.org/list.xml", "https://example.org/list.xml"),
+        ] {
+            assert_eq!(EntryPoint::parse(pasted), Ok(uri(understood)), "{pasted}");
+        }
+    }
+
+    #[test]
+    fn paths_are_understood_by_their_beginning() {
+        for (pasted, understood) in [
+            ("/srv/list.xml", "/srv/list.xml"),
+            ("./list.xml", "./list.xml"),
+            ("../list.xml", "../list.xml"),
+            ("file:///srv/a%20b.xml", "/srv/a b.xml"),
+            ("file:/srv/list.xml", "/srv/list.xml"),
+            ("FILE://localhost/srv/list.xml", "/srv/list.xml"),
+        ] {
+            assert_eq!(EntryPoint::parse(pasted), Ok(path(understood)), "{pasted}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_the_way_out() {
+        assert_eq!(EntryPoint::parse("  "), Err(EntryPointError::Empty));
+        for pasted in ["ftp://example.org/", "mailto:a@example.org", "urn:isbn:1", "s3://bucket/key"] {
+            assert_eq!(EntryPoint::parse(pasted), Err(EntryPointError::Scheme(pasted.to_owned())));
+        }
+        for pasted in ["file://other/srv/list.xml", "file:list.xml", "file:///a%00b"] {
+            assert_eq!(EntryPoint::parse(pasted), Err(EntryPointError::File(pasted.to_owned())));
+        }
+        for pasted in ["list.xml", "sitemap.xml.gz", "repository", "two words.org"] {
+            assert_eq!(EntryPoint::parse(pasted), Err(EntryPointError::Unclear(pasted.to_owned())), "{pasted}");
+        }
+        assert!(matches!(EntryPoint::parse("https://"), Err(EntryPointError::Uri(_))));
+    }
+}

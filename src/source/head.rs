@@ -1,0 +1,128 @@
+//! The beginning of a document: enough to tell what it is, whatever its parent said of it.
+
+use crate::document::{Capability, DocumentError, Entry, Header, Reader, Root};
+use std::io::BufRead;
+
+/// Entries looked at to tell a list from an index.
+const FIRST_ENTRIES: usize = 8;
+
+/// A document's header and its first entries.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub header: Header,
+    /// Up to [`FIRST_ENTRIES`] of them.
+    pub first: Vec<Entry>,
+}
+
+/// What a document is for discovery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Its entries are documents of several capabilities or of several sets: a Source Description, an index of them,
+    /// a Capability List.
+    Offers,
+    /// It, or what it is the index of, has one capability.
+    Lists(Capability),
+}
+
+impl Head {
+    /// Reads from the start of a document. With `cut` its octets may end early without that being an error.
+    pub fn read<R: BufRead>(reader: &mut Reader<R>, cut: bool) -> Result<Head, DocumentError> {
+        let mut first = Vec::new();
+        while first.len() < FIRST_ENTRIES {
+            match reader.next_entry() {
+                Ok(Some(entry)) => first.push(entry),
+                Ok(None) => break,
+                Err(_) if cut => break,
+                Err(cause) => return Err(cause),
+            }
+        }
+        Ok(Head { header: reader.header().clone(), first })
+    }
+
+    /// The document's own capability, if it is one of the standard's.
+    pub fn capability(&self) -> Option<&Capability> {
+        self.header.capability.as_ref().and_then(known)
+    }
+
+    /// What the document is: its own capability decides, without one its entries do, and a document that says nothing
+    /// of ResourceSync is a plain sitemap, which is a Resource List.
+    pub fn kind(&self) -> Kind {
+        match self.capability() {
+            Some(Capability::Description | Capability::CapabilityList) => return Kind::Offers,
+            Some(own) => return Kind::Lists(own.clone()),
+            None => {}
+        }
+        let hints: Vec<&Capability> = self.hints().flatten().collect();
+        match hints.first() {
+            None if self.first.iter().any(is_channel) => Kind::Offers,
+            None if !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_some()) => {
+                Kind::Lists(Capability::ChangeList)
+            }
+            None => Kind::Lists(Capability::ResourceList),
+            Some(Capability::Description | Capability::CapabilityList) => Kind::Offers,
+            Some(hint) if self.header.root == Root::SitemapIndex && hints.iter().all(|other| other == hint) => {
+                Kind::Lists((*hint).clone())
+            }
+            Some(_) => Kind::Offers,
+        }
+    }
+
+    /// Whether the entries are lists rather than resources or packages: `<sitemapindex>`, an archive, or a `<urlset>`
+    /// whose first entries all say that they are lists.
+    pub fn is_index(&self) -> bool {
+        use Capability::*;
+        if self.header.root == Root::SitemapIndex {
+            return true;
+        }
+        match self.capability() {
+            Some(ResourceListArchive | ResourceDumpArchive | ChangeListArchive | ChangeDumpArchive) => true,
+            None | Some(ResourceList | ResourceDump | ChangeList | ChangeDump) => {
+                !self.first.is_empty() && self.hints().all(|hint| hint.is_some_and(lists))
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Whether this is an index that does not say, itself or by its entries, of what.
+    pub fn is_silent_index(&self) -> bool {
+        self.header.root == Root::SitemapIndex && self.capability().is_none() && self.hints().flatten().next().is_none()
+    }
+
+    /// Whether this is a Resource List in the sense of the standard and not a sitemap made without it.
+    pub fn speaks_resourcesync(&self) -> bool {
+        let header = &self.header;
+        let times = [header.at, header.completed, header.from, header.until];
+        header.capability.is_some() || times.iter().any(Option::is_some) || header.link("up").is_some()
+    }
+
+    /// What each of the first entries says that it is.
+    fn hints(&self) -> impl Iterator<Item = Option<&Capability>> {
+        self.first.iter().map(|entry| entry.capability.as_ref().and_then(known))
+    }
+}
+
+/// `capability`, if it is one of the standard's.
+pub(super) fn known(capability: &Capability) -> Option<&Capability> {
+    (!matches!(capability, Capability::Other(_))).then_some(capability)
+}
+
+/// Whether documents of this capability are lists of resources, changes or packages, or archives of such lists.
+fn lists(capability: &Capability) -> bool {
+    use Capability::*;
+    match capability {
+        ResourceList | ResourceDump | ChangeList | ChangeDump | ResourceListArchive | ResourceDumpArchive
+        | ChangeListArchive | ChangeDumpArchive => true,
+        Description
+        | CapabilityList
+        | ResourceDumpManifest
+        | ChangeDumpManifest
+        | ChangeNotification
+        | FrameworkNotification
+        | Other(_) => false,
+    }
+}
+
+/// Whether an entry is a channel for notifications and no document, whatever its capability says.
+pub(super) fn is_channel(entry: &Entry) -> bool {
+    entry.links.iter().any(|link| link.rel.eq_ignore_ascii_case("hub"))
+}

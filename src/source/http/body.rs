@@ -1,0 +1,179 @@
+//! A body as it arrives.
+
+use super::HttpError;
+use crate::document::Uri;
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// A body as it arrives, under the low-speed limit; holds its place among the host's connections until its end, an
+/// error, or its drop. Who keeps one unread while asking the same host for more may wait for itself.
+pub struct Body {
+    uri: Uri,
+    /// Octets that must come, where known.
+    expected: Option<u64>,
+    got: u64,
+    speed: LowSpeed,
+    state: State,
+}
+
+enum State {
+    Open { response: reqwest::Response, _place: OwnedSemaphorePermit },
+    Ended,
+    Failed,
+}
+
+impl Body {
+    /// The body of `response`; `expected` of 0 is none at all, whatever the server sends.
+    pub(super) fn new(
+        uri: Uri,
+        response: reqwest::Response,
+        expected: Option<u64>,
+        speed: LowSpeed,
+        place: OwnedSemaphorePermit,
+    ) -> Body {
+        Body { uri, expected, got: 0, speed, state: State::Open { response, _place: place } }
+    }
+
+    /// The body of an answer that has none.
+    pub(super) fn empty(uri: Uri, speed: LowSpeed) -> Body {
+        Body { uri, expected: Some(0), got: 0, speed, state: State::Ended }
+    }
+
+    /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that
+    /// failed once never seems to end well.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
+        let response = match &mut self.state {
+            State::Open { response, .. } => response,
+            State::Ended => return Ok(None),
+            State::Failed => return Err(HttpError::Body { uri: self.uri.clone(), got: self.got, cause: None }),
+        };
+        let outcome = self.speed.watch(response.chunk()).await;
+        let verdict = match outcome {
+            None => Err(HttpError::Stalled {
+                uri: self.uri.clone(),
+                limit: self.speed.limit,
+                over: self.speed.window,
+                got: self.got,
+            }),
+            Some(Ok(Some(piece))) => {
+                self.got += piece.len() as u64;
+                match self.expected {
+                    Some(expected) if self.got > expected => {
+                        Err(HttpError::Overlong { uri: self.uri.clone(), expected })
+                    }
+                    _ => Ok(Some(piece)),
+                }
+            }
+            Some(Ok(None)) => match self.expected {
+                Some(expected) if self.got < expected => Err(self.truncated(expected, None)),
+                _ => Ok(None),
+            },
+            Some(Err(cause)) => {
+                let cause = cause.without_url();
+                Err(match self.expected {
+                    Some(expected) => self.truncated(expected, Some(cause)),
+                    None => HttpError::Body { uri: self.uri.clone(), got: self.got, cause: Some(cause) },
+                })
+            }
+        };
+        match &verdict {
+            Ok(Some(_)) => {}
+            Ok(None) => self.state = State::Ended,
+            Err(_) => self.state = State::Failed,
+        }
+        verdict
+    }
+
+    fn truncated(&self, expected: u64, cause: Option<reqwest::Error>) -> HttpError {
+        HttpError::Truncated { uri: self.uri.clone(), expected, got: self.got, cause }
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Body({} octets of {:?})", self.got, self.expected)
+    }
+}
+
+/// Measures a body over windows of waiting time. The reader's own time does not count: who reads slowly makes the
+/// server slow.
+#[derive(Clone, Debug)]
+pub(super) struct LowSpeed {
+    /// Octets a second.
+    limit: u64,
+    window: Duration,
+    waited: Duration,
+    got: u64,
+}
+
+impl LowSpeed {
+    pub(super) fn new(limit: u64, window: Duration) -> LowSpeed {
+        LowSpeed { limit, window, waited: Duration::ZERO, got: 0 }
+    }
+
+    /// Waits for the next piece; `None` where the window passed with less than its share.
+    async fn watch(
+        &mut self,
+        next: impl Future<Output = reqwest::Result<Option<Bytes>>>,
+    ) -> Option<reqwest::Result<Option<Bytes>>> {
+        tokio::pin!(next);
+        loop {
+            let begun = Instant::now();
+            let left = self.window.saturating_sub(self.waited);
+            match tokio::time::timeout(left, &mut next).await {
+                Ok(outcome) => {
+                    let octets = outcome.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+                    self.count(begun.elapsed(), octets as u64);
+                    return Some(outcome);
+                }
+                Err(_) if self.is_too_slow() => return None,
+                Err(_) => self.begin_window(),
+            }
+        }
+    }
+
+    /// Adds a piece. A window that is over with this piece is judged by what came, the piece included.
+    fn count(&mut self, waited: Duration, octets: u64) {
+        self.waited += waited;
+        self.got += octets;
+        if self.waited >= self.window && !self.is_too_slow() {
+            self.begin_window();
+        }
+    }
+
+    /// Whether the window's octets are too few; silence always is.
+    fn is_too_slow(&self) -> bool {
+        let share = u128::from(self.limit) * self.window.as_millis() / 1000;
+        self.got == 0 || u128::from(self.got) < share
+    }
+
+    fn begin_window(&mut self) {
+        self.waited = Duration::ZERO;
+        self.got = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_judged_by_its_octets() {
+        let mut speed = LowSpeed::new(100, Duration::from_secs(2));
+        speed.count(Duration::from_secs(1), 199);
+        assert!(speed.is_too_slow());
+        speed.count(Duration::from_millis(500), 1);
+        assert!(!speed.is_too_slow());
+        speed.count(Duration::from_secs(1), 0);
+        assert_eq!((speed.waited, speed.got), (Duration::ZERO, 0), "a good window is followed by a new one");
+    }
+
+    #[test]
+    fn without_a_limit_only_silence_is_too_slow() {
+        let mut speed = LowSpeed::new(0, Duration::from_secs(2));
+        assert!(speed.is_too_slow());
+        speed.count(Duration::from_secs(1), 1);
+        assert!(!speed.is_too_slow());
+    }
+}

@@ -1,0 +1,394 @@
+//! The client: redirects inside tries, tries inside the deadline.
+
+use super::body::LowSpeed;
+use super::credentials::{Keys, OwnScheme};
+use super::head::{self, Head};
+use super::limits::{Admission, Host, Hosts};
+use super::policy::{AddressPolicy, AddressRefusal, Authority};
+use super::rewrite::Rewrites;
+use super::transport::{ProxySettings, Transport};
+use super::{Body, HttpConfig, HttpError, Method, Request, Response, retry};
+use crate::document::{Uri, UriError};
+use reqwest::header;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::OwnedSemaphorePermit;
+use url::Url;
+
+/// How many redirects are followed.
+const REDIRECTS: usize = 10;
+
+/// The client; cheap to clone. Clones share connections, rates, pauses and breakers.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+    policy: Arc<AddressPolicy>,
+    own_scheme: Arc<OwnScheme>,
+}
+
+/// What does not depend on which host is the Source's own.
+struct Shared {
+    transport: Transport,
+    hosts: Hosts,
+    keys: Keys,
+    rewrites: Rewrites,
+    connect_timeout: Duration,
+    low_speed: LowSpeed,
+}
+
+impl Client {
+    /// A client with the proxies of the environment; errors are bad certificates, prefixes, header fields and hosts.
+    pub fn new(config: HttpConfig) -> Result<Client, HttpError> {
+        Client::with_proxies(config, &ProxySettings::from_environment())
+    }
+
+    pub(super) fn with_proxies(config: HttpConfig, proxies: &ProxySettings) -> Result<Client, HttpError> {
+        let rewrites = Rewrites::new(&config.rewrites)?;
+        let mut allowed = Vec::with_capacity(config.allowed_hosts.len());
+        for raw in &config.allowed_hosts {
+            allowed.push(Authority::parse(raw).ok_or_else(|| HttpError::Config {
+                what: format!("allow-host={raw}: not HOST or HOST:PORT"),
+                cause: None,
+            })?);
+        }
+        allowed.extend(rewrites.targets().filter_map(|to| Authority::parse(&format!("{}:{}", to.host(), to.port()))));
+        let (own, own_scheme) = own_authority(config.own_authority.as_deref().unwrap_or_default());
+        Ok(Client {
+            policy: Arc::new(AddressPolicy::new(own, allowed)),
+            own_scheme,
+            shared: Arc::new(Shared {
+                transport: Transport::new(&config, proxies)?,
+                hosts: Hosts::new(config.rate, config.connections),
+                keys: Keys::new(&config.credentials)?,
+                rewrites,
+                connect_timeout: config.connect_timeout,
+                low_speed: LowSpeed::new(config.low_speed_limit, config.low_speed_time),
+            }),
+        })
+    }
+
+    /// The same settings with another own authority (known only after the entry point's redirects), `HOST[:PORT]` or
+    /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`].
+    pub fn with_own_authority(&self, authority: &str) -> Client {
+        let (own, own_scheme) = own_authority(authority);
+        Client { policy: Arc::new(self.policy.with_own(own)), own_scheme, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
+    pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
+        let deadline = tokio::time::Instant::from_std(request.deadline);
+        let mut last: Option<HttpError> = None;
+        for attempt in 1.. {
+            let try_once = self.follow(&request, attempt > 1);
+            let error = match tokio::time::timeout_at(deadline, try_once).await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(error)) => error,
+                Err(_) => break,
+            };
+            let backoff = retry::backoff(attempt, retry::jitter());
+            let wait = match &error {
+                // Past the pause, so that those who were told the same do not all come at once.
+                HttpError::Status { retry_after: Some(pause), .. } => pause.saturating_add(backoff),
+                _ => backoff,
+            };
+            if !retry::is_worthwhile(&error, attempt) {
+                return Err(with_last(error, last));
+            }
+            if request.deadline.saturating_duration_since(Instant::now()) <= wait {
+                return Err(error);
+            }
+            tracing::debug!(%error, attempt, ?wait, "asked again");
+            last = Some(error);
+            tokio::time::sleep(wait).await;
+        }
+        Err(HttpError::Deadline { uri: request.uri, last: last.map(Box::new) })
+    }
+
+    /// One try: asks, and follows redirects to the answer.
+    async fn follow(&self, request: &Request, is_retry: bool) -> Result<Response, HttpError> {
+        let mut uri = self.shared.rewrites.apply(&request.uri);
+        let mut visited = Vec::new();
+        loop {
+            let (answer, place) = self.ask(request, &uri, is_retry).await?;
+            let status = answer.status().as_u16();
+            let Some(location) = head::redirect(status, answer.headers()) else {
+                return self.response(request, uri, answer, place);
+            };
+            let target = Uri::resolve(Some(&uri), location)
+                .map_err(|cause| HttpError::BadRedirect { uri: request.uri.clone(), cause })?;
+            visited.push(uri);
+            uri = self.shared.rewrites.apply(&target);
+            if visited.contains(&uri) {
+                return Err(HttpError::RedirectLoop { uri: request.uri.clone(), to: uri });
+            }
+            if visited.len() > REDIRECTS {
+                return Err(HttpError::TooManyRedirects { uri: request.uri.clone(), limit: REDIRECTS });
+            }
+        }
+    }
+
+    /// One exchange with one host: the head of its answer and the place among its connections.
+    async fn ask(
+        &self,
+        request: &Request,
+        uri: &Uri,
+        is_retry: bool,
+    ) -> Result<(reqwest::Response, OwnedSemaphorePermit), HttpError> {
+        let shared = &*self.shared;
+        let url = Url::parse(uri.as_str()).map_err(|_| HttpError::BadRedirect {
+            uri: request.uri.clone(),
+            cause: UriError::Malformed(uri.to_string()),
+        })?;
+        let is_proxied = shared.transport.is_proxied(&url);
+        let reach = self
+            .policy
+            .admit(&url, is_proxied)
+            .map_err(|cause| HttpError::AddressRefused { uri: request.uri.clone(), cause })?;
+        let host = shared.hosts.host(uri.authority(), Instant::now());
+        let (place, admission) = admitted(request, &host, is_retry).await?;
+
+        let client = shared.transport.client(reach, self.policy.is_own(&url), is_proxied);
+        let exchange = Exchange {
+            host: &host,
+            admission,
+            begun: Instant::now(),
+            patience: shared.connect_timeout,
+            is_over: false,
+        };
+        let fields = fields(request, client, url.clone());
+        let outcome = shared.keys.apply(fields, &url, &self.policy, &self.own_scheme).send().await;
+        let outcome = outcome.map_err(|cause| failure(request, &host, cause.without_url()));
+        exchange.ended(&outcome);
+        Ok((outcome?, place))
+    }
+
+    /// Makes a [`Response`] of an answer that is no redirect; a pause it asks for is the whole host's.
+    fn response(
+        &self,
+        request: &Request,
+        final_uri: Uri,
+        answer: reqwest::Response,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Response, HttpError> {
+        let shared = &*self.shared;
+        let status = answer.status().as_u16();
+        let head =
+            Head::read(request, &final_uri, status, answer.headers(), SystemTime::now()).inspect_err(|error| {
+                if let HttpError::Status { status: 429 | 503, retry_after: Some(pause), .. } = error {
+                    let now = Instant::now();
+                    shared.hosts.host(final_uri.authority(), now).pace().pause(now, *pause);
+                }
+            })?;
+        let low_speed = shared.low_speed.clone();
+        let body = match head.body_length {
+            Some(0) => Body::empty(request.uri.clone(), low_speed),
+            expected => Body::new(request.uri.clone(), answer, expected, low_speed, place),
+        };
+        Ok(Response {
+            status: head.status,
+            final_uri,
+            content_length: head.content_length,
+            etag: head.etag,
+            last_modified: head.last_modified,
+            modified: head.modified,
+            media_type: head.media_type,
+            encoding: head.encoding,
+            max_age: head.max_age,
+            links: head.links,
+            body,
+        })
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// `[SCHEME://]HOST[:PORT]`; what cannot be read is no host at all, so nothing is trusted.
+fn own_authority(raw: &str) -> (Option<Authority>, Arc<OwnScheme>) {
+    let (scheme, authority) = match raw.split_once("://") {
+        Some((scheme, authority)) => (Some(scheme.to_ascii_lowercase()), authority.trim_end_matches('/')),
+        None => (None, raw),
+    };
+    (Authority::parse(authority), Arc::new(OwnScheme::new(scheme.as_deref())))
+}
+
+/// The failure before `error`, where `error` alone would not tell why.
+fn with_last(error: HttpError, last: Option<HttpError>) -> HttpError {
+    match error {
+        HttpError::CircuitOpen { uri, host, retry_in, last: None } => {
+            HttpError::CircuitOpen { uri, host, retry_in, last: last.map(Box::new) }
+        }
+        HttpError::Deadline { uri, last: None } => HttpError::Deadline { uri, last: last.map(Box::new) },
+        other => other,
+    }
+}
+
+/// Waits until `request` may be sent to `host`: its place among the connections, its turn by rate and pause, and the
+/// breaker's word. At once refused is what cannot be sent before the deadline, and a first try while the breaker is
+/// open; a repeated one waits for the breaker, since its failures are what opened it.
+async fn admitted(
+    request: &Request,
+    host: &Host,
+    is_retry: bool,
+) -> Result<(OwnedSemaphorePermit, Admission), HttpError> {
+    let latest = request.deadline;
+    loop {
+        let now = Instant::now();
+        // Bound first: a guard in the scrutinee would be held while waiting.
+        let admission = host.breaker().look(now);
+        if let Admission::Refused(until) = admission {
+            wait_for_breaker(request, host, is_retry, now, until).await?;
+            continue;
+        }
+        if host.pace().pause_left(now).is_some_and(|left| now + left > latest) {
+            return Err(too_late(request, host, now));
+        }
+        // The semaphore is never closed; if it were, waiting for it would be in vain.
+        let place = Arc::clone(&host.connections).acquire_owned().await.map_err(|_| too_late(request, host, now))?;
+        let now = Instant::now();
+        let turn = host.pace().reserve(now, latest);
+        let turn = turn.map_err(|_| too_late(request, host, now))?;
+        tokio::time::sleep_until(turn.into()).await;
+        let now = Instant::now();
+        if host.pace().pause_left(now).is_some() {
+            continue;
+        }
+        let admission = host.breaker().admit(now);
+        match admission {
+            Admission::Refused(until) => {
+                drop(place);
+                wait_for_breaker(request, host, is_retry, now, until).await?;
+            }
+            Admission::Pass | Admission::Probe => return Ok((place, admission)),
+        }
+    }
+}
+
+/// What a request is told whose turn comes after its deadline.
+fn too_late(request: &Request, host: &Host, now: Instant) -> HttpError {
+    let uri = request.uri.clone();
+    match host.pace().pause_left(now) {
+        Some(retry_in) => HttpError::Paused { uri, host: host.authority.clone(), retry_in },
+        None => HttpError::Deadline { uri, last: None },
+    }
+}
+
+async fn wait_for_breaker(
+    request: &Request,
+    host: &Host,
+    is_retry: bool,
+    now: Instant,
+    until: Instant,
+) -> Result<(), HttpError> {
+    if !is_retry || until >= request.deadline {
+        let retry_in = until.saturating_duration_since(now);
+        return Err(HttpError::CircuitOpen {
+            uri: request.uri.clone(),
+            host: host.authority.clone(),
+            retry_in,
+            last: None,
+        });
+    }
+    tokio::time::sleep_until(until.into()).await;
+    Ok(())
+}
+
+/// The request with every field but credentials.
+fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::RequestBuilder {
+    let method = match request.method {
+        Method::Get => reqwest::Method::GET,
+        Method::Head => reqwest::Method::HEAD,
+    };
+    let range = head::range_text(request.range);
+    let optional = [
+        (header::ACCEPT, request.accept.as_deref()),
+        (header::ACCEPT_ENCODING, Some(&*request.accept_encoding)),
+        (header::RANGE, range.as_deref()),
+        (header::IF_RANGE, request.if_range.as_deref().filter(|_| range.is_some())),
+        (header::IF_NONE_MATCH, request.if_none_match.as_deref()),
+        (header::IF_MODIFIED_SINCE, request.if_modified_since.as_deref()),
+        (header::CACHE_CONTROL, request.no_cache.then_some("no-cache")),
+        (header::PRAGMA, request.no_cache.then_some("no-cache")),
+    ];
+    optional
+        .into_iter()
+        .filter_map(|(name, value)| value.map(|value| (name, value)))
+        .fold(client.request(method, url), |builder, (name, value)| builder.header(name, value))
+}
+
+/// An exchange under way, which tells the breaker how it ended, also when it is dropped before it ended.
+struct Exchange<'a> {
+    host: &'a Host,
+    admission: Admission,
+    begun: Instant,
+    /// A host that stays silent for so long has failed even if the caller gave up.
+    patience: Duration,
+    is_over: bool,
+}
+
+impl Exchange<'_> {
+    fn ended(mut self, outcome: &Result<reqwest::Response, HttpError>) {
+        let mut breaker = self.host.breaker();
+        match outcome {
+            Ok(_) => breaker.succeeded(),
+            Err(HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. }) => {
+                breaker.failed(Instant::now(), self.admission);
+            }
+            // A refusal of ours or of a certificate says nothing about the host's health.
+            Err(_) => breaker.abandoned(self.admission),
+        }
+        self.is_over = true;
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut breaker = self.host.breaker();
+        if self.begun.elapsed() >= self.patience {
+            breaker.failed(Instant::now(), self.admission);
+        } else {
+            breaker.abandoned(self.admission);
+        }
+    }
+}
+
+/// Sorts what reqwest reports by its causes.
+fn failure(request: &Request, host: &Host, cause: reqwest::Error) -> HttpError {
+    let uri = request.uri.clone();
+    let host = host.authority.clone();
+    if let Some(refusal) = find::<AddressRefusal>(&cause) {
+        return HttpError::AddressRefused { uri, cause: refusal.clone() };
+    }
+    if let Some(error) = find::<rustls::Error>(&cause) {
+        return HttpError::Tls { uri, host, cause: error.clone() };
+    }
+    if cause.is_builder() {
+        return HttpError::Config { what: format!("{uri}: not a request"), cause: Some(cause.into()) };
+    }
+    if cause.is_dns() {
+        return HttpError::Name { uri, host, cause };
+    }
+    if cause.is_connect() { HttpError::Connect { uri, host, cause } } else { HttpError::Head { uri, host, cause } }
+}
+
+/// The first `E` among an error and its causes, those wrapped by an I/O error included.
+fn find<'a, E: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        // `source` of an I/O error is the source of what it wraps, not the wrapped error itself.
+        next = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
+    }
+    None
+}

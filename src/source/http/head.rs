@@ -1,0 +1,288 @@
+//! What a response head says, checked against what was asked.
+
+use super::{HttpError, Method, Request, Status, links};
+use crate::document::{Timestamp, Uri};
+use reqwest::header::{self, HeaderMap, HeaderName};
+use std::time::{Duration, SystemTime};
+
+/// A checked head, without the body.
+pub(super) struct Head {
+    pub(super) status: Status,
+    pub(super) content_length: Option<u64>,
+    /// Octets that the body must have, where that is known.
+    pub(super) body_length: Option<u64>,
+    pub(super) etag: Option<Box<str>>,
+    pub(super) last_modified: Option<Box<str>>,
+    pub(super) modified: Option<Timestamp>,
+    pub(super) media_type: Option<Box<str>>,
+    pub(super) encoding: Option<Box<str>>,
+    pub(super) max_age: Option<Duration>,
+    pub(super) links: Vec<(Box<str>, Uri)>,
+}
+
+impl Head {
+    /// Reads the head of an answer that is no redirect; `now` is the machine's time.
+    pub(super) fn read(
+        request: &Request,
+        final_uri: &Uri,
+        status: u16,
+        headers: &HeaderMap,
+        now: SystemTime,
+    ) -> Result<Head, HttpError> {
+        let content_length = content_length(headers);
+        let status = match status {
+            200 => Status::Full,
+            206 => partial(request, headers, content_length)?,
+            304 if request.is_conditional() => Status::NotModified,
+            _ => {
+                let retry_after = retry_after(headers, now);
+                return Err(HttpError::Status { uri: request.uri.clone(), status, retry_after });
+            }
+        };
+        let body_length = match (request.method, status) {
+            (Method::Head, _) | (_, Status::NotModified) => Some(0),
+            (Method::Get, Status::Partial { first, last, .. }) => Some(last - first + 1),
+            (Method::Get, Status::Full) => content_length,
+        };
+        let last_modified = text(headers, header::LAST_MODIFIED);
+        Ok(Head {
+            status,
+            content_length,
+            body_length,
+            etag: text(headers, header::ETAG).map(Box::from),
+            last_modified: last_modified.map(Box::from),
+            modified: last_modified.and_then(|raw| httpdate::parse_http_date(raw).ok()).map(Timestamp::from),
+            media_type: text(headers, header::CONTENT_TYPE).and_then(media_type),
+            encoding: encoding(headers),
+            max_age: max_age(headers),
+            links: links::parse(lines(headers, header::LINK), final_uri),
+        })
+    }
+}
+
+/// The target of a redirect, as written; `None` where the answer is no redirect that can be followed.
+pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<&str> {
+    matches!(status, 301 | 302 | 303 | 307 | 308).then(|| text_utf8(headers, header::LOCATION)).flatten()
+}
+
+/// Every line of a field that is text.
+fn lines(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    headers.get_all(name).iter().filter_map(|value| std::str::from_utf8(value.as_bytes()).ok())
+}
+
+/// The first line of a field, `None` where it is empty or not ASCII.
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// The same, with UTF-8 allowed: some servers do not escape what they redirect to.
+fn text_utf8(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    lines(headers, name).next().map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// A chunked body has no Content-Length, whatever the field says (RFC 9112, 6.3).
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return None;
+    }
+    digits(text(headers, header::CONTENT_LENGTH)?)
+}
+
+/// Digits alone: `parse` would take a sign too.
+fn digits(text: &str) -> Option<u64> {
+    text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Checks a 206 against the range asked for: it begins where asked and ends where asked or with the whole, and its
+/// length is what it says.
+fn partial(request: &Request, headers: &HeaderMap, content_length: Option<u64>) -> Result<Status, HttpError> {
+    let field = text(headers, header::CONTENT_RANGE);
+    let wrong = || HttpError::WrongRange {
+        uri: request.uri.clone(),
+        asked: range_text(request.range).unwrap_or_else(|| "the whole".to_owned()),
+        got: match (field, content_length) {
+            (Some(field), Some(length)) => format!("{field:?} and {length} octets"),
+            (Some(field), None) => format!("{field:?}"),
+            (None, _) => "a 206 without Content-Range".to_owned(),
+        },
+    };
+    let (asked_first, asked_last) = request.range.ok_or_else(wrong)?;
+    let (first, last, total) = field.and_then(content_range).ok_or_else(wrong)?;
+    let ends_right = match (asked_last, total) {
+        (Some(asked), Some(total)) => last == asked.min(total - 1),
+        (Some(asked), None) => last == asked,
+        (None, Some(total)) => last == total - 1,
+        (None, None) => true,
+    };
+    let is_length_right =
+        request.method == Method::Head || content_length.is_none_or(|length| length == last - first + 1);
+    if first == asked_first && ends_right && is_length_right {
+        Ok(Status::Partial { first, last, total })
+    } else {
+        Err(wrong())
+    }
+}
+
+/// `bytes FIRST-LAST/TOTAL` with FIRST <= LAST < TOTAL; TOTAL may be `*`.
+fn content_range(field: &str) -> Option<(u64, u64, Option<u64>)> {
+    let (unit, rest) = field.split_once(' ')?;
+    let (range, total) = rest.trim().split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last) = (digits(first)?, digits(last)?);
+    let total = if total == "*" { None } else { Some(digits(total)?) };
+    // The length of all 64 bits would not fit.
+    let is_sound = first <= last && last < total.unwrap_or(u64::MAX);
+    (unit.eq_ignore_ascii_case("bytes") && is_sound).then_some((first, last, total))
+}
+
+/// The `Range` field for a range.
+pub(super) fn range_text(range: Option<(u64, Option<u64>)>) -> Option<String> {
+    range.map(|(first, last)| match last {
+        Some(last) => format!("bytes={first}-{last}"),
+        None => format!("bytes={first}-"),
+    })
+}
+
+fn media_type(field: &str) -> Option<Box<str>> {
+    let essence = field.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    (!essence.is_empty()).then(|| essence.into())
+}
+
+/// All codings in the order in which they were applied, without `identity`.
+fn encoding(headers: &HeaderMap) -> Option<Box<str>> {
+    let codings: Vec<String> = lines(headers, header::CONTENT_ENCODING)
+        .flat_map(|line| line.split(','))
+        .map(|coding| coding.trim().to_ascii_lowercase())
+        .filter(|coding| !coding.is_empty() && coding != "identity")
+        .collect();
+    (!codings.is_empty()).then(|| codings.join(", ").into())
+}
+
+fn max_age(headers: &HeaderMap) -> Option<Duration> {
+    let mut age = None;
+    for directive in lines(headers, header::CACHE_CONTROL).flat_map(|line| line.split(',')) {
+        let (name, value) = directive.split_once('=').unwrap_or((directive, ""));
+        match name.trim().to_ascii_lowercase().as_str() {
+            "no-cache" | "no-store" => return Some(Duration::ZERO),
+            "max-age" => age = age.or(digits(value.trim().trim_matches('"')).map(Duration::from_secs)),
+            _ => {}
+        }
+    }
+    age
+}
+
+/// Seconds, or a date, which is measured from the server's own `Date` where it tells one: its clock may be wrong.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let field = text(headers, header::RETRY_AFTER)?;
+    if let Some(seconds) = digits(field) {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(field).ok()?;
+    let server_now = text(headers, header::DATE).and_then(|raw| httpdate::parse_http_date(raw).ok()).unwrap_or(now);
+    Some(date.duration_since(server_now).unwrap_or(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqwest::header::HeaderValue;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    fn read(range: Option<(u64, Option<u64>)>, status: u16, headers: &HeaderMap) -> Result<Head, HttpError> {
+        let uri = Uri::parse("http://example.org/a").unwrap();
+        let request = Request { range, ..Request::get(uri.clone(), Duration::from_secs(1)) };
+        Head::read(&request, &uri, status, headers, SystemTime::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_range_is_taken_only_as_asked() {
+        let table = [
+            ((10, Some(19)), "bytes 10-19/100", Some(Some(100))),
+            ((10, Some(19)), "Bytes 10-19/*", Some(None)),
+            ((10, None), "bytes 10-99/100", Some(Some(100))),
+            ((10, None), "bytes 10-99/*", Some(None)),
+            ((10, Some(500)), "bytes 10-99/100", Some(Some(100))),
+            ((10, Some(19)), "bytes 0-19/100", None),
+            ((10, Some(19)), "bytes 10-18/100", None),
+            ((10, Some(19)), "bytes 10-20/100", None),
+            ((10, Some(19)), "bytes 10-18/*", None),
+            ((10, None), "bytes 10-98/100", None),
+            ((10, Some(19)), "bytes 10-19/19", None),
+            ((10, Some(19)), "bytes 19-10/100", None),
+            ((10, Some(19)), "bytes 10-19", None),
+            ((10, Some(19)), "bytes */100", None),
+            ((10, Some(19)), "octets 10-19/100", None),
+            ((10, Some(19)), "bytes +10-19/100", None),
+            ((0, None), "bytes 0-18446744073709551615/*", None),
+            ((10, Some(19)), "", None),
+        ];
+        for ((first, last), field, expected) in table {
+            let answer = read(Some((first, last)), 206, &headers(&[("content-range", field)]));
+            match (answer, expected) {
+                (Ok(head), Some(expected)) => {
+                    assert!(matches!(head.status, Status::Partial { total, .. } if total == expected), "{field}");
+                }
+                (Err(HttpError::WrongRange { .. }), None) => {}
+                (answer, _) => panic!("{field}: {:?}", answer.map(|head| head.status)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_206_must_have_been_asked_for_and_have_its_length() {
+        let range = [("content-range", "bytes 0-9/10")];
+        assert!(matches!(read(None, 206, &headers(&range)), Err(HttpError::WrongRange { .. })));
+        let short = headers(&[("content-range", "bytes 0-9/10"), ("content-length", "9")]);
+        assert!(matches!(read(Some((0, None)), 206, &short), Err(HttpError::WrongRange { .. })));
+    }
+
+    #[test]
+    fn a_304_must_have_been_asked_for() {
+        assert!(matches!(read(None, 304, &HeaderMap::new()), Err(HttpError::Status { status: 304, .. })));
+    }
+
+    #[test]
+    fn fields_are_read_as_documented() {
+        let head = read(
+            None,
+            200,
+            &headers(&[
+                ("content-length", "12"),
+                ("content-type", " Text/XML; charset=utf-8"),
+                ("content-encoding", "identity"),
+                ("content-encoding", "GZIP"),
+                ("etag", "W/\"x\""),
+                ("last-modified", "Thu, 01 Jan 1970 00:01:00 GMT"),
+                ("cache-control", "public, Max-Age=\"60\""),
+            ]),
+        )
+        .unwrap();
+        assert_eq!(head.content_length, Some(12));
+        assert_eq!(head.media_type.as_deref(), Some("text/xml"));
+        assert_eq!(head.encoding.as_deref(), Some("gzip"));
+        assert_eq!(head.etag.as_deref(), Some("W/\"x\""));
+        assert_eq!(head.modified.map(|time| time.seconds), Some(60));
+        assert_eq!(head.max_age, Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn what_may_not_be_kept_has_no_age() {
+        let head =
+            read(None, 200, &headers(&[("cache-control", "max-age=60"), ("cache-control", "no-cache")])).unwrap();
+        assert_eq!(head.max_age, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn retry_after_in_seconds_and_as_a_date_by_the_servers_clock() {
+        let wait = |lines: &[(&'static str, &'static str)]| retry_after(&headers(lines), SystemTime::UNIX_EPOCH);
+        assert_eq!(wait(&[("retry-after", "120")]), Some(Duration::from_secs(120)));
+        assert_eq!(wait(&[("retry-after", "Thu, 01 Jan 1970 00:02:00 GMT")]), Some(Duration::from_secs(120)));
+        let date = ("date", "Thu, 01 Jan 1970 00:01:30 GMT");
+        assert_eq!(wait(&[("retry-after", "Thu, 01 Jan 1970 00:02:00 GMT"), date]), Some(Duration::from_secs(30)));
+        assert_eq!(wait(&[("retry-after", "Thu, 01 Jan 1970 00:01:00 GMT"), date]), Some(Duration::ZERO));
+        assert_eq!(wait(&[("retry-after", "-1")]), None);
+    }
+}

@@ -1,0 +1,306 @@
+//! What one host is asked: how many requests at a time, how many a second, and whether at all.
+//!
+//! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// So many connection-level failures in a row open the breaker.
+const FAILURES_TO_OPEN: u32 = 5;
+/// How long it stays open the first time, doubling with each probe that fails.
+const OPEN_FIRST: Duration = Duration::from_secs(5);
+/// How long at most.
+const OPEN_LONGEST: Duration = Duration::from_secs(30);
+/// A host that asks for a longer pause is asked again after this one.
+const PAUSE_LONGEST: Duration = Duration::from_secs(3600);
+/// Past so many hosts those that are at rest are forgotten.
+const HOSTS_KEPT: usize = 1024;
+
+/// A token bucket of `burst` tokens, filled at `rate` a second, as a schedule: each reservation moves it on by one
+/// interval.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    /// How far behind the clock the schedule may lag: the burst.
+    slack: Duration,
+    next: Option<Instant>,
+    paused_until: Option<Instant>,
+}
+
+impl Pace {
+    /// `rate` requests a second with bursts of one second's worth; unbounded for `None`.
+    pub(super) fn new(rate: Option<f64>) -> Pace {
+        let interval = rate
+            .filter(|rate| *rate > 0.0)
+            .and_then(|rate| Duration::try_from_secs_f64(1.0 / rate).ok())
+            .unwrap_or(Duration::ZERO);
+        let slack = Duration::from_secs(1).saturating_sub(interval);
+        Pace { interval, slack, next: None, paused_until: None }
+    }
+
+    /// The moment at which a request may be sent, which is then taken; the same as an error, and nothing taken, where
+    /// that lies past `latest`.
+    pub(super) fn reserve(&mut self, now: Instant, latest: Instant) -> Result<Instant, Instant> {
+        let scheduled = match (self.next, now.checked_sub(self.slack)) {
+            (Some(next), Some(earliest)) => next.max(earliest),
+            (Some(next), None) => next,
+            (None, Some(earliest)) => earliest,
+            (None, None) => now,
+        };
+        let when = scheduled.max(now).max(self.paused_until.unwrap_or(now));
+        if when > latest {
+            return Err(when);
+        }
+        self.next = Some(scheduled.max(self.paused_until.unwrap_or(scheduled)) + self.interval);
+        Ok(when)
+    }
+
+    /// Nothing is sent before `now + pause`.
+    pub(super) fn pause(&mut self, now: Instant, pause: Duration) {
+        let until = now + pause.min(PAUSE_LONGEST);
+        self.paused_until = Some(self.paused_until.map_or(until, |earlier| earlier.max(until)));
+    }
+
+    /// How much of a pause is left.
+    pub(super) fn pause_left(&self, now: Instant) -> Option<Duration> {
+        self.paused_until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero())
+    }
+
+    fn is_at_rest(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| next <= now) && self.pause_left(now).is_none()
+    }
+}
+
+/// Leaves a host alone that does not answer. Closed: all pass. Open: none. Half open: one probe is under way, whose
+/// outcome closes or opens it.
+#[derive(Debug, Default)]
+pub(super) struct Breaker {
+    /// Failures in a row.
+    failures: u32,
+    /// Since the last success.
+    openings: u32,
+    open_until: Option<Instant>,
+    probing: bool,
+}
+
+/// Whether a request may be sent to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// As one of many.
+    Pass,
+    /// As the one whose outcome counts.
+    Probe,
+    /// Not before then.
+    Refused(Instant),
+}
+
+impl Breaker {
+    /// What a request would be told, without sending it.
+    pub(super) fn look(&self, now: Instant) -> Admission {
+        match self.open_until {
+            None => Admission::Pass,
+            Some(until) if now < until => Admission::Refused(until),
+            Some(_) if self.probing => Admission::Refused(now + OPEN_FIRST / 10),
+            Some(_) => Admission::Probe,
+        }
+    }
+
+    /// Lets a request pass or not; a probe must be answered by one of the three methods below.
+    pub(super) fn admit(&mut self, now: Instant) -> Admission {
+        let admission = self.look(now);
+        self.probing |= admission == Admission::Probe;
+        admission
+    }
+
+    /// A response head came, whatever its status.
+    pub(super) fn succeeded(&mut self) {
+        *self = Breaker::default();
+    }
+
+    /// No connection, or no response head over it.
+    pub(super) fn failed(&mut self, now: Instant, admission: Admission) {
+        self.failures = self.failures.saturating_add(1);
+        let is_probe = admission == Admission::Probe;
+        if is_probe || (self.open_until.is_none() && self.failures >= FAILURES_TO_OPEN) {
+            let open = OPEN_FIRST.saturating_mul(1 << self.openings.min(8)).min(OPEN_LONGEST);
+            self.openings = self.openings.saturating_add(1);
+            self.open_until = Some(now + open);
+        }
+        self.probing &= !is_probe;
+    }
+
+    /// The request was given up before it could show anything.
+    pub(super) fn abandoned(&mut self, admission: Admission) {
+        self.probing &= admission != Admission::Probe;
+    }
+}
+
+/// One host's state. Neither lock is held across an await nor together with the other.
+pub(super) struct Host {
+    pub(super) authority: Box<str>,
+    pub(super) connections: Arc<Semaphore>,
+    pace: Mutex<Pace>,
+    breaker: Mutex<Breaker>,
+}
+
+impl Host {
+    pub(super) fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_at_rest(&self, now: Instant) -> bool {
+        self.pace().is_at_rest(now) && self.breaker().failures == 0
+    }
+}
+
+/// The hosts that were asked, by `HOST[:PORT]`.
+pub(super) struct Hosts {
+    rate: Option<f64>,
+    connections: usize,
+    known: Mutex<HashMap<Box<str>, Arc<Host>>>,
+}
+
+impl Hosts {
+    pub(super) fn new(rate: Option<f64>, connections: usize) -> Hosts {
+        let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
+        Hosts { rate, connections, known: Mutex::default() }
+    }
+
+    pub(super) fn host(&self, authority: &str, now: Instant) -> Arc<Host> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = known.get(authority) {
+            return Arc::clone(host);
+        }
+        if known.len() >= HOSTS_KEPT {
+            known.retain(|_, host| Arc::strong_count(host) > 1 || !host.is_at_rest(now));
+        }
+        let host = Arc::new(Host {
+            authority: authority.into(),
+            connections: Arc::new(Semaphore::new(self.connections)),
+            pace: Mutex::new(Pace::new(self.rate)),
+            breaker: Mutex::default(),
+        });
+        known.insert(authority.into(), Arc::clone(&host));
+        host
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_burst_of_one_second_then_the_rate() {
+        let start = Instant::now() + 100 * SECOND;
+        let mut pace = Pace::new(Some(4.0));
+        let sent: Vec<u128> =
+            (0..8).map(|_| (pace.reserve(start, start + 9 * SECOND).unwrap() - start).as_millis()).collect();
+        assert_eq!(sent, [0, 0, 0, 0, 250, 500, 750, 1000]);
+    }
+
+    #[test]
+    fn idling_never_saves_up_more_than_the_burst() {
+        let start = Instant::now() + 100 * SECOND;
+        let mut pace = Pace::new(Some(1.0));
+        assert_eq!(pace.reserve(start, start), Ok(start));
+        let later = start + 50 * SECOND;
+        assert_eq!(pace.reserve(later, later), Ok(later));
+        assert_eq!(pace.reserve(later, later + SECOND), Ok(later + SECOND));
+    }
+
+    #[test]
+    fn what_comes_too_late_takes_nothing() {
+        let start = Instant::now() + 100 * SECOND;
+        let mut pace = Pace::new(Some(0.5));
+        assert_eq!(pace.reserve(start, start), Ok(start));
+        assert_eq!(pace.reserve(start, start + SECOND), Err(start + 2 * SECOND));
+        assert_eq!(pace.reserve(start, start + 2 * SECOND), Ok(start + 2 * SECOND));
+    }
+
+    #[test]
+    fn a_pause_holds_everyone_and_the_longer_one_counts() {
+        let start = Instant::now() + 100 * SECOND;
+        let mut pace = Pace::new(None);
+        assert_eq!(pace.reserve(start, start), Ok(start));
+        pace.pause(start, 5 * SECOND);
+        pace.pause(start, 2 * SECOND);
+        assert_eq!(pace.pause_left(start), Some(5 * SECOND));
+        assert_eq!(pace.reserve(start, start + SECOND), Err(start + 5 * SECOND));
+        assert_eq!(pace.reserve(start, start + 9 * SECOND), Ok(start + 5 * SECOND));
+        assert_eq!(pace.pause_left(start + 5 * SECOND), None);
+        pace.pause(start, Duration::MAX);
+        assert_eq!(pace.pause_left(start), Some(PAUSE_LONGEST));
+    }
+
+    #[test]
+    fn failures_in_a_row_open_the_breaker_and_one_probe_closes_it() {
+        let start = Instant::now();
+        let mut breaker = Breaker::default();
+        for _ in 0..FAILURES_TO_OPEN - 1 {
+            breaker.failed(start, Admission::Pass);
+        }
+        assert_eq!(breaker.admit(start), Admission::Pass);
+        breaker.failed(start, Admission::Pass);
+        assert_eq!(breaker.admit(start), Admission::Refused(start + OPEN_FIRST));
+
+        let later = start + OPEN_FIRST;
+        assert_eq!(breaker.admit(later), Admission::Probe);
+        assert!(matches!(breaker.admit(later), Admission::Refused(_)), "one probe at a time");
+        breaker.succeeded();
+        assert_eq!(breaker.admit(later), Admission::Pass);
+    }
+
+    #[test]
+    fn a_failed_probe_opens_it_for_longer_and_an_abandoned_one_frees_its_place() {
+        let start = Instant::now();
+        let mut breaker = Breaker::default();
+        for _ in 0..FAILURES_TO_OPEN {
+            breaker.failed(start, Admission::Pass);
+        }
+        let first = start + OPEN_FIRST;
+        assert_eq!(breaker.admit(first), Admission::Probe);
+        breaker.abandoned(Admission::Probe);
+        assert_eq!(breaker.admit(first), Admission::Probe);
+        // A request sent before the breaker opened ends now: that is not the probe's outcome.
+        breaker.failed(first, Admission::Pass);
+        breaker.abandoned(Admission::Pass);
+        assert!(matches!(breaker.admit(first), Admission::Refused(_)));
+        breaker.failed(first, Admission::Probe);
+        assert_eq!(breaker.admit(first), Admission::Refused(first + 2 * OPEN_FIRST));
+    }
+
+    #[test]
+    fn a_success_between_failures_starts_the_count_anew() {
+        let start = Instant::now();
+        let mut breaker = Breaker::default();
+        for _ in 0..10 {
+            for _ in 0..FAILURES_TO_OPEN - 1 {
+                breaker.failed(start, Admission::Pass);
+            }
+            breaker.succeeded();
+        }
+        assert_eq!(breaker.admit(start), Admission::Pass);
+    }
+
+    #[test]
+    fn hosts_at_rest_are_forgotten_the_others_kept() {
+        let now = Instant::now();
+        let hosts = Hosts::new(None, 1);
+        hosts.host("paused", now).pace().pause(now, SECOND);
+        let held = hosts.host("held", now);
+        for number in 0..2 * HOSTS_KEPT {
+            hosts.host(&number.to_string(), now);
+        }
+        assert!(hosts.known.lock().unwrap().len() <= HOSTS_KEPT + 1);
+        assert!(hosts.host("paused", now).pace().pause_left(now).is_some());
+        assert!(Arc::ptr_eq(&held, &hosts.host("held", now)));
+    }
+}

@@ -1,0 +1,203 @@
+//! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
+//!
+//! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
+//! reached), `limits` (when), `credentials` (with what), `transport` (over which connections), `head` (what the answer
+//! says), `body` (the answer's octets under the low-speed limit). `client` holds the loops for redirects and retries.
+
+mod body;
+mod client;
+mod credentials;
+mod error;
+mod head;
+mod limits;
+mod links;
+mod netrc;
+mod policy;
+mod retry;
+mod rewrite;
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+pub use body::Body;
+pub use client::Client;
+pub use credentials::Credentials;
+pub use error::HttpError;
+pub use policy::AddressRefusal;
+
+use crate::document::{Timestamp, Uri};
+use std::time::{Duration, Instant};
+
+/// What the client needs to know.
+#[derive(Clone)]
+pub struct HttpConfig {
+    /// The Source's own `HOST[:PORT]`, reachable whatever its address, and the only one that gets credentials.
+    ///
+    /// With a scheme before it (`https://HOST`) credentials go over that scheme and https only; without one the scheme
+    /// is that of the first request to it, which is the entry point as the person wrote it.
+    pub own_authority: Option<Box<str>>,
+    /// Hosts reachable although their address is private (`allow-host=`), `HOST` (every port) or `HOST:PORT`.
+    pub allowed_hosts: Vec<Box<str>>,
+    /// (FROM, TO) URI prefixes: a URI that begins with FROM is fetched from TO (`rewrite=`). The longest FROM counts,
+    /// and `HOST:PORT` of TO is reachable as if it were among `allowed_hosts`.
+    pub rewrites: Vec<(Box<str>, Box<str>)>,
+    /// Credentials for the Source's host.
+    pub credentials: Credentials,
+    /// Extra trusted certificates, PEM.
+    pub ca_bundle: Option<Vec<u8>>,
+    /// Client certificate and key, PEM, sent to the Source's host.
+    pub client_certificate: Option<Vec<u8>>,
+    /// Requests a second to one host; unbounded without.
+    pub rate: Option<f64>,
+    /// Connections (requests under way) to one host; at least 1.
+    pub connections: usize,
+    /// Time for name, connection and TLS.
+    pub connect_timeout: Duration,
+    /// A body slower than this many octets a second over `low_speed_time` has failed; with 0 only silence fails.
+    pub low_speed_limit: u64,
+    /// See `low_speed_limit`.
+    pub low_speed_time: Duration,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        HttpConfig {
+            own_authority: None,
+            allowed_hosts: Vec::new(),
+            rewrites: Vec::new(),
+            credentials: Credentials::default(),
+            ca_bundle: None,
+            client_certificate: None,
+            rate: None,
+            connections: 8,
+            connect_timeout: Duration::from_secs(10),
+            low_speed_limit: 1024,
+            low_speed_time: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Tells whether there is a client certificate, never the certificate: its key lies beside it.
+impl std::fmt::Debug for HttpConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpConfig")
+            .field("own_authority", &self.own_authority)
+            .field("allowed_hosts", &self.allowed_hosts)
+            .field("credentials", &self.credentials)
+            .field("ca_bundle", &self.ca_bundle.is_some())
+            .field("client_certificate", &self.client_certificate.is_some())
+            .field("rate", &self.rate)
+            .field("connections", &self.connections)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("low_speed_limit", &self.low_speed_limit)
+            .field("low_speed_time", &self.low_speed_time)
+            .finish_non_exhaustive()
+    }
+}
+
+/// GET or HEAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Method {
+    Get,
+    Head,
+}
+
+/// One request, repeated inside its deadline where that can help.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What to ask for: the published URI; rewrites are applied by the client.
+    pub uri: Uri,
+    /// GET or HEAD.
+    pub method: Method,
+    /// First and (inclusive) last octet; an open end where `None`.
+    pub range: Option<(u64, Option<u64>)>,
+    /// A strong ETag: the range is wanted only of that version (`If-Range`).
+    pub if_range: Option<Box<str>>,
+    /// `If-None-Match`
+    pub if_none_match: Option<Box<str>>,
+    /// `If-Modified-Since`, as the server wrote it.
+    pub if_modified_since: Option<Box<str>>,
+    /// `Accept`
+    pub accept: Option<Box<str>>,
+    /// `Accept-Encoding`: `identity` by default.
+    pub accept_encoding: Box<str>,
+    /// Past caches (`Cache-Control: no-cache`).
+    pub no_cache: bool,
+    /// The response head must be here by then, retries included.
+    pub deadline: Instant,
+}
+
+impl Request {
+    /// A plain GET, identity coding, head due within `within`.
+    pub fn get(uri: Uri, within: Duration) -> Request {
+        Request {
+            uri,
+            method: Method::Get,
+            range: None,
+            if_range: None,
+            if_none_match: None,
+            if_modified_since: None,
+            accept: None,
+            accept_encoding: "identity".into(),
+            no_cache: false,
+            deadline: Instant::now() + within,
+        }
+    }
+
+    /// A HEAD, otherwise as [`Request::get`].
+    pub fn head(uri: Uri, within: Duration) -> Request {
+        Request { method: Method::Head, ..Request::get(uri, within) }
+    }
+
+    /// Whether a 304 would be an answer to it.
+    fn is_conditional(&self) -> bool {
+        self.if_none_match.is_some() || self.if_modified_since.is_some()
+    }
+}
+
+/// What came back: 200, 206 or 304; every other status is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// 200: the whole representation (also in answer to a range).
+    Full,
+    /// 206, with its checked Content-Range: first and last octet, the whole length where told.
+    Partial {
+        /// First octet.
+        first: u64,
+        /// Last octet.
+        last: u64,
+        /// Length of the whole, `None` for `*`.
+        total: Option<u64>,
+    },
+    /// 304
+    NotModified,
+}
+
+/// A response head and its body to come.
+#[derive(Debug)]
+pub struct Response {
+    /// Which of the three.
+    pub status: Status,
+    /// Where it came from after rewriting and redirects.
+    pub final_uri: Uri,
+    /// Content-Length of this body (for HEAD: of the body there would be).
+    pub content_length: Option<u64>,
+    /// `ETag` as written, weak ones with their `W/`.
+    pub etag: Option<Box<str>>,
+    /// `Last-Modified` as written.
+    pub last_modified: Option<Box<str>>,
+    /// `Last-Modified` understood.
+    pub modified: Option<Timestamp>,
+    /// `Content-Type` without parameters, lower case.
+    pub media_type: Option<Box<str>>,
+    /// `Content-Encoding`, lower case, `None` for identity.
+    pub encoding: Option<Box<str>>,
+    /// `Cache-Control: max-age`; zero for `no-cache` and `no-store`.
+    pub max_age: Option<Duration>,
+    /// (relation, resolved target) of every `Link` header value.
+    pub links: Vec<(Box<str>, Uri)>,
+    /// The body; empty for HEAD and 304.
+    pub body: Body,
+}

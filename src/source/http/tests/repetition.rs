@@ -1,0 +1,122 @@
+//! What is asked again, when, and how much at a time.
+
+use super::server::{Act, TestServer, answer, ok, status};
+use super::*;
+
+#[tokio::test]
+async fn what_may_pass_is_repeated_until_it_does() {
+    for code in [408, 425, 429, 500, 502, 503, 504] {
+        let server =
+            TestServer::start(move |request| if request.number < 2 { status(code, "X: y") } else { ok(b"up") });
+        let (_, octets) = get(&client(config(&server)), server.uri("/")).await.unwrap();
+        assert_eq!(octets.unwrap(), b"up");
+        assert_eq!(server.received().len(), 3, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn what_will_not_pass_is_told_at_once() {
+    for code in [204, 300, 304, 400, 401, 403, 404, 405, 410, 416, 501] {
+        let server =
+            TestServer::start(move |_| vec![Act::Send(answer(&format!("HTTP/1.1 {code} No"), b"")), Act::Close]);
+        let error = get(&client(config(&server)), server.uri("/")).await.unwrap_err();
+        assert_eq!(error.status(), Some(code));
+        assert_eq!(server.received().len(), 1, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_is_cut_is_asked_for_again() {
+    let server = TestServer::start(|request| match request.number {
+        0 => vec![Act::Close],
+        1 => vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Le".to_vec()), Act::Close],
+        _ => ok(b"whole"),
+    });
+    let (_, octets) = get(&client(config(&server)), server.uri("/")).await.unwrap();
+    assert_eq!(octets.unwrap(), b"whole");
+}
+
+#[tokio::test]
+async fn retry_after_is_waited_for() {
+    let server = TestServer::start(|request| match request.number {
+        0 => status(429, "Retry-After: 1"),
+        1 => status(503, "Retry-After: Thu, 01 Jan 1970 00:00:02 GMT\r\nDate: Thu, 01 Jan 1970 00:00:02 GMT"),
+        _ => ok(b"now"),
+    });
+    let begun = Instant::now();
+    let (_, octets) = get(&client(config(&server)), server.uri("/")).await.unwrap();
+    assert_eq!(octets.unwrap(), b"now");
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert_eq!(server.received().len(), 3);
+}
+
+#[tokio::test]
+async fn a_pause_past_the_deadline_is_told_at_once_and_holds_the_whole_host() {
+    let server = TestServer::start(|_| status(429, "Retry-After: 18446744073709551615"));
+    let client = client(config(&server));
+    let error = get(&client, server.uri("/a")).await.unwrap_err();
+    assert!(matches!(error, HttpError::Status { status: 429, retry_after: Some(_), .. }), "{error:?}");
+    let error = get(&client, server.uri("/b")).await.unwrap_err();
+    assert!(matches!(error, HttpError::Paused { .. }), "{error:?}");
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_host_is_soon_answered_for_at_once() {
+    let gone = TestServer::start(|_| ok(b""));
+    let config = config(&gone);
+    let uri = gone.uri("/");
+    drop(gone);
+    let client = client(config);
+    let mut errors = Vec::new();
+    for _ in 0..20 {
+        errors.push(client.send(Request::get(uri.clone(), Duration::from_millis(100))).await.unwrap_err());
+    }
+    assert!(errors.iter().all(HttpError::is_retryable), "{errors:?}");
+    let last = client.send(Request::get(uri, PLENTY)).await.unwrap_err();
+    assert!(matches!(last, HttpError::CircuitOpen { .. }), "{last:?}");
+}
+
+#[tokio::test]
+async fn a_silent_host_counts_as_dead_although_each_caller_gave_up() {
+    let silent = TestServer::start(|_| vec![Act::Hang]);
+    let client = client(HttpConfig { connect_timeout: Duration::from_millis(30), ..config(&silent) });
+    for _ in 0..5 {
+        let error = client.send(Request::get(silent.uri("/"), Duration::from_millis(60))).await.unwrap_err();
+        assert!(matches!(error, HttpError::Deadline { .. } | HttpError::Connect { .. }), "{error:?}");
+    }
+    let error = client.send(Request::get(silent.uri("/"), PLENTY)).await.unwrap_err();
+    assert!(matches!(error, HttpError::CircuitOpen { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_body_holds_its_place_until_it_is_dropped_or_read() {
+    let server = TestServer::start(|_| ok(b"body"));
+    let client = client(HttpConfig { connections: 1, ..config(&server) });
+    let mut held = client.send(Request::get(server.uri("/1"), PLENTY)).await.unwrap();
+
+    let refused = client.send(Request::get(server.uri("/2"), Duration::from_millis(100))).await.unwrap_err();
+    assert!(matches!(refused, HttpError::Deadline { .. }), "{refused:?}");
+    assert_eq!(server.received().len(), 1);
+
+    read(&mut held.body).await.unwrap();
+    let dropped = client.send(Request::get(server.uri("/3"), PLENTY)).await.unwrap();
+    drop(dropped);
+    assert!(get(&client, server.uri("/4")).await.is_ok());
+}
+
+#[tokio::test]
+async fn requests_may_be_sent_from_any_thread() {
+    let server = TestServer::start(|_| ok(b"body"));
+    let client = client(HttpConfig { rate: Some(1e6), ..config(&server) });
+    let tasks: Vec<_> = (0..32)
+        .map(|_| {
+            let (client, uri) = (client.clone(), server.uri("/"));
+            tokio::spawn(async move { get(&client, uri).await.unwrap().1.unwrap() })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), b"body");
+    }
+    assert_eq!(server.received().len(), 32);
+}

@@ -1,0 +1,103 @@
+//! Certificates, theirs and ours.
+
+use super::certificates::{CA, CLIENT, server_config};
+use super::server::{TestServer, ok};
+use super::*;
+use std::io::{Read, Write};
+
+fn https(server: &TestServer) -> Uri {
+    Uri::parse(&format!("https://{}/", server.authority())).unwrap()
+}
+
+#[tokio::test]
+async fn a_private_ca_is_trusted_when_told_and_only_for_its_names() {
+    let server = TestServer::start_with(Some(server_config(false)), |_| ok(b"sealed"));
+    let told = HttpConfig { ca_bundle: Some(CA.into()), allowed_hosts: vec!["localhost".into()], ..config(&server) };
+    let told = client(told);
+    assert_eq!(get(&told, https(&server)).await.unwrap().1.unwrap(), b"sealed");
+
+    let error = get(&client(config(&server)), https(&server)).await.unwrap_err();
+    assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
+    let other_name = Uri::parse(&format!("https://localhost:{}/", server.port)).unwrap();
+    let error = get(&told, other_name).await.unwrap_err();
+    assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test]
+async fn the_client_certificate_is_shown_to_the_source_alone() {
+    let server = TestServer::start_with(Some(server_config(true)), |_| ok(b"for members"));
+    let member = HttpConfig {
+        ca_bundle: Some(CA.into()),
+        client_certificate: Some(CLIENT.into()),
+        allowed_hosts: vec!["127.0.0.1".into()],
+        ..config(&server)
+    };
+    let stranger = HttpConfig { own_authority: Some("repo.example.org".into()), ..member.clone() };
+
+    assert_eq!(get(&client(member), https(&server)).await.unwrap().1.unwrap(), b"for members");
+    let error = get(&client(stranger), https(&server)).await.unwrap_err();
+    assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test]
+async fn plain_http_where_tls_belongs_is_told_at_once() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let authority: Box<str> = listener.local_addr().unwrap().to_string().into();
+    let served = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        connection
+    });
+    let uri = Uri::parse(&format!("https://{authority}/")).unwrap();
+    let config = HttpConfig { own_authority: Some(authority), ..HttpConfig::default() };
+    let error = get(&client(config), uri).await.unwrap_err();
+    assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
+    drop(served.join());
+}
+
+#[test]
+fn broken_certificates_are_found_at_the_start() {
+    for pem in [&b""[..], b"no PEM", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let bundle = HttpConfig { ca_bundle: Some(pem.to_vec()), ..HttpConfig::default() };
+        let identity = HttpConfig { client_certificate: Some(pem.to_vec()), ..HttpConfig::default() };
+        for config in [bundle, identity] {
+            let error = Client::with_proxies(config, &ProxySettings::default()).unwrap_err();
+            assert!(matches!(error, HttpError::Config { .. }), "{error:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn tls_goes_through_a_proxy_that_learns_no_credentials() {
+    let server = TestServer::start_with(Some(server_config(false)), |_| ok(b"tunnelled"));
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let https = format!("http://{}", listener.local_addr().unwrap());
+    let target = server.authority();
+    let greeting = std::thread::spawn(move || {
+        let (mut near, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut octet = [0];
+            near.read_exact(&mut octet).unwrap();
+            head.push(octet[0]);
+        }
+        near.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").unwrap();
+        let far = std::net::TcpStream::connect(&*target).unwrap();
+        let (mut back_from, mut back_to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+        std::thread::spawn(move || std::io::copy(&mut { near }, &mut { far }));
+        String::from_utf8(head).unwrap()
+    });
+    let headers = vec![("Authorization".into(), "Bearer SECRET".into())];
+    let credentials = Credentials { headers, netrc: None };
+    let config = HttpConfig { ca_bundle: Some(CA.into()), credentials, ..config(&server) };
+    let client = Client::with_proxies(config, &ProxySettings { https, ..ProxySettings::default() }).unwrap();
+
+    assert_eq!(get(&client, self::https(&server)).await.unwrap().1.unwrap(), b"tunnelled");
+    let greeting = greeting.join().unwrap();
+    assert!(greeting.starts_with(&format!("CONNECT {} HTTP/1.1\r\n", server.authority())), "{greeting}");
+    assert!(!greeting.contains("SECRET"), "{greeting}");
+    assert_eq!(server.received()[0].field("authorization"), Some("Bearer SECRET"));
+}

@@ -1,0 +1,167 @@
+//! Who is reached, and with what: addresses, rewriting, credentials, proxies.
+
+use super::server::{Act, TestServer, ok, status};
+use super::*;
+
+#[tokio::test]
+async fn a_private_address_is_reached_as_own_or_when_allowed() {
+    let server = TestServer::start(|_| ok(b"inside"));
+    let stranger = client(HttpConfig::default());
+    let error = get(&stranger, server.uri("/")).await.unwrap_err();
+    assert!(matches!(error, HttpError::AddressRefused { .. }), "{error:?}");
+
+    assert!(get(&stranger.with_own_authority(&server.authority()), server.uri("/")).await.is_ok());
+    let allowed = HttpConfig { allowed_hosts: vec!["127.0.0.1".into()], ..HttpConfig::default() };
+    assert!(get(&client(allowed), server.uri("/")).await.is_ok());
+    let by_name = HttpConfig { allowed_hosts: vec!["localhost".into()], ..HttpConfig::default() };
+    let uri = Uri::parse(&format!("http://localhost:{}/", server.port)).unwrap();
+    assert!(get(&client(by_name), uri.clone()).await.is_ok());
+    // The name is harmless, its address is not: found when connecting.
+    let error = get(&stranger, uri).await.unwrap_err();
+    assert!(told(&error).contains("-o allow-host=localhost"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_name_without_address_fails_soon_and_says_so() {
+    // A label of more than 63 octets is refused by every resolver without asking anyone.
+    let uri = Uri::parse(&format!("http://{}.example/", "a".repeat(64))).unwrap();
+    let error = get(&client(HttpConfig::default()), uri).await.unwrap_err();
+    assert!(matches!(error, HttpError::Name { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn rewriting_changes_where_it_is_fetched_and_not_what_it_is_called() {
+    let server = TestServer::start(|request| if request.path == "/a" { ok(b"here") } else { status(404, "X: y") });
+    let rewrites = vec![("http://published.invalid/".into(), server.uri("/").as_str().into())];
+    let client = client(HttpConfig { rewrites, ..HttpConfig::default() });
+
+    let (response, octets) = get(&client, Uri::parse("http://published.invalid/a").unwrap()).await.unwrap();
+    assert_eq!(octets.unwrap(), b"here");
+    assert_eq!(response.final_uri, server.uri("/a"));
+    let missing = Uri::parse("http://published.invalid/b").unwrap();
+    let error = get(&client, missing.clone()).await.unwrap_err();
+    assert!(matches!(&error, HttpError::Status { uri, status: 404, .. } if *uri == missing), "{error:?}");
+}
+
+fn secretive(own: &TestServer) -> HttpConfig {
+    HttpConfig {
+        credentials: Credentials {
+            headers: vec![("Authorization".into(), "Bearer SECRET1".into()), ("X-Key".into(), "SECRET2".into())],
+            netrc: Some("machine 127.0.0.1 login ann password SECRET3".into()),
+        },
+        client_certificate: None,
+        allowed_hosts: vec!["127.0.0.1".into()],
+        ..config(own)
+    }
+}
+
+#[tokio::test]
+async fn credentials_stay_with_their_host_and_port() {
+    let other = TestServer::always("HTTP/1.1 403 Forbidden\nContent-Length: 0", b"");
+    let target = other.uri("/there");
+    let own = TestServer::start(move |_| status(302, &format!("Location: {target}")));
+    let config = secretive(&own);
+    let debug = format!("{config:?}");
+    let client = client(config);
+
+    let error = get(&client, own.uri("/here")).await.unwrap_err();
+
+    assert_eq!(error.status(), Some(403));
+    assert_eq!(own.received()[0].field("authorization"), Some("Bearer SECRET1"));
+    assert_eq!(own.received()[0].field("x-key"), Some("SECRET2"));
+    let strange = &other.received()[0].head;
+    assert!(!strange.contains("SECRET") && !strange.to_ascii_lowercase().contains("authorization"), "{strange}");
+    for text in [told(&error), debug, format!("{client:?}")] {
+        assert!(!text.contains("SECRET"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn no_failure_tells_credentials() {
+    for answer in [
+        &b"HTTP/1.1 abc\r\n\r\n"[..],
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
+        b"",
+        b"HTTP/1.1 206 P\r\n\r\n",
+    ] {
+        let server = TestServer::start(move |_| vec![Act::Send(answer.to_vec()), Act::Close]);
+        let request = Request::get(server.uri("/"), Duration::from_millis(300));
+        let error = match client(secretive(&server)).send(request).await {
+            Ok(mut response) => read(&mut response.body).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(!told(&error).contains("SECRET"), "{error:?}");
+    }
+    let headers = vec![("Authorization".into(), "Bearer SECRET\n".repeat(2).into())];
+    let credentials = Credentials { headers, netrc: None };
+    let refused = Client::with_proxies(HttpConfig { credentials, ..HttpConfig::default() }, &ProxySettings::default());
+    assert!(!told(&refused.unwrap_err()).contains("SECRET"));
+}
+
+#[tokio::test]
+async fn netrc_serves_the_source_where_no_field_does() {
+    let server = TestServer::start(|_| ok(b""));
+    let netrc = Some("machine 127.0.0.1 login ann password pw".into());
+    let credentials = Credentials { headers: Vec::new(), netrc };
+    get(&client(HttpConfig { credentials, ..config(&server) }), server.uri("/")).await.unwrap().1.unwrap();
+    assert_eq!(server.received()[0].field("authorization"), Some("Basic YW5uOnB3"));
+}
+
+#[tokio::test]
+async fn a_source_over_https_gets_no_credentials_over_http() {
+    let server = TestServer::start(|_| ok(b""));
+    let own = format!("HTTPS://{}", server.authority());
+    let client = client(HttpConfig { own_authority: Some(own.as_str().into()), ..secretive(&server) });
+    get(&client, server.uri("/")).await.unwrap().1.unwrap();
+    get(&client.with_own_authority(&own), server.uri("/")).await.unwrap().1.unwrap();
+    assert!(server.received().iter().all(|request| !request.head.contains("SECRET")));
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_everything_but_its_exceptions() {
+    let proxy = TestServer::start(|_| ok(b"by proxy"));
+    let server = TestServer::start(|_| ok(b"direct"));
+    let settings = ProxySettings {
+        http: format!("http://user:pass@127.0.0.1:{}", proxy.port),
+        except: "127.0.0.1".to_owned(),
+        ..ProxySettings::default()
+    };
+    let client = Client::with_proxies(secretive(&server), &settings).unwrap();
+
+    let (_, octets) = get(&client, Uri::parse("http://repo.example.org/a").unwrap()).await.unwrap();
+    assert_eq!(octets.unwrap(), b"by proxy");
+    let (_, octets) = get(&client, server.uri("/b")).await.unwrap();
+    assert_eq!(octets.unwrap(), b"direct");
+    for inside in ["http://10.0.0.1/", "http://localhost/", "http://169.254.169.254/"] {
+        let error = get(&client, Uri::parse(inside).unwrap()).await.unwrap_err();
+        assert!(matches!(error, HttpError::AddressRefused { .. }), "{error:?}");
+    }
+    let asked = proxy.received();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].path, "http://repo.example.org/a");
+    assert_eq!(asked[0].field("proxy-authorization"), Some("Basic dXNlcjpwYXNz"));
+    assert!(!asked[0].head.contains("SECRET"));
+}
+
+#[test]
+fn a_proxy_that_is_none_is_an_error_without_its_password() {
+    for address in ["socks5://user:SECRET@127.0.0.1:1080", "http://user:SECRET@:x"] {
+        let settings = ProxySettings { https: address.to_owned(), ..ProxySettings::default() };
+        let error = Client::with_proxies(HttpConfig::default(), &settings).unwrap_err();
+        assert!(matches!(error, HttpError::Config { .. }), "{error:?}");
+        assert!(!told(&error).contains("SECRET"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_gone_is_told_without_its_password() {
+    let gone = TestServer::start(|_| ok(b""));
+    let http = format!("http://user:SECRET@127.0.0.1:{}", gone.port);
+    drop(gone);
+    let settings = ProxySettings { http, ..ProxySettings::default() };
+    let client = Client::with_proxies(HttpConfig::default(), &settings).unwrap();
+    let request = Request::get(Uri::parse("http://repo.example.org/").unwrap(), Duration::from_millis(200));
+    let error = client.send(request).await.unwrap_err();
+    assert!(error.is_retryable());
+    assert!(!told(&error).contains("SECRET"), "{error:?}");
+}

@@ -1,0 +1,224 @@
+//! A server for tests: a table of answers on loopback, with the faults that real servers have.
+
+use super::http::{Client, Credentials, HttpConfig};
+use crate::document::{Limits, Uri};
+use std::{
+    collections::HashMap,
+    io::Write as _,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+};
+
+/// What the server says at one path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+    /// So many times the body breaks off half way.
+    cuts: usize,
+}
+
+impl Answer {
+    pub fn new(media_type: &str, body: impl Into<Vec<u8>>) -> Answer {
+        Answer { status: 200, body: body.into(), ..Answer::default() }.header("Content-Type", media_type)
+    }
+
+    pub fn xml(body: impl Into<Vec<u8>>) -> Answer {
+        Answer::new("application/xml", body)
+    }
+
+    pub fn html(body: impl Into<Vec<u8>>) -> Answer {
+        Answer::new("text/html; charset=utf-8", body)
+    }
+
+    pub fn status(status: u16) -> Answer {
+        Answer { status, ..Answer::default() }
+    }
+
+    pub fn redirect(to: &str) -> Answer {
+        Answer::status(302).header("Location", to)
+    }
+
+    pub fn header(mut self, name: &'static str, value: &str) -> Answer {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    pub fn etag(self, etag: &str) -> Answer {
+        self.header("ETag", &format!("\"{etag}\""))
+    }
+
+    pub fn cut(mut self, times: usize) -> Answer {
+        self.cuts = times;
+        self
+    }
+}
+
+/// One request as the server saw it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Asked {
+    pub path: String,
+    /// Whether it bore If-None-Match or If-Modified-Since.
+    pub conditional: bool,
+    /// Octets of the body that was sent.
+    pub sent: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    answers: HashMap<String, Answer>,
+    log: Vec<Asked>,
+}
+
+/// The server; it ends with the runtime of its test.
+pub(super) struct Loopback {
+    pub authority: String,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl Loopback {
+    pub async fn start() -> Loopback {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let server = Arc::clone(&shared);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&server)));
+            }
+        });
+        Loopback { authority, shared }
+    }
+
+    /// A server that says `table`.
+    pub async fn with(table: &[(&str, Answer)]) -> Loopback {
+        let server = Loopback::start().await;
+        table.iter().for_each(|(path, answer)| server.put(path, answer.clone()));
+        server
+    }
+
+    pub fn put(&self, path: &str, answer: Answer) {
+        self.shared.lock().unwrap().answers.insert(path.to_owned(), answer);
+    }
+
+    pub fn uri(&self, path: &str) -> Uri {
+        Uri::parse(&format!("http://{}{path}", self.authority)).unwrap()
+    }
+
+    /// The requests since the last call, in the order of their paths.
+    pub fn asked(&self) -> Vec<Asked> {
+        let mut log = std::mem::take(&mut self.shared.lock().unwrap().log);
+        log.sort();
+        log
+    }
+
+    /// A client that may reach this server.
+    pub fn client(&self) -> Client {
+        Client::new(HttpConfig {
+            own_authority: Some(self.authority.as_str().into()),
+            allowed_hosts: vec!["127.0.0.1".into()],
+            rewrites: Vec::new(),
+            credentials: Credentials::default(),
+            ca_bundle: None,
+            client_certificate: None,
+            rate: None,
+            connections: 16,
+            connect_timeout: Duration::from_secs(5),
+            low_speed_limit: 1,
+            low_speed_time: Duration::from_secs(30),
+        })
+        .unwrap()
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
+    let mut stream = BufReader::new(stream);
+    let (mut path, mut condition, mut line) = (String::new(), None, String::new());
+    loop {
+        line.clear();
+        if stream.read_line(&mut line).await.unwrap_or(0) == 0 {
+            return;
+        }
+        let text = line.trim_end();
+        if path.is_empty() {
+            path = text.split(' ').nth(1).unwrap().to_owned();
+        } else if text.is_empty() {
+            break;
+        } else if let Some((name, value)) = text.split_once(": ")
+            && ["if-none-match", "if-modified-since"].contains(&name.to_ascii_lowercase().as_str())
+        {
+            condition.get_or_insert(value.to_owned());
+        }
+    }
+    let (head, body) = {
+        let mut shared = shared.lock().unwrap();
+        let answer = shared.answers.get(&path).cloned().unwrap_or_else(|| Answer::status(404));
+        let validators = answer.headers.iter().filter(|(name, _)| ["ETag", "Last-Modified"].contains(name));
+        let matches = condition.is_some() && validators.map(|(_, value)| Some(value.clone())).any(|v| v == condition);
+        let (status, mut body) = if matches { (304, Vec::new()) } else { (answer.status, answer.body) };
+        let mut head = format!("HTTP/1.1 {status} Status\r\nConnection: close\r\n").into_bytes();
+        if !matches {
+            write!(head, "Content-Length: {}\r\n", body.len()).unwrap();
+        }
+        for (name, value) in &answer.headers {
+            write!(head, "{name}: {value}\r\n").unwrap();
+        }
+        head.extend(b"\r\n");
+        if answer.cuts > 0 {
+            body.truncate(body.len() / 2);
+            shared.answers.get_mut(&path).unwrap().cuts -= 1;
+        }
+        shared.log.push(Asked { path, conditional: condition.is_some(), sent: body.len() });
+        (head, body)
+    };
+    // The client may have gone: a fault of its test, if any.
+    let _ = stream.write_all(&[head, body].concat()).await;
+    let _ = stream.shutdown().await;
+}
+
+/// Limits that no test document meets.
+pub(super) fn limits() -> Limits {
+    Limits::default()
+}
+
+/// A document of the standard: root element, attributes of its `rs:md` (none where empty), links and entries.
+pub(super) fn document(root: &str, md: &str, links: &[(&str, &str)], entries: &[String]) -> String {
+    let namespaces =
+        "xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" xmlns:rs=\"http://www.openarchives.org/rs/terms/\"";
+    let links: String =
+        links.iter().map(|(relation, href)| format!("<rs:ln rel=\"{relation}\" href=\"{href}\"/>")).collect();
+    let md = if md.is_empty() { String::new() } else { format!("<rs:md {md}/>") };
+    format!("<?xml version=\"1.0\"?><{root} {namespaces}>{links}{md}{}</{root}>", entries.concat())
+}
+
+/// A `<urlset>`.
+pub(super) fn urlset(md: &str, links: &[(&str, &str)], entries: &[String]) -> String {
+    document("urlset", md, links, entries)
+}
+
+/// A `<sitemapindex>`.
+pub(super) fn sitemapindex(md: &str, links: &[(&str, &str)], children: &[&str]) -> String {
+    let entries: Vec<String> = children.iter().map(|loc| format!("<sitemap><loc>{loc}</loc></sitemap>")).collect();
+    document("sitemapindex", md, links, &entries)
+}
+
+/// A `<url>` with the attributes of its `rs:md` (none where empty).
+pub(super) fn url(loc: &str, md: &str) -> String {
+    let md = if md.is_empty() { String::new() } else { format!("<rs:md {md}/>") };
+    format!("<url><loc>{loc}</loc>{md}</url>")
+}
+
+/// A `<url>` that says which capability its document has.
+pub(super) fn offer(capability: &str, loc: &str) -> String {
+    url(loc, &format!("capability=\"{capability}\""))
+}
+
+/// A Resource List of one resource.
+pub(super) fn resource_list(resource: &str) -> String {
+    urlset("capability=\"resourcelist\" at=\"2013-01-03T09:00:00Z\"", &[], &[url(resource, "")])
+}

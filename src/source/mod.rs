@@ -1,0 +1,145 @@
+//! The Source as seen from here: its documents found, walked and spooled, its bytes fetched.
+
+pub mod discovery;
+pub mod entry_point;
+mod head;
+pub mod http;
+pub mod spool;
+pub mod walk;
+
+#[cfg(test)]
+mod loopback;
+
+pub use entry_point::{EntryPoint, EntryPointError};
+
+use crate::document::{Capability, Deviations, DocumentError, Uri};
+use std::path::PathBuf;
+
+/// `Accept` for documents: sitemaps are XML, and whatever a server has instead is looked at.
+const ACCEPT: &str = "application/xml, text/xml;q=0.9, */*;q=0.5";
+
+/// What discovery found: the sets that this entry point names.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The entry point after redirects; `None` for a list on disk.
+    pub entry: Option<Uri>,
+    /// `HOST[:PORT]` whose resources lie below the root; `None` for a list on disk (its smallest URI's then).
+    pub own_authority: Option<Box<str>>,
+    /// The Source Description, where one was found.
+    pub description: Option<Uri>,
+    /// The sets, in the order of the Source Description.
+    pub sets: Vec<Set>,
+    /// Documents that are offered and answered for good that they are not there or are no documents, each with that
+    /// answer: dead Capability Lists, dead `Sitemap:` lines; and documents some of whose entries cannot be understood.
+    /// The sets are what is left, so that a set which is not among them may still exist.
+    pub missing: Vec<(DocumentLocation, String)>,
+    /// Rules broken by the documents read on the way.
+    pub deviations: Vec<DocumentDeviations>,
+}
+
+/// One set of resources: what its Capability List offers (section 9).
+#[derive(Clone, Debug)]
+pub struct Set {
+    /// The Capability List; `None` where a Resource List or plain sitemap stands alone.
+    pub capability_list: Option<Uri>,
+    /// What describes the set (`describedby` of the Capability List).
+    pub described_by: Option<Uri>,
+    /// Every capability document offered, as (what it is, where), in document order and including ones not used yet.
+    /// One capability may stand here several times. What it is was said by the parent; where the parent said
+    /// nothing known it was said by the document, and it is `Other` where that was silent too.
+    pub documents: Vec<(Capability, DocumentLocation)>,
+}
+
+/// Where a document lies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DocumentLocation {
+    /// At the Source.
+    Uri(Uri),
+    /// On this machine.
+    File(PathBuf),
+}
+
+impl std::fmt::Display for DocumentLocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DocumentLocation::Uri(uri) => uri.fmt(f),
+            DocumentLocation::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Why a Source cannot be discovered or walked: names what, where and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// A request failed for good.
+    #[error("{location}")]
+    Http {
+        /// The document asked for.
+        location: DocumentLocation,
+        /// What went wrong.
+        #[source]
+        cause: http::HttpError,
+    },
+    /// A document came but is none.
+    #[error("{location} is not a ResourceSync document or sitemap")]
+    Document {
+        /// The document.
+        location: DocumentLocation,
+        /// What is wrong with it.
+        #[source]
+        cause: DocumentError,
+    },
+    /// Nothing that can be mounted was found.
+    #[error(
+        "{entry}: no Source Description, Capability List, Resource List or sitemap found; tried: {tried}. Paste the address of one of them"
+    )]
+    NothingFound {
+        /// What was pasted.
+        entry: String,
+        /// Every place looked at, with its outcome.
+        tried: String,
+    },
+    /// An index is nested too deeply, has too many children or contains itself and nothing else.
+    #[error("{location}: {what}")]
+    Structure {
+        /// The index.
+        location: DocumentLocation,
+        /// What is wrong.
+        what: String,
+    },
+    /// `set` names none of the sets there are.
+    #[error("{wanted} is none of the sets offered; there are: {offered}")]
+    NoSuchSet {
+        /// What was asked for.
+        wanted: Uri,
+        /// Capability List and description of each set.
+        offered: String,
+    },
+    /// A document on disk cannot be read.
+    #[error("{path} cannot be read", path = .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The spool cannot be read or written.
+    #[error("the document spool failed at {path}", path = .path.display())]
+    Spool {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// A deviation together with its document.
+#[derive(Clone, Debug)]
+pub struct DocumentDeviations {
+    /// The document.
+    pub location: DocumentLocation,
+    /// What it breaks.
+    pub deviations: Deviations,
+}

@@ -1,0 +1,428 @@
+//! Documents on this machine's disk, each with the validators it came with: what makes a poll a 304 and a killed
+//! baseline go on where it stopped.
+//!
+//! ```text
+//! FOLDER/KEY.json            what is known of a document; KEY is the XXH3-128 of its location, in hex
+//! FOLDER/KEY.DIGEST          its octets as they came
+//! FOLDER/KEY.DIGEST.gz       the same, compressed here
+//! FOLDER/NUMBER.tmp          being written
+//! ```
+//!
+//! `KEY.json` names its content file and that file's length, and is replaced by a rename after the content is in place:
+//! so a killed process leaves the document of before or the new one, never a mixture. Nothing is synced: what a power
+//! cut leaves is found by the length, by gzip's CRC, or by the reader of the document, and is fetched again.
+
+#[cfg(test)]
+mod tests;
+
+use super::{DocumentLocation, SourceError};
+use crate::document::{Limits, Reader, Timestamp, Uri};
+use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+/// Compressions of one document that are undone: `.xml.gz` sent with `Content-Encoding: gzip` has two.
+const COMPRESSIONS: usize = 3;
+
+/// Octets moved at once.
+const BLOCK: usize = 128 * 1024;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// A folder of spooled documents; one owner at a time.
+#[derive(Debug)]
+pub struct Spool {
+    folder: PathBuf,
+    next_temporary: AtomicU64,
+}
+
+/// One document in the spool, complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpooledDocument {
+    /// Where it was asked for.
+    pub location: DocumentLocation,
+    /// Where it came from after redirects: the base of its relative references.
+    pub base: Option<Uri>,
+    /// Octets as transferred.
+    pub size: u64,
+    /// XXH3 of the octets: tells a change where there is no validator.
+    pub digest: u64,
+    /// `Last-Modified` of the response.
+    pub modified: Option<Timestamp>,
+}
+
+/// What the spool remembers for the next request of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    /// The document.
+    pub document: SpooledDocument,
+    /// What it came with.
+    pub validators: Validators,
+    /// Whether these octets have been settled: used to the end by whoever asked for them.
+    pub settled: bool,
+}
+
+/// Validators of a response, as the server wrote them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Validators {
+    /// `ETag`
+    pub etag: Option<Box<str>>,
+    /// `Last-Modified`
+    pub last_modified: Option<Box<str>>,
+}
+
+/// `KEY.json`. Unknown fields are ignored, a missing one makes the document unknown: it is fetched again.
+#[derive(Serialize, Deserialize)]
+struct Sidecar {
+    /// For whoever looks into the folder; the key is what counts.
+    location: String,
+    base: Option<String>,
+    validators: Validators,
+    modified: Option<(i64, u32)>,
+    /// Octets as transferred, and their XXH3.
+    size: u64,
+    digest: u64,
+    /// Name of the content file, and its length as it lies here.
+    content: String,
+    content_length: u64,
+    settled: bool,
+}
+
+impl Spool {
+    /// Opens or makes the folder; what a killed process left half written is removed.
+    ///
+    /// # Errors
+    /// [`SourceError::Spool`] where the folder cannot be made or read.
+    pub fn open(folder: &Path) -> Result<Spool, SourceError> {
+        fs::create_dir_all(folder).map_err(failed(folder))?;
+        let spool = Spool { folder: folder.to_owned(), next_temporary: AtomicU64::new(0) };
+        let keys: HashSet<String> = spool
+            .files()?
+            .iter()
+            .filter_map(|name| name.strip_suffix(".json"))
+            .filter(|key| spool.sidecar(key).is_some())
+            .map(str::to_owned)
+            .collect();
+        spool.retain(&keys)?;
+        Ok(spool)
+    }
+
+    /// The document of `location`, where it is here and complete.
+    pub fn known(&self, location: &DocumentLocation) -> Option<SpooledDocument> {
+        self.held(location).map(|held| held.document)
+    }
+
+    /// A reader at the start of a spooled document, all but one of its compressions undone (the reader undoes that).
+    ///
+    /// # Errors
+    /// [`SourceError::Spool`] where it is not here any more, [`SourceError::Document`] where it is none.
+    pub fn reader(
+        &self,
+        document: &SpooledDocument,
+        limits: Limits,
+    ) -> Result<Reader<Box<dyn BufRead + Send>>, SourceError> {
+        let octets = self.octets(document)?;
+        Reader::new(octets, document.base.clone(), limits)
+            .map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
+    }
+
+    /// Says that `keep` have been used to the end, so that they count as unchanged from now on; compresses them
+    /// and drops all others. To be called when what was made of them is durable.
+    ///
+    /// # Errors
+    /// [`SourceError::Spool`]; the documents are all still there then.
+    pub fn settle(&self, keep: &[SpooledDocument]) -> Result<(), SourceError> {
+        let keys: HashSet<String> = keep.iter().map(|document| key(&document.location)).collect();
+        self.retain(&keys)?;
+        for document in keep {
+            let key = key(&document.location);
+            let Some(mut sidecar) = self.sidecar(&key).filter(|sidecar| sidecar.digest == document.digest) else {
+                continue;
+            };
+            let compressed = self.compress(&sidecar)?;
+            if sidecar.settled && compressed.is_none() {
+                continue;
+            }
+            let replaced = compressed.map(|(content, length)| {
+                sidecar.content_length = length;
+                std::mem::replace(&mut sidecar.content, content)
+            });
+            sidecar.settled = true;
+            self.write_sidecar(&key, &sidecar)?;
+            if let Some(replaced) = replaced {
+                self.remove(&replaced)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the document of `location`, so that it is fetched anew: what it holds turned out not to be readable.
+    ///
+    /// # Errors
+    /// [`SourceError::Spool`]
+    pub fn forget(&self, location: &DocumentLocation) -> Result<(), SourceError> {
+        let key = key(location);
+        let content = self.sidecar(&key).map(|sidecar| sidecar.content);
+        self.remove(&format!("{key}.json"))?;
+        content.map_or(Ok(()), |content| self.remove(&content))
+    }
+
+    /// What the next request of `location` can build on.
+    pub(super) fn held(&self, location: &DocumentLocation) -> Option<Held> {
+        let sidecar = self.sidecar(&key(location))?;
+        let base = match &sidecar.base {
+            Some(base) => Some(Uri::parse(base).ok()?),
+            None => None,
+        };
+        Some(Held {
+            document: SpooledDocument {
+                location: location.clone(),
+                base,
+                size: sidecar.size,
+                digest: sidecar.digest,
+                modified: sidecar.modified.map(|(seconds, nanos)| Timestamp { seconds, nanos }),
+            },
+            validators: sidecar.validators,
+            settled: sidecar.settled,
+        })
+    }
+
+    /// A place for the octets of a document that is arriving.
+    pub(super) fn receive(&self) -> Result<Arriving<'_>, SourceError> {
+        let path = self.temporary();
+        let file = File::create(&path).map_err(failed(&path))?;
+        Ok(Arriving {
+            spool: self,
+            file: BufWriter::with_capacity(BLOCK, file),
+            path,
+            size: 0,
+            digest: Xxh3::new(),
+            done: false,
+        })
+    }
+
+    /// The octets of `document`, all but one compression undone.
+    fn octets(&self, document: &SpooledDocument) -> Result<Box<dyn BufRead + Send>, SourceError> {
+        let key = key(&document.location);
+        let content = self
+            .sidecar(&key)
+            .filter(|sidecar| sidecar.digest == document.digest)
+            .map(|sidecar| self.folder.join(sidecar.content))
+            .ok_or_else(|| SourceError::Spool {
+                path: self.folder.join(format!("{key}.json")),
+                cause: io::Error::new(io::ErrorKind::NotFound, format!("{} is not spooled", document.location)),
+            })?;
+        let file = File::open(&content).map_err(failed(&content))?;
+        outermost_but_one(file).map_err(failed(&content))
+    }
+
+    /// Compresses the content of `sidecar`; the new file's name and length, `None` where it is compressed already.
+    fn compress(&self, sidecar: &Sidecar) -> Result<Option<(String, u64)>, SourceError> {
+        let path = self.folder.join(&sidecar.content);
+        let mut file = BufReader::with_capacity(BLOCK, File::open(&path).map_err(failed(&path))?);
+        if file.fill_buf().map_err(failed(&path))?.starts_with(&GZIP_MAGIC) {
+            return Ok(None);
+        }
+        let temporary = self.temporary();
+        let length = (|| {
+            let mut encoder = GzEncoder::new(File::create(&temporary)?, Compression::fast());
+            io::copy(&mut file, &mut encoder)?;
+            encoder.finish()?.metadata().map(|metadata| metadata.len())
+        })()
+        .map_err(failed(&temporary));
+        let length = match length {
+            Ok(length) => length,
+            Err(error) => {
+                // The disk may be full: what was written of the copy must not stay in the way.
+                let _ = fs::remove_file(&temporary);
+                return Err(error);
+            }
+        };
+        let name = format!("{}.gz", sidecar.content);
+        let compressed = self.folder.join(&name);
+        fs::rename(&temporary, &compressed).map_err(failed(&compressed))?;
+        Ok(Some((name, length)))
+    }
+
+    /// The sidecar of `key`, if it can be read and its content is there in full.
+    fn sidecar(&self, key: &str) -> Option<Sidecar> {
+        let raw = fs::read(self.folder.join(format!("{key}.json"))).ok()?;
+        let sidecar: Sidecar = serde_json::from_slice(&raw).ok()?;
+        let content = fs::metadata(self.folder.join(&sidecar.content)).ok()?;
+        (sidecar.content.starts_with(key) && content.len() == sidecar.content_length).then_some(sidecar)
+    }
+
+    fn write_sidecar(&self, key: &str, sidecar: &Sidecar) -> Result<(), SourceError> {
+        let path = self.folder.join(format!("{key}.json"));
+        let temporary = self.temporary();
+        let json = serde_json::to_vec(sidecar).map_err(|cause| failed(&path)(cause.into()))?;
+        fs::write(&temporary, json).map_err(failed(&temporary))?;
+        fs::rename(&temporary, &path).map_err(failed(&path))
+    }
+
+    /// Removes every file of ours that does not belong to a document of `keys`.
+    fn retain(&self, keys: &HashSet<String>) -> Result<(), SourceError> {
+        for name in self.files()? {
+            let key = name.split('.').next().unwrap_or_default();
+            let belongs = keys.contains(key)
+                && (name.strip_suffix(".json") == Some(key)
+                    || self.sidecar(key).is_some_and(|sidecar| sidecar.content == name));
+            if !belongs {
+                self.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of our files in the folder; whatever else lies there is left alone.
+    fn files(&self) -> Result<Vec<String>, SourceError> {
+        let entries = fs::read_dir(&self.folder).map_err(failed(&self.folder))?;
+        let names: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.file_name().into_string())).collect();
+        let names = names.map_err(failed(&self.folder))?.into_iter().filter_map(Result::ok);
+        Ok(names.filter(|name| is_ours(name)).collect())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), SourceError> {
+        let path = self.folder.join(name);
+        match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(failed(&path)(cause)),
+            _ => Ok(()),
+        }
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.folder.join(format!("{}.tmp", self.next_temporary.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+/// A document while its octets arrive; dropped before [`Arriving::complete`], it was never there.
+pub(super) struct Arriving<'a> {
+    spool: &'a Spool,
+    file: BufWriter<File>,
+    path: PathBuf,
+    size: u64,
+    digest: Xxh3,
+    done: bool,
+}
+
+impl Arriving<'_> {
+    /// Adds the next octets. They go to the page cache, so this is taken not to block an async task.
+    pub fn write(&mut self, octets: &[u8]) -> Result<(), SourceError> {
+        self.file.write_all(octets).map_err(failed(&self.path))?;
+        self.digest.update(octets);
+        self.size += octets.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the octets the document of `location`. Whether they are those it had before is told by the digest.
+    pub fn complete(
+        mut self,
+        location: &DocumentLocation,
+        base: Option<Uri>,
+        modified: Option<Timestamp>,
+        validators: Validators,
+    ) -> Result<Held, SourceError> {
+        self.file.flush().map_err(failed(&self.path))?;
+        let (spool, key, digest) = (self.spool, key(location), self.digest.digest());
+        let before = spool.sidecar(&key);
+        let same = before.as_ref().filter(|before| before.digest == digest && before.size == self.size);
+        let settled = same.is_some_and(|before| before.settled);
+        let (content, content_length) = match same {
+            // Kept: it may be compressed already.
+            Some(before) => (before.content.clone(), before.content_length),
+            None => {
+                let content = format!("{key}.{digest:016x}");
+                let path = spool.folder.join(&content);
+                fs::rename(&self.path, &path).map_err(failed(&path))?;
+                self.done = true;
+                (content, self.size)
+            }
+        };
+        let sidecar = Sidecar {
+            location: location.to_string(),
+            base: base.as_ref().map(|base| base.as_str().to_owned()),
+            validators: validators.clone(),
+            modified: modified.map(|time| (time.seconds, time.nanos)),
+            size: self.size,
+            digest,
+            content,
+            content_length,
+            settled,
+        };
+        spool.write_sidecar(&key, &sidecar)?;
+        if let Some(before) = before.filter(|before| before.content != sidecar.content) {
+            spool.remove(&before.content)?;
+        }
+        let document = SpooledDocument { location: location.clone(), base, size: self.size, digest, modified };
+        Ok(Held { document, validators, settled })
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            // What cannot be removed now is removed when the spool is opened.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// `file` from its start, with compressions undone as long as what they hold is compressed again: the last one is
+/// left to the reader of the document, which bounds what it expands to.
+pub(super) fn outermost_but_one<R: Read + Seek + Send + 'static>(mut file: R) -> io::Result<Box<dyn BufRead + Send>> {
+    let mut layers: usize = 0;
+    while layers < COMPRESSIONS {
+        file.rewind()?;
+        let mut octets = peeled(&mut file, layers + 1);
+        let mut magic = [0; 2];
+        // What is no gzip at all fails here as well; the reader of the document says then what is wrong with it.
+        if octets.read_exact(&mut magic).is_err() || magic != GZIP_MAGIC {
+            break;
+        }
+        drop(octets);
+        layers += 1;
+    }
+    file.rewind()?;
+    Ok(peeled(file, layers))
+}
+
+/// `octets` with so many compressions undone.
+fn peeled<'a, R: Read + Send + 'a>(octets: R, layers: usize) -> Box<dyn BufRead + Send + 'a> {
+    let mut octets: Box<dyn BufRead + Send + 'a> = Box::new(BufReader::with_capacity(BLOCK, octets));
+    for _ in 0..layers {
+        octets = Box::new(BufReader::with_capacity(BLOCK, MultiGzDecoder::new(octets)));
+    }
+    octets
+}
+
+/// What a location's files are named by. URIs and paths cannot be taken for each other.
+fn key(location: &DocumentLocation) -> String {
+    let hash = match location {
+        DocumentLocation::Uri(uri) => xxh3_128(format!("uri {uri}").as_bytes()),
+        DocumentLocation::File(path) => xxh3_128(&[b"file ", path.as_os_str().as_bytes()].concat()),
+    };
+    format!("{hash:032x}")
+}
+
+/// Whether a file name is one of those in the module's picture.
+fn is_ours(name: &str) -> bool {
+    match name.split_once('.') {
+        Some((number, "tmp")) => number.bytes().all(|octet| octet.is_ascii_digit()),
+        Some((key, _)) => key.len() == 32 && key.bytes().all(|octet| octet.is_ascii_hexdigit()),
+        None => false,
+    }
+}
+
+/// An operating system's answer about `path` as our error.
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> SourceError {
+    let path = path.to_owned();
+    move |cause| SourceError::Spool { path, cause }
+}

@@ -1,0 +1,205 @@
+use super::*;
+
+fn location(text: &str) -> DocumentLocation {
+    DocumentLocation::Uri(Uri::parse(text).unwrap())
+}
+
+fn store(spool: &Spool, location: &DocumentLocation, octets: &[u8]) -> Held {
+    let mut arriving = spool.receive().unwrap();
+    octets.chunks(3).for_each(|piece| arriving.write(piece).unwrap());
+    let validators = Validators { etag: Some("\"1\"".into()), last_modified: None };
+    arriving.complete(location, Some(Uri::parse("http://a/final").unwrap()), None, validators).unwrap()
+}
+
+fn gzip(octets: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(octets).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn content(spool: &Spool, document: &SpooledDocument) -> Vec<u8> {
+    let mut octets = Vec::new();
+    spool.octets(document).unwrap().read_to_end(&mut octets).unwrap();
+    octets
+}
+
+#[test]
+fn a_document_is_found_again_after_a_restart_with_what_it_came_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = location("http://a/list.xml");
+    let held = store(&Spool::open(folder.path()).unwrap(), &at, b"<urlset/>");
+    let spool = Spool::open(folder.path()).unwrap();
+    assert_eq!(spool.held(&at), Some(held.clone()));
+    assert_eq!((held.document.size, held.settled), (9, false));
+    assert_eq!(content(&spool, &held.document), b"<urlset/>");
+    assert_eq!(spool.known(&location("http://a/other.xml")), None);
+    assert_eq!(spool.known(&DocumentLocation::File("http://a/list.xml".into())), None);
+}
+
+#[test]
+fn settling_compresses_what_is_kept_and_drops_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    let (kept, dropped) = (location("http://a/1"), location("http://a/2"));
+    let octets = b"<url/>".repeat(10_000);
+    let document = store(&spool, &kept, &octets).document;
+    store(&spool, &dropped, b"other");
+    for _ in 0..2 {
+        spool.settle(std::slice::from_ref(&document)).unwrap();
+        assert_eq!(spool.known(&dropped), None);
+        let held = spool.held(&kept).unwrap();
+        assert_eq!((&held.document, held.settled), (&document, true));
+        let files = spool.files().unwrap();
+        assert_eq!(files.len(), 2, "{files:?}");
+        let stored: u64 = files.iter().map(|f| fs::metadata(folder.path().join(f)).unwrap().len()).sum();
+        assert!(stored < 2_000, "{stored}");
+        let mut plain = Vec::new();
+        MultiGzDecoder::new(&*content(&spool, &document)).read_to_end(&mut plain).unwrap();
+        assert_eq!(plain, octets);
+    }
+}
+
+#[test]
+fn the_same_octets_again_stay_settled_and_other_octets_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    let at = location("http://a/1");
+    let first = store(&spool, &at, b"first").document;
+    spool.settle(std::slice::from_ref(&first)).unwrap();
+    assert!(store(&spool, &at, b"first").settled);
+    assert!(!store(&spool, &at, b"other").settled);
+    assert_eq!(spool.files().unwrap().len(), 2, "the replaced content is gone");
+    assert!(spool.octets(&first).is_err(), "a replaced document is not read as if it were the old one");
+    spool.settle(&[first]).unwrap();
+    assert!(!spool.held(&at).unwrap().settled, "what was settled is not what is here");
+}
+
+#[test]
+fn what_a_killed_process_left_half_done_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    let (whole, cut, empty) = (location("http://a/1"), location("http://a/2"), location("http://a/3"));
+    store(&spool, &whole, b"whole");
+    store(&spool, &cut, b"to be cut");
+    store(&spool, &empty, b"");
+    let files = |ending: &str| folder.path().join(format!("{}{ending}", key(&cut)));
+    fs::write(folder.path().join("7.tmp"), b"half a docu").unwrap();
+    fs::write(folder.path().join("not ours.tmp"), b"").unwrap();
+    fs::create_dir(folder.path().join("not.ours")).unwrap();
+    fs::write(folder.path().join(format!("{}.00ff", key(&whole))), b"content without sidecar").unwrap();
+    let name = spool.sidecar(&key(&cut)).unwrap().content;
+    fs::write(folder.path().join(name), b"to be").unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    assert_eq!(spool.known(&cut), None);
+    assert!(!files(".json").exists());
+    assert!(spool.known(&whole).is_some() && spool.known(&empty).is_some());
+    assert_eq!(spool.files().unwrap().len(), 4);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4 + 2);
+    fs::write(folder.path().join(format!("{}.json", key(&whole))), b"{\"location\":\"http").unwrap();
+    assert_eq!(Spool::open(folder.path()).unwrap().known(&whole), None);
+}
+
+/// Names the folder to the process that is to be killed.
+const VICTIM: &str = "RESYNCFS_TEST_SPOOL_VICTIM";
+
+/// Documents of four locations, replaced and settled without end; each says by its octets how long it is.
+fn spool_without_end(folder: &Path) -> ! {
+    let spool = Spool::open(folder).unwrap();
+    for number in 0_usize.. {
+        let octets = vec![b'a' + (number % 7) as u8; 50_000 + number % 7];
+        let document = store(&spool, &location(&format!("http://a/{}", number % 4)), &octets).document;
+        if number % 3 == 0 {
+            spool.settle(&[document]).unwrap();
+        }
+        println!("spooled {number}");
+    }
+    unreachable!()
+}
+
+#[test]
+fn whenever_kill_9_comes_what_is_known_is_whole() {
+    if let Some(folder) = std::env::var_os(VICTIM) {
+        spool_without_end(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let rounds = std::env::var("ROUNDS").map_or(5, |rounds| rounds.parse().unwrap());
+    for round in 0..rounds {
+        let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "source::spool::tests::whenever_kill_9_comes_what_is_known_is_whole"])
+            .env(VICTIM, folder.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert_eq!(said.filter(|line| line.contains("spooled")).take(3 + round % 11).count(), 3 + round % 11);
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        let spool = Spool::open(folder.path()).unwrap();
+        let known: Vec<_> = (0..4).filter_map(|n| spool.known(&location(&format!("http://a/{n}")))).collect();
+        assert!(!known.is_empty());
+        assert_eq!(spool.files().unwrap().len(), 2 * known.len());
+        for document in known {
+            let mut octets = Vec::new();
+            // The reader of a document would undo the last compression.
+            let mut stored = spool.octets(&document).unwrap();
+            if stored.fill_buf().unwrap().starts_with(&GZIP_MAGIC) {
+                MultiGzDecoder::new(stored).read_to_end(&mut octets).unwrap();
+            } else {
+                stored.read_to_end(&mut octets).unwrap();
+            }
+            assert_eq!(octets, vec![octets[0]; 50_000 + usize::from(octets[0] - b'a')]);
+        }
+    }
+}
+
+#[test]
+fn an_arrival_that_breaks_off_leaves_the_document_of_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    let at = location("http://a/1");
+    let before = store(&spool, &at, b"before");
+    let mut arriving = spool.receive().unwrap();
+    arriving.write(b"aft").unwrap();
+    drop(arriving);
+    assert_eq!(spool.held(&at), Some(before));
+    assert_eq!(spool.files().unwrap().len(), 2);
+}
+
+#[test]
+fn a_forgotten_document_is_fetched_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    let at = location("http://a/1");
+    store(&spool, &at, b"broken");
+    spool.forget(&at).unwrap();
+    spool.forget(&at).unwrap();
+    assert_eq!(spool.known(&at), None);
+    assert_eq!(spool.files().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn of_several_compressions_one_is_left_to_the_reader() {
+    let once = gzip(b"<urlset/>");
+    let cases = [
+        (b"<urlset/>".to_vec(), b"<urlset/>".to_vec()),
+        (once.clone(), once.clone()),
+        (gzip(&once), once.clone()),
+        (gzip(&gzip(&once)), once),
+        (vec![], vec![]),
+        (b"\x1f\x8bnot".to_vec(), b"\x1f\x8bnot".to_vec()),
+    ];
+    for (stored, read) in cases {
+        let mut octets = Vec::new();
+        outermost_but_one(io::Cursor::new(stored)).unwrap().read_to_end(&mut octets).unwrap();
+        assert_eq!(octets, read);
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let error = Spool::open(&file).unwrap_err();
+    assert!(matches!(&error, SourceError::Spool { path, .. } if *path == file), "{error}");
+}

@@ -1,0 +1,165 @@
+//! One document into the spool: conditionally, and anew where its body breaks.
+
+use crate::document::Limits;
+use crate::source::{
+    ACCEPT, DocumentLocation, SourceError,
+    http::{Client, HttpError, Request, Status},
+    spool::{Held, Spool, Validators},
+};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    time::Duration,
+};
+
+/// The head of a response is due within this, repetitions included; the body has the client's low-speed limit.
+const HEAD_DUE: Duration = Duration::from_secs(120);
+
+/// Times that a document is asked for anew after its body broke.
+const BODY_RETRIES: u32 = 4;
+
+/// Pause before the first of them; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// What files of packages and archives begin with: ZIP, empty ZIP, xz, 7z.
+const PACKAGE_MAGIC: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x05\x06", b"\xfd7zXZ\0", b"7z\xbc\xaf"];
+
+/// What came of asking for a document.
+pub(super) enum Fetched {
+    /// It is in the spool.
+    Document(Held),
+    /// It is a package; not read further.
+    Package,
+}
+
+/// Why one try failed.
+enum Failure {
+    /// The body broke: the next one may be whole.
+    Broken(HttpError),
+    /// For good.
+    Final(SourceError),
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        Failure::Final(error)
+    }
+}
+
+/// Brings the document of `location` into `spool`; `received` hears of octets as they arrive.
+pub(super) async fn fetch(
+    client: &Client,
+    spool: &Spool,
+    location: &DocumentLocation,
+    limits: Limits,
+    received: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Fetched, SourceError> {
+    let mut retries = 0;
+    loop {
+        let tried = match location {
+            DocumentLocation::Uri(_) => fetch_once(client, spool, location, limits, retries > 0, received).await,
+            DocumentLocation::File(path) => copy(spool, location, path, limits, received).map_err(Failure::Final),
+        };
+        match tried {
+            Ok(fetched) => return Ok(fetched),
+            Err(Failure::Final(error)) => return Err(error),
+            Err(Failure::Broken(cause)) if retries == BODY_RETRIES => {
+                return Err(SourceError::Http { location: location.clone(), cause });
+            }
+            Err(Failure::Broken(cause)) => {
+                tracing::debug!(%location, error = %cause, "document broke off, asking anew");
+                tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(retries)).await;
+                retries += 1;
+            }
+        }
+    }
+}
+
+async fn fetch_once(
+    client: &Client,
+    spool: &Spool,
+    location: &DocumentLocation,
+    limits: Limits,
+    past_caches: bool,
+    received: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Fetched, Failure> {
+    let DocumentLocation::Uri(uri) = location else {
+        return Err(unusable(location, "a file cannot be fetched").into());
+    };
+    let held = spool.held(location);
+    let mut request = Request::get(uri.clone(), HEAD_DUE);
+    request.accept = Some(ACCEPT.into());
+    request.accept_encoding = "gzip".into();
+    request.no_cache = past_caches;
+    if let Some(held) = &held {
+        request.if_none_match = held.validators.etag.clone();
+        request.if_modified_since = held.validators.last_modified.clone();
+    }
+    let mut response = client
+        .send(request)
+        .await
+        .map_err(|cause| Failure::Final(SourceError::Http { location: location.clone(), cause }))?;
+    match (response.status, held) {
+        (Status::NotModified, Some(held)) => return Ok(Fetched::Document(held)),
+        (Status::Full, _) => {}
+        (status, _) => {
+            return Err(unusable(location, &format!("the server answered {status:?} to a plain request")).into());
+        }
+    }
+    let mut arriving = spool.receive()?;
+    let mut size = 0;
+    while let Some(octets) = response.body.chunk().await.map_err(Failure::Broken)? {
+        if size == 0 && PACKAGE_MAGIC.iter().any(|magic| octets.starts_with(magic)) {
+            return Ok(Fetched::Package);
+        }
+        size += octets.len() as u64;
+        if size > limits.document {
+            return Err(too_large(location, limits).into());
+        }
+        arriving.write(&octets)?;
+        received(octets.len() as u64);
+    }
+    let validators = Validators { etag: response.etag, last_modified: response.last_modified };
+    let held = arriving.complete(location, Some(response.final_uri), response.modified, validators)?;
+    Ok(Fetched::Document(held))
+}
+
+/// A document on disk is copied, so that it stays the same while it is read.
+fn copy(
+    spool: &Spool,
+    location: &DocumentLocation,
+    path: &Path,
+    limits: Limits,
+    received: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Fetched, SourceError> {
+    let failed = |cause: io::Error| SourceError::File { path: path.to_owned(), cause };
+    let mut file = File::open(path).map_err(failed)?;
+    let modified = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
+    let mut arriving = spool.receive()?;
+    let mut block = vec![0; 128 * 1024];
+    let mut size = 0;
+    loop {
+        let length = match file.read(&mut block) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(failed(error)),
+        };
+        size += length as u64;
+        if size > limits.document {
+            return Err(too_large(location, limits));
+        }
+        arriving.write(&block[..length])?;
+        received(length as u64);
+    }
+    arriving.complete(location, None, Some(modified.into()), Validators::default()).map(Fetched::Document)
+}
+
+fn too_large(location: &DocumentLocation, limits: Limits) -> SourceError {
+    unusable(location, &format!("larger than the limit of {} octets", limits.document))
+}
+
+fn unusable(location: &DocumentLocation, what: &str) -> SourceError {
+    SourceError::Structure { location: location.clone(), what: what.to_owned() }
+}

@@ -1,0 +1,431 @@
+//! From a set's documents to the leaf lists: indexes of any depth followed, pages turned, everything spooled.
+//!
+//! A walk is whole or fails: a list that is missing would look like the deletion of all it lists. What may be missing
+//! are children that are not lists at all: packages, and documents of a capability that nobody here knows.
+
+mod fetch;
+#[cfg(test)]
+mod tests;
+
+use super::{
+    DocumentDeviations, DocumentLocation, SourceError,
+    head::{Head, known},
+    http::Client,
+    spool::{Held, Spool, SpooledDocument},
+};
+use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limits, Uri};
+use fetch::{Fetched, fetch};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Mutex, PoisonError},
+};
+
+/// Documents under way at once.
+pub const CONCURRENCY: usize = 8;
+
+/// Indexes below one another.
+pub const DEPTH: usize = 8;
+
+/// Documents of one walk, pages and indexes included.
+pub const DOCUMENTS: usize = 50_000;
+
+/// Octets between two reports of progress.
+const REPORT_OCTETS: u64 = 256 * 1024;
+
+/// What has been fetched so far, for whoever shows progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Documents complete.
+    pub documents: u64,
+    /// Documents known of.
+    pub known: u64,
+    /// Octets transferred.
+    pub octets: u64,
+}
+
+/// A leaf list that was reached.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// The document.
+    pub document: SpooledDocument,
+    /// Its own header, as far as it stands before the first entries.
+    pub header: Header,
+    /// Its own capability where that is one of the standard's, else what its parent said, else what its parent is.
+    pub capability: Option<Capability>,
+    /// Whether these octets were settled before ([`Spool::settle`]).
+    pub unchanged: bool,
+}
+
+/// What a walk brought.
+#[derive(Clone, Debug)]
+pub struct Walked {
+    /// The leaves, in document order.
+    pub leaves: Vec<Leaf>,
+    /// The indexes passed on the way, in document order.
+    pub indexes: Vec<SpooledDocument>,
+    /// Headers of the indexes, in the same order: a list without its own time takes its index's.
+    pub index_headers: Vec<Header>,
+    /// Packages that the indexes list; not fetched.
+    pub packages: Vec<Uri>,
+    /// Children of an unknown capability that are no documents.
+    pub passed_over: Vec<Uri>,
+    /// Entries of indexes that cannot be understood. Nobody knows what lies below them: where there are any, what is
+    /// in no leaf is not thereby deleted.
+    pub skipped: u64,
+    /// Rules broken by the indexes.
+    pub deviations: Vec<DocumentDeviations>,
+    /// Whether every document, indexes included, holds the octets that were settled before. The documents are then
+    /// also the same ones, because the indexes say which they are.
+    pub unchanged: bool,
+}
+
+impl Walked {
+    /// Every document of the walk, for [`Spool::settle`].
+    pub fn documents(&self) -> impl Iterator<Item = &SpooledDocument> {
+        self.indexes.iter().chain(self.leaves.iter().map(|leaf| &leaf.document))
+    }
+}
+
+/// Which entries of an index are followed: (header of the index, entry).
+pub type Choice<'a> = &'a (dyn Fn(&Header, &Entry) -> bool + Send + Sync);
+
+/// Fetches `root` and everything below it into the spool, several at a time, conditionally.
+/// One document missing or truncated fails the whole walk: a tree is shown whole or not at all.
+///
+/// A document that ends early but came in full, by its server's account, is found by whoever reads it to the end;
+/// that one calls [`Spool::forget`], so that it is not asked for conditionally any more.
+///
+/// # Errors
+/// [`SourceError`] of the first document that failed. What was complete stays in the spool for the next walk.
+pub async fn walk(
+    client: &Client,
+    spool: &Spool,
+    root: &DocumentLocation,
+    limits: Limits,
+    progress: &(dyn Fn(Progress) + Send + Sync),
+) -> Result<Walked, SourceError> {
+    walk_chosen(client, spool, root, limits, &|_, _| true, progress).await
+}
+
+/// As [`walk`], following only the entries of indexes that `choice` wants: of Change Lists those not seen to their end.
+///
+/// # Errors
+/// See [`walk`].
+pub async fn walk_chosen(
+    client: &Client,
+    spool: &Spool,
+    root: &DocumentLocation,
+    limits: Limits,
+    choice: Choice<'_>,
+    progress: &(dyn Fn(Progress) + Send + Sync),
+) -> Result<Walked, SourceError> {
+    let reporter = Reporter::new(progress);
+    let (nodes, seen, waiting) = (Vec::new(), HashSet::new(), VecDeque::new());
+    let mut walk = Walk { spool, limits, choice, nodes, seen, waiting, met_again: false };
+    walk.add(Node::new(root.clone(), 0))?;
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        while under_way.len() < CONCURRENCY
+            && let Some(node) = walk.waiting.pop_front()
+        {
+            let location = walk.nodes[node].location.clone();
+            let reporter = &reporter;
+            under_way.push(async move {
+                (node, fetch(client, spool, &location, limits, &|octets| reporter.received(octets)).await)
+            });
+        }
+        reporter.known(walk.nodes.len());
+        let Some((node, fetched)) = under_way.next().await else { break };
+        walk.arrived(node, fetched?)?;
+        reporter.complete();
+    }
+    walk.finish(root)
+}
+
+/// A document of the walk, met or fetched.
+struct Node {
+    location: DocumentLocation,
+    /// Indexes above it.
+    depth: usize,
+    /// What its parent said of it.
+    hint: Option<Capability>,
+    /// What the index above it is.
+    within: Option<Capability>,
+    /// Its children if it is an index, in document order.
+    children: Vec<usize>,
+    /// The page after it.
+    next: Option<usize>,
+    found: Found,
+}
+
+/// What a node turned out to be.
+enum Found {
+    /// Not here yet.
+    Nothing,
+    Leaf(Box<Leaf>),
+    Index {
+        held: Box<Held>,
+        header: Box<Header>,
+        deviations: Deviations,
+        skipped: u64,
+        packages: Vec<Uri>,
+    },
+    Package,
+    PassedOver,
+}
+
+impl Node {
+    fn new(location: DocumentLocation, depth: usize) -> Node {
+        let (children, next, found) = (Vec::new(), None, Found::Nothing);
+        Node { location, depth, hint: None, within: None, children, next, found }
+    }
+
+    /// Whether it is expected to be, or to hold, packages.
+    fn in_dump(&self) -> bool {
+        use Capability::*;
+        let dump = |capability: &Option<Capability>| {
+            matches!(capability, Some(ResourceDump | ChangeDump | ResourceDumpArchive | ChangeDumpArchive))
+        };
+        dump(&self.hint) || dump(&self.within)
+    }
+}
+
+/// The state of a walk. Nodes are kept in the order they were met; `children` and `next` hold the document order.
+struct Walk<'a> {
+    spool: &'a Spool,
+    limits: Limits,
+    choice: Choice<'a>,
+    nodes: Vec<Node>,
+    /// Every location that is a node: what is met again is not followed again, so cycles end.
+    seen: HashSet<DocumentLocation>,
+    /// Nodes to be fetched.
+    waiting: VecDeque<usize>,
+    /// Whether an index listed what had been met before.
+    met_again: bool,
+}
+
+impl Walk<'_> {
+    /// Adds a node that was not met before; its number.
+    fn add(&mut self, node: Node) -> Result<Option<usize>, SourceError> {
+        if !self.seen.insert(node.location.clone()) {
+            return Ok(None);
+        }
+        if self.nodes.len() >= DOCUMENTS {
+            return Err(structure(&node.location, &format!("there are more than {DOCUMENTS} documents")));
+        }
+        if node.depth > DEPTH {
+            return Err(structure(&node.location, &format!("lies below more than {DEPTH} indexes")));
+        }
+        self.waiting.push_back(self.nodes.len());
+        self.nodes.push(node);
+        Ok(Some(self.nodes.len() - 1))
+    }
+
+    /// Looks into a document that has come and adds what it leads to.
+    fn arrived(&mut self, number: usize, fetched: Fetched) -> Result<(), SourceError> {
+        let node = &mut self.nodes[number];
+        let held = match fetched {
+            Fetched::Document(held) => held,
+            Fetched::Package if node.in_dump() => {
+                node.found = Found::Package;
+                return Ok(());
+            }
+            Fetched::Package => return Err(structure(&node.location, "is a package where a list is expected")),
+        };
+        match self.read(number, held) {
+            Err(SourceError::Document { location, cause }) => {
+                // Else it would be asked for conditionally and stay as it is.
+                self.spool.forget(&location)?;
+                let node = &mut self.nodes[number];
+                if matches!(node.hint, Some(Capability::Other(_))) {
+                    tracing::warn!(%location, error = %cause, "a child of an unknown capability is no document");
+                    node.found = Found::PassedOver;
+                    return Ok(());
+                }
+                Err(SourceError::Document { location, cause })
+            }
+            other => other,
+        }
+    }
+
+    fn read(&mut self, number: usize, held: Held) -> Result<(), SourceError> {
+        let broken = |cause: DocumentError| SourceError::Document { location: held.document.location.clone(), cause };
+        let mut reader = self.spool.reader(&held.document, self.limits)?;
+        let head = Head::read(&mut reader, false).map_err(broken)?;
+        let node = &self.nodes[number];
+        let capability = head.capability().or(node.hint.as_ref().and_then(known)).or(node.within.as_ref()).cloned();
+        if !head.is_index() {
+            let capability = capability.or_else(|| head.header.capability.clone());
+            let next = head.header.link("next").cloned();
+            let unchanged = held.settled;
+            let leaf = Leaf { document: held.document, header: head.header, capability, unchanged };
+            self.nodes[number].found = Found::Leaf(Box::new(leaf));
+            return self.turn(number, next);
+        }
+        // Of an archive the children are lists, not archives.
+        let within = capability.map(archived);
+        let mut first = head.first.into_iter();
+        let mut packages = Vec::new();
+        loop {
+            let entry = match first.next() {
+                Some(entry) => entry,
+                None => match reader.next_entry().map_err(broken)? {
+                    Some(entry) => entry,
+                    None => break,
+                },
+            };
+            if !(self.choice)(reader.header(), &entry) {
+                continue;
+            }
+            let mut child = Node::new(DocumentLocation::Uri(entry.loc.clone()), self.nodes[number].depth + 1);
+            child.hint = entry.capability.clone();
+            child.within = within.clone();
+            if child.in_dump() && is_package(&entry) {
+                packages.push(entry.loc);
+                continue;
+            }
+            match self.add(child)? {
+                Some(child) => self.nodes[number].children.push(child),
+                None => self.met_again = true,
+            }
+        }
+        let header = reader.header().clone();
+        let next = header.link("next").cloned();
+        self.nodes[number].found = Found::Index {
+            deviations: reader.deviations().clone(),
+            skipped: reader.skipped(),
+            header: Box::new(header),
+            packages,
+            held: Box::new(held),
+        };
+        self.turn(number, next)
+    }
+
+    /// Adds the page after `number`. Pages are no deeper than what they follow: only their count is bounded.
+    fn turn(&mut self, number: usize, next: Option<Uri>) -> Result<(), SourceError> {
+        let Some(next) = next else { return Ok(()) };
+        let before = &self.nodes[number];
+        let mut page = Node::new(DocumentLocation::Uri(next), before.depth);
+        page.hint = before.hint.clone();
+        page.within = before.within.clone();
+        self.nodes[number].next = self.add(page)?;
+        Ok(())
+    }
+
+    /// What was found, in document order: a document, what is below it, the page after it.
+    fn finish(self, root: &DocumentLocation) -> Result<Walked, SourceError> {
+        let mut walked = Walked {
+            leaves: Vec::new(),
+            indexes: Vec::new(),
+            index_headers: Vec::new(),
+            packages: Vec::new(),
+            passed_over: Vec::new(),
+            skipped: 0,
+            deviations: Vec::new(),
+            unchanged: true,
+        };
+        let mut nodes: Vec<Option<Node>> = self.nodes.into_iter().map(Some).collect();
+        let mut upcoming = vec![0];
+        while let Some(number) = upcoming.pop() {
+            let Some(node) = nodes.get_mut(number).and_then(Option::take) else { continue };
+            upcoming.extend(node.next);
+            upcoming.extend(node.children.iter().rev());
+            match (node.found, node.location) {
+                (Found::Leaf(leaf), _) => {
+                    walked.unchanged &= leaf.unchanged;
+                    walked.leaves.push(*leaf);
+                }
+                (Found::Index { held, header, deviations, skipped, packages }, location) => {
+                    walked.skipped += skipped;
+                    walked.unchanged &= held.settled;
+                    walked.indexes.push(held.document);
+                    walked.index_headers.push(*header);
+                    walked.packages.extend(packages);
+                    if !deviations.is_empty() {
+                        walked.deviations.push(DocumentDeviations { location, deviations });
+                    }
+                }
+                (Found::Package, DocumentLocation::Uri(uri)) => walked.packages.push(uri),
+                (Found::PassedOver, DocumentLocation::Uri(uri)) => walked.passed_over.push(uri),
+                // A file is never anyone's child, and no node is left unfetched by a walk that did not fail.
+                (Found::Package | Found::PassedOver | Found::Nothing, DocumentLocation::File(_))
+                | (Found::Nothing, DocumentLocation::Uri(_)) => {}
+            }
+        }
+        let nothing = walked.leaves.is_empty() && walked.packages.is_empty() && walked.passed_over.is_empty();
+        if nothing && self.met_again {
+            return Err(structure(root, "the index contains itself and nothing else"));
+        }
+        if nothing && walked.skipped > 0 {
+            return Err(structure(root, "none of the index's entries can be understood"));
+        }
+        Ok(walked)
+    }
+}
+
+/// The capability of what an archive lists; other capabilities as they are.
+fn archived(capability: Capability) -> Capability {
+    match capability {
+        Capability::ResourceListArchive => Capability::ResourceList,
+        Capability::ResourceDumpArchive => Capability::ResourceDump,
+        Capability::ChangeListArchive => Capability::ChangeList,
+        Capability::ChangeDumpArchive => Capability::ChangeDump,
+        other => other,
+    }
+}
+
+/// Whether an entry of a dump says, or is named as if, it were a package and no list of packages.
+fn is_package(entry: &Entry) -> bool {
+    const TYPES: [&str; 5] = ["application/zip", "application/x-zip", "x-tar", "x-xz", "x-7z"];
+    const ENDINGS: [&str; 7] = [".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".7z"];
+    let media_type = entry.media_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let path = entry.loc.path().to_ascii_lowercase();
+    TYPES.iter().any(|packed| media_type.contains(packed)) || ENDINGS.iter().any(|ending| path.ends_with(ending))
+}
+
+fn structure(location: &DocumentLocation, what: &str) -> SourceError {
+    SourceError::Structure { location: location.clone(), what: what.to_owned() }
+}
+
+/// Tells the progress: each change of a count, and octets now and then.
+struct Reporter<'a> {
+    progress: &'a (dyn Fn(Progress) + Send + Sync),
+    /// What was counted, and the octets at the last report.
+    counted: Mutex<(Progress, u64)>,
+}
+
+impl<'a> Reporter<'a> {
+    fn new(progress: &'a (dyn Fn(Progress) + Send + Sync)) -> Reporter<'a> {
+        Reporter { progress, counted: Mutex::default() }
+    }
+
+    fn known(&self, documents: usize) {
+        self.count(|counted| counted.known = documents as u64);
+    }
+
+    fn complete(&self) {
+        self.count(|counted| counted.documents += 1);
+    }
+
+    fn received(&self, octets: u64) {
+        self.count(|counted| counted.octets += octets);
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Progress)) {
+        let report = {
+            let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = counted.0;
+            change(&mut counted.0);
+            let now = counted.0;
+            let counts_changed = (now.documents, now.known) != (before.documents, before.known);
+            (counts_changed || now.octets >= counted.1 + REPORT_OCTETS).then(|| {
+                counted.1 = now.octets;
+                now
+            })
+        };
+        if let Some(report) = report {
+            (self.progress)(report);
+        }
+    }
+}

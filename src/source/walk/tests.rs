@@ -1,0 +1,435 @@
+use super::*;
+use crate::source::loopback::{Answer, Asked, Loopback, limits, offer, resource_list, sitemapindex, url, urlset};
+use flate2::{Compression, write::GzEncoder};
+use std::io::Write as _;
+
+/// A server and the spool of whoever walks it.
+struct Scene {
+    server: Loopback,
+    spool: Spool,
+    _folder: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn new(table: &[(&str, Answer)]) -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(folder.path()).unwrap();
+        Scene { server: Loopback::with(table).await, spool, _folder: folder }
+    }
+
+    fn at(&self, path: &str) -> DocumentLocation {
+        DocumentLocation::Uri(self.server.uri(path))
+    }
+
+    async fn walk(&self, root: &str) -> Result<Walked, SourceError> {
+        walk(&self.server.client(), &self.spool, &self.at(root), limits(), &|_| {}).await
+    }
+
+    /// Walks, and settles as sync does when all is stored.
+    async fn walk_and_settle(&self, root: &str) -> Walked {
+        let walked = self.walk(root).await.unwrap();
+        let documents: Vec<_> = walked.documents().cloned().collect();
+        self.spool.settle(&documents).unwrap();
+        walked
+    }
+
+    /// The resources of the leaves, as sync reads them: paths in document order.
+    fn resources(&self, walked: &Walked) -> Vec<String> {
+        let mut paths = Vec::new();
+        for leaf in &walked.leaves {
+            let mut reader = self.spool.reader(&leaf.document, limits()).unwrap();
+            while let Some(entry) = reader.next_entry().unwrap() {
+                paths.push(entry.loc.path().to_owned());
+            }
+        }
+        paths
+    }
+}
+
+fn gzip(octets: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(octets).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn list(resource: &str) -> Answer {
+    Answer::xml(resource_list(resource))
+}
+
+fn index(md: &str, children: &[&str]) -> Answer {
+    Answer::xml(sitemapindex(md, &[], children))
+}
+
+fn paths(uris: &[Uri]) -> Vec<&str> {
+    uris.iter().map(Uri::path).collect()
+}
+
+#[tokio::test]
+async fn a_plain_resource_list_is_one_leaf() {
+    let scene = Scene::new(&[("/list.xml", list("/a").header("Last-Modified", "Thu, 03 Jan 2013 09:00:00 GMT"))]).await;
+    let walked = scene.walk("/list.xml").await.unwrap();
+    assert_eq!(scene.resources(&walked), ["/a"]);
+    let leaf = &walked.leaves[0];
+    assert_eq!(leaf.capability, Some(Capability::ResourceList));
+    assert_eq!(leaf.document.modified.unwrap().to_string(), "2013-01-03T09:00:00Z");
+    assert!(leaf.header.at.is_some() && !leaf.unchanged && !walked.unchanged);
+    assert_eq!((walked.indexes.len(), walked.packages.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn indexes_of_indexes_give_their_leaves_in_document_order() {
+    let scene = Scene::new(&[
+        ("/root.xml", index("capability=\"resourcelist\"", &["/i1.xml", "/l3.xml", "/i2.xml"])),
+        ("/i1.xml", index("", &["l1.xml", "l2.xml"])),
+        ("/i2.xml", index("", &["l4.xml"])),
+        ("/l1.xml", list("/1")),
+        ("/l2.xml", Answer::xml(urlset("", &[], &[url("/2", "")]))),
+        ("/l3.xml", list("/3")),
+        ("/l4.xml", list("/4")),
+    ])
+    .await;
+    let walked = scene.walk("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&walked), ["/1", "/2", "/3", "/4"]);
+    assert_eq!(walked.leaves[1].capability, Some(Capability::ResourceList), "a plain child is what its index is");
+    let indexes: Vec<String> = walked.indexes.iter().map(|index| index.location.to_string()).collect();
+    assert!(indexes[0].ends_with("/root.xml") && indexes[1].ends_with("/i1.xml") && indexes[2].ends_with("/i2.xml"));
+    assert_eq!(walked.index_headers[0].capability, Some(Capability::ResourceList));
+}
+
+#[tokio::test]
+async fn an_unchanged_poll_is_one_304_a_document_and_transfers_nothing() {
+    let scene = Scene::new(&[
+        ("/root.xml", index("", &["/1.xml", "/2.xml"]).etag("r")),
+        ("/1.xml", list("/1").etag("1")),
+        ("/2.xml", list("/2").header("Last-Modified", "Thu, 03 Jan 2013 09:00:00 GMT")),
+    ])
+    .await;
+    let first = scene.walk_and_settle("/root.xml").await;
+    scene.server.asked();
+    let walked = scene.walk("/root.xml").await.unwrap();
+    assert!(walked.unchanged && walked.leaves.iter().all(|leaf| leaf.unchanged));
+    let asked = scene.server.asked();
+    assert_eq!(asked.len(), 3);
+    assert!(asked.iter().all(|asked| asked.conditional && asked.sent == 0), "{asked:?}");
+    assert_eq!(scene.resources(&walked), scene.resources(&first));
+}
+
+#[tokio::test]
+async fn without_validators_the_octets_tell_what_is_unchanged() {
+    let scene =
+        Scene::new(&[("/root.xml", index("", &["/1.xml", "/2.xml"])), ("/1.xml", list("/1")), ("/2.xml", list("/2"))])
+            .await;
+    scene.walk_and_settle("/root.xml").await;
+    assert!(scene.walk_and_settle("/root.xml").await.unchanged);
+    scene.server.put("/2.xml", list("/other"));
+    let walked = scene.walk("/root.xml").await.unwrap();
+    assert_eq!(walked.leaves.iter().map(|leaf| leaf.unchanged).collect::<Vec<_>>(), [true, false]);
+    assert!(!walked.unchanged);
+    assert_eq!(scene.resources(&walked), ["/1", "/other"]);
+}
+
+#[tokio::test]
+async fn an_index_that_lost_a_child_is_not_unchanged() {
+    let scene =
+        Scene::new(&[("/root.xml", index("", &["/1.xml", "/2.xml"])), ("/1.xml", list("/1")), ("/2.xml", list("/2"))])
+            .await;
+    scene.walk_and_settle("/root.xml").await;
+    scene.server.put("/root.xml", index("", &["/1.xml"]));
+    let walked = scene.walk_and_settle("/root.xml").await;
+    assert!(!walked.unchanged && walked.leaves[0].unchanged);
+    assert_eq!(scene.spool.known(&scene.at("/2.xml")), None, "what is not listed any more takes no room");
+}
+
+#[tokio::test]
+async fn a_walk_that_was_killed_goes_on_where_it_stopped_and_is_not_unchanged() {
+    let scene = Scene::new(&[
+        ("/root.xml", index("", &["/1.xml", "/2.xml"]).etag("r")),
+        ("/1.xml", list("/1").etag("1")),
+        ("/2.xml", Answer::status(404)),
+    ])
+    .await;
+    assert!(scene.walk("/root.xml").await.is_err());
+    // The first child may have been under way when the second failed.
+    assert!(scene.walk("/1.xml").await.is_ok());
+    scene.server.put("/2.xml", list("/2").etag("2"));
+    scene.server.asked();
+    let walked = scene.walk("/root.xml").await.unwrap();
+    let unconditional: Vec<Asked> = scene.server.asked().into_iter().filter(|asked| asked.sent > 0).collect();
+    assert_eq!(unconditional.len(), 1);
+    assert_eq!((unconditional[0].path.as_str(), unconditional[0].conditional), ("/2.xml", false));
+    assert!(!walked.unchanged, "nothing of it has been settled");
+    assert_eq!(scene.resources(&walked), ["/1", "/2"]);
+}
+
+#[tokio::test]
+async fn one_missing_child_fails_the_whole_walk_and_is_named() {
+    let scene = Scene::new(&[("/root.xml", index("", &["/1.xml", "/gone.xml"])), ("/1.xml", list("/1"))]).await;
+    let error = scene.walk("/root.xml").await.unwrap_err();
+    assert!(
+        matches!(&error, SourceError::Http { location, cause } if *location == scene.at("/gone.xml") && cause.status() == Some(404)),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_child_that_is_a_login_page_fails_the_walk_and_is_not_kept() {
+    let page = Answer::html("<!DOCTYPE html><html><body>Please log in</body></html>").etag("login");
+    let scene = Scene::new(&[("/root.xml", index("", &["/1.xml"])), ("/1.xml", page)]).await;
+    let error = scene.walk("/root.xml").await.unwrap_err();
+    assert!(matches!(&error, SourceError::Document { location, .. } if *location == scene.at("/1.xml")), "{error:?}");
+    assert_eq!(scene.spool.known(&scene.at("/1.xml")), None);
+}
+
+#[tokio::test]
+async fn an_index_that_ends_early_fails_the_walk_and_is_fetched_whole_the_next_time() {
+    let whole = sitemapindex("", &[], &["/1.xml", "/2.xml"]);
+    let cut = whole[..whole.len() - 20].to_owned();
+    let scene =
+        Scene::new(&[("/root.xml", Answer::xml(cut).etag("x")), ("/1.xml", list("/1")), ("/2.xml", list("/2"))]).await;
+    assert!(matches!(scene.walk("/root.xml").await, Err(SourceError::Document { .. })));
+    scene.server.put("/root.xml", Answer::xml(whole).etag("x"));
+    assert_eq!(scene.walk("/root.xml").await.unwrap().leaves.len(), 2);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_is_fetched_anew() {
+    let scene = Scene::new(&[("/list.xml", list("/a").cut(2))]).await;
+    let walked = scene.walk("/list.xml").await.unwrap();
+    assert_eq!(scene.resources(&walked), ["/a"]);
+    assert_eq!(scene.server.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn a_body_that_always_breaks_fails_the_walk_and_leaves_what_was_there() {
+    let scene = Scene::new(&[("/list.xml", list("/a"))]).await;
+    let before = scene.walk_and_settle("/list.xml").await;
+    scene.server.put("/list.xml", list("/b").cut(usize::MAX));
+    let error = scene.walk("/list.xml").await.unwrap_err();
+    assert!(matches!(&error, SourceError::Http { .. }), "{error:?}");
+    assert_eq!(scene.resources(&before), ["/a"]);
+}
+
+#[tokio::test]
+async fn cycles_end_and_a_child_listed_twice_is_one_leaf() {
+    let scene = Scene::new(&[
+        ("/root.xml", index("", &["/root.xml", "/i.xml", "/1.xml"])),
+        ("/i.xml", index("", &["/root.xml", "/1.xml", "/2.xml"])),
+        ("/1.xml", list("/1")),
+        ("/2.xml", list("/2")),
+    ])
+    .await;
+    let walked = scene.walk("/root.xml").await.unwrap();
+    let mut resources = scene.resources(&walked);
+    resources.sort();
+    assert_eq!(resources, ["/1", "/2"]);
+    assert_eq!(scene.server.asked().len(), 4);
+}
+
+#[tokio::test]
+async fn an_index_that_contains_only_itself_is_no_empty_source() {
+    let scene = Scene::new(&[("/root.xml", index("", &["/root.xml"]))]).await;
+    let error = scene.walk("/root.xml").await.unwrap_err();
+    assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
+    scene.server.put("/root.xml", index("", &[]));
+    assert_eq!(scene.walk("/root.xml").await.unwrap().leaves.len(), 0, "an index of nothing is one");
+}
+
+#[tokio::test]
+async fn index_entries_that_cannot_be_understood_are_told() {
+    let scene = Scene::new(&[("/root.xml", index("", &["ftp://a/1.xml", "/1.xml"])), ("/1.xml", list("/1"))]).await;
+    let walked = scene.walk("/root.xml").await.unwrap();
+    assert_eq!((walked.leaves.len(), walked.skipped, walked.deviations.len()), (1, 1, 1));
+    scene.server.put("/root.xml", index("", &["ftp://a/1.xml"]));
+    assert!(matches!(scene.walk("/root.xml").await, Err(SourceError::Structure { .. })));
+}
+
+#[tokio::test]
+async fn indexes_without_end_are_refused() {
+    let scene = Scene::new(&[]).await;
+    for depth in 0..=DEPTH + 1 {
+        scene.server.put(&format!("/{depth}.xml"), index("", &[&format!("/{}.xml", depth + 1)]));
+    }
+    let error = scene.walk("/0.xml").await.unwrap_err();
+    assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("more than 8")), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_index_of_more_documents_than_the_bound_is_refused_before_they_are_asked() {
+    let children: Vec<String> = (0..=DOCUMENTS).map(|n| format!("/{n}")).collect();
+    let children: Vec<&str> = children.iter().map(String::as_str).collect();
+    let scene = Scene::new(&[("/root.xml", index("", &children))]).await;
+    let error = scene.walk("/root.xml").await.unwrap_err();
+    assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("50000")), "{error:?}");
+    assert_eq!(scene.server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_urlset_of_lists_is_an_index() {
+    let entries = [offer("resourcelist", "/1.xml"), offer("resourcelist", "/2.xml")];
+    let scene = Scene::new(&[
+        ("/same.xml", Answer::xml(urlset("capability=\"resourcelist\"", &[], &entries))),
+        ("/none.xml", Answer::xml(urlset("", &[], &entries))),
+        ("/1.xml", list("/1")),
+        ("/2.xml", list("/2")),
+    ])
+    .await;
+    for root in ["/same.xml", "/none.xml"] {
+        let walked = scene.walk(root).await.unwrap();
+        assert_eq!(scene.resources(&walked), ["/1", "/2"], "{root}");
+    }
+}
+
+#[tokio::test]
+async fn an_archive_is_an_index_of_lists() {
+    let entries = [url("/1.xml", "from=\"2013-01-01\" until=\"2013-01-02\""), url("/2.xml", "from=\"2013-01-02\"")];
+    let changes = urlset("", &[], &[url("/a", "change=\"updated\"")]);
+    let scene = Scene::new(&[
+        ("/archive.xml", Answer::xml(urlset("capability=\"changelist-archive\"", &[], &entries))),
+        ("/1.xml", Answer::xml(changes.clone())),
+        ("/2.xml", Answer::xml(changes)),
+    ])
+    .await;
+    let walked = scene.walk("/archive.xml").await.unwrap();
+    assert!(walked.leaves.iter().all(|leaf| leaf.capability == Some(Capability::ChangeList)));
+    assert_eq!(walked.leaves.len(), 2);
+}
+
+#[tokio::test]
+async fn packages_of_a_dump_are_recorded_and_not_fetched() {
+    let zip: Vec<u8> = [b"PK\x03\x04".to_vec(), vec![0; 1000]].concat();
+    let scene = Scene::new(&[
+        ("/dump.xml", index("capability=\"resourcedump\"", &["/part1.zip", "/part?n=2", "/list.xml"])),
+        ("/part?n=2", Answer::new("application/zip", zip)),
+        ("/list.xml", Answer::xml(urlset("capability=\"resourcedump\"", &[], &[url("/part3.zip", "")]))),
+    ])
+    .await;
+    let walked = scene.walk("/dump.xml").await.unwrap();
+    assert_eq!(paths(&walked.packages), ["/part1.zip", "/part"]);
+    assert_eq!(walked.leaves.len(), 1);
+    assert!(!scene.server.asked().iter().any(|asked| asked.path.ends_with(".zip")));
+}
+
+#[tokio::test]
+async fn a_package_among_resource_lists_is_an_error() {
+    let scene =
+        Scene::new(&[("/root.xml", index("", &["/1"])), ("/1", Answer::new("application/zip", "PK\x03\x04"))]).await;
+    assert!(matches!(scene.walk("/root.xml").await, Err(SourceError::Structure { .. })));
+}
+
+#[tokio::test]
+async fn children_of_an_unknown_capability_do_not_stop_the_walk() {
+    let entries =
+        "<sitemap><loc>/1.xml</loc></sitemap><sitemap><loc>/x</loc><rs:md capability=\"hologram\"/></sitemap>";
+    let root = sitemapindex("capability=\"resourcelist\"", &[], &[])
+        .replace("</sitemapindex>", &format!("{entries}</sitemapindex>"));
+    let scene =
+        Scene::new(&[("/root.xml", Answer::xml(root)), ("/1.xml", list("/1")), ("/x", Answer::html("<p>no list"))])
+            .await;
+    let walked = scene.walk("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&walked), ["/1"]);
+    assert_eq!(paths(&walked.passed_over), ["/x"]);
+    scene.server.put("/x", list("/2"));
+    assert_eq!(scene.resources(&scene.walk("/root.xml").await.unwrap()), ["/1", "/2"], "its own capability counts");
+}
+
+#[tokio::test]
+async fn pages_are_turned() {
+    let page = |resource: &str, next: &[(&str, &str)]| {
+        Answer::xml(urlset("capability=\"resourcelist\"", next, &[url(resource, "")]))
+    };
+    let scene = Scene::new(&[
+        ("/root.xml", index("", &["/list?page=1", "/last.xml"])),
+        ("/list?page=1", page("/1", &[("next", "?page=2")])),
+        ("/list?page=2", page("/2", &[("next", "?page=3")])),
+        ("/list?page=3", page("/3", &[("next", "?page=1")])),
+        ("/last.xml", list("/4")),
+    ])
+    .await;
+    let walked = scene.walk("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&walked), ["/1", "/2", "/3", "/4"]);
+}
+
+#[tokio::test]
+async fn compression_is_undone_however_often_it_was_done_and_kept_as_it_came() {
+    let plain = resource_list("/a").into_bytes();
+    let twice = gzip(&gzip(&plain));
+    let scene = Scene::new(&[
+        ("/by-name.xml.gz", Answer::new("application/octet-stream", gzip(&plain))),
+        ("/by-coding.xml", Answer::xml(gzip(&plain)).header("Content-Encoding", "gzip")),
+        ("/by-both.xml.gz", Answer::new("application/gzip", twice.clone()).header("Content-Encoding", "gzip")),
+        ("/unsaid", Answer::new("text/plain", gzip(&plain))),
+    ])
+    .await;
+    for root in ["/by-name.xml.gz", "/by-coding.xml", "/by-both.xml.gz", "/unsaid"] {
+        let walked = scene.walk_and_settle(root).await;
+        assert_eq!(scene.resources(&walked), ["/a"], "{root}");
+        assert!(scene.walk(root).await.unwrap().unchanged);
+    }
+    let size = scene.walk("/by-both.xml.gz").await.unwrap().leaves[0].document.size;
+    assert_eq!(size, twice.len() as u64);
+}
+
+#[tokio::test]
+async fn relative_locations_are_resolved_against_where_a_document_came_from() {
+    let scene =
+        Scene::new(&[("/list.xml", Answer::redirect("/deep/er/list.xml")), ("/deep/er/list.xml", list("a/b"))]).await;
+    let walked = scene.walk_and_settle("/list.xml").await;
+    assert_eq!(scene.resources(&walked), ["/deep/er/a/b"]);
+    assert_eq!(walked.leaves[0].document.location, scene.at("/list.xml"));
+}
+
+#[tokio::test]
+async fn a_list_on_disk_is_walked_and_its_children_are_fetched() {
+    let scene = Scene::new(&[("/1.xml", list("/1"))]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index.xml");
+    std::fs::write(&path, sitemapindex("", &[], &[scene.server.uri("/1.xml").as_str()])).unwrap();
+    let root = DocumentLocation::File(path.clone());
+    let (spool, client) = (&scene.spool, scene.server.client());
+    let walked = walk(&client, spool, &root, limits(), &|_| {}).await.unwrap();
+    assert_eq!(scene.resources(&walked), ["/1"]);
+    let documents: Vec<_> = walked.documents().cloned().collect();
+    scene.spool.settle(&documents).unwrap();
+    assert!(walk(&client, spool, &root, limits(), &|_| {}).await.unwrap().unchanged);
+    std::fs::remove_file(&path).unwrap();
+    let error = walk(&client, spool, &root, limits(), &|_| {}).await.unwrap_err();
+    assert!(matches!(&error, SourceError::File { path: named, .. } if *named == path), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_document_above_the_limit_is_refused() {
+    let scene = Scene::new(&[("/list.xml", list("/a"))]).await;
+    let limits = Limits { document: 100, ..limits() };
+    let error = walk(&scene.server.client(), &scene.spool, &scene.at("/list.xml"), limits, &|_| {}).await.unwrap_err();
+    assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn only_chosen_entries_are_followed() {
+    let scene = Scene::new(&[
+        ("/root.xml", index("capability=\"changelist\"", &["/old.xml", "/new.xml"])),
+        ("/new.xml", list("/1")),
+    ])
+    .await;
+    let choice = |header: &Header, entry: &Entry| {
+        assert_eq!(header.capability, Some(Capability::ChangeList));
+        entry.loc.path() != "/old.xml"
+    };
+    let walked =
+        walk_chosen(&scene.server.client(), &scene.spool, &scene.at("/root.xml"), limits(), &choice, &|_| {}).await;
+    assert_eq!(walked.unwrap().leaves.len(), 1);
+}
+
+#[tokio::test]
+async fn progress_counts_up_to_everything() {
+    let scene =
+        Scene::new(&[("/root.xml", index("", &["/1.xml", "/2.xml"])), ("/1.xml", list("/1")), ("/2.xml", list("/2"))])
+            .await;
+    let seen = Mutex::new(Vec::new());
+    let progress = |progress: Progress| seen.lock().unwrap().push(progress);
+    let walked = walk(&scene.server.client(), &scene.spool, &scene.at("/root.xml"), limits(), &progress).await.unwrap();
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.windows(2).all(|pair| pair[0].documents <= pair[1].documents && pair[0].octets <= pair[1].octets));
+    let octets = walked.documents().map(|document| document.size).sum();
+    assert_eq!(seen.last(), Some(&Progress { documents: 3, known: 3, octets }));
+}

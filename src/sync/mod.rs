@@ -1,0 +1,299 @@
+//! Keeping in step with the Source: baseline synchronization now and whenever a list changes. The only writer of the catalog.
+//!
+//! A refresh asks for every document conditionally. Only when one of them differs from what the current revision
+//! was made of is anything written: all lists are merged into one new revision, committed together with the
+//! [`position::Position`] they stand for, and the kernel is told afterwards. Whatever fails before the commit changes nothing.
+
+mod baseline;
+pub mod poll;
+pub mod position;
+
+use crate::catalog::path::MapError;
+use crate::catalog::{Catalog, CatalogError, Committed, Naming};
+use crate::document::{Capability, DocumentError, Limits, Uri};
+use crate::source::discovery::discover;
+use crate::source::http::Client;
+use crate::source::spool::{Spool, SpooledDocument};
+use crate::source::walk::{Progress, Walked, walk};
+use crate::source::{DocumentLocation, EntryPoint, Source, SourceError};
+use position::Position;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
+const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// What is synchronized, and under which names.
+#[derive(Clone, Debug)]
+pub struct SyncConfig {
+    /// What the person pasted.
+    pub entry: EntryPoint,
+    /// One set alone (`set=`).
+    pub set: Option<Uri>,
+    /// `host=`: the own `HOST[:PORT]` in place of the entry point's.
+    pub host: Option<Box<str>>,
+    /// `map=`
+    pub maps: Vec<(Box<str>, Box<str>)>,
+    /// `extension=type`
+    pub extension_by_type: bool,
+    /// Bounds for every document.
+    pub limits: Limits,
+    /// `poll=`: a fixed interval in place of the documents' own.
+    pub poll: Option<Duration>,
+}
+
+/// What a refresh did.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Every document is the one the current revision was made of; nothing was written.
+    Unchanged,
+    /// A new statement was merged and committed.
+    Committed(Committed),
+}
+
+/// A stage of a refresh, for whoever shows progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Looking for the Source's documents.
+    Discovering,
+    /// Fetching them.
+    Fetching(Progress),
+    /// Reading so many entries so far.
+    Reading(u64),
+    /// Merging and committing.
+    Committing,
+}
+
+/// Why a refresh changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The Source did not give its documents.
+    #[error("the Source cannot be read")]
+    Source(#[from] SourceError),
+    /// A list came, but broke off or is no list.
+    #[error("{location} cannot be read to its end")]
+    Document {
+        /// The list.
+        location: DocumentLocation,
+        /// What is wrong with it.
+        #[source]
+        cause: DocumentError,
+    },
+    /// The Source has no Resource List.
+    #[error("{entry} offers no Resource List, only: {offers}")]
+    NoResourceList {
+        /// The entry point.
+        entry: String,
+        /// The capabilities there are.
+        offers: String,
+    },
+    /// All lists together are empty although the tree is not.
+    #[error("the Source's lists are empty now; the {files} files of the last revision stay")]
+    WouldEmpty {
+        /// Files shown.
+        files: u64,
+    },
+    /// The catalog failed.
+    #[error("the catalog cannot be written")]
+    Catalog(#[from] CatalogError),
+    /// Part of what the Source lists cannot be reached or understood, so what is missing may only be hidden.
+    #[error("the Source's lists are incomplete: {what}")]
+    Incomplete {
+        /// Which part.
+        what: String,
+    },
+    /// A `map=` that cannot be.
+    #[error("these names cannot be given")]
+    Naming(#[from] MapError),
+    /// A thread of this program died.
+    #[error("a worker ended early")]
+    Worker(#[from] tokio::task::JoinError),
+}
+
+/// Brings one catalog in step with one Source.
+pub struct Synchronizer {
+    config: SyncConfig,
+    client: Client,
+    catalog: Arc<Catalog>,
+    spool: Arc<Spool>,
+    discovered: Option<(Source, Instant)>,
+    last_transfer: poll::Transfer,
+}
+
+impl Synchronizer {
+    /// A synchronizer that spools documents in `spool` and writes `catalog`.
+    pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: Spool) -> Synchronizer {
+        Synchronizer {
+            config,
+            client,
+            catalog,
+            spool: Arc::new(spool),
+            discovered: None,
+            last_transfer: poll::Transfer::default(),
+        }
+    }
+
+    /// How the last refresh's documents came: decides when the next one is due.
+    pub fn last_transfer(&self) -> poll::Transfer {
+        self.last_transfer
+    }
+
+    /// Asks the Source for everything that may have changed and commits what did. On an error nothing has changed.
+    pub async fn refresh(&mut self, progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Result<Outcome, SyncError> {
+        let outcome = self.try_refresh(progress).await;
+        if outcome.is_err() {
+            self.discovered = None;
+        }
+        outcome
+    }
+
+    async fn try_refresh(&mut self, progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Result<Outcome, SyncError> {
+        progress(Stage::Discovering);
+        let source = self.source().await?;
+        let roots = resource_lists(&source, &self.config.entry)?;
+
+        let started = Instant::now();
+        let mut walks = Vec::with_capacity(roots.len());
+        for root in &roots {
+            let fetching = |so_far| progress(Stage::Fetching(so_far));
+            walks.push(walk(&self.client, &self.spool, root, self.config.limits, &fetching).await?);
+        }
+        self.last_transfer = poll::Transfer::of(&walks, started.elapsed());
+
+        let current = self.catalog.revision()?;
+        if let Some(what) = incompleteness(&source, &walks) {
+            // A first tree of what there is beats none; a later one must not lose what was shown.
+            if current.is_some() {
+                return Err(SyncError::Incomplete { what });
+            }
+            tracing::warn!("the tree lacks a part: {what}");
+        }
+        let naming = self.naming(&source, &walks).await?;
+        let position = Position::of(&walks, &naming);
+        if let Some(revision) = &current
+            && Position::decode(&revision.position).as_ref() == Some(&position)
+        {
+            return Ok(Outcome::Unchanged);
+        }
+        let committed = self.merge(naming, position, walks, current.map_or(0, |r| r.totals.files), progress).await?;
+        // The commit may have used what a stale discovery said: the next refresh looks again.
+        self.discovered = None;
+        Ok(Outcome::Committed(committed))
+    }
+
+    async fn source(&mut self) -> Result<Source, SourceError> {
+        if let Some((source, since)) = &self.discovered
+            && since.elapsed() < DISCOVERY_LIFETIME
+        {
+            return Ok(source.clone());
+        }
+        let source = discover(&self.client, &self.config.entry, self.config.set.as_ref(), self.config.limits).await?;
+        if let Some(authority) = &source.own_authority {
+            self.client = self.client.with_own_authority(authority);
+        }
+        self.discovered = Some((source.clone(), Instant::now()));
+        Ok(source)
+    }
+
+    async fn naming(&self, source: &Source, walks: &[Walked]) -> Result<Naming, SyncError> {
+        let own_authority = match (&self.config.host, &source.own_authority) {
+            (Some(host), _) => host.clone(),
+            (None, Some(authority)) => authority.clone(),
+            (None, None) => {
+                let (spool, limits) = (self.spool.clone(), self.config.limits);
+                let documents: Vec<_> = leaves(walks).collect();
+                tokio::task::spawn_blocking(move || baseline::smallest_authority(&spool, &documents, limits)).await??
+            }
+        };
+        let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
+        Ok(Naming::new(&own_authority, maps, self.config.extension_by_type)?)
+    }
+
+    async fn merge(
+        &self,
+        naming: Naming,
+        position: Position,
+        walks: Vec<Walked>,
+        files_now: u64,
+        progress: Arc<dyn Fn(Stage) + Send + Sync>,
+    ) -> Result<Committed, SyncError> {
+        let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
+        let committed = tokio::task::spawn_blocking(move || {
+            let documents: Vec<_> = leaves(&walks).collect();
+            let at = position::at(&walks);
+            let mut baseline = catalog.baseline(naming)?;
+            let entries = baseline::read_into(&mut baseline, &spool, &documents, limits, &*progress)?;
+            if entries == 0 && files_now > 0 {
+                return Err(SyncError::WouldEmpty { files: files_now });
+            }
+            progress(Stage::Committing);
+            Ok(baseline.commit(at, &position.encode())?)
+        })
+        .await??;
+        tracing::info!(
+            revision = committed.revision,
+            created = committed.created,
+            updated = committed.updated,
+            touched = committed.touched,
+            deleted = committed.deleted,
+            "committed"
+        );
+        Ok(committed)
+    }
+
+    /// Drops documents that no list refers to any more and makes the rest small; after a commit, in the background.
+    pub fn settle_spool(&self) {
+        let (catalog, spool) = (self.catalog.clone(), self.spool.clone());
+        tokio::task::spawn_blocking(move || {
+            let keep = match catalog.revision() {
+                Ok(Some(revision)) => Position::decode(&revision.position),
+                Ok(None) => None,
+                Err(cause) => {
+                    tracing::warn!(%cause, "the spool is not settled");
+                    return;
+                }
+            };
+            let keep: Vec<SpooledDocument> =
+                keep.iter().flat_map(Position::locations).filter_map(|location| spool.known(&location)).collect();
+            if let Err(cause) = spool.settle(&keep) {
+                tracing::warn!(%cause, "the spool is not settled");
+            }
+        });
+    }
+}
+
+/// What keeps absence from these walks from proving that something is gone.
+fn incompleteness(source: &Source, walks: &[Walked]) -> Option<String> {
+    if let Some((location, why)) = source.missing.first() {
+        return Some(format!("{location}: {why}"));
+    }
+    let skipped: u64 = walks.iter().map(|walked| walked.skipped).sum();
+    (skipped > 0).then(|| format!("{skipped} entries of its indexes cannot be understood"))
+}
+
+fn leaves(walks: &[Walked]) -> impl Iterator<Item = SpooledDocument> + '_ {
+    walks.iter().flat_map(|walked| walked.leaves.iter().map(|leaf| leaf.document.clone()))
+}
+
+/// Every Resource List of every set, each once.
+fn resource_lists(source: &Source, entry: &EntryPoint) -> Result<Vec<DocumentLocation>, SyncError> {
+    let mut roots: Vec<DocumentLocation> = Vec::new();
+    for (capability, location) in source.sets.iter().flat_map(|set| &set.documents) {
+        if *capability == Capability::ResourceList && !roots.contains(location) {
+            roots.push(location.clone());
+        }
+    }
+    if roots.is_empty() {
+        let mut offers: Vec<String> = source
+            .sets
+            .iter()
+            .flat_map(|set| &set.documents)
+            .map(|(capability, location)| format!("{} ({location})", capability.as_str()))
+            .collect();
+        if offers.is_empty() {
+            offers.push("nothing".to_owned());
+        }
+        return Err(SyncError::NoResourceList { entry: entry.to_string(), offers: offers.join(", ") });
+    }
+    Ok(roots)
+}

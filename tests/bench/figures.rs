@@ -1,0 +1,42 @@
+//! Figures of the mount, each beside its peer or limit, measured in this one run. `scripts/bench` builds and runs it;
+//! arguments pick rows by a part of their name.
+
+mod big_file;
+#[path = "../common/mod.rs"]
+mod common;
+mod first_mount;
+mod kernel;
+mod latency;
+mod many_files;
+mod measure;
+
+use measure::Row;
+
+/// A benchmark: its name and what measures its rows.
+type Benchmark = (&'static str, fn() -> Vec<Row>);
+
+const BENCHMARKS: &[Benchmark] = &[
+    ("first-mount", first_mount::flat_list),
+    ("many-files", many_files::hundred_thousand),
+    ("small-files", many_files::small_cached_files),
+    ("big-file", big_file::cached),
+    ("latency", latency::lookups_during_a_refresh),
+    ("notifications", kernel::ten_thousand_changes),
+    ("million", first_mount::million),
+];
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let mut missed = 0;
+    println!("| work | measured | peer or limit | ratio | bar | |\n|---|---|---|---|---|---|");
+    for (name, run) in BENCHMARKS {
+        if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
+        for row in run() {
+            missed += u32::from(!row.holds);
+            println!("{row}");
+        }
+    }
+    println!("\n{missed} bars missed");
+}

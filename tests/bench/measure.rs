@@ -1,0 +1,146 @@
+//! Rows of the table, clocks and memory.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// One line of the table.
+pub struct Row {
+    /// What was done.
+    pub work: String,
+    /// What it took here.
+    pub measured: String,
+    /// What it took the peer, or what the limit is.
+    pub peer: String,
+    /// Measured by peer.
+    pub ratio: String,
+    /// What was wanted.
+    pub bar: String,
+    /// Whether the bar holds.
+    pub holds: bool,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Row { work, measured, peer, ratio, bar, holds } = self;
+        write!(f, "| {work} | {measured} | {peer} | {ratio} | {bar} | {} |", if *holds { "ok" } else { "MISSED" })
+    }
+}
+
+impl Row {
+    /// A row that compares two speeds in `unit` per second; `least` is the smallest ratio wanted.
+    pub fn speeds(work: &str, unit: &str, ours: f64, peer_name: &str, peer: f64, least: f64) -> Row {
+        let ratio = ours / peer;
+        Row {
+            work: work.into(),
+            measured: format!("{ours:.0} {unit}/s"),
+            peer: format!("{peer_name} {peer:.0} {unit}/s"),
+            ratio: format!("{ratio:.2}"),
+            bar: format!(">= {least}"),
+            holds: ratio >= least,
+        }
+    }
+
+    /// A row with a number and the greatest or least value wanted.
+    pub fn bound(work: &str, measured: String, bar: &str, holds: bool) -> Row {
+        Row { work: work.into(), measured, peer: String::new(), ratio: String::new(), bar: bar.into(), holds }
+    }
+}
+
+/// How long `work` takes.
+pub fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let began = Instant::now();
+    let result = work();
+    (began.elapsed(), result)
+}
+
+/// The median of `times` (sorted in place).
+pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
+    times.sort_unstable();
+    times[(times.len() - 1) * percent / 100]
+}
+
+/// RssAnon of a process in octets (proc_pid_status(5)).
+pub fn rss_anon(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+/// Follows the RssAnon of a process and keeps its peak.
+pub struct MemoryWatch {
+    peak: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl MemoryWatch {
+    /// Looks every 5 ms at the process whose command line holds `marker`.
+    pub fn of_process_with(marker: &Path) -> MemoryWatch {
+        let (peak, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (seen, stopped, marker) = (peak.clone(), stop.clone(), marker.as_os_str().to_owned());
+        std::thread::spawn(move || {
+            let mut pid = None;
+            while !stopped.load(Ordering::Relaxed) {
+                pid = pid.or_else(|| process_with(&marker.to_string_lossy()));
+                if let Some(octets) = pid.and_then(rss_anon) {
+                    seen.fetch_max(octets, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        MemoryWatch { peak, stop }
+    }
+
+    /// The peak so far, in octets.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn process_with(marker: &str) -> Option<u32> {
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        (pid != std::process::id() && String::from_utf8_lossy(&line).contains(marker)).then_some(pid)
+    })
+}
+
+/// `12.3 MB`
+pub fn megabytes(octets: u64) -> String {
+    format!("{:.1} MB", octets as f64 / 1e6)
+}
+
+/// Walks `folder`: every name, and `lstat` of each. How many files there were.
+pub fn walk(folder: &Path) -> u64 {
+    let mut files = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(current) = folders.pop() {
+        for entry in std::fs::read_dir(current).unwrap() {
+            let path = entry.unwrap().path();
+            if std::fs::symlink_metadata(&path).unwrap().is_dir() { folders.push(path) } else { files += 1 }
+        }
+    }
+    files
+}
+
+/// Every file below `folder`.
+pub fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(current) = folders.pop() {
+        for entry in std::fs::read_dir(current).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() { folders.push(entry.path()) } else { found.push(entry.path()) }
+        }
+    }
+    found.sort();
+    found
+}

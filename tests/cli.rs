@@ -1,0 +1,218 @@
+//! The command line as a person meets it: messages, exit codes, what is left behind.
+
+mod common;
+
+use common::mounted::{Mounted, PROGRAM};
+use common::source::{Fault, Resource, Source};
+use common::{eventually, source::URLSET};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn mount_returns_when_the_tree_is_there_and_unmount_ends_the_process() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.url(), "");
+
+    // Standard output is a pipe here: a daemon that kept it would make this wait for ever.
+    let output = mounted.command("-v").stdout(std::process::Stdio::piped()).output().unwrap();
+
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.contains(mounted.path().to_str().unwrap())).unwrap();
+    assert!(line.starts_with(&format!("{} ", source.url())), "{line}");
+    assert!(line.contains(" fuse.resyncfs ro,nosuid,nodev,noexec"), "{line}");
+
+    let output = run(&["unmount", mounted.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    let marker = mounted.path().to_str().unwrap().to_owned();
+    eventually("the daemon has ended", || {
+        let found = Command::new("pgrep").args(["-f", &marker]).output().unwrap();
+        found.stdout.is_empty()
+    });
+}
+
+#[test]
+fn a_wrong_command_line_is_named_and_exits_with_2() {
+    for (arguments, says) in [
+        (&["mount"][..], "SOURCE"),
+        (&["mount", "-o", "cachesize=1G", "http://h/", "/tmp"], "did you mean cache-size?"),
+        (&["mount", "-o", "rw", "http://h/", "/tmp"], "read-only"),
+        (&["mount", "ftp://h/", "/tmp"], "ftp"),
+        (&["mount", "-o", "netrc=/no/such/file", "http://h/", "/tmp"], "/no/such/file"),
+        (&["frobnicate"], "frobnicate"),
+    ] {
+        let output = run(arguments);
+
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains(says), "{arguments:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_mount_point_that_cannot_be_used_exits_with_5_and_says_what_to_do() {
+    let output = run(&["mount", "http://127.0.0.1:1/", "/no/such/folder"]);
+
+    assert_eq!(output.status.code(), Some(5));
+    assert!(said(&output).contains("mkdir -p"), "{}", said(&output));
+
+    let output = run(&["unmount", "/"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(said(&output).contains("nothing of resyncfs is mounted there"), "{}", said(&output));
+}
+
+#[test]
+fn a_busy_mount_says_so_and_lazy_detaches_it() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::new(&source.url(), "");
+    let directory = mounted.path().to_str().unwrap().to_owned();
+    let open = fs::File::open(mounted.join("a")).unwrap();
+
+    let refused = run(&["unmount", &directory]);
+    assert_eq!(refused.status.code(), Some(5));
+    assert!(said(&refused).contains("--lazy"), "{}", said(&refused));
+    let detached = run(&["unmount", "--lazy", &directory]);
+
+    assert!(detached.status.success(), "{}", said(&detached));
+    assert!(!mounted.is_mounted());
+    drop(open);
+}
+
+#[test]
+fn a_source_that_is_down_or_none_has_its_own_exit_code() {
+    let source = Source::start();
+    for document in [".well-known/resourcesync", "capabilitylist.xml", "resourcelist.xml"] {
+        source.fault(document, Fault::Status(404, String::new()), u64::MAX);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let options = format!("cache={},timeout=2s,connect-timeout=1s", cache.path().display());
+    let mount = |source: &str| run(&["mount", "-o", &options, source, directory.path().to_str().unwrap()]);
+
+    let none = mount(&source.url());
+    assert_eq!(none.status.code(), Some(4), "{}", said(&none));
+    assert!(said(&none).contains("robots.txt"), "every place looked at is named: {}", said(&none));
+
+    let down = mount("http://127.0.0.1:1/");
+    assert_eq!(down.status.code(), Some(3), "{}", said(&down));
+}
+
+#[test]
+fn credentials_that_others_can_read_are_refused_and_never_shown() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let scratch = tempfile::tempdir().unwrap();
+    let token = scratch.path().join("token");
+    fs::write(&token, "s3cr3t-token\n").unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
+    let option = format!("bearer-file={}", token.display());
+
+    let refused = Mounted::prepared(&source.url(), &option).try_start().unwrap_err();
+    assert!(refused.contains("chmod 600"), "{refused}");
+
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let mounted = Mounted::new(&source.url(), &option);
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+    let arguments = fs::read(format!("/proc/{}/cmdline", mounted.pid())).unwrap();
+    assert!(!String::from_utf8_lossy(&arguments).contains("s3cr3t"));
+    assert!(!mounted.said().contains("s3cr3t"));
+}
+
+#[test]
+fn explore_tells_what_a_source_offers_and_what_is_odd() {
+    let source = Source::start();
+    source.put("a.pdf", Resource { md: Resource::new("x").md + " type=\"application/pdf\"", ..Resource::new("x") });
+    source.put("b", Resource::bare("y"));
+    source.put("c", Resource { lastmod: Some("yesterday".into()), ..Resource::bare("z") });
+
+    let text = run(&["explore", &source.url()]);
+    let json = run(&["explore", "--json", &source.url()]);
+
+    assert!(text.status.success(), "{}", said(&text));
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in [
+        "Resources    3 in 1 list",
+        "length     33 %",
+        "sha-256 1",
+        "type=application/pdf",
+        "resourcelist.xml",
+        "Pace",
+        "yesterday",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["resources"], &json["with_hash"]), (&3.into(), &1.into()));
+    assert_eq!(json["types"]["application/pdf"], 1);
+}
+
+#[test]
+fn a_list_on_this_machines_disk_is_mounted_with_its_resources_over_http() {
+    let source = Source::start();
+    source.put("f/a", Resource::new("bytes"));
+    let scratch = tempfile::tempdir().unwrap();
+    let list = scratch.path().join("list.xml");
+    fs::write(&list, format!("{URLSET}<url><loc>{}f/a</loc></url></urlset>", source.url())).unwrap();
+    let host = source.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+
+    let mounted = Mounted::new(list.to_str().unwrap(), &format!("allow-host={host}"));
+
+    assert_eq!(fs::read(mounted.join("f/a")).unwrap(), b"bytes");
+}
+
+#[test]
+fn a_source_published_as_localhost_is_mended_by_rewrite() {
+    let source = Source::start();
+    source.put("f/a", Resource::new("bytes"));
+    let wrong = "http://localhost:8080/";
+    source.document("resourcelist.xml", format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2024-06-01T00:00:00Z\"/><url><loc>{wrong}f/a</loc></url></urlset>"));
+
+    let mounted = Mounted::new(&source.url(), &format!("rewrite={wrong}={},host=localhost:8080", source.url()));
+
+    assert_eq!(fs::read(mounted.join("f/a")).unwrap(), b"bytes");
+    let origin = Command::new("getfattr")
+        .args(["--absolute-names", "--only-values", "-n", "user.xdg.origin.url"])
+        .arg(mounted.join("f/a"))
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&origin.stdout),
+        "http://localhost:8080/f/a",
+        "the published URI stays the identity"
+    );
+}
+
+#[test]
+fn the_demo_publishes_mounts_and_shows_a_change() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("office");
+    let mut demo =
+        Command::new(PROGRAM).arg("demo").arg(&directory).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    eventually("the demo is mounted", || directory.join("letters").is_dir());
+    let source = Command::new("getfattr")
+        .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.source"])
+        .arg(&directory)
+        .output()
+        .unwrap();
+
+    let published = Command::new("curl")
+        .args(["-sS", "-X", "POST"])
+        .arg(format!("{}publish", String::from_utf8_lossy(&source.stdout)))
+        .status();
+    assert!(published.unwrap().success());
+    eventually("the new letter is there", || directory.join("letters/new-1.txt").is_file());
+
+    assert!(run(&["unmount", directory.to_str().unwrap()]).status.success());
+    eventually("the demo has ended", || demo.try_wait().unwrap().is_some());
+}

@@ -1,0 +1,42 @@
+//! What the tests of the whole program share: a Source that can lie, and the real mount of it.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+pub mod mounted;
+pub mod nginx;
+pub mod random;
+pub mod source;
+
+use std::path::{Path, PathBuf};
+
+/// How often each repeated test repeats: 5 in the suite, more on demand.
+pub fn rounds() -> u64 {
+    std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(5)
+}
+
+/// Every file below `folder` with its bytes, by relative path.
+pub fn tree(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = std::collections::BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(current) = folders.pop() {
+        for entry in std::fs::read_dir(&current).unwrap_or_else(|cause| panic!("{}: {cause}", current.display())) {
+            let entry = entry.unwrap();
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()));
+                files.insert(path.strip_prefix(folder).unwrap().to_owned(), bytes);
+            }
+        }
+    }
+    files
+}
+
+/// Tries until `condition` holds; fails with `what` after 20 s.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < std::time::Duration::from_secs(20), "never came true: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}

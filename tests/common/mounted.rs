@@ -1,0 +1,168 @@
+//! The program itself, mounted by the real kernel; unmounted and ended whatever a test does.
+
+use super::eventually;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_resyncfs");
+
+/// A mount in a folder of its own, with a cache folder that outlives a remount.
+pub struct Mounted {
+    scratch: tempfile::TempDir,
+    cache: PathBuf,
+    source: String,
+    options: String,
+    process: Mutex<Option<Child>>,
+}
+
+impl Mounted {
+    /// Mounts `source`; fails the test, with what the program said, where that does not come about.
+    pub fn new(source: &str, options: &str) -> Mounted {
+        let mounted = Mounted::prepared(source, options);
+        mounted.start();
+        mounted
+    }
+
+    /// Everything but the mount itself.
+    pub fn prepared(source: &str, options: &str) -> Mounted {
+        assert!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse: this machine cannot mount");
+        let scratch = tempfile::Builder::new().prefix("resyncfs-test-").tempdir().unwrap();
+        fs::create_dir(scratch.path().join("mnt")).unwrap();
+        let cache = scratch.path().join("cache");
+        Mounted { scratch, cache, source: source.to_owned(), options: options.to_owned(), process: Mutex::new(None) }
+    }
+
+    /// The same with a cache folder shared with others.
+    pub fn with_cache(source: &str, options: &str, cache: &Path) -> Mounted {
+        let mut mounted = Mounted::prepared(source, options);
+        mounted.cache = cache.to_owned();
+        mounted.start();
+        mounted
+    }
+
+    /// Starts the process and waits until the mount is there.
+    pub fn start(&self) {
+        if let Err(said) = self.try_start() {
+            panic!("not mounted; the program said: {said}");
+        }
+    }
+
+    /// Starts the process; `Err` is what it said on standard error before it ended without a mount.
+    pub fn try_start(&self) -> Result<(), String> {
+        let said = fs::File::options().create(true).append(true).open(self.log()).unwrap();
+        let before = said.metadata().unwrap().len();
+        let mut child = self.command("--foreground").stderr(said).spawn().unwrap();
+        let mut ended = false;
+        eventually("the mount is there or the program has ended", || {
+            ended = child.try_wait().unwrap().is_some();
+            ended || self.is_mounted()
+        });
+        if ended {
+            return Err(self.said().get(before as usize..).unwrap_or_default().to_owned());
+        }
+        *self.process.lock().unwrap() = Some(child);
+        Ok(())
+    }
+
+    /// `resyncfs mount` with this mount's arguments, standard input and output closed.
+    pub fn command(&self, flag: &str) -> Command {
+        let mut command = Command::new(PROGRAM);
+        let mut options = format!("cache={}", self.cache.display());
+        if !self.options.is_empty() {
+            options = format!("{options},{}", self.options);
+        }
+        command.args(["mount", flag, "-o", &options, &self.source]).arg(self.path());
+        command.env("RESYNCFS_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> PathBuf {
+        self.scratch.path().join("mnt")
+    }
+
+    /// A path below the mount.
+    pub fn join(&self, below: &str) -> PathBuf {
+        self.path().join(below)
+    }
+
+    /// The cache folder.
+    pub fn cache(&self) -> &Path {
+        &self.cache
+    }
+
+    /// Everything the program has said.
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    /// The process that serves the mount.
+    pub fn pid(&self) -> u32 {
+        self.process.lock().unwrap().as_ref().map(Child::id).expect("the program runs")
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill(2) has no memory preconditions; the process is this test's own child, not yet waited for.
+        unsafe { libc::kill(self.pid() as i32, signal) };
+    }
+
+    /// Asks for a refresh, as an administrator does.
+    pub fn refresh(&self) {
+        self.signal(libc::SIGHUP);
+    }
+
+    /// kill -9, and the dead mount detached.
+    pub fn kill(&self) {
+        if let Some(mut child) = self.process.lock().unwrap().take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        detach(&self.path());
+    }
+
+    /// Unmounts as a person does and waits for the process to end by itself.
+    pub fn unmount(&self) {
+        let output = Command::new(PROGRAM).arg("unmount").arg(self.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut child = self.process.lock().unwrap().take().expect("the program runs");
+        eventually("the program ends after the unmount", || child.try_wait().unwrap().is_some());
+    }
+
+    /// Unmounts and mounts again, same cache.
+    pub fn remount(&self) {
+        self.unmount();
+        self.start();
+    }
+
+    /// Whether the kernel shows a mount here.
+    pub fn is_mounted(&self) -> bool {
+        let mut mounts = String::new();
+        fs::File::open("/proc/self/mountinfo").unwrap().read_to_string(&mut mounts).unwrap();
+        let path = self.path();
+        mounts.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.scratch.path().join("said")
+    }
+}
+
+fn detach(path: &Path) {
+    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: `path` is NUL-terminated and outlives the call. A folder that is no mount point answers EINVAL.
+    unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the program said:\n{}", self.said());
+        }
+        self.kill();
+    }
+}

@@ -1,0 +1,203 @@
+//! The real nginx over a folder, with a Source's documents made by the independent library `resync` 2.0.1.
+
+use super::eventually;
+use super::random::Random;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Folder names of the test collection, awkward on purpose. `?`, `#` and `%` are missing: `resync` writes names into URIs unescaped.
+const FOLDERS: &[&str] =
+    &["plain", "with blank", "ünï/cödé", "nested/a/b/c/d", "brackets [1] (2) {3}", "quo'te & \"amp\"", "trailing."];
+
+/// A Source on a port of loopback.
+pub struct Nginx {
+    scratch: tempfile::TempDir,
+    process: Child,
+    port: u16,
+    scheme: &'static str,
+}
+
+impl Nginx {
+    /// Serves a fresh collection of `files` files over HTTP/1.1.
+    pub fn serving(files: u64, build_arguments: &[&str]) -> Nginx {
+        Nginx::start("http", "", build_arguments, |root| make_collection(root, files))
+    }
+
+    /// The same with names that need no escapes.
+    pub fn serving_plain_names(files: u64) -> Nginx {
+        Nginx::start("http", "", &[], |root| make_plain_collection(root, files))
+    }
+
+    /// The same over TLS and HTTP/2, with a certificate of a private CA.
+    pub fn serving_tls(files: u64) -> Nginx {
+        Nginx::start("https", " ssl http2", &[], |root| make_collection(root, files))
+    }
+
+    fn start(scheme: &'static str, listen: &str, build_arguments: &[&str], make: impl Fn(&Path)) -> Nginx {
+        let scratch = tempfile::Builder::new().prefix("resyncfs-nginx-").tempdir().unwrap();
+        let root = scratch.path();
+        // nginx's workers run as another user.
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
+        let port = free_port();
+        make(&root.join("files"));
+        let mut tls = String::new();
+        if scheme == "https" {
+            make_certificates(root);
+            tls = format!("ssl_certificate {0}/server.pem; ssl_certificate_key {0}/server.key;", root.display());
+        }
+        let config = format!(
+            "daemon off; pid {0}/pid; error_log {0}/error.log; worker_processes 1; events {{ worker_connections 256; }}
+             http {{
+               access_log {0}/access.log combined;
+               client_body_temp_path {0}/t1; proxy_temp_path {0}/t2; fastcgi_temp_path {0}/t3; uwsgi_temp_path {0}/t4; scgi_temp_path {0}/t5;
+               default_type application/octet-stream;
+               server {{
+                 listen 127.0.0.1:{port}{listen}; {tls}
+                 autoindex off;
+                 location / {{ root {0}/files; }}
+                 location /documents/ {{ alias {0}/documents/; types {{ application/xml xml; }} }}
+                 location = /.well-known/resourcesync {{ alias {0}/documents/description.xml; types {{ }} default_type application/xml; }}
+               }}
+             }}",
+            root.display()
+        );
+        fs::write(root.join("nginx.conf"), config).unwrap();
+        let process = Command::new("nginx")
+            .arg("-c")
+            .arg(root.join("nginx.conf"))
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("nginx is installed (scripts/test does it)");
+        let nginx = Nginx { scratch, process, port, scheme };
+        nginx.build(build_arguments);
+        eventually("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        nginx
+    }
+
+    /// Writes Resource List, Capability List and Source Description anew with `resync-build`.
+    pub fn build(&self, arguments: &[&str]) {
+        let documents = self.scratch.path().join("documents");
+        let fresh = self.scratch.path().join("fresh");
+        let _ = fs::remove_dir_all(&fresh);
+        fs::create_dir(&fresh).unwrap();
+        let base = self.url();
+        let mapping = format!("{base}={}", self.files().display());
+        let up = format!("--capabilitylist-link={base}documents/capabilitylist.xml");
+        // An index names its parts by the mapping, so the lists are written as if below the Source's root.
+        let list = fresh.join("resourcelist.xml");
+        let list_mapping = format!("{base}documents/={}", fresh.display());
+        let mut resource_list =
+            vec!["--write-resourcelist", "--outfile", list.to_str().unwrap(), "--hash", "sha-256", &up];
+        resource_list.extend(arguments);
+        let files = self.files();
+        resource_list.extend(["--paths", files.to_str().unwrap(), &mapping, &list_mapping]);
+        resync_build(&resource_list);
+        let capabilities = format!("resourcelist={base}documents/resourcelist.xml");
+        let capability_list = fresh.join("capabilitylist.xml");
+        resync_build(&["--write-capabilitylist", &capabilities, "--outfile", capability_list.to_str().unwrap()]);
+        let list_uri = format!("{base}documents/capabilitylist.xml");
+        let description = fresh.join("description.xml");
+        resync_build(&["--write-sourcedescription", &list_uri, "--outfile", description.to_str().unwrap()]);
+        let _ = fs::remove_dir_all(&documents);
+        fs::rename(&fresh, &documents).unwrap();
+    }
+
+    /// The Source's root.
+    pub fn url(&self) -> String {
+        format!("{}://localhost:{}/", self.scheme, self.port)
+    }
+
+    /// The folder that is published.
+    pub fn files(&self) -> PathBuf {
+        self.scratch.path().join("files")
+    }
+
+    /// The certificate that signed the server's, PEM.
+    pub fn ca(&self) -> PathBuf {
+        self.scratch.path().join("ca.pem")
+    }
+
+    /// The lines of the access log.
+    pub fn access_log(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.scratch.path().join("access.log")).unwrap_or_default();
+        log.lines().map(ToOwned::to_owned).collect()
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // SAFETY: kill(2) has no memory preconditions; the process is this test's own child, not yet waited for.
+        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        let _ = self.process.wait();
+    }
+}
+
+/// The virtual environment with `resync`, made by scripts/test.
+pub fn resync_program(name: &str) -> PathBuf {
+    let venv = std::env::var_os("RESYNC_VENV").expect("RESYNC_VENV names the environment that scripts/test makes");
+    Path::new(&venv).join("bin").join(name)
+}
+
+fn resync_build(arguments: &[&str]) {
+    let output = Command::new(resync_program("resync-build")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "resync-build: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn make_plain_collection(root: &Path, count: u64) {
+    let mut random = Random::new(8);
+    for number in 0..count {
+        let folder = root.join(format!("f{}", number % 10));
+        fs::create_dir_all(&folder).unwrap();
+        let size = random.below(20_000) as usize;
+        fs::write(folder.join(format!("file-{number}.txt")), random.bytes(size)).unwrap();
+    }
+}
+
+/// `count` files of many sizes, one of them above the bound up to which files are verified before the first byte.
+fn make_collection(root: &Path, count: u64) {
+    let mut random = Random::new(7);
+    for number in 0..count {
+        let folder = root.join(FOLDERS[(number % FOLDERS.len() as u64) as usize]);
+        fs::create_dir_all(&folder).unwrap();
+        let name = match number % 5 {
+            0 => format!("file {number}, with = signs; and + more.txt"),
+            1 => format!("{number}-Übergröße.dat"),
+            2 => format!("e\u{301}-nfd-{number}"),
+            3 => format!("{number}.tar.gz"),
+            _ => format!("~{number}!$@_-.html"),
+        };
+        let size = match number % 7 {
+            0 => 0,
+            1 => 1 + random.below(100),
+            2..=5 => random.below(20_000),
+            _ => random.below(200_000),
+        };
+        fs::write(folder.join(name), random.bytes(size as usize)).unwrap();
+    }
+    fs::write(root.join("big.bin"), random.bytes((20 << 20) + 12_345)).unwrap();
+    // One instant for all would hide a wrong mtime.
+    let output = Command::new("bash")
+        .arg("-c")
+        .arg("n=0; find . -type f -print0 | sort -z | while IFS= read -r -d '' f; do touch -d \"2020-01-01 UTC + $n minutes\" \"$f\"; n=$((n+7)); done")
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn make_certificates(folder: &Path) {
+    let script = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj '/CN=Test CA' -keyout ca.key -out ca.pem \
+                  -addext basicConstraints=critical,CA:TRUE && \
+                  openssl req -newkey rsa:2048 -nodes -subj '/CN=localhost' -keyout server.key -out server.csr && \
+                  printf 'subjectAltName=DNS:localhost,IP:127.0.0.1' > ext && \
+                  openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out server.pem";
+    let output = Command::new("bash").arg("-c").arg(script).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,441 @@
+//! A Source on loopback that publishes what a test puts there, and lies when told to.
+//!
+//! Octets are written by hand on purpose: no HTTP library would send what broken servers send.
+
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A resource as it is served and as it is published; both by default agree.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// What a GET returns.
+    pub bytes: Vec<u8>,
+    /// `<lastmod>`
+    pub lastmod: Option<String>,
+    /// Attributes of `rs:md`, as written: `hash="…" length="…"`.
+    pub md: String,
+    /// `rs:ln` elements, as written.
+    pub links: String,
+    /// `ETag`, with its quotes; none is sent for `None`.
+    pub etag: Option<String>,
+    /// `Content-Type`
+    pub media_type: String,
+}
+
+impl Resource {
+    /// A resource with length, SHA-256 and a strong ETag.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Resource {
+        let bytes = bytes.into();
+        let digest = hex(&Sha256::digest(&bytes));
+        Resource {
+            lastmod: Some("2024-05-01T10:00:00Z".into()),
+            md: format!("hash=\"sha-256:{digest}\" length=\"{}\"", bytes.len()),
+            links: String::new(),
+            etag: Some(format!("\"{}\"", &digest[..16])),
+            media_type: "application/octet-stream".into(),
+            bytes,
+        }
+    }
+
+    /// A resource of which nothing but the name is published, as in most sitemaps.
+    pub fn bare(bytes: impl Into<Vec<u8>>) -> Resource {
+        Resource { md: String::new(), lastmod: None, ..Resource::new(bytes) }
+    }
+}
+
+/// What goes wrong with an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// This status, with these header lines (each ended by CRLF) and no body.
+    Status(u16, String),
+    /// The body ends after so many octets and the connection is cut.
+    Cut(usize),
+    /// The whole answer says that the body has so many octets, and sends those of the real one, cut or padded.
+    Length(usize),
+    /// These octets in place of the body, with a matching Content-Length.
+    Body(Vec<u8>),
+    /// Ranges are ignored: 200 and the whole.
+    NoRanges,
+    /// `Content-Range` tells another range than was asked for.
+    WrongRange,
+    /// Another ETag than before.
+    Etag(String),
+    /// `Content-Encoding: gzip` and gzip octets, asked for or not.
+    Gzip,
+    /// Nothing is sent for so long, then the connection is cut.
+    StallHead(Duration),
+    /// So many octets of the body are sent, then nothing for so long, then the connection is cut.
+    StallBody(usize, Duration),
+    /// Each 16 KiB of the body takes so long.
+    Slow(Duration),
+    /// Another media type.
+    MediaType(String),
+    /// No Content-Length: the body ends with the connection.
+    NoLength,
+}
+
+/// One request as it was logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// `GET`, `HEAD`
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// `Range` as asked.
+    pub range: Option<String>,
+    /// Status answered; 0 where the connection was cut before.
+    pub status: u16,
+}
+
+#[derive(Default)]
+struct State {
+    resources: BTreeMap<String, Resource>,
+    documents: HashMap<String, Vec<u8>>,
+    faults: HashMap<String, VecDeque<(Fault, u64)>>,
+    log: Vec<Logged>,
+    edition: u64,
+}
+
+/// The Source. Its Resource List is made anew at each request of it.
+#[derive(Clone)]
+pub struct Source {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+impl Source {
+    /// A Source without resources, on a free port.
+    pub fn start() -> Source {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let source = Source { address: listener.local_addr().unwrap(), state: Arc::default() };
+        let serving = source.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serving = serving.clone();
+                std::thread::spawn(move || serving.serve(stream));
+            }
+        });
+        source
+    }
+
+    /// `http://127.0.0.1:PORT/`
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// The Source's Resource List.
+    pub fn list_url(&self) -> String {
+        format!("{}resourcelist.xml", self.url())
+    }
+
+    /// Publishes a resource at `path` (percent-encoded, no leading slash).
+    pub fn put(&self, path: &str, resource: Resource) {
+        let mut state = self.state.lock().unwrap();
+        state.resources.insert(path.to_owned(), resource);
+        state.edition += 1;
+    }
+
+    /// Stops publishing it.
+    pub fn remove(&self, path: &str) {
+        let mut state = self.state.lock().unwrap();
+        state.resources.remove(path);
+        state.edition += 1;
+    }
+
+    /// Serves `bytes` at `path` beside the resources: another document. Replaces the Resource List too if named so.
+    pub fn document(&self, path: &str, bytes: impl Into<Vec<u8>>) {
+        self.state.lock().unwrap().documents.insert(path.to_owned(), bytes.into());
+    }
+
+    /// The next `times` answers for `path` go wrong; several faults are taken one after the other.
+    pub fn fault(&self, path: &str, fault: Fault, times: u64) {
+        self.state.lock().unwrap().faults.entry(path.to_owned()).or_default().push_back((fault, times));
+    }
+
+    /// All answers are right again.
+    pub fn mend(&self) {
+        self.state.lock().unwrap().faults.clear();
+    }
+
+    /// The requests since the last call.
+    pub fn take_log(&self) -> Vec<Logged> {
+        std::mem::take(&mut self.state.lock().unwrap().log)
+    }
+
+    /// The requests of `path` since the last `take_log`.
+    pub fn requests_of(&self, path: &str) -> Vec<Logged> {
+        let wanted = format!("/{path}");
+        self.state.lock().unwrap().log.iter().filter(|logged| logged.path == wanted).cloned().collect()
+    }
+
+    /// What the mount must show: path as published (still percent-encoded) and bytes.
+    pub fn published(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.state.lock().unwrap();
+        state.resources.iter().map(|(path, resource)| (path.clone(), resource.bytes.clone())).collect()
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        let Ok(reading) = stream.try_clone() else { return };
+        let mut reading = BufReader::new(reading);
+        let mut stream = stream;
+        while let Some(request) = Request::read(&mut reading) {
+            if self.answer(&request, &mut stream).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `None`: the connection ends.
+    fn answer(&self, request: &Request, stream: &mut TcpStream) -> Option<()> {
+        let path = request.path.trim_start_matches('/').to_owned();
+        let (resource, fault) = {
+            let mut state = self.state.lock().unwrap();
+            (self.find(&state, &path), take_fault(&mut state, &path))
+        };
+        let log = |status| {
+            self.state.lock().unwrap().log.push(Logged {
+                method: request.method.clone(),
+                path: request.path.clone(),
+                range: request.range.clone(),
+                status,
+            });
+        };
+        if let Some(Fault::StallHead(time)) = fault {
+            log(0);
+            std::thread::sleep(time);
+            return None;
+        }
+        if let Some(Fault::Status(status, headers)) = &fault {
+            log(*status);
+            return send(stream, &format!("HTTP/1.1 {status} Told So\r\nContent-Length: 0\r\n{headers}\r\n"), &[]);
+        }
+        let Some(mut resource) = resource else {
+            log(404);
+            return send(
+                stream,
+                "HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n",
+                if request.is_head() { &[] } else { b"not found" },
+            );
+        };
+
+        let mut extra = String::new();
+        match &fault {
+            Some(Fault::Body(other)) => resource.bytes = other.clone(),
+            Some(Fault::Etag(other)) => resource.etag = Some(other.clone()),
+            Some(Fault::MediaType(other)) => resource.media_type = other.clone(),
+            Some(Fault::Gzip) => {
+                let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                coder.write_all(&resource.bytes).unwrap();
+                resource.bytes = coder.finish().unwrap();
+                extra.push_str("Content-Encoding: gzip\r\n");
+            }
+            _ => {}
+        }
+        if let Some(etag) = &resource.etag {
+            let _ = write!(extra, "ETag: {etag}\r\n");
+            if request.if_none_match.as_ref() == Some(etag) {
+                log(304);
+                return send(stream, &format!("HTTP/1.1 304 Not Modified\r\n{extra}\r\n"), &[]);
+            }
+        }
+        let _ = write!(extra, "Content-Type: {}\r\nAccept-Ranges: bytes\r\n", resource.media_type);
+
+        let range_holds = request.if_range.is_none() || request.if_range == resource.etag;
+        let range = request
+            .range
+            .as_deref()
+            .filter(|_| range_holds && fault != Some(Fault::NoRanges))
+            .and_then(|range| parse_range(range, resource.bytes.len()));
+        let asked = request.range.is_some() && range_holds && fault != Some(Fault::NoRanges);
+        if asked && range.is_none() {
+            log(416);
+            let head =
+                format!("HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */{}\r\n", resource.bytes.len());
+            return send(stream, &format!("{head}Content-Length: 0\r\n\r\n"), &[]);
+        }
+        let (status, mut body) = match range {
+            Some((first, last)) => {
+                let (told_first, told_last) =
+                    if fault == Some(Fault::WrongRange) { (first + 1, last + 1) } else { (first, last) };
+                let _ = write!(extra, "Content-Range: bytes {told_first}-{told_last}/{}\r\n", resource.bytes.len());
+                (206, resource.bytes[first..=last].to_vec())
+            }
+            None => (200, resource.bytes),
+        };
+        let told_length = match &fault {
+            Some(Fault::Length(length)) => {
+                body.resize(*length, b'!');
+                *length
+            }
+            _ => body.len(),
+        };
+        if fault != Some(Fault::NoLength) {
+            let _ = write!(extra, "Content-Length: {told_length}\r\n");
+        }
+        log(status);
+        let reason = if status == 206 { "Partial Content" } else { "OK" };
+        send(stream, &format!("HTTP/1.1 {status} {reason}\r\n{extra}\r\n"), &[])?;
+        if request.is_head() {
+            return Some(());
+        }
+        match fault {
+            Some(Fault::Cut(after)) => {
+                let _ = stream.write_all(&body[..after.min(body.len())]);
+                None
+            }
+            Some(Fault::StallBody(after, time)) => {
+                let _ = stream.write_all(&body[..after.min(body.len())]);
+                std::thread::sleep(time);
+                None
+            }
+            Some(Fault::Slow(pause)) => body.chunks(16 << 10).try_for_each(|chunk| {
+                std::thread::sleep(pause);
+                stream.write_all(chunk).ok()
+            }),
+            Some(Fault::NoLength) => {
+                let _ = stream.write_all(&body);
+                None
+            }
+            _ => stream.write_all(&body).ok(),
+        }
+    }
+
+    fn find(&self, state: &State, path: &str) -> Option<Resource> {
+        let document = |bytes: Vec<u8>| Resource {
+            etag: Some(format!("\"d{}\"", hex(&Sha256::digest(&bytes)[..8]))),
+            media_type: "application/xml".into(),
+            ..Resource::bare(bytes)
+        };
+        if let Some(bytes) = state.documents.get(path) {
+            return Some(document(bytes.clone()));
+        }
+        match path {
+            ".well-known/resourcesync" => Some(document(self.description())),
+            "capabilitylist.xml" => Some(document(self.capability_list())),
+            "resourcelist.xml" => Some(document(self.resource_list(state))),
+            _ => state.resources.get(path).cloned(),
+        }
+    }
+
+    fn description(&self) -> Vec<u8> {
+        let base = self.url();
+        format!(
+            "{URLSET}<rs:md capability=\"description\"/><url><loc>{base}capabilitylist.xml</loc>\
+             <rs:md capability=\"capabilitylist\"/></url></urlset>"
+        )
+        .into_bytes()
+    }
+
+    fn capability_list(&self) -> Vec<u8> {
+        let base = self.url();
+        format!(
+            "{URLSET}<rs:ln rel=\"up\" href=\"{base}.well-known/resourcesync\"/><rs:md capability=\"capabilitylist\"/>\
+             <url><loc>{base}resourcelist.xml</loc><rs:md capability=\"resourcelist\"/></url></urlset>"
+        )
+        .into_bytes()
+    }
+
+    fn resource_list(&self, state: &State) -> Vec<u8> {
+        let base = self.url();
+        let seconds = 1_714_557_600 + state.edition;
+        let at = format!("2024-05-01T{:02}:{:02}:{:02}Z", 10 + seconds / 3600 % 8, seconds / 60 % 60, seconds % 60);
+        let mut list = format!(
+            "{URLSET}<rs:ln rel=\"up\" href=\"{base}capabilitylist.xml\"/><rs:md capability=\"resourcelist\" at=\"{at}\"/>\n"
+        );
+        for (path, resource) in &state.resources {
+            let _ = write!(list, "<url><loc>{base}{}</loc>", path.replace('&', "&amp;"));
+            if let Some(lastmod) = &resource.lastmod {
+                let _ = write!(list, "<lastmod>{lastmod}</lastmod>");
+            }
+            if !resource.md.is_empty() {
+                let _ = write!(list, "<rs:md {}/>", resource.md);
+            }
+            let _ = writeln!(list, "{}</url>", resource.links);
+        }
+        list.push_str("</urlset>\n");
+        list.into_bytes()
+    }
+}
+
+/// The root element of every document here, with both namespaces.
+pub const URLSET: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
+                          xmlns:rs=\"http://www.openarchives.org/rs/terms/\">";
+
+struct Request {
+    method: String,
+    path: String,
+    range: Option<String>,
+    if_range: Option<String>,
+    if_none_match: Option<String>,
+}
+
+impl Request {
+    fn read(stream: &mut impl BufRead) -> Option<Request> {
+        let mut line = String::new();
+        stream.read_line(&mut line).ok()?;
+        let mut words = line.split_ascii_whitespace();
+        let mut request = Request {
+            method: words.next()?.to_owned(),
+            path: words.next()?.to_owned(),
+            range: None,
+            if_range: None,
+            if_none_match: None,
+        };
+        // A proxy is asked for whole URIs.
+        if let Some(rest) = request.path.strip_prefix("http://") {
+            request.path = rest.find('/').map_or("/", |slash| &rest[slash..]).to_owned();
+        }
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line).ok()?;
+            let Some((name, value)) = line.split_once(':') else {
+                return line.trim().is_empty().then_some(request);
+            };
+            let value = value.trim().to_owned();
+            match name.to_ascii_lowercase().as_str() {
+                "range" => request.range = Some(value),
+                "if-range" => request.if_range = Some(value),
+                "if-none-match" => request.if_none_match = Some(value),
+                _ => {}
+            }
+        }
+    }
+
+    fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+}
+
+fn take_fault(state: &mut State, path: &str) -> Option<Fault> {
+    let queue = state.faults.get_mut(path)?;
+    let (fault, left) = queue.front_mut()?;
+    let taken = fault.clone();
+    *left -= 1;
+    if *left == 0 {
+        queue.pop_front();
+    }
+    Some(taken)
+}
+
+fn parse_range(range: &str, length: usize) -> Option<(usize, usize)> {
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let first: usize = first.parse().ok()?;
+    let end = length.checked_sub(1)?;
+    let last = if last.is_empty() { end } else { last.parse().ok()? };
+    (first <= end && first <= last).then_some((first, last.min(end)))
+}
+
+fn send(stream: &mut TcpStream, head: &str, body: &[u8]) -> Option<()> {
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(body).ok()
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}

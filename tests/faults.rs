@@ -1,0 +1,386 @@
+//! A Source that lies, breaks off, hangs or is gone: right bytes or a clear error, within the deadline, and nothing lost.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::random::Random;
+use common::source::{Fault, Resource, Source, URLSET};
+use common::{eventually, tree};
+use std::fs;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Short deadlines, so that a test of what hangs does not.
+const FAST: &str = "timeout=2s,connect-timeout=1s,poll=1h";
+/// More than any read may take under `FAST`, retries, the kernel's second try and a busy machine included.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn errno(result: std::io::Result<Vec<u8>>) -> Option<i32> {
+    result.err().and_then(|cause| cause.raw_os_error())
+}
+
+/// Reads under a deadline: what hangs fails the test.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let path = path.to_owned();
+    std::thread::spawn(move || sender.send(fs::read(path)));
+    receiver.recv_timeout(PATIENCE).expect("a read hangs")
+}
+
+/// Faults that a second try mends: the bytes are right.
+#[test]
+fn what_happens_once_is_mended() {
+    let source = Source::start();
+    let bytes = Random::new(1).bytes(100_000);
+    let mut faults = vec![
+        Fault::Body(b"something else".to_vec()),
+        Fault::Body(Random::new(2).bytes(100_000)),
+        Fault::Body(Vec::new()),
+        Fault::Length(99_999),
+        Fault::Length(100_001),
+        Fault::Status(500, String::new()),
+        Fault::Status(503, "Retry-After: 1\r\n".into()),
+        Fault::Status(429, "Retry-After: 1\r\n".into()),
+        Fault::Status(429, String::new()),
+        Fault::Gzip,
+        Fault::MediaType("text/html".into()),
+        Fault::NoLength,
+        Fault::StallBody(50_000, Duration::from_secs(5)),
+    ];
+    faults.extend((0..10).map(|tenth| Fault::Cut(tenth * 10_000)));
+    for (number, fault) in faults.iter().enumerate() {
+        let path = format!("file{number}");
+        source.put(&path, Resource::new(bytes.clone()));
+        source.fault(&path, fault.clone(), 1);
+    }
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    for (number, fault) in faults.iter().enumerate() {
+        let got = read(&mounted.join(&format!("file{number}")));
+
+        assert!(got.as_ref().is_ok_and(|got| *got == bytes), "{fault:?}: {:?}", got.map(|got| got.len()));
+    }
+}
+
+/// Promise: never a wrong byte. Faults that stay are errors.
+#[test]
+fn what_stays_wrong_is_an_error_and_never_a_wrong_byte() {
+    let source = Source::start();
+    let bytes = Random::new(1).bytes(100_000);
+    let faults = [
+        Fault::Body(b"something else".to_vec()),
+        Fault::Body(Random::new(2).bytes(100_000)),
+        Fault::Body(Vec::new()),
+        Fault::Length(99_999),
+        Fault::Length(100_001),
+        Fault::Status(404, String::new()),
+        Fault::Status(410, String::new()),
+        Fault::Status(500, String::new()),
+        Fault::Status(503, String::new()),
+        Fault::StallHead(Duration::from_secs(60)),
+        Fault::StallBody(50_000, Duration::from_secs(60)),
+    ];
+    for (number, fault) in faults.iter().enumerate() {
+        let path = format!("file{number}");
+        source.put(&path, Resource::new(bytes.clone()));
+        source.fault(&path, fault.clone(), u64::MAX);
+    }
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    for (number, fault) in faults.iter().enumerate() {
+        let got = read(&mounted.join(&format!("file{number}")));
+
+        assert_eq!(errno(got), Some(libc::EIO), "{fault:?}");
+    }
+
+    source.mend();
+    mounted.refresh();
+    eventually("the bytes come once the Source is mended", || {
+        (0..faults.len()).all(|number| fs::read(mounted.join(&format!("file{number}"))).is_ok_and(|got| got == bytes))
+    });
+}
+
+#[test]
+fn who_may_not_read_is_told_so() {
+    let source = Source::start();
+    for (path, status) in [("unauthorized", 401), ("forbidden", 403)] {
+        source.put(path, Resource::new("secret"));
+        source.fault(path, Fault::Status(status, String::new()), u64::MAX);
+    }
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    assert_eq!(errno(read(&mounted.join("unauthorized"))), Some(libc::EACCES));
+    assert_eq!(errno(read(&mounted.join("forbidden"))), Some(libc::EACCES));
+}
+
+#[test]
+fn sizes_come_from_whatever_the_server_can_do() {
+    let source = Source::start();
+    source.put("plain", Resource::bare("twelve bytes"));
+    source.put("no-ranges", Resource::bare("twelve bytes"));
+    source.fault("no-ranges", Fault::NoRanges, u64::MAX);
+    source.put("no-head", Resource::bare("twelve bytes"));
+    source.fault("no-head", Fault::Status(405, String::new()), 1);
+    source.put("no-length", Resource { etag: None, ..Resource::bare("twelve bytes") });
+    source.fault("no-length", Fault::NoLength, u64::MAX);
+    source.put("gone", Resource::bare("twelve bytes"));
+    source.fault("gone", Fault::Status(404, String::new()), u64::MAX);
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    for path in ["plain", "no-ranges", "no-head", "no-length"] {
+        assert_eq!(fs::metadata(mounted.join(path)).map(|known| known.len()).ok(), Some(12), "{path}");
+        assert_eq!(read(&mounted.join(path)).ok().as_deref(), Some(&b"twelve bytes"[..]), "{path}");
+    }
+    assert_eq!(fs::metadata(mounted.join("gone")).err().and_then(|cause| cause.raw_os_error()), Some(libc::EIO));
+    let listed: Vec<_> = fs::read_dir(mounted.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(listed.iter().any(|name| name == "gone"), "a listed name never answers that it does not exist");
+}
+
+/// Above the bound of what is verified whole: cut, without ranges, with an ETag that changes, and in random order.
+#[test]
+fn a_big_file_survives_what_can_be_survived() {
+    let source = Source::start();
+    let bytes = Random::new(3).bytes((20 << 20) + 777);
+    source.put("cut", Resource::new(bytes.clone()));
+    source.fault("cut", Fault::Cut(5 << 20), 1);
+    source.fault("cut", Fault::Cut(3 << 20), 1);
+    source.put("no-ranges", Resource::new(bytes.clone()));
+    source.fault("no-ranges", Fault::Cut(5 << 20), 1);
+    source.fault("no-ranges", Fault::NoRanges, u64::MAX);
+    source.put("wrong-range", Resource::new(bytes.clone()));
+    source.fault("wrong-range", Fault::Cut(5 << 20), 1);
+    source.fault("wrong-range", Fault::WrongRange, 1);
+    source.put("other-etag", Resource::new(bytes.clone()));
+    source.fault("other-etag", Fault::Cut(5 << 20), 1);
+    source.fault("other-etag", Fault::Etag("\"other\"".into()), 1);
+    source.put("jumped", Resource::new(bytes.clone()));
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    for path in ["cut", "no-ranges", "wrong-range", "other-etag"] {
+        let got = read(&mounted.join(path));
+
+        assert!(got.as_ref().is_ok_and(|got| *got == bytes), "{path}: {:?}", got.map(|got| got.len()));
+    }
+    let mut file = fs::File::open(mounted.join("jumped")).unwrap();
+    let mut random = Random::new(4);
+    for _ in 0..50 {
+        let offset = random.below(bytes.len() as u64 - 5000);
+        let mut piece = vec![0; 5000];
+        file.seek(SeekFrom::Start(offset)).unwrap();
+        file.read_exact(&mut piece).unwrap();
+        assert_eq!(piece, bytes[offset as usize..offset as usize + 5000], "at {offset}");
+    }
+}
+
+/// Promise: verified before a sequential read can reach the end; then EIO to every reader, also for what was handed out.
+#[test]
+fn a_wrong_last_block_is_an_error_to_every_reader() {
+    let source = Source::start();
+    let bytes = Random::new(5).bytes((40 << 20) + 5);
+    let mut wrong = bytes.clone();
+    let last = wrong.len() - 1;
+    wrong[last] ^= 1;
+    source.put("big", Resource::new(bytes));
+    source.fault("big", Fault::Body(wrong), u64::MAX);
+    let mounted = Mounted::new(&source.url(), FAST);
+    let path = mounted.join("big");
+
+    let readers: Vec<_> = (0..3)
+        .map(|_| (path.clone(), ()))
+        .map(|(path, ())| std::thread::spawn(move || errno(fs::read(path))))
+        .collect();
+
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), Some(libc::EIO));
+    }
+    assert_eq!(errno(read(&path)), Some(libc::EIO));
+}
+
+/// Promise: never an accidental emptiness.
+#[test]
+fn a_broken_list_changes_nothing_of_what_is_shown() {
+    let source = Source::start();
+    for number in 0..30 {
+        source.put(&format!("f/{number}"), Resource::new(format!("file {number}")));
+    }
+    let mounted = Mounted::new(&source.url(), FAST);
+    let before = tree(&mounted.path());
+    let whole = format!(
+        "{URLSET}<rs:md capability=\"resourcelist\" at=\"2024-06-01T00:00:00Z\"/><url><loc>{}new</loc></url></urlset>",
+        source.url()
+    );
+
+    for broken in
+        [&whole[..whole.len() - 4], &whole[..whole.len() / 2], "", "<html><body>login</body></html>", "not XML at all"]
+    {
+        source.document("resourcelist.xml", broken);
+        source.take_log();
+        mounted.refresh();
+        eventually("the list is asked for", || !source.requests_of("resourcelist.xml").is_empty());
+        std::thread::sleep(Duration::from_millis(200));
+
+        assert_eq!(tree(&mounted.path()), before, "after {broken:?}");
+    }
+    for status in [404, 410, 500] {
+        source.fault("resourcelist.xml", Fault::Status(status, String::new()), 20);
+        mounted.refresh();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(tree(&mounted.path()), before, "after {status}");
+        source.mend();
+    }
+    assert!(mounted.said().contains("the tree stays as it is"), "{}", mounted.said());
+}
+
+#[test]
+fn an_index_with_one_list_missing_is_not_half_a_tree() {
+    let source = Source::start();
+    let base = source.url();
+    source.put("a", Resource::new("a"));
+    source.put("b", Resource::new("b"));
+    let list = |path: &str| {
+        format!(
+            "{URLSET}<rs:md capability=\"resourcelist\" at=\"2024-06-01T00:00:00Z\"/><url><loc>{base}{path}</loc></url></urlset>"
+        )
+    };
+    source.document("one.xml", list("a"));
+    source.document("two.xml", list("b"));
+    source.document(
+        "resourcelist.xml",
+        format!(
+            "<sitemapindex xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" xmlns:rs=\"http://www.openarchives.org/rs/terms/\">\
+             <rs:md capability=\"resourcelist\" at=\"2024-06-01T00:00:00Z\"/><sitemap><loc>{base}one.xml</loc></sitemap>\
+             <sitemap><loc>{base}two.xml</loc></sitemap></sitemapindex>"
+        ),
+    );
+    source.fault("two.xml", Fault::Status(404, String::new()), 100);
+    let mounted = Mounted::prepared(&source.url(), FAST);
+
+    let said = mounted.try_start().unwrap_err();
+
+    assert!(said.contains("two.xml") && said.contains("404"), "{said}");
+    source.mend();
+    mounted.start();
+    assert_eq!(tree(&mounted.path()).len(), 2);
+}
+
+#[test]
+fn a_source_that_is_down_is_said_to_be_so() {
+    for (source, says) in [
+        ("http://127.0.0.1:1/".to_owned(), "127.0.0.1:1"),
+        ("http://no-such-host.invalid/".to_owned(), "no-such-host.invalid"),
+    ] {
+        let mounted = Mounted::prepared(&source, FAST);
+        let began = Instant::now();
+
+        let said = mounted.try_start().unwrap_err();
+
+        assert!(said.contains(says), "{said}");
+        assert!(began.elapsed() < PATIENCE);
+    }
+}
+
+#[test]
+fn a_redirect_to_a_private_address_is_not_followed() {
+    let (source, other) = (Source::start(), Source::start());
+    other.put("secret", Resource::new("of the house"));
+    source.put("a", Resource::new("of the house"));
+    source.fault("a", Fault::Status(302, format!("Location: {}secret\r\n", other.url())), u64::MAX);
+    source.put("loop", Resource::new("x"));
+    source.fault("loop", Fault::Status(302, format!("Location: {}loop\r\n", source.url())), u64::MAX);
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    assert_eq!(errno(read(&mounted.join("a"))), Some(libc::EIO));
+    assert!(other.take_log().is_empty(), "the private address was asked");
+    assert!(mounted.said().contains("allow-host"), "{}", mounted.said());
+    assert_eq!(errno(read(&mounted.join("loop"))), Some(libc::EIO));
+}
+
+#[test]
+fn damaged_objects_are_fetched_again() {
+    let source = Source::start();
+    let bytes = Random::new(6).bytes(300_000);
+    source.put("a", Resource::new(bytes.clone()));
+    let mounted = Mounted::new(&source.url(), FAST);
+    for damage in [100, 150_000, 299_999] {
+        assert_eq!(read(&mounted.join("a")).unwrap(), bytes);
+        mounted.unmount();
+        let objects = objects(&mounted);
+        assert!(!objects.is_empty(), "no object lies in the cache");
+        for object in objects {
+            let mut octets = fs::read(&object).unwrap();
+            octets[damage] ^= 0x10;
+            fs::write(&object, octets).unwrap();
+        }
+        mounted.start();
+
+        assert_eq!(read(&mounted.join("a")).unwrap(), bytes, "damaged at {damage}");
+    }
+    mounted.unmount();
+    for object in objects(&mounted) {
+        fs::File::options().write(true).open(object).unwrap().set_len(1000).unwrap();
+    }
+    mounted.start();
+    assert_eq!(read(&mounted.join("a")).unwrap(), bytes, "cut");
+}
+
+fn objects(mounted: &Mounted) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![mounted.cache().join("content/objects")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    found
+}
+
+/// Readers stuck on a dead host do not stop readers of what is here, nor names.
+#[test]
+fn readers_stuck_on_a_dead_host_stop_nobody_else() {
+    let source = Source::start();
+    source.put("here", Resource::new("cached"));
+    for number in 0..80 {
+        source.put(&format!("dead/{number}"), Resource::new(format!("never {number}")));
+        source.fault(&format!("dead/{number}"), Fault::StallHead(Duration::from_secs(60)), u64::MAX);
+    }
+    let mounted = Mounted::new(&source.url(), "timeout=4s,poll=1h");
+    read(&mounted.join("here")).unwrap();
+    let stuck: Vec<_> = (0..80)
+        .map(|number| {
+            let path = mounted.join(&format!("dead/{number}"));
+            std::thread::spawn(move || errno(fs::read(path)))
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+
+    assert_eq!(read(&mounted.join("here")).unwrap(), b"cached");
+    assert_eq!(fs::read_dir(mounted.join("dead")).unwrap().count(), 80);
+    assert!(!mounted.join("dead/absent").exists());
+    assert!(stuck.iter().any(|reader| !reader.is_finished()), "nobody was stuck");
+
+    for reader in stuck {
+        assert_eq!(reader.join().unwrap(), Some(libc::EIO));
+    }
+}
+
+#[test]
+fn an_unmount_while_somebody_reads_ends_cleanly() {
+    let source = Source::start();
+    source.put("slow", Resource::new(vec![1; 30 << 20]));
+    source.fault("slow", Fault::Slow(Duration::from_millis(5)), u64::MAX);
+    let mounted = Mounted::new(&source.url(), FAST);
+    let path = mounted.join("slow");
+    let reader = std::thread::spawn(move || fs::read(path).map(|bytes| bytes.len()));
+    eventually("the file is being fetched", || !source.requests_of("slow").is_empty());
+
+    mounted.signal(libc::SIGTERM);
+    eventually("the mount point is free", || !mounted.is_mounted());
+
+    let read = reader.join().unwrap();
+    assert!(
+        read.as_ref().map_or_else(|cause| cause.kind() != ErrorKind::NotFound, |length| *length == 30 << 20),
+        "{read:?}"
+    );
+}

@@ -1,0 +1,147 @@
+//! kill -9 at any moment: the next mount shows a whole tree with the right bytes, and loses nothing that was told.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::random::Random;
+use common::source::{Fault, Resource, Source};
+use common::{eventually, rounds, tree};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+fn published(source: &Source) -> BTreeMap<PathBuf, Vec<u8>> {
+    source.published().into_iter().map(|(path, bytes)| (PathBuf::from(path), bytes)).collect()
+}
+
+/// A Source of `files` small files and one big one, whose edition is part of every byte.
+fn publish(source: &Source, files: u64, edition: u64) {
+    for number in 0..files {
+        if (number + edition).is_multiple_of(3) {
+            let bytes = format!("file {number} in edition {edition}").into_bytes().repeat(1 + number as usize % 50);
+            source.put(&format!("f{}/{number}", number % 13), Resource::new(bytes));
+        }
+    }
+    source.put("big", Resource::new(Random::new(edition).bytes(18 << 20)));
+}
+
+/// Starts the mount without waiting for it and kills it after `pause`.
+fn killed_while_starting(mounted: &Mounted, pause: Duration) {
+    let mut child = mounted.command("--foreground").stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(pause);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    mounted.kill();
+}
+
+#[test]
+fn during_the_first_baseline() {
+    let source = Source::start();
+    publish(&source, 3000, 0);
+    let mut random = Random::new(11);
+    for _ in 0..rounds() {
+        let mounted = Mounted::prepared(&source.url(), "poll=1h");
+        killed_while_starting(&mounted, Duration::from_millis(random.below(300)));
+
+        mounted.start();
+
+        assert_eq!(tree(&mounted.path()), published(&source));
+    }
+}
+
+#[test]
+fn during_a_refresh() {
+    let source = Source::start();
+    publish(&source, 2000, 0);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    let mut random = Random::new(12);
+    for round in 0..rounds() {
+        let before = published(&source);
+        publish(&source, 2000, round + 1);
+        mounted.refresh();
+        std::thread::sleep(Duration::from_millis(random.below(150)));
+        mounted.kill();
+
+        // With its documents out of reach the tree is the last that was committed: the old one or the new one, whole.
+        for document in [".well-known/resourcesync", "capabilitylist.xml", "resourcelist.xml"] {
+            source.fault(document, Fault::Status(503, String::new()), u64::MAX);
+        }
+        mounted.start();
+        let shown: Vec<_> = names(&mounted);
+        let (old, new): (Vec<_>, Vec<_>) = (before.into_keys().collect(), published(&source).into_keys().collect());
+        assert!(shown == old || shown == new, "neither the old tree nor the new one");
+
+        source.mend();
+        mounted.refresh();
+        eventually("the new edition is shown", || tree_if_whole(&mounted) == Some(published(&source)));
+    }
+}
+
+fn names(mounted: &Mounted) -> Vec<PathBuf> {
+    let output = std::process::Command::new("find")
+        .args([".", "-type", "f", "-printf", "%P\\n"])
+        .current_dir(mounted.path())
+        .output()
+        .unwrap();
+    let mut names: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(PathBuf::from).collect();
+    names.sort();
+    names
+}
+
+/// The tree, unless it changes while it is read.
+fn tree_if_whole(mounted: &Mounted) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
+    let path = mounted.path();
+    std::panic::catch_unwind(|| tree(&path)).ok()
+}
+
+#[test]
+fn during_a_fetch_and_its_commit() {
+    let source = Source::start();
+    publish(&source, 300, 0);
+    source.fault("big", Fault::Slow(Duration::from_micros(300)), u64::MAX);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    let mut random = Random::new(13);
+    for _ in 0..rounds() {
+        let path = mounted.path();
+        let reader = std::thread::spawn(move || std::panic::catch_unwind(|| tree(&path)).is_ok());
+        std::thread::sleep(Duration::from_millis(random.below(400)));
+        mounted.kill();
+        let _ = reader.join();
+
+        mounted.start();
+        assert_eq!(tree(&mounted.path()), published(&source));
+
+        mounted.unmount();
+        std::fs::remove_dir_all(mounted.cache().join("content")).unwrap();
+        mounted.start();
+    }
+}
+
+#[test]
+fn during_eviction() {
+    let source = Source::start();
+    for number in 0..60 {
+        source.put(&format!("{number}"), Resource::new(Random::new(number).bytes(400_000)));
+    }
+    let mounted = Mounted::new(&source.url(), "poll=1h,cache-size=6M");
+    let mut random = Random::new(14);
+    for _ in 0..rounds() {
+        let path = mounted.path();
+        let reader = std::thread::spawn(move || std::panic::catch_unwind(|| tree(&path)).is_ok());
+        std::thread::sleep(Duration::from_millis(random.below(300)));
+        mounted.kill();
+        let _ = reader.join();
+
+        mounted.start();
+        assert_eq!(tree(&mounted.path()), published(&source));
+    }
+    mounted.unmount();
+    let usage = std::process::Command::new("du")
+        .args(["-s", "--block-size=1"])
+        .arg(mounted.cache().join("content"))
+        .output()
+        .unwrap();
+    let octets: u64 = String::from_utf8_lossy(&usage.stdout).split_ascii_whitespace().next().unwrap().parse().unwrap();
+    assert!(octets < 9_000_000, "the cache of 6 MB takes {octets} octets");
+}
