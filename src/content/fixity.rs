@@ -198,10 +198,16 @@ impl HandedOut {
         self.blocks.is_empty()
     }
 
-    /// Block number `block` goes out. False, and it must not, where another block went out in its place before.
+    /// The blocks of these digests go out, numbered from `first`. False, and none of them must, where another block
+    /// went out in the place of one.
     #[must_use]
-    pub fn record(&mut self, block: u64, digest: u128) -> bool {
-        *self.blocks.entry(block).or_insert(digest) == digest
+    pub fn record(&mut self, first: u64, digests: &[u128]) -> bool {
+        let blocks = || (first..).zip(digests.iter().copied());
+        let agrees = blocks().all(|(block, digest)| self.blocks.get(&block).is_none_or(|out| *out == digest));
+        if agrees {
+            self.blocks.extend(blocks());
+        }
+        agrees
     }
 
     /// Whether a whole object of these block digests is what went out: no block of another digest, none past its end.
@@ -293,9 +299,10 @@ mod tests {
         let digests = BlockDigests::default();
         let (a, b) = (digests.of(b"a"), digests.of(b"b"));
         let mut out = HandedOut::default();
-        assert!(out.is_empty() && out.record(1, a));
+        assert!(out.is_empty() && out.record(1, &[a]));
 
-        assert!(out.record(1, a) && !out.record(1, b));
+        assert!(out.record(1, &[a]));
+        assert!(!out.record(0, &[a, b]) && out.record(0, &[b]), "of a refused range nothing is recorded");
         assert!(out.agrees_with(&[b, a]) && !out.agrees_with(&[b, b]));
         assert!(!out.agrees_with(&[a]), "a block past the end went out");
     }

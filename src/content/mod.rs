@@ -197,7 +197,7 @@ pub struct Content {
     runtime: Handle,
     events: UnboundedSender<Event>,
     disk: Arc<Disk>,
-    observed: Observed,
+    observed: Arc<Observed>,
     block_digests: BlockDigests,
     flights: Mutex<HashMap<INodeNo, Arc<Flight>>>,
     sizes: SingleFlight<INodeNo, Result<u64, ContentError>>,
@@ -212,7 +212,8 @@ pub struct Content {
 }
 
 impl Content {
-    /// Opens the cache. Runs its background work on `runtime`. Events go to `events`.
+    /// Opens the cache. Runs its background work on `runtime`. Events go to `events`. [`ContentError::Cache`] where
+    /// the folders cannot be used.
     pub fn open(
         config: ContentConfig,
         client: Client,
@@ -233,7 +234,7 @@ impl Content {
             runtime,
             events,
             disk,
-            observed,
+            observed: Arc::new(observed),
             block_digests: BlockDigests::default(),
             flights: Mutex::default(),
             sizes: SingleFlight::default(),
@@ -313,11 +314,11 @@ impl Content {
     }
 
     /// Writes out what is pending; called once at the end of a mount.
-    pub async fn close(self: &Arc<Self>) {
-        let content = Arc::clone(self);
+    pub async fn close(&self) {
+        let (disk, observed) = (Arc::clone(&self.disk), Arc::clone(&self.observed));
         let closing = tokio::task::spawn_blocking(move || {
-            content.disk.close();
-            content.observed.close();
+            disk.close();
+            observed.close();
         });
         // It cannot be reported to anybody any more.
         let _ = closing.await;

@@ -1,24 +1,27 @@
 //! One fetch from its first request to its verdict: places in their order, resumed after a cut, begun again where the
 //! bytes are wrong or of another version.
 
-use super::coding::Coding;
 use super::flight::{Flight, Held, Origin};
 use super::plan::{Failure, Next, Plan, places};
-use super::writer::{WriteError, Writer, Written};
+use super::promise::{Form, Promise, published_coding, soft_failure, strong};
+use super::verdict::{Judged, Judging};
+use super::writer::{WriteError, Writer};
 use crate::content::disk::ObjectKey;
-use crate::content::fixity::{BLOCK, Expected, Seen, Verdict, WHOLE_LIMIT, judge};
-use crate::content::{Content, ContentError, Event, Fixity, Verified, Wanted};
+use crate::content::fixity::{BLOCK, Expected, WHOLE_LIMIT};
+use crate::content::{Content, ContentError, Event, Verified, Wanted};
 use crate::document::{Digest, Uri};
 use crate::source::http::{Request, Response, Status};
 use bytes::BytesMut;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 /// While the disk is busy so many octets are received ahead of it.
 const AHEAD: usize = 1 << 20;
+
+/// A shorter object that was cut is rather fetched again than looked for on the disk before every fetch.
+const WORTH_RESUMING: u64 = 1 << 20;
 
 /// What a fetch ended with.
 pub(super) struct Landed {
@@ -63,67 +66,6 @@ enum Stop {
     Full(WriteError),
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failure(failure)
-    }
-}
-
-/// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
-pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
-    etag.filter(|etag| etag.starts_with('"') && etag.len() > 2)
-}
-
-/// Whether a coding changes nothing.
-fn is_identity(coding: &str) -> bool {
-    coding.trim().is_empty() || coding.trim().eq_ignore_ascii_case("identity")
-}
-
-fn is_same_coding(one: &str, other: &str) -> bool {
-    one.eq_ignore_ascii_case(other) || Coding::named(one).is_some_and(|coding| Coding::named(other) == Some(coding))
-}
-
-/// The content coding in which a resource is published, if any.
-pub(super) fn published_coding(wanted: &Wanted) -> Option<&str> {
-    wanted.encoding.as_deref().filter(|coding| !is_identity(coding))
-}
-
-/// Whether the length that is published is not the size that is shown.
-pub(super) fn is_decoded(wanted: &Wanted) -> bool {
-    published_coding(wanted).is_some_and(|coding| Coding::named(coding).is_some())
-}
-
-/// A page of HTML where something else is published and no digest tells it from the resource.
-pub(super) fn soft_failure(wanted: &Wanted, vouched: bool, media_type: Option<&str>) -> Option<ContentError> {
-    let published = wanted.media_type.as_deref()?.split(';').next()?.trim().to_ascii_lowercase();
-    let is_page = |media_type: &str| media_type == "text/html" || media_type == "application/xhtml+xml";
-    let page = media_type.filter(|media_type| is_page(media_type))?;
-    if vouched || is_page(&published) {
-        return None;
-    }
-    let what = format!("a {page} came where {published} is published: a login page or a soft 404");
-    Some(ContentError::Mismatch { uri: wanted.uri.clone(), what })
-}
-
-/// How the bytes of one response relate to those that a read returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// They are the same.
-    Plain,
-    /// As published: verified, then decoded.
-    Published(Coding),
-    /// Coded although nobody asked: right if they verify as they are, or decoded.
-    Unasked(Option<Coding>),
-}
-
-/// What one response promises.
-struct Promise {
-    form: Form,
-    expected: Expected,
-    /// Octets of the transferred whole, where anybody tells.
-    length: Option<u64>,
-}
-
 /// The bytes of the attempt under way.
 enum Stage {
     /// Nothing is kept.
@@ -134,6 +76,7 @@ enum Stage {
     Busy(JoinHandle<Result<(Box<Writer>, bool), WriteError>>),
 }
 
+/// The fetch of one object, driven by [`Fetch::run`].
 pub(super) struct Fetch {
     content: Arc<Content>,
     wanted: Wanted,
@@ -147,6 +90,8 @@ pub(super) struct Fetch {
     told: Option<u64>,
     /// The strong validator of what was received, with its place.
     validator: Option<(Uri, Box<str>)>,
+    /// Octets of the version under way, as its first response told.
+    length: Option<u64>,
     provenance: Provenance,
     stage: Stage,
     /// Octets received from the first on.
@@ -173,6 +118,7 @@ impl Fetch {
             earlier,
             told,
             validator: None,
+            length: None,
             provenance: Provenance::default(),
             stage: Stage::Empty,
             received: 0,
@@ -218,6 +164,9 @@ impl Fetch {
 
     /// Goes on where an earlier fetch of this inode was cut, if its bytes belong to a strong validator of the first place.
     async fn adopt_partial(&mut self) {
+        if self.wanted.length.or(self.told).is_some_and(|length| length < WORTH_RESUMING) {
+            return;
+        }
         let content = Arc::clone(&self.content);
         let (key, algorithm, flight) = (self.key(), self.expected(Form::Plain).algorithm(), Arc::clone(&self.flight));
         let resumed = tokio::task::spawn_blocking(move || {
@@ -240,22 +189,13 @@ impl Fetch {
 
     /// Once without room on disk, the fetch goes on in memory; a second time, or for what is too large, it fails.
     async fn take_memory(&mut self, error: WriteError) -> Result<(), Ended> {
-        let content = Arc::clone(&self.content);
-        let expected = self.expected(self.form()).length.or(self.told);
+        let expected = self.wanted.length.or(self.told);
         if self.memory.is_some() || expected.is_some_and(|length| length > WHOLE_LIMIT) {
-            return Err(Ended::Failed(error.into_content(&self.wanted.uri)));
+            return Err(Ended::Failed(self.unkept(error)));
         }
         tracing::warn!(uri = %self.wanted.uri, %error, "the object is held in memory");
-        self.memory = Arc::clone(&content.memory).acquire_owned().await.ok();
+        self.memory = Arc::clone(&self.content.memory).acquire_owned().await.ok();
         Ok(())
-    }
-
-    /// The form in which the resource is published.
-    fn form(&self) -> Form {
-        match published_coding(&self.wanted).and_then(Coding::named) {
-            Some(coding) => Form::Published(coding),
-            None => Form::Plain,
-        }
     }
 
     /// What the transferred octets must be, given in `form`.
@@ -271,7 +211,7 @@ impl Fetch {
     /// The name under which octets are kept until the verdict.
     fn key(&self) -> ObjectKey {
         let ino = self.wanted.ino.0;
-        match self.form() {
+        match Form::published(&self.wanted) {
             Form::Published(_) => ObjectKey::inode(&format!("{} coded", self.content.config.source), ino),
             _ => ObjectKey::inode(&self.content.config.source, ino),
         }
@@ -302,7 +242,9 @@ impl Fetch {
         self.flight.touch();
         let resumed = match response.status {
             Status::Partial { first, total, .. } if from > 0 => {
-                if first != from || total.is_some_and(|total| total < from) || !self.is_same_version(&response) {
+                // Without a total the rest might be cut short unnoticed.
+                let is_rest = first == from && total.is_some() && (self.length.is_none() || total == self.length);
+                if !is_rest || !self.is_same_version(&response) {
                     return Err(self.changed());
                 }
                 true
@@ -347,10 +289,14 @@ impl Fetch {
 
     fn unwritten(&self, error: WriteError) -> Stop {
         match error {
-            WriteError::Coding(_) => Stop::Failure(Failure::Wrong(error.into_content(&self.wanted.uri))),
+            WriteError::Coding(_) => Stop::Failure(Failure::Wrong(self.unkept(error))),
             error if error.is_full() => Stop::Full(error),
-            error => Stop::End(Ended::Failed(error.into_content(&self.wanted.uri))),
+            error => Stop::End(Ended::Failed(self.unkept(error))),
         }
+    }
+
+    fn unkept(&self, error: WriteError) -> ContentError {
+        error.into_content(&self.wanted.uri, &self.content.config.folder)
     }
 
     async fn ask(&self, place: &Uri, from: u64) -> Result<Response, Stop> {
@@ -368,10 +314,8 @@ impl Fetch {
             let retryable = error.is_retryable();
             let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
             // A server that refuses the rest may still give the whole.
-            match from > 0 && !retryable {
-                true => Stop::Failure(Failure::Cut { received: 0, error }),
-                false => Stop::Failure(Failure::Refused(error)),
-            }
+            let can_begin_again = from > 0 && !retryable;
+            Stop::Failure(if can_begin_again { Failure::Cut { received: 0, error } } else { Failure::Refused(error) })
         })
     }
 
@@ -384,31 +328,33 @@ impl Fetch {
         if let Some(page) = soft_failure(&self.wanted, self.published.is_some(), response.media_type.as_deref()) {
             return Err(Stop::Failure(Failure::Refused(page)));
         }
-        let form = self.form_of(response.encoding.as_deref())?;
+        let vouched = self.published.is_some();
+        let form = Form::of(&self.wanted, response.encoding.as_deref(), vouched).map_err(|what| self.wrong(what))?;
+        if resumed && form != Form::published(&self.wanted) {
+            return Err(self.changed());
+        }
         let expected = self.expected(form);
         let announced = match response.status {
             Status::Partial { total, .. } => total,
             _ => response.content_length,
         };
-        if !matches!(form, Form::Unasked(_))
-            && let (Some(published), Some(announced)) = (expected.length, announced)
-            && published != announced
-        {
-            return Err(self.wrong(format!("{announced} octets are announced where {published} are published")));
+        // What is published and told is of other octets than these where nobody asked for their coding.
+        let published = expected.length.filter(|_| !matches!(form, Form::Unasked(_)));
+        let shown = self.told.filter(|_| form == Form::Plain);
+        match (published, shown, announced) {
+            (Some(published), _, Some(announced)) if published != announced => {
+                return Err(self.wrong(format!("{announced} octets are announced where {published} are published")));
+            }
+            // Where a digest vouches it decides which of the two lengths was the lie.
+            (None, Some(told), Some(announced)) if told != announced && !vouched => return Err(self.changed()),
+            _ => {}
         }
-        let shown = (form == Form::Plain).then_some(self.told).flatten();
-        if let (None, Some(told), Some(announced)) = (expected.length, shown, announced)
-            && told != announced
-        {
-            return Err(self.changed());
-        }
-        let length = match form {
-            Form::Unasked(_) => announced,
-            _ => expected.length.or(announced).or(shown),
-        };
+        let length = published.or(announced).or(shown);
         let etag = strong(response.etag.as_deref());
         if !resumed {
-            self.validator = etag.map(|etag| (place.clone(), etag.into()));
+            let resumable = etag.filter(|_| form == Form::published(&self.wanted));
+            self.validator = resumable.map(|etag| (place.clone(), etag.into()));
+            self.length = length;
             self.provenance = Provenance {
                 etag: response.etag.clone(),
                 last_modified: response.last_modified.clone(),
@@ -421,22 +367,6 @@ impl Fetch {
         };
         self.flight.announce(length, form != Form::Plain || self.memory.is_some(), origin);
         Ok(Promise { form, expected, length })
-    }
-
-    /// How a response with this Content-Encoding relates to what a read returns.
-    fn form_of(&self, encoding: Option<&str>) -> Result<Form, Stop> {
-        let encoding = encoding.filter(|coding| !is_identity(coding));
-        match (published_coding(&self.wanted), encoding) {
-            (None, None) => Ok(Form::Plain),
-            (Some(asked), Some(came)) if is_same_coding(asked, came) => Ok(self.form()),
-            // A coded file served as it lies: only what is published tells it from one that was decoded on the way.
-            (Some(_), None) if self.published.is_some() || self.wanted.length.is_some() => Ok(self.form()),
-            (Some(_), None) => Ok(Form::Plain),
-            (_, Some(came)) if self.published.is_some() || self.wanted.length.is_some() => {
-                Ok(Form::Unasked(Coding::named(came)))
-            }
-            (_, Some(came)) => Err(self.wrong(format!("it came in the content coding {came}, which nobody asked for"))),
-        }
     }
 
     /// Receives a body to its end and hands it to the writer, whole blocks at a time.
@@ -471,10 +401,10 @@ impl Fetch {
             self.rest.extend_from_slice(&chunk);
             self.received += chunk.len() as u64;
             if let Some(length) = promise.length.filter(|length| self.received > *length) {
-                return Err(match promise.expected.length.is_none() && self.told == Some(length) {
-                    true => self.changed(),
-                    false => self.wrong(format!("more than {length} octets came")),
-                });
+                let only_told = promise.expected.length.is_none() && self.told == Some(length);
+                let error =
+                    if only_told { self.changed() } else { self.wrong(format!("more than {length} octets came")) };
+                return Err(error);
             }
             if self.rest.len() >= AHEAD {
                 self.write_blocks(promise).await?;
@@ -537,7 +467,6 @@ impl Fetch {
             flight: Arc::clone(&self.flight),
             ino: self.wanted.ino.0,
             promise,
-            published: self.published,
             earlier: self.earlier,
             told: self.told,
         };
@@ -588,120 +517,5 @@ impl Fetch {
             // What could not be written is not there to be resumed.
             let _ = task.await;
         }
-    }
-}
-
-/// What the verdict is made of.
-struct Judging {
-    content: Arc<Content>,
-    flight: Arc<Flight>,
-    ino: u64,
-    promise: Promise,
-    published: Option<Digest>,
-    earlier: Option<Digest>,
-    told: Option<u64>,
-}
-
-/// A verdict, and the object committed where it is good.
-enum Judged {
-    Right {
-        held: Held,
-        key: ObjectKey,
-        verified: Verified,
-        digest: Digest,
-    },
-    Wrong(String),
-    /// Another version than the one whose size or bytes were told before.
-    Other,
-    /// The object is right, committed, and not what was handed out.
-    Poison,
-}
-
-impl Judging {
-    fn judge(self, writer: Writer) -> Result<Judged, WriteError> {
-        let (seen, written) = writer.finish();
-        let Some(seen) = seen else { return Ok(Judged::Wrong("no digest".into())) };
-        let verdict = judge(&self.promise.expected, &seen);
-        let (verdict, seen, written) = match (self.promise.form, verdict) {
-            (Form::Published(coding), Verdict::Right(verified)) => self.decode(written, coding, verified, false)?,
-            (Form::Unasked(Some(coding)), Verdict::Wrong(_)) if self.published.is_some() => {
-                self.decode(written, coding, Verified::Transfer, true)?
-            }
-            (_, verdict) => (verdict, seen, written),
-        };
-        let verified = match verdict {
-            Verdict::Right(verified) => verified,
-            Verdict::Wrong(what) => {
-                written.discard();
-                let unasked = matches!(self.promise.form, Form::Unasked(_));
-                return Ok(Judged::Wrong(match unasked {
-                    true => format!("it came in a content coding that nobody asked for, and {what}"),
-                    false => what,
-                }));
-            }
-            Verdict::Other => {
-                written.discard();
-                return Ok(Judged::Other);
-            }
-        };
-        if self.told.is_some_and(|told| told != written.length()) {
-            written.discard();
-            return Ok(Judged::Other);
-        }
-        let plain_key = ObjectKey::inode(&self.content.config.source, self.ino);
-        let key = match (verified, self.promise.form) {
-            (Verified::Digest(_), Form::Plain | Form::Unasked(_)) => ObjectKey::digest(&seen.digest),
-            _ => plain_key,
-        };
-        if !self.flight.agrees() {
-            if matches!(verified, Verified::Digest(_)) {
-                written.commit(&key)?;
-                return Ok(Judged::Poison);
-            }
-            written.discard();
-            return Ok(Judged::Other);
-        }
-        let held = written.commit(&key)?;
-        Ok(Judged::Right { held, key, verified, digest: seen.digest })
-    }
-
-    /// Undoes `coding`; `verify`: the decoded octets are what is published, else what was read before.
-    fn decode(
-        &self,
-        written: Written,
-        coding: Coding,
-        verified: Verified,
-        verify: bool,
-    ) -> Result<(Verdict, Seen, Written), WriteError> {
-        let expected = match verify {
-            true => self.promise.expected.clone(),
-            false => Expected { length: None, published: None, earlier: self.earlier },
-        };
-        let into = match verify {
-            // Its coded octets lie under the plain name until the verdict.
-            true => ObjectKey::inode(&format!("{} decoded", self.content.config.source), self.ino),
-            false => ObjectKey::inode(&self.content.config.source, self.ino),
-        };
-        let (seen, written) = written.decode(coding, &self.content.disk, &into, expected.algorithm())?;
-        let Some(seen) = seen else { return Err(WriteError::Coding(io::Error::other("no digest"))) };
-        let verdict = match judge(&expected, &seen) {
-            Verdict::Right(_) if !verify => Verdict::Right(verified),
-            verdict => verdict,
-        };
-        Ok((verdict, seen, written))
-    }
-}
-
-impl Content {
-    /// The digest that tells right bytes from wrong ones: the strongest published, unless fixity is off.
-    pub(super) fn vouching_digest(&self, wanted: &Wanted) -> Option<Digest> {
-        let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
-        strongest.copied().filter(|_| self.config.fixity != Fixity::Off)
-    }
-
-    /// Time for the head of one of `places`, so that all of them are asked before a reader gives up.
-    pub(super) fn head_budget(&self, places: usize) -> Duration {
-        let all = self.config.stall.mul_f32(0.9);
-        all / u32::try_from(places.max(1)).unwrap_or(u32::MAX)
     }
 }

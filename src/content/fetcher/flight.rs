@@ -231,6 +231,15 @@ impl Flight {
         handed.agrees_with(&progress.digests)
     }
 
+    /// Nothing more goes out before the end, and the partial is let go.
+    pub(super) fn close(&self) {
+        let mut progress = self.progress();
+        progress.whole = true;
+        let partial = progress.partial.take();
+        drop(progress);
+        drop(partial);
+    }
+
     /// The end of the flight.
     pub(super) fn land(&self, outcome: Result<Held, ContentError>) {
         let mut progress = self.progress();
@@ -238,7 +247,6 @@ impl Flight {
             Ok(held) => Phase::Landed(held),
             Err(error) => Phase::Failed(error),
         };
-        progress.partial = None;
         progress.digests = Vec::new();
         drop(progress);
         self.changed.notify_waiters();
@@ -269,13 +277,9 @@ impl Flight {
             // Past the announced end: whether that is the end, the verdict tells.
             return wait;
         }
-        if range.end <= releasable(self.fixity, progress.length, progress.frontier)
-            && let Some(partial) = &progress.partial
-        {
-            return match progress.hand_out(&range) {
-                true => Look::Here(Arc::clone(partial), range),
-                false => wait,
-            };
+        let is_here = range.end <= releasable(self.fixity, progress.length, progress.frontier);
+        if let Some(partial) = progress.partial.as_ref().filter(|_| is_here) {
+            return if progress.hand_out(&range) { Look::Here(Arc::clone(partial), range) } else { wait };
         }
         match &progress.origin {
             Some(origin)
@@ -307,23 +311,22 @@ impl Flight {
             return false;
         }
         progress.end_is_out |= touches_end;
-        let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
-        (jump.range.start / BLOCK..).zip(digests).all(|(block, digest)| {
+        let first = jump.range.start / BLOCK;
+        let contradicts_stream = (first..).zip(digests).any(|(block, digest)| {
             let streamed = usize::try_from(block).ok().and_then(|block| progress.digests.get(block));
-            streamed.is_none_or(|streamed| streamed == digest) && handed.record(block, *digest)
-        })
+            streamed.is_some_and(|streamed| streamed != digest)
+        });
+        let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        !contradicts_stream && handed.record(first, digests)
     }
 }
 
 impl Progress {
     /// Records the blocks of `range`, all of them written, as handed out. False: other blocks went out in their place.
     fn hand_out(&self, range: &Range<u64>) -> bool {
+        // Written blocks have digests; their numbers fit, for the digests are in memory.
+        let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
-        (range.start / BLOCK..range.end.div_ceil(BLOCK)).all(|block| {
-            usize::try_from(block)
-                .ok()
-                .and_then(|index| self.digests.get(index))
-                .is_some_and(|digest| handed.record(block, *digest))
-        })
+        self.digests.get(blocks).is_some_and(|digests| handed.record(range.start / BLOCK, digests))
     }
 }

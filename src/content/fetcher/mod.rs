@@ -11,8 +11,10 @@ mod failures;
 mod fetch;
 mod flight;
 mod plan;
+mod promise;
 mod single_flight;
 mod size;
+mod verdict;
 mod writer;
 
 #[cfg(test)]
@@ -28,11 +30,13 @@ use super::fixity::HandedOut;
 use super::{Content, ContentError, Event, Verified, Wanted};
 use crate::document::Timestamp;
 use bytes::Bytes;
-use fetch::{Ended, Fetch, Landed, published_coding};
+use fetch::{Ended, Fetch, Landed};
 use flight::Look;
 use fuser::INodeNo;
+use promise::published_coding;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
@@ -83,8 +87,8 @@ impl Content {
         Err(self.unreadable(std::io::Error::other("what was just written is damaged when it is read")))
     }
 
-    /// The object, the flight under way for it, or a new one; the error of an earlier failure that counts still, of the
-    /// octets of `read` or of the whole inode.
+    /// The object, the flight under way for it, or a new one. Where it is joined for the octets of a `read`, an earlier
+    /// failure of theirs or of the whole inode that counts still is an error at once.
     fn join(self: &Arc<Self>, wanted: &Wanted, read: Option<(u64, u32)>) -> Result<Joined, ContentError> {
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock: a flight leaves the table only after its object can be found.
@@ -97,10 +101,10 @@ impl Content {
                 return Err(poisoned(wanted));
             }
         }
-        {
+        if let Some((offset, length)) = read {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
-            let of_read = read.and_then(|(offset, length)| failures.read(wanted.ino, offset, length, now));
+            let of_read = failures.read(wanted.ino, offset, length, now);
             let of_inode = if flight.is_none() { failures.inode(wanted.ino, now) } else { None };
             if let Some(error) = of_read.or(of_inode) {
                 return Err(error);
@@ -137,10 +141,11 @@ impl Content {
         }
         self.observed.update(wanted.ino, |observation| {
             observation.size = Some(object.length());
-            observation.object = Some(key);
+            observation.object = Some(key.clone());
             observation.digests = vec![digest];
             observation.verified = Verified::Digest(digest.algorithm());
         });
+        self.pin_landed(wanted.ino, &key);
         if told.is_none() {
             self.tell(Event::Sized(wanted.ino, object.length()));
         }
@@ -169,7 +174,7 @@ impl Content {
     /// The task of a flight.
     async fn fly(self: Arc<Self>, wanted: Wanted, flight: Arc<Flight>) {
         let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
-        // Never closed.
+        // Acquiring fails on a closed semaphore only, and this one never is.
         let _permit = self.fetches.acquire().await;
         flight.touch();
         let outcome = Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight)).run().await;
@@ -213,6 +218,8 @@ impl Content {
 
     fn failed(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
         let ino = wanted.ino;
+        // First, so that nothing goes out after the look at what went out.
+        flight.close();
         let handed = flight.handed();
         let went_out = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         if went_out && matches!(error, ContentError::Mismatch { .. }) {
@@ -223,10 +230,12 @@ impl Content {
         }
         let changed = matches!(error, ContentError::Changed { .. });
         if changed || matches!(error, ContentError::Mismatch { .. }) {
+            tracing::warn!(ino = ino.0, error = %chain(&error), "an object is not what the Source published");
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.inode_failed(ino, &error, Instant::now());
+        } else {
+            tracing::info!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
         }
-        tracing::warn!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
         if changed {
             self.tell(Event::Changed(ino));
         }
@@ -248,6 +257,8 @@ impl Content {
 
     /// Ends a flight and takes it out of the table at once: who comes later finds the object or starts another.
     fn end(&self, ino: INodeNo, flight: &Flight, outcome: Result<Held, ContentError>) {
+        // What is kept for a later flight is written down here, without the lock.
+        flight.close();
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
         flights.remove(&ino);
         flight.land(outcome);
@@ -302,6 +313,12 @@ impl Content {
         ContentError::Cache { path: self.config.folder.clone(), cause: Arc::new(cause) }
     }
 
+    /// Time for the head of one of `places`, so that all of them are asked before a reader gives up.
+    pub(super) fn head_budget(&self, places: usize) -> Duration {
+        let all = self.config.stall.mul_f32(0.9);
+        all / u32::try_from(places.max(1)).unwrap_or(u32::MAX)
+    }
+
     /// Tells the rest of the mount; nobody listens any more when the mount ends.
     pub(super) fn tell(&self, event: Event) {
         let _ = self.events.send(event);
@@ -343,4 +360,4 @@ impl Drop for Crash<'_> {
 }
 
 /// What was handed out of the inodes whose last flight failed before its verdict.
-pub(super) type HandedOuts = Mutex<std::collections::HashMap<INodeNo, Arc<Mutex<HandedOut>>>>;
+pub(super) type HandedOuts = Mutex<HashMap<INodeNo, Arc<Mutex<HandedOut>>>>;

@@ -3,8 +3,8 @@
 //! A size that is shown is true: an answer is trusted only where a digest or a strong ETag will hold the body to it.
 
 use super::Joined;
-use super::fetch::{is_decoded, published_coding, soft_failure, strong};
 use super::plan::places;
+use super::promise::{is_decoded, published_coding, soft_failure, strong};
 use crate::content::{Content, ContentError, Event, Wanted};
 use crate::document::Uri;
 use crate::source::http::{HttpError, Method, Request, Response, Status};
@@ -52,12 +52,10 @@ impl Content {
     }
 
     async fn ask_size(self: Arc<Self>, wanted: Wanted) -> Result<u64, ContentError> {
-        if !is_decoded(&wanted)
-            && let Some(size) = self.probe(&wanted).await?
-        {
+        let probed = if is_decoded(&wanted) { None } else { self.probe(&wanted).await? };
+        if let Some(size) = probed {
             return Ok(size);
         }
-        // The failure that brought us here is that of the size, not of an earlier read.
         match self.join(&wanted, None)? {
             Joined::Here(held) => Ok(held.length()),
             Joined::UnderWay(flight) => loop {
@@ -84,9 +82,7 @@ impl Content {
         for place in places {
             for method in [Method::Head, Method::Get] {
                 match self.question(wanted, &place, method, vouched, budget).await {
-                    Answer::Trusted(size) => {
-                        return Ok(Some(size));
-                    }
+                    Answer::Trusted(size) => return Ok(Some(size)),
                     Answer::Untrusted => return Ok(None),
                     Answer::Unclear if method == Method::Get => return Ok(None),
                     Answer::Unclear => {}

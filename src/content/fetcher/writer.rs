@@ -8,6 +8,7 @@ use crate::content::fixity::{BLOCK, BlockDigests, Seen, Verifier, WHOLE_LIMIT};
 use crate::document::{Algorithm, Uri};
 use bytes::Bytes;
 use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Why octets could not be kept.
@@ -30,13 +31,14 @@ impl WriteError {
         matches!(self, WriteError::Disk(DiskError::Full { .. }))
     }
 
-    /// The error that a reader of `uri` gets.
-    pub(super) fn into_content(self, uri: &Uri) -> ContentError {
+    /// The error that a reader of `uri` gets; `folder` is the cache's.
+    pub(super) fn into_content(self, uri: &Uri, folder: &Path) -> ContentError {
         let (path, cause) = match self {
-            WriteError::Disk(DiskError::Full { folder }) => (folder, io::Error::from(io::ErrorKind::StorageFull)),
             WriteError::Disk(DiskError::Io { path, cause }) => (path, cause),
-            WriteError::Disk(other) => (Default::default(), io::Error::other(other)),
-            WriteError::TooLarge => (Default::default(), io::Error::from(io::ErrorKind::StorageFull)),
+            WriteError::Disk(DiskError::Full { .. }) | WriteError::TooLarge => {
+                (folder.to_owned(), io::ErrorKind::StorageFull.into())
+            }
+            WriteError::Disk(other) => (folder.to_owned(), io::Error::other(other)),
             WriteError::Coding(cause) => {
                 return ContentError::Mismatch { uri: uri.clone(), what: format!("it cannot be decoded: {cause}") };
             }
@@ -119,10 +121,7 @@ impl Writer {
         digests: BlockDigests,
         flight: Arc<Flight>,
     ) -> Result<Writer, WriteError> {
-        let sink = match in_memory {
-            true => Sink::Memory(Vec::new()),
-            false => Sink::Disk(Arc::new(disk.begin(key, None)?)),
-        };
+        let sink = if in_memory { Sink::Memory(Vec::new()) } else { Sink::Disk(Arc::new(disk.begin(key, None)?)) };
         Ok(Writer { sink, verifier: Verifier::new(algorithm), digests, flight })
     }
 

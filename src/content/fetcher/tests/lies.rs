@@ -146,7 +146,13 @@ async fn answers_that_are_not_the_rest_asked_for_never_mix() {
     let body = octets(700_000, 19);
     let newer = octets(700_000, 20);
     type Rest = fn(&[u8], &[u8]) -> Reply;
-    let rests: [(&str, Rest); 5] = [
+    let rests: [(&str, Rest); 7] = [
+        ("no total", |body, _| {
+            partial(&body[300_000..]).with("ETag", ETAG).with("Content-Range", "bytes 300000-699999/*")
+        }),
+        ("another total", |body, _| {
+            partial(&body[300_000..600_000]).with("ETag", ETAG).with("Content-Range", "bytes 300000-599999/600000")
+        }),
         ("200 for a range", |body, _| Reply::full(body).with("ETag", ETAG)),
         ("wrong Content-Range", |body, _| {
             partial(&body[300_000..]).with("ETag", ETAG).with("Content-Range", "bytes 0-399999/700000")
@@ -374,4 +380,39 @@ async fn bytes_that_differ_from_an_earlier_fetch_of_the_inode_are_another_versio
 
     assert!(matches!(mounted.read_all(&wanted).await, Err(ContentError::Changed { .. })));
     assert_eq!(mounted.events().last(), Some(&Event::Changed(wanted.ino)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_server_does_a_read_gives_right_bytes_or_an_error() {
+    let body = octets(400_000, 34);
+    for seed in 1..=60_u64 {
+        let whole = body.clone();
+        let server = Server::start(move |request| {
+            let chance = octets(16, seed << 8 | request.number as u64);
+            let at = usize::from(chance[1]) * whole.len() / 256;
+            let etag = [Some(ETAG), Some("\"v2\""), None][usize::from(chance[2] % 3)];
+            let mut wrong = whole.clone();
+            wrong[at] ^= 1;
+            match chance[0] % 8 {
+                0 | 1 => honest(request, &whole, etag).cut_at(at),
+                2 => honest(request, &wrong, etag),
+                3 => honest(request, &wrong, etag).cut_at(at),
+                4 => honest(request, &whole, etag).announcing(None),
+                5 => Reply::status(404),
+                6 => Reply::full(&whole[..at]).announcing(None),
+                _ => honest(request, &whole, etag),
+            }
+        });
+        let mounted = Mounted::plain(&server);
+        let wanted = Wanted { mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, &body) };
+
+        for round in 0..3 {
+            let offset = u64::from(octets(1, seed << 16 | round)[0]) * 1600;
+            let end = (offset as usize + 65_536).min(body.len());
+            if let Ok(octets) = mounted.read(&wanted, offset, 65_536).await {
+                assert!(octets == body[offset as usize..end], "seed {seed}");
+            }
+            mounted.content.forget_failures();
+        }
+    }
 }

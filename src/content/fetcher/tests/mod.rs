@@ -31,7 +31,7 @@ struct Mounted {
     content: Arc<Content>,
     events: UnboundedReceiver<Event>,
     config: ContentConfig,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Mounted {
@@ -49,12 +49,23 @@ impl Mounted {
             size_deadline: PLENTY,
         };
         change(&mut config);
+        Mounted::open(server, config, folder)
+    }
+
+    fn open(server: &Server, config: ContentConfig, folder: TempDir) -> Mounted {
         std::fs::create_dir_all(&config.observed_folder).unwrap();
         let http = HttpConfig { own_authority: Some(server.authority().into()), ..HttpConfig::default() };
         let (sender, events) = unbounded_channel();
         let client = Client::new(http).unwrap();
         let content = Content::open(config.clone(), client, Handle::current(), sender).unwrap();
-        Mounted { content, events, config, _folder: folder }
+        Mounted { content, events, config, folder }
+    }
+
+    /// The same mount after a restart.
+    async fn restarted(self, server: &Server) -> Mounted {
+        self.content.close().await;
+        drop(self.content);
+        Mounted::open(server, self.config, self.folder)
     }
 
     fn plain(server: &Server) -> Mounted {
@@ -256,9 +267,9 @@ async fn an_object_pinned_before_it_came_is_pinned_when_it_comes() {
     let mounted = Mounted::plain(&server);
     let (one, other) = (vouched(&server, &body), Wanted { ino: INodeNo(3), ..vouched(&server, &body) });
     mounted.content.pin(one.ino);
+    mounted.content.pin(other.ino);
     mounted.read_all(&one).await.unwrap();
     mounted.read_all(&other).await.unwrap();
-    mounted.content.pin(other.ino);
     let pins = || walk(&mounted.config.folder.join("pins"));
 
     assert_eq!(pins(), 1, "they share one object");
@@ -278,4 +289,52 @@ fn walk(folder: &std::path::Path) -> usize {
             false => usize::from(entry.metadata().unwrap().len() > 0),
         })
         .sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_fetched_and_learnt_survives_a_restart() {
+    let body = octets(300_000, 6);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+    mounted.read_all(&wanted).await.unwrap();
+
+    let mounted = mounted.restarted(&server).await;
+
+    assert_eq!(mounted.content.known_size(wanted.ino), Some(300_000));
+    assert_eq!(mounted.content.read_local(wanted.ino, 5, 5).unwrap(), body[5..10]);
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_gives_up_does_not_end_the_fetch() {
+    let body = octets(300_000, 7);
+    let (gate, whole) = (server::Gate::default(), body.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| server::honest(request, &whole, None).gated_at(1_000, &held));
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    let reader = mounted.read(&wanted, 0, 10);
+    assert!(tokio::time::timeout(Duration::from_millis(100), reader).await.is_err());
+    gate.open();
+
+    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+
+    assert_eq!(told, Some(Event::Sized(wanted.ino, 300_000)));
+    assert_eq!(mounted.content.read_local(wanted.ino, 0, 10).unwrap(), body[..10]);
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_mounts_of_one_cache_folder_share_what_a_digest_names() {
+    let body = octets(300_000, 8);
+    let server = Server::of(&body, None);
+    let one = Mounted::plain(&server);
+    let shared = one.config.folder.clone();
+    let other = Mounted::new(&server, |config| config.folder = shared);
+    let wanted = vouched(&server, &body);
+    one.read_all(&wanted).await.unwrap();
+
+    assert_eq!(other.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(server.received().len(), 1);
 }

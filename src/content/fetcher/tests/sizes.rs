@@ -151,3 +151,22 @@ async fn a_body_of_another_length_than_was_told_is_another_version() {
         assert_eq!(mounted.events().last(), Some(&Event::Changed(wanted.ino)));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_lies_costs_the_inode_but_not_the_verified_object() {
+    let body = octets(1_000, 47);
+    let whole = body.clone();
+    let server = Server::start(move |request| match request.method.as_str() {
+        "HEAD" => Reply::full(&whole[..999]),
+        _ => Reply::full(&whole),
+    });
+    let mut mounted = Mounted::plain(&server);
+    let told = Wanted { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
+    let next = Wanted { ino: INodeNo(3), ..told.clone() };
+
+    assert_eq!(mounted.size(&told).await.unwrap(), 999);
+    assert!(matches!(mounted.read_all(&told).await, Err(ContentError::Changed { .. })), "never 1000 octets of 999");
+    assert_eq!(mounted.events().last(), Some(&Event::Changed(told.ino)));
+    assert_eq!(mounted.size(&next).await.unwrap(), 1_000);
+    assert_eq!(mounted.read_all(&next).await.unwrap(), body);
+}

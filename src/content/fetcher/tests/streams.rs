@@ -269,3 +269,42 @@ async fn a_window_that_the_stream_contradicts_poisons_the_inode() {
     assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
     assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mirror_completes_what_another_place_began_if_it_agrees_with_what_was_handed_out() {
+    let body = octets(LARGE, 63);
+    let (gate, whole) = (Gate::default(), body.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| match (request.number, request.path.as_str()) {
+        (0, _) => honest(request, &whole, None).gated_at(PAUSE, &held).cut_at(PAUSE),
+        (_, "/mirror") => honest(request, &whole, None),
+        _ => Reply::status(404),
+    });
+    let mounted = Mounted::plain(&server);
+    let wanted =
+        Wanted { mirrors: vec![(1, server.uri("/first")), (2, server.uri("/mirror"))], ..vouched(&server, &body) };
+    assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+    gate.open();
+
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    let asked: Vec<String> = server.received().iter().map(|request| request.path.clone()).collect();
+    assert_eq!(asked, ["/first", "/first", "/mirror"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn poison_survives_a_restart() {
+    let body = octets(LARGE, 65);
+    let gate = Gate::default();
+    let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    mounted.read(&wanted, 0, 10).await.unwrap();
+    gate.open();
+    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
+
+    let mounted = mounted.restarted(&server).await;
+
+    assert_eq!(mounted.content.state(wanted.ino).0, State::Poisoned);
+    assert!(mounted.read(&wanted, 0, 10).await.is_err());
+}

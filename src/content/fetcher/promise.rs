@@ -1,0 +1,96 @@
+//! What a response's head promises: how its bytes relate to those that a read returns, and what they must be.
+
+use super::coding::Coding;
+use crate::content::fixity::Expected;
+use crate::content::{Content, ContentError, Fixity, Wanted};
+use crate::document::Digest;
+
+/// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
+pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
+    etag.filter(|etag| etag.starts_with('"') && etag.len() > 2)
+}
+
+/// Whether a coding changes nothing.
+fn is_identity(coding: &str) -> bool {
+    coding.trim().is_empty() || coding.trim().eq_ignore_ascii_case("identity")
+}
+
+fn is_same_coding(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other) || Coding::named(one).is_some_and(|coding| Coding::named(other) == Some(coding))
+}
+
+/// The content coding in which a resource is published, if any.
+pub(super) fn published_coding(wanted: &Wanted) -> Option<&str> {
+    wanted.encoding.as_deref().filter(|coding| !is_identity(coding))
+}
+
+/// Whether the length that is published is not the size that is shown.
+pub(super) fn is_decoded(wanted: &Wanted) -> bool {
+    published_coding(wanted).is_some_and(|coding| Coding::named(coding).is_some())
+}
+
+/// A page of HTML where something else is published and no digest tells it from the resource.
+pub(super) fn soft_failure(wanted: &Wanted, vouched: bool, media_type: Option<&str>) -> Option<ContentError> {
+    let published = wanted.media_type.as_deref()?.split(';').next()?.trim().to_ascii_lowercase();
+    let is_page = |media_type: &str| media_type == "text/html" || media_type == "application/xhtml+xml";
+    let page = media_type.filter(|media_type| is_page(media_type))?;
+    if vouched || is_page(&published) {
+        return None;
+    }
+    let what = format!("a {page} came where {published} is published: a login page or a soft 404");
+    Some(ContentError::Mismatch { uri: wanted.uri.clone(), what })
+}
+
+/// How the bytes of one response relate to those that a read returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// They are the same.
+    Plain,
+    /// As published: verified, then decoded.
+    Published(Coding),
+    /// Coded although nobody asked: right if they verify as they are, or decoded.
+    Unasked(Option<Coding>),
+}
+
+impl Form {
+    /// The form in which a resource is published, and asked for.
+    pub(super) fn published(wanted: &Wanted) -> Form {
+        match published_coding(wanted).and_then(Coding::named) {
+            Some(coding) => Form::Published(coding),
+            None => Form::Plain,
+        }
+    }
+
+    /// The form of a response with this Content-Encoding; `vouched`: a digest tells right bytes from wrong ones.
+    /// An error tells the coding that came and cannot be judged.
+    pub(super) fn of(wanted: &Wanted, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
+        let can_tell = vouched || wanted.length.is_some();
+        match (published_coding(wanted), encoding.filter(|coding| !is_identity(coding))) {
+            (None, None) => Ok(Form::Plain),
+            (Some(asked), Some(came)) if is_same_coding(asked, came) => Ok(Form::published(wanted)),
+            // A coded file served as it lies: only what is published tells it from one that was decoded on the way.
+            (Some(_), None) if can_tell => Ok(Form::published(wanted)),
+            (Some(_), None) => Ok(Form::Plain),
+            (_, Some(came)) if can_tell => Ok(Form::Unasked(Coding::named(came))),
+            (_, Some(came)) => Err(format!("it came in the content coding {came}, which nobody asked for")),
+        }
+    }
+}
+
+/// What one response promises.
+pub(super) struct Promise {
+    /// See [`Form`].
+    pub(super) form: Form,
+    /// What the transferred octets must be.
+    pub(super) expected: Expected,
+    /// Octets of the transferred whole, where anybody tells.
+    pub(super) length: Option<u64>,
+}
+
+impl Content {
+    /// The digest that tells right bytes from wrong ones: the strongest published, unless fixity is off.
+    pub(super) fn vouching_digest(&self, wanted: &Wanted) -> Option<Digest> {
+        let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
+        strongest.copied().filter(|_| self.config.fixity != Fixity::Off)
+    }
+}
