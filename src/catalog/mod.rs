@@ -200,6 +200,14 @@ impl Catalog {
         self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Distinguishes this catalog from one that was in the same folder before it and gave the same inodes to others:
+    /// whatever is kept by inode elsewhere is kept under this name.
+    pub fn instance(&self) -> Result<String, CatalogError> {
+        let store = self.store();
+        let txn = store.env.read_txn()?;
+        Ok(format!("{:016x}", store.instance(&txn)?))
+    }
+
     /// The current revision; `None` before the first commit.
     pub fn revision(&self) -> Result<Option<Revision>, CatalogError> {
         self.snapshot()?.revision()

@@ -6,7 +6,7 @@
 //! | names | parent inode, hash of the name | the entry ids of the names with this hash, almost always one |
 //! | inodes | inode | [`InodeRecord`]: parent inode, entry id, resource |
 //! | orphans | inode | [`OrphanRecord`] |
-//! | meta | a word | format, revision, position, naming, symbols |
+//! | meta | a word | format, instance, revision, position, naming, symbols |
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
 
@@ -48,6 +48,7 @@ pub(super) type Table = Database<'static, Bytes, Bytes>;
 /// Keys of `meta`.
 pub(super) mod meta {
     pub const FORMAT: &[u8] = b"format";
+    pub const INSTANCE: &[u8] = b"instance";
     pub const REVISION: &[u8] = b"revision";
     pub const POSITION: &[u8] = b"position";
     pub const NAMING: &[u8] = b"naming";
@@ -203,6 +204,9 @@ impl Store {
             seal(meta::FORMAT, &mut format);
             // The format is written in the commit that makes the tables: a store without it is foreign.
             tables[4].put(txn, meta::FORMAT, &format)?;
+            let mut instance = new_instance().to_le_bytes().to_vec();
+            seal(meta::INSTANCE, &mut instance);
+            tables[4].put(txn, meta::INSTANCE, &instance)?;
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
         match created.commit() {
@@ -217,6 +221,7 @@ impl Store {
         if self.meta(&txn, meta::FORMAT)? != Some(FORMAT) {
             return Err(CatalogError::Damaged("another format".into()));
         }
+        self.instance(&txn)?;
         self.symbols(&txn)?;
         if self.revision(&txn)?.is_some() {
             self.naming(&txn)?;
@@ -299,6 +304,12 @@ impl Store {
     pub(super) fn revision(&self, txn: &RoTxn<'_>) -> Result<Option<RevisionRecord>, CatalogError> {
         let record = self.meta(txn, meta::REVISION)?;
         record.map(|octets| RevisionRecord::decode(octets).ok_or_else(|| damaged("sense", meta::REVISION))).transpose()
+    }
+
+    /// What distinguishes this store from every other: see [`super::Catalog::instance`].
+    pub(super) fn instance(&self, txn: &RoTxn<'_>) -> Result<u64, CatalogError> {
+        let octets = self.meta(txn, meta::INSTANCE)?.and_then(|octets| octets.try_into().ok());
+        octets.map(u64::from_le_bytes).ok_or_else(|| damaged("sense", meta::INSTANCE))
     }
 
     pub(super) fn symbols(&self, txn: &RoTxn<'_>) -> Result<Symbols, CatalogError> {
@@ -478,4 +489,10 @@ fn decode_naming(octets: &[u8]) -> Option<Naming> {
         maps.push((octets.string()?.into(), octets.string()?.into()));
     }
     Some(Naming { own_authority, maps, extension_by_type })
+}
+
+/// A number that no other store has, from the operating system's randomness.
+fn new_instance() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
 }

@@ -5,7 +5,8 @@
 //!   content/                     objects of all mounts of this cache folder
 //!   mounts/DIGEST/               one identity
 //!     identity                   the text the digest is of
-//!     catalog/  observed/  spool/  log
+//!     catalog/  spool/  log
+//!     observed/INSTANCE/         what reading taught of the inodes of one instance of the catalog
 //! ```
 
 use super::{MountConfig, MountError};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct Folders {
     /// The catalog.
     pub catalog: PathBuf,
-    /// What reading taught.
+    /// What reading taught; a folder for each instance of the catalog.
     pub observed: PathBuf,
     /// Spooled documents.
     pub spool: PathBuf,
@@ -54,6 +55,27 @@ impl Folders {
             std::fs::write(&file, text(config)).map_err(|cause| MountError::Cache { folder: file, cause })?;
         }
         Ok(folders)
+    }
+}
+
+impl Folders {
+    /// The folder for what is observed of the inodes of this instance of the catalog. What was observed of earlier ones is
+    /// dropped: their inodes stand for other resources now.
+    pub fn observed_of(&self, instance: &str) -> Result<PathBuf, MountError> {
+        let failed = |folder: &Path| {
+            let folder = folder.to_owned();
+            move |cause| MountError::Cache { folder, cause }
+        };
+        for entry in std::fs::read_dir(&self.observed).map_err(failed(&self.observed))? {
+            let entry = entry.map_err(failed(&self.observed))?;
+            if entry.file_name() != instance {
+                let path = entry.path();
+                std::fs::remove_dir_all(&path).map_err(failed(&path))?;
+            }
+        }
+        let folder = self.observed.join(instance);
+        make(&folder).map_err(failed(&folder))?;
+        Ok(folder)
     }
 }
 

@@ -131,12 +131,18 @@ pub fn run(
         .build()
         .map_err(|cause| MountError::System { what: "no threads", cause })?;
 
-    let holder = format!("process {}, mounted at {}", std::process::id(), config.directory.display());
+    let holder = format!("mounted at {}", config.directory.display());
     let catalog = Arc::new(Catalog::open(&folders.catalog, &holder)?);
     let client = Client::new(config.http.clone())?;
     let (event_sender, events) = mpsc::unbounded_channel();
+    let instance = catalog.instance()?;
     let content = Content::open(
-        ContentConfig { folder: folders.content, observed_folder: folders.observed, ..config.content.clone() },
+        ContentConfig {
+            observed_folder: folders.observed_of(&instance)?,
+            folder: folders.content,
+            source: format!("{} {instance}", config.content.source),
+            ..config.content.clone()
+        },
         client.clone(),
         runtime.handle().clone(),
         event_sender,

@@ -157,6 +157,11 @@ impl Source {
         self.state.lock().unwrap().faults.entry(path.to_owned()).or_default().push_back((fault, times));
     }
 
+    /// Whether a digest of the resource at `path` is published.
+    pub fn is_hashed(&self, path: &str) -> bool {
+        self.state.lock().unwrap().resources.get(path).is_some_and(|resource| resource.md.contains("hash="))
+    }
+
     /// All answers are right again.
     pub fn mend(&self) {
         self.state.lock().unwrap().faults.clear();

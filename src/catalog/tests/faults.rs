@@ -147,12 +147,14 @@ fn made_anew(harm: impl FnOnce(&Path)) {
     let catalog = open(folder.path());
     let entries: Vec<_> = (0..500).map(|index| entry(&format!("http://h/{index}"))).collect();
     commit(&catalog, &entries);
+    let instance = catalog.instance().unwrap();
     drop(catalog);
     harm(&folder.path().join("store-1"));
 
     let catalog = open(folder.path());
 
     assert_eq!(catalog.revision().unwrap(), None);
+    assert_ne!(catalog.instance().unwrap(), instance, "its inodes are other files");
     assert!(folder.path().join("store.damaged").is_dir());
     assert_eq!(commit(&catalog, &entries).created, 500);
     assert_eq!(tree(&catalog).len(), 500);
