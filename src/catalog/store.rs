@@ -15,7 +15,9 @@ use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::symbols::Symbols;
 use super::{CatalogError, Naming};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
+use heed::{
+    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls,
+};
 use std::fs::{DirBuilder, File};
 use std::io::{Read, Seek, Write};
 use std::ops::Bound;
@@ -161,17 +163,27 @@ impl Store {
         // for its owner alone, so nobody else changes the mapped file.
         let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD).open(folder)? };
         env.clear_stale_readers()?;
-        let pages = env.info().last_page_number as u64 + 1;
-        let page = u64::from(env.unnamed_database_stat().page_size);
-        // Reading a mapped page behind the end of the file would be a SIGBUS. A new file has no pages yet.
-        let length = env.real_disk_size()?;
-        if length > 0 && pages.saturating_mul(page) > length.max(2 * page) {
-            return Err(CatalogError::Damaged("the file is cut short".into()));
+        let was_short = lengthen(folder, &env)?;
+        let store = match Store::existing_tables(&env)? {
+            Some(tables) => Store::new(folder, env, tables),
+            None => Store::create_tables(folder, env)?,
+        };
+        if was_short {
+            store.read_through()?;
         }
-        match Store::existing_tables(&env)? {
-            Some(tables) => Ok(Store::new(folder, env, tables)),
-            None => Store::create_tables(folder, env),
+        Ok(store)
+    }
+
+    /// Reads every record, and fails at the first that is damaged.
+    fn read_through(&self) -> Result<(), CatalogError> {
+        let txn = self.env.read_txn()?;
+        for table in [self.entries, self.names, self.inodes, self.orphans, self.meta] {
+            for pair in table.iter(&txn)? {
+                let (key, sealed) = pair?;
+                unseal(key, sealed)?;
+            }
         }
+        Ok(())
     }
 
     fn new(folder: &Path, env: Env<WithoutTls>, [entries, names, inodes, orphans, meta]: [Table; 5]) -> Store {
@@ -237,7 +249,18 @@ impl Store {
         }
         let mut txn = self.env.write_txn()?;
         self.orphans.clear(&mut txn)?;
-        Ok(txn.commit()?)
+        self.commit(txn)
+    }
+
+    /// Commits, and gives the file its whole length, so that only a process killed in between leaves the next opening to
+    /// read all of it. The caller alone writes.
+    pub(super) fn commit(&self, txn: RwTxn<'_>) -> Result<(), CatalogError> {
+        txn.commit()?;
+        // The commit is done: this is no failure of it.
+        if let Err(error) = lengthen(&self.folder, &self.env) {
+            tracing::warn!(%error, "the catalog's file stays short");
+        }
+        Ok(())
     }
 
     /// Whether the file takes more than `factor` times what is in it, and more than `least` octets.
@@ -394,6 +417,24 @@ impl Store {
             Ok((id, node))
         }))
     }
+}
+
+/// Makes the file as long as its store says; answers whether it was shorter.
+///
+/// That is no damage by itself: pages that one commit takes at the end and gives back are never written. But if the file
+/// was cut, a missing page is a SIGBUS where it is read. In the longer file it is zeros, which are no page of a table, and
+/// as part of a record fail its checksum.
+fn lengthen(folder: &Path, env: &Env<WithoutTls>) -> Result<bool, CatalogError> {
+    let pages = env.info().last_page_number as u64 + 1;
+    let whole = pages.saturating_mul(u64::from(env.unnamed_database_stat().page_size));
+    let length = env.real_disk_size()?;
+    // A new file has no pages yet.
+    if length == 0 || length >= whole {
+        return Ok(false);
+    }
+    let path = folder.join("data.mdb");
+    File::options().write(true).open(&path).and_then(|file| file.set_len(whole)).map_err(io_error(&path))?;
+    Ok(true)
 }
 
 /// Whether a store that answers so can only be made anew.

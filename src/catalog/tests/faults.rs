@@ -184,6 +184,33 @@ fn damage_and_foreign_formats_are_moved_aside() {
     });
 }
 
+/// Pages that a commit takes at the end of the file and gives back are never written: the file is short, and whole.
+#[test]
+fn a_store_whose_last_pages_are_free_is_no_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    commit(&catalog, &[entry("http://h/a"), entry("http://h/b/c")]);
+    let before = (tree(&catalog), catalog.revision().unwrap());
+    let store = catalog.store();
+    // Straight into the environment, as if the process was killed behind each commit. The first ones leave free pages.
+    for octets in [100_000, 10, 10, 10, 1 << 20] {
+        let mut txn = store.env.write_txn().unwrap();
+        store.orphans.put(&mut txn, b"taken", &vec![7; octets]).unwrap();
+        if octets == 1 << 20 {
+            store.orphans.delete(&mut txn, b"taken").unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    let page = u64::from(store.env.unnamed_database_stat().page_size);
+    assert!(store.env.real_disk_size().unwrap() < store.env.info().last_page_number as u64 * page, "it is not short");
+    drop((catalog, store));
+
+    let catalog = open(folder.path());
+
+    assert_eq!((tree(&catalog), catalog.revision().unwrap()), before);
+    assert!(!folder.path().join("store.damaged").exists());
+}
+
 #[test]
 fn the_folder_is_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt;

@@ -459,7 +459,7 @@ impl<'c> Writer<'c> {
     /// Commits what is no change of the tree.
     pub(super) fn commit_bare(self) -> Result<(), CatalogError> {
         match self.txn {
-            Some(txn) => Ok(txn.txn.commit()?),
+            Some(txn) => self.store.commit(txn.txn),
             None => Ok(()),
         }
     }
