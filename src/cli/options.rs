@@ -53,8 +53,8 @@ pub struct Options {
     pub ca_bundle: Option<PathBuf>,
     /// `cert=`
     pub client_certificate: Option<PathBuf>,
-    /// `max-document=`
-    pub max_document: Option<u64>,
+    /// `max-document=`, `max-text=`, `max-depth=`, `max-links=`
+    pub limits: Limits,
     /// `uid=`
     pub uid: Option<u32>,
     /// `gid=`
@@ -241,7 +241,25 @@ pub const TABLE: &[OptionSpec] = &[
         name: "max-document",
         value: "SIZE",
         help: "octets of one list after decompression (default: 16G)",
-        set: |o, v| size(v).map(|found| o.max_document = Some(found)),
+        set: |o, v| size(v).map(|found| o.limits.document = found),
+    },
+    OptionSpec {
+        name: "max-text",
+        value: "SIZE",
+        help: "octets of one text or attribute of a list (default: 64K)",
+        set: |o, v| size(v).map(|found| o.limits.text = usize::try_from(found).unwrap_or(usize::MAX)),
+    },
+    OptionSpec {
+        name: "max-depth",
+        value: "NUMBER",
+        help: "depth of nested elements of a list (default: 64)",
+        set: |o, v| number(v).map(|found| o.limits.depth = found as usize),
+    },
+    OptionSpec {
+        name: "max-links",
+        value: "NUMBER",
+        help: "links of one entry (default: 1000)",
+        set: |o, v| number(v).map(|found| o.limits.links = found as usize),
     },
     OptionSpec {
         name: "uid",
@@ -351,12 +369,6 @@ impl Options {
             (false, false) => Err(format!("needs a value: {}={}", spec.name, spec.value)),
             _ => (spec.set)(self, value),
         }
-    }
-
-    /// The bounds on documents.
-    pub fn limits(&self) -> Limits {
-        let defaults = Limits::default();
-        Limits { document: self.max_document.unwrap_or(defaults.document), ..defaults }
     }
 }
 

@@ -76,7 +76,10 @@ impl Mounted {
             options = format!("{options},{}", self.options);
         }
         command.args(["mount", flag, "-o", &options, &self.source]).arg(self.path());
-        command.env("RESYNCFS_LOG", std::env::var("RESYNCFS_LOG").unwrap_or("info".into())).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .env("RESYNCFS_LOG", std::env::var("RESYNCFS_LOG").unwrap_or("info".into()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         command
     }
 

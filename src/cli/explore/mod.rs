@@ -54,7 +54,7 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
 }
 
 async fn explore(client: Client, entry: &EntryPoint, options: &Options) -> Result<Report, CliError> {
-    let limits = options.limits();
+    let limits = options.limits;
     let source = discover(&client, entry, options.set.as_ref(), limits).await?;
     let client = source.own_authority.as_deref().map_or(client.clone(), |own| client.with_own_authority(own));
     let scratch = tempfile::tempdir().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
