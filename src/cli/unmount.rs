@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// End a mount
 #[derive(Debug, clap::Args)]
 pub struct UnmountArgs {
-    /// Take it out of the tree at once although it is in use; who has files open keeps them for 10 seconds
+    /// Take it out of the tree at once although it is in use; who has files open keeps them
     #[arg(short, long)]
     lazy: bool,
     /// Where it is mounted
@@ -18,7 +18,8 @@ pub struct UnmountArgs {
 /// Runs the command.
 pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
     let shown = args.directory.display();
-    let absolute = std::path::absolute(&args.directory).map_err(|cause| CliError::of(Exit::MountPoint, &cause))?;
+    let absolute = point::resolve(&args.directory)
+        .map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: {cause}")))?;
     let mounted = point::topmost(&absolute).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     match mounted {
         Some(mounted) if mounted.filesystem == FILESYSTEM_TYPE => {}

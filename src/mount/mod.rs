@@ -22,14 +22,20 @@ use crate::sync::poll::{Command, Listeners};
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
 use identity::Folders;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// How long users that still hold files are served after the mount point is detached.
 pub const LINGER: Duration = Duration::from_secs(10);
+
+/// What a process needs to write out what is pending, after it has served its last user.
+const TIDYING: Duration = Duration::from_secs(2);
+
+/// How often an earlier mount that is ending is looked at.
+const HANDOVER: Duration = Duration::from_millis(20);
 
 /// How far the kernel reads ahead in a file, where root may say so: a READ is 1 MiB then in place of 128 KiB.
 const READ_AHEAD_KILOBYTES: u32 = 4096;
@@ -131,8 +137,7 @@ pub fn run(
         .build()
         .map_err(|cause| MountError::System { what: "no threads", cause })?;
 
-    let holder = format!("mounted at {}", config.directory.display());
-    let catalog = Arc::new(Catalog::open(&folders.catalog, &holder)?);
+    let catalog = Arc::new(open_catalog(&folders.catalog, &config.directory)?);
     let client = Client::new(config.http.clone())?;
     let (event_sender, events) = mpsc::unbounded_channel();
     let instance = catalog.instance()?;
@@ -182,6 +187,25 @@ pub fn run(
     runtime.block_on(content.close());
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// Opens the catalog for a mount at `directory`. A process whose mount is gone from the tree may still be putting its
+/// state away, or still serve open files: that one is waited for.
+fn open_catalog(folder: &Path, directory: &Path) -> Result<Catalog, MountError> {
+    let mounted_at = |directory: &Path| format!("mounted at {}", directory.display());
+    let deadline = Instant::now() + LINGER + TIDYING;
+    loop {
+        let holder = match Catalog::open(folder, &mounted_at(directory)) {
+            Err(CatalogError::Busy { holder, .. }) if Instant::now() < deadline => holder,
+            opened => return Ok(opened?),
+        };
+        let system = |cause| MountError::System { what: "the mounts of this machine cannot be read", cause };
+        if point::ours().map_err(system)?.iter().any(|ours| holder.ends_with(&mounted_at(&ours.directory))) {
+            return Ok(Catalog::open(folder, &mounted_at(directory))?);
+        }
+        tracing::debug!(holder, "waiting for an earlier mount to end");
+        std::thread::sleep(HANDOVER);
+    }
 }
 
 async fn first_baseline(

@@ -62,11 +62,29 @@ pub fn ours() -> io::Result<Vec<Mounted>> {
     Ok(mounts)
 }
 
-/// Checks that `directory` can be mounted on; a dead mount of ours there is detached first. Returns its absolute path.
+/// `directory` as `/proc/self/mountinfo` writes it: absolute, without links and `..`. The last component is looked into
+/// only where it is a link, because an automount must not be touched from within; it need not exist, nor answer.
+pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(directory)?;
+    // Without the trailing slash that would follow a link.
+    let plain: PathBuf = absolute.components().collect();
+    match (plain.parent(), plain.file_name()) {
+        (Some(parent), Some(name)) if !fs::symlink_metadata(&plain).is_ok_and(|found| found.is_symlink()) => {
+            Ok(fs::canonicalize(parent)?.join(name))
+        }
+        _ => fs::canonicalize(&plain),
+    }
+}
+
+/// Checks that `directory` can be mounted on; a dead mount of ours there is detached first. Returns it [resolved](resolve).
 pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
     let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
-    // Not canonicalize: it would look at the mount point, which under an automount must not be touched twice.
-    let absolute = std::path::absolute(directory).map_err(|cause| wrong(cause.to_string()))?;
+    let absent = || wrong(format!("there is no such folder; make it with: mkdir -p {}", directory.display()));
+    let absolute = match resolve(directory) {
+        Ok(absolute) => absolute,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(absent()),
+        Err(cause) => return Err(wrong(cause.to_string())),
+    };
     match fs::metadata(&absolute) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => return Err(wrong("is not a folder".to_owned())),
@@ -78,9 +96,7 @@ pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
             tracing::warn!(directory = %absolute.display(), "detaching what a dead process left mounted");
             unmount(&absolute, true).map_err(|cause| wrong(format!("a dead mount cannot be detached: {cause}")))?;
         }
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-            return Err(wrong(format!("there is no such folder; make it with: mkdir -p {}", directory.display())));
-        }
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(absent()),
         Err(cause) => return Err(wrong(cause.to_string())),
     }
     if let Ok(Some(mounted)) = topmost(&absolute)
@@ -195,6 +211,22 @@ mod tests {
         let refused = prepare(&absent).unwrap_err().to_string();
 
         assert!(refused.contains("mkdir -p"), "{refused}");
+    }
+
+    #[test]
+    fn a_path_is_resolved_as_the_kernel_writes_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("a", root.join("to-a")).unwrap();
+        std::os::unix::fs::symlink("a/b", root.join("to-b")).unwrap();
+
+        for written in ["a/b", "a/b/", "a/./b", "a/../a/b", "to-a/b", "to-b", "to-b/", "a/b/../b"] {
+            assert_eq!(resolve(&root.join(written)).unwrap(), root.join("a/b"), "{written}");
+        }
+        assert_eq!(resolve(&root.join("a/b/..")).unwrap(), root.join("a"));
+        assert_eq!(resolve(&root.join("to-a/absent")).unwrap(), root.join("a/absent"));
+        assert_eq!(resolve(Path::new("/")).unwrap(), Path::new("/"));
     }
 
     #[test]
