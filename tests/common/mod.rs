@@ -4,6 +4,7 @@
 pub mod mounted;
 pub mod nginx;
 pub mod random;
+pub mod small_disk;
 pub mod source;
 
 use std::path::{Path, PathBuf};

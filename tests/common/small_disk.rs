@@ -1,0 +1,61 @@
+//! A disk that is full when a test wants it so.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A tmpfs of few octets, unmounted whatever a test does. Declare it before the mount that uses it.
+pub struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// An empty disk of so many octets.
+    pub fn of(octets: u64) -> SmallDisk {
+        let folder = tempfile::Builder::new().prefix("resyncfs-disk-").tempdir().unwrap();
+        let target = c_path(folder.path());
+        let options = CString::new(format!("size={octets},mode=700")).unwrap();
+        // SAFETY: all strings are NUL-terminated and outlive the call.
+        let mounted = unsafe {
+            libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), 0, options.as_ptr().cast())
+        };
+        assert_eq!(mounted, 0, "a small disk needs root: {}", std::io::Error::last_os_error());
+        SmallDisk { folder }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Takes all room but `left` octets.
+    pub fn fill(&self, left: u64) {
+        let mut filler = File::create(self.filler()).unwrap();
+        while filler.write_all(&[0x55; 4096]).is_ok() {}
+        let length = filler.metadata().unwrap().len();
+        filler.set_len(length.saturating_sub(left)).unwrap();
+    }
+
+    /// Gives the room back.
+    pub fn free(&self) {
+        std::fs::remove_file(self.filler()).unwrap();
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.path().join("filler")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let path = c_path(self.path());
+        // SAFETY: `path` is NUL-terminated and outlives the call.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap()
+}

@@ -1,0 +1,152 @@
+//! The cache's disk full, or shared: reads go on right or fail clearly, nothing that was shown is lost, and all is well again when
+//! there is room.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::random::Random;
+use common::small_disk::SmallDisk;
+use common::source::{Resource, Source};
+use common::{eventually, rounds, tree};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// Neither quota nor reserve: the disk itself is what says no.
+const UNBOUNDED: &str = "timeout=5s,poll=1h,cache-size=1G,cache-reserve=0";
+
+fn published(source: &Source) -> BTreeMap<PathBuf, Vec<u8>> {
+    source.published().into_iter().map(|(path, bytes)| (PathBuf::from(path), bytes)).collect()
+}
+
+#[test]
+fn a_full_disk_costs_speed_and_never_a_byte() {
+    let disk = SmallDisk::of(32 << 20);
+    let source = Source::start();
+    for number in 0..40 {
+        source.put(&format!("small/{number}"), Resource::new(Random::new(number).bytes(500_000)));
+    }
+    // More than is verified whole before the first byte: nothing of it is held in memory.
+    source.put("big", Resource::new(Random::new(99).bytes(20 << 20)));
+    let mounted = Mounted::with_cache(&source.url(), UNBOUNDED, disk.path());
+    let all = published(&source);
+    for number in 0..20 {
+        fs::read(mounted.join(&format!("small/{number}"))).unwrap();
+    }
+
+    for left in [0, 100_000, 3_000_000] {
+        disk.fill(left);
+        for (path, bytes) in &all {
+            match fs::read(mounted.path().join(path)) {
+                Ok(got) => assert!(got == *bytes, "{} is wrong with {left} octets left", path.display()),
+                Err(cause) => {
+                    assert_eq!(cause.raw_os_error(), Some(libc::EIO), "{}", path.display());
+                    assert!(bytes.len() > 16 << 20, "{} could have been held in memory", path.display());
+                }
+            }
+        }
+        disk.free();
+    }
+
+    mounted.refresh();
+    eventually("everything can be read once there is room", || {
+        all.iter().all(|(path, bytes)| fs::read(mounted.path().join(path)).is_ok_and(|got| got == *bytes))
+    });
+    mounted.remount();
+    assert_eq!(tree(&mounted.path()), all);
+}
+
+#[test]
+fn a_mount_starts_on_a_full_disk_and_shows_what_it_knew() {
+    let disk = SmallDisk::of(32 << 20);
+    let source = Source::start();
+    for number in 0..300 {
+        source.put(&format!("f/{number}"), Resource::new(format!("file {number}").repeat(50)));
+    }
+    let mounted = Mounted::with_cache(&source.url(), UNBOUNDED, disk.path());
+    mounted.kill();
+    disk.fill(0);
+
+    mounted.start();
+
+    assert_eq!(tree(&mounted.path()), published(&source));
+    mounted.kill();
+    disk.free();
+    mounted.start();
+    assert_eq!(tree(&mounted.path()), published(&source));
+}
+
+/// Promise: never an accidental emptiness. Whatever of a refresh finds no room (the spool, a sort, the commit), the old tree stays.
+#[test]
+fn a_refresh_without_room_changes_nothing_of_what_is_shown() {
+    let disk = SmallDisk::of(48 << 20);
+    let source = Source::start();
+    for number in 0..300 {
+        source.put(&format!("f/{number}"), Resource::new(format!("file {number}")));
+    }
+    let mounted = Mounted::with_cache(&source.url(), UNBOUNDED, disk.path());
+    let before = tree(&mounted.path());
+    for number in 300..8000 {
+        source.put(&format!("new {}/{number}", number % 90).replace(' ', "%20"), Resource::new(format!("file {number}")));
+    }
+
+    for left in [0, 4096, 65_536, 500_000, 1_200_000, 2_000_000] {
+        disk.fill(left);
+        let failures = || mounted.said().matches("the tree stays as it is").count();
+        let earlier = failures();
+        mounted.refresh();
+        eventually("the refresh fails", || failures() > earlier);
+
+        assert!(tree(&mounted.path()) == before, "another tree with {left} octets left");
+        disk.free();
+    }
+    mounted.kill();
+    mounted.start();
+
+    eventually("the new tree is shown once there is room", || {
+        mounted.refresh();
+        fs::read_dir(mounted.path()).unwrap().count() == 91
+    });
+}
+
+#[test]
+fn two_mounts_share_a_cache_folder_that_is_too_small_for_either() {
+    let cache = tempfile::tempdir().unwrap();
+    let (one, other) = (Source::start(), Source::start());
+    for number in 0..40 {
+        let bytes = Random::new(number).bytes(200_000 + number as usize);
+        // Half of it is equal, and one object then.
+        one.put(&format!("{number}"), Resource::new(bytes.clone()));
+        let bytes = if number % 2 == 0 { bytes } else { Random::new(1000 + number).bytes(200_000) };
+        other.put(&format!("{number}"), Resource::new(bytes));
+    }
+    let options = "poll=1h,cache-size=4M,cache-reserve=0";
+    let mounts = [&one, &other].map(|source| Mounted::with_cache(&source.url(), options, cache.path()));
+    let all = [published(&one), published(&other)];
+
+    std::thread::scope(|scope| {
+        for reader in 0..6 {
+            let (mounted, all) = (&mounts[reader % 2], &all[reader % 2]);
+            scope.spawn(move || {
+                let mut random = Random::new(reader as u64);
+                for _ in 0..rounds() * 30 {
+                    let path = random.below(40).to_string();
+                    let got = fs::read(mounted.join(&path)).unwrap();
+                    assert!(got == all[&PathBuf::from(&path)], "{path} is wrong for reader {reader}");
+                }
+            });
+        }
+        // The kernel's own cache would hide what is evicted.
+        scope.spawn(|| {
+            for _ in 0..rounds() * 4 {
+                fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+        });
+    });
+
+    mounts.iter().for_each(Mounted::remount);
+    for (mounted, all) in mounts.iter().zip(&all) {
+        assert_eq!(&tree(&mounted.path()), all);
+    }
+}
