@@ -7,7 +7,7 @@ use common::rounds;
 use common::source::{Fault, Resource, Source};
 use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, Kind};
-use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors};
+use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate};
 use resyncfs::document::Limits;
 use resyncfs::fs::attributes::Attributes;
 use resyncfs::fs::directory::Cookie;
@@ -66,6 +66,7 @@ impl Subject {
             reserve: 0,
             fixity: Fixity::Stream,
             mirrors: Mirrors::Auto,
+            revalidate: Revalidate::default(),
             stall: Duration::from_secs(2),
             size_deadline: Duration::from_secs(2),
         };

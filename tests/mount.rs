@@ -336,3 +336,27 @@ fn statfs_tells_the_sum_of_sizes_and_no_free_space() {
     assert_eq!(numbers[2], 0, "{text}");
     assert!((2..=4).contains(&numbers[3]), "{text}");
 }
+
+/// Promise: an entry that does not tell of its changes is asked about, and other bytes are another version.
+#[test]
+fn a_change_that_no_list_tells_is_seen_after_the_interval_and_an_open_file_keeps_its_bytes() {
+    let source = Source::start();
+    source.put("a", Resource::bare("one"));
+    let mounted = Mounted::new(&source.url(), "revalidate=1s");
+    let path = mounted.join("a");
+    let mut open = fs::File::open(&path).unwrap();
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    let before = fs::metadata(&path).unwrap();
+
+    source.put("a", Resource::bare("two"));
+
+    eventually("the new bytes are shown", || fs::read_to_string(&path).unwrap() == "two");
+    let after = fs::metadata(&path).unwrap();
+    assert_ne!(after.ino(), before.ino());
+    assert!(after.mtime() > before.mtime(), "rsync would take it for unchanged");
+    open.seek(SeekFrom::Start(0)).unwrap();
+    text.clear();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "one");
+}

@@ -58,6 +58,15 @@ pub enum Kind {
     File,
 }
 
+/// How it becomes known that the bytes of a file are others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Its entry has `lastmod` or a hash: the list tells. So it is of every folder.
+    Listed,
+    /// Its entry has neither: the Source must be asked, as often as `changefreq` suggests.
+    Asked(Option<ChangeFrequency>),
+}
+
 /// What `stat` needs of one inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -71,6 +80,8 @@ pub struct Node {
     pub mtime: Timestamp,
     /// When this machine saw the change.
     pub ctime: Timestamp,
+    /// How a change of its bytes becomes known.
+    pub freshness: Freshness,
 }
 
 /// A directory cookie: given once to a path and kept through its versions. 0 is before the first.

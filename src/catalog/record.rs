@@ -2,7 +2,7 @@
 
 use super::octets::{Octets, push_number, push_string, push_time, push_varint};
 use super::symbols::{Symbol, Symbols};
-use super::{Kind, Node, Resource, Totals};
+use super::{Freshness, Kind, Node, Resource, Totals};
 use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, LOWEST_PRIORITY, Link, Timestamp, Uri};
 use fuser::INodeNo;
 
@@ -42,6 +42,33 @@ fn algorithm(code: u8) -> Option<Algorithm> {
     })
 }
 
+fn changefreq_code(changefreq: Option<ChangeFrequency>) -> u8 {
+    match changefreq {
+        None => 0,
+        Some(ChangeFrequency::Always) => 1,
+        Some(ChangeFrequency::Hourly) => 2,
+        Some(ChangeFrequency::Daily) => 3,
+        Some(ChangeFrequency::Weekly) => 4,
+        Some(ChangeFrequency::Monthly) => 5,
+        Some(ChangeFrequency::Yearly) => 6,
+        Some(ChangeFrequency::Never) => 7,
+    }
+}
+
+fn changefreq(code: u8) -> Option<Option<ChangeFrequency>> {
+    Some(match code {
+        0 => None,
+        1 => Some(ChangeFrequency::Always),
+        2 => Some(ChangeFrequency::Hourly),
+        3 => Some(ChangeFrequency::Daily),
+        4 => Some(ChangeFrequency::Weekly),
+        5 => Some(ChangeFrequency::Monthly),
+        6 => Some(ChangeFrequency::Yearly),
+        7 => Some(ChangeFrequency::Never),
+        _ => return None,
+    })
+}
+
 /// The hot record of one name: what `stat` and `readdir` need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeRecord<'a> {
@@ -50,16 +77,25 @@ pub(super) struct NodeRecord<'a> {
     pub size: Option<u64>,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
+    pub freshness: Freshness,
     pub name: &'a [u8],
 }
 
 impl<'a> NodeRecord<'a> {
     const FOLDER: u8 = 1;
     const SIZED: u8 = 2;
+    const ASKED: u8 = 4;
+    /// The code of `changefreq` lies above the flags.
+    const CHANGEFREQ_SHIFT: u8 = 3;
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let folder = if self.kind == Kind::Folder { Self::FOLDER } else { 0 };
-        out.push(folder | if self.size.is_some() { Self::SIZED } else { 0 });
+        let sized = if self.size.is_some() { Self::SIZED } else { 0 };
+        let asked = match self.freshness {
+            Freshness::Listed => 0,
+            Freshness::Asked(changefreq) => Self::ASKED | changefreq_code(changefreq) << Self::CHANGEFREQ_SHIFT,
+        };
+        out.push(folder | sized | asked);
         push_varint(out, self.ino);
         if let Some(size) = self.size {
             push_varint(out, size);
@@ -78,12 +114,18 @@ impl<'a> NodeRecord<'a> {
             size: if flags & Self::SIZED != 0 { Some(octets.varint()?) } else { None },
             mtime: octets.time()?,
             ctime: octets.time()?,
+            freshness: if flags & Self::ASKED != 0 {
+                Freshness::Asked(changefreq(flags >> Self::CHANGEFREQ_SHIFT)?)
+            } else {
+                Freshness::Listed
+            },
             name: octets.0,
         })
     }
 
     pub(super) fn node(&self) -> Node {
-        Node { ino: INodeNo(self.ino), kind: self.kind, size: self.size, mtime: self.mtime, ctime: self.ctime }
+        let NodeRecord { ino, kind, size, mtime, ctime, freshness, .. } = *self;
+        Node { ino: INodeNo(ino), kind, size, mtime, ctime, freshness }
     }
 }
 
@@ -135,16 +177,7 @@ pub(super) fn push_resource(out: &mut Vec<u8>, entry: &Entry, with_uri: bool, sy
             | when(!entry.hashes.is_empty(), flag::DIGESTS)
             | when(!entry.links.is_empty(), flag::LINKS),
     );
-    out.push(match entry.changefreq {
-        None => 0,
-        Some(ChangeFrequency::Always) => 1,
-        Some(ChangeFrequency::Hourly) => 2,
-        Some(ChangeFrequency::Daily) => 3,
-        Some(ChangeFrequency::Weekly) => 4,
-        Some(ChangeFrequency::Monthly) => 5,
-        Some(ChangeFrequency::Yearly) => 6,
-        Some(ChangeFrequency::Never) => 7,
-    });
+    out.push(changefreq_code(entry.changefreq));
     if with_uri {
         push_string(out, uri);
     }
@@ -174,17 +207,7 @@ impl<'a> ResourceRecord<'a> {
         let mut octets = Octets(octets);
         let flags = octets.octet()?;
         let has = |bit: u8| flags & bit != 0;
-        let changefreq = match octets.octet()? {
-            0 => None,
-            1 => Some(ChangeFrequency::Always),
-            2 => Some(ChangeFrequency::Hourly),
-            3 => Some(ChangeFrequency::Daily),
-            4 => Some(ChangeFrequency::Weekly),
-            5 => Some(ChangeFrequency::Monthly),
-            6 => Some(ChangeFrequency::Yearly),
-            7 => Some(ChangeFrequency::Never),
-            _ => return None,
-        };
+        let changefreq = changefreq(octets.octet()?)?;
         let uri = if has(flag::URI) { Some(octets.string()?) } else { None };
         let body = octets.0;
         Some(ResourceRecord {
@@ -200,6 +223,14 @@ impl<'a> ResourceRecord<'a> {
             tail: octets,
             body,
         })
+    }
+
+    /// How a change of the bytes becomes known.
+    pub(super) fn freshness(&self) -> Freshness {
+        match self.lastmod.is_some() || self.has_digests {
+            true => Freshness::Listed,
+            false => Freshness::Asked(self.changefreq),
+        }
     }
 
     /// What `stat` shows: the published length, unless it counts coded octets.

@@ -138,6 +138,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             reserve: options.cache_reserve.unwrap_or(CACHE_RESERVE),
             fixity: options.fixity,
             mirrors: options.mirrors,
+            revalidate: options.revalidate,
             stall: timeout,
             size_deadline: timeout,
         },

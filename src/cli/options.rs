@@ -3,7 +3,7 @@
 //! `-o name=value,name` as mount(8) passes them; a comma or backslash within a value is written `\,` and `\\`.
 
 use super::{CliError, Exit};
-use crate::content::{Fixity, Mirrors};
+use crate::content::{Fixity, Mirrors, Revalidate};
 use crate::document::{Limits, Uri};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub struct Options {
     pub fixity: Fixity,
     /// `mirrors=`
     pub mirrors: Mirrors,
+    /// `revalidate=`
+    pub revalidate: Revalidate,
     /// `poll=`
     pub poll: Option<Duration>,
     /// `timeout=`
@@ -148,6 +150,15 @@ pub const TABLE: &[OptionSpec] = &[
                 &[("auto", Mirrors::Auto), ("first", Mirrors::First), ("last", Mirrors::Last), ("off", Mirrors::Off)],
             )
             .map(|found| o.mirrors = found)
+        },
+    },
+    OptionSpec {
+        name: "revalidate",
+        value: "TIME|never",
+        help: "ask so often for files whose entry has no date and no hash (default: by changefreq, else 1h)",
+        set: |o, v| {
+            o.revalidate = if v == "never" { Revalidate::Never } else { Revalidate::Every(time(v)?) };
+            Ok(())
         },
     },
     OptionSpec {

@@ -3,14 +3,16 @@
 pub mod disk;
 pub mod fetcher;
 pub mod fixity;
+pub mod freshness;
 pub mod observed;
 
-use crate::document::{Digest, Timestamp, Uri};
+use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
 use crate::source::http::{Client, HttpError};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
-use fetcher::{Failures, Flight, HandedOuts, SingleFlight, Windows};
+use fetcher::{Failures, Flight, HandedOuts, QUESTIONS, SingleFlight, Windows};
 use fixity::BlockDigests;
+use freshness::Asked;
 use fuser::INodeNo;
 use lru::LruCache;
 use observed::Observed;
@@ -22,6 +24,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
+
+pub use freshness::Revalidate;
 
 /// How strictly bytes are verified before they are handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +70,8 @@ pub struct ContentConfig {
     pub fixity: Fixity,
     /// See [`Mirrors`].
     pub mirrors: Mirrors,
+    /// See [`Revalidate`].
+    pub revalidate: Revalidate,
     /// A fetch without progress for so long has failed for its waiters.
     pub stall: Duration,
     /// All of a GETATTR's wait for a size.
@@ -189,8 +195,8 @@ const UNCACHED_LIMIT: usize = 64 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `flights`, then `failures`, `handed`, `uncached` and `pinned`, none of which is held while another of
-/// these four is taken; the locks inside a flight come last.
+/// Lock order: `flights`, then `failures`, `handed`, `uncached`, `pinned` and `asked`, none of which is held while another
+/// of these five is taken; the locks inside a flight come last.
 pub struct Content {
     config: ContentConfig,
     client: Client,
@@ -209,6 +215,9 @@ pub struct Content {
     pinned: Mutex<HashMap<INodeNo, Option<ObjectKey>>>,
     fetches: Semaphore,
     memory: Arc<Semaphore>,
+    /// Which inodes were asked about lately, whether their bytes are current.
+    asked: Mutex<Asked>,
+    questions: Arc<Semaphore>,
 }
 
 impl Content {
@@ -245,6 +254,8 @@ impl Content {
             pinned: Mutex::default(),
             fetches: Semaphore::new(FETCHES),
             memory: Arc::new(Semaphore::new(MEMORY_FETCHES)),
+            asked: Mutex::default(),
+            questions: Arc::new(Semaphore::new(QUESTIONS)),
         }))
     }
 
@@ -266,6 +277,18 @@ impl Content {
     /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.
     pub async fn read(self: &Arc<Self>, wanted: &Wanted, offset: u64, length: u32) -> Result<Bytes, ContentError> {
         self.fetched(wanted, offset, length).await
+    }
+
+    /// How long what is known here of an entry that does not tell of its changes may be taken for current: its bytes, or its
+    /// size alone; nothing where [`Content::revalidate`] is due, `None` where it never is.
+    pub fn current_for(&self, ino: INodeNo, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
+        self.due_in(ino, changefreq)
+    }
+
+    /// Asks the Source in the background whether it still has the version of `wanted`; other bytes are
+    /// [`Event::Changed`]. At once where the same was asked a moment ago, or much is being asked: the next look asks.
+    pub fn revalidate(self: &Arc<Self>, wanted: Wanted, changefreq: Option<ChangeFrequency>) {
+        self.ask_behind(wanted, changefreq);
     }
 
     /// For the xattrs.

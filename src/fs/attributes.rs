@@ -3,14 +3,21 @@
 //! A size that is shown is true. A file whose size is neither published nor learnt is given to the kernel as empty
 //! only together with an attribute time to live of nothing, so that the kernel asks GETATTR before anybody sees the
 //! size (`default_permissions` makes open(2) ask as well); GETATTR alone waits for the Source.
+//!
+//! A file whose entry does not tell of its changes has its attributes for as long as its bytes are current. So the first
+//! stat or open(2) after that is a GETATTR, which is answered at once and has the Source asked behind it; a READ alone
+//! need not ask, for an open file keeps its version.
 
 use super::error::FsError;
 use super::{Filesystem, FsOptions, NAME_MAX};
-use crate::catalog::{Kind, Node};
+use crate::catalog::{Freshness, Kind, Node};
 use crate::content::Wanted;
 use crate::document::{Link, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// While the Source is asked whether a file's bytes are current, the kernel may use its attributes for so long.
+const WHILE_ASKED: Duration = Duration::from_secs(5);
 
 /// The relation of a mirror (section 14.2 of the standard).
 const DUPLICATE: &str = "duplicate";
@@ -67,24 +74,30 @@ impl Filesystem {
 
     /// GETATTR as far as it needs no waiting.
     pub fn attributes(&self, ino: INodeNo) -> Result<Attributes, FsError> {
-        let (node, unsized_resource) = {
+        let (node, size, resource) = {
             let snapshot = self.catalog.snapshot()?;
             let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
-            match self.known_size(&node) {
-                Some(_) => (node, None),
-                None => (node, Some(snapshot.resource(ino)?.ok_or(FsError::Gone(ino))?)),
+            let size = self.known_size(&node);
+            match size.is_some() && self.current_for(&node) != Some(Duration::ZERO) {
+                true => (node, size, None),
+                false => (node, size, Some(snapshot.resource(ino)?.ok_or(FsError::Gone(ino))?)),
             }
         };
-        match unsized_resource {
-            Some(resource) => {
+        match (size, resource) {
+            (None, Some(resource)) => {
                 self.asked_for_size(ino);
                 Ok(Attributes::Unsized(Box::new(Unsized { node, wanted: wanted(ino, resource) })))
             }
-            None => {
+            (_, overdue) => {
                 if node.kind == Kind::File && node.size.is_none() {
                     self.passed_sized(ino);
                 }
-                Ok(Attributes::Known(self.shown(&node)))
+                let mut shown = self.shown_with_size(&node, size);
+                if let (Freshness::Asked(changefreq), Some(resource)) = (node.freshness, overdue) {
+                    self.content.revalidate(wanted(ino, resource), changefreq);
+                    shown.attributes_ttl = WHILE_ASKED.min(self.options.entry_ttl);
+                }
+                Ok(Attributes::Known(shown))
             }
         }
     }
@@ -108,10 +121,22 @@ impl Filesystem {
         }
     }
 
+    /// How long what is known of the file is current; `None`: until it is told otherwise.
+    fn current_for(&self, node: &Node) -> Option<Duration> {
+        match node.freshness {
+            Freshness::Listed => None,
+            Freshness::Asked(changefreq) => self.content.current_for(node.ino, changefreq),
+        }
+    }
+
     fn shown_with_size(&self, node: &Node, size: Option<u64>) -> Shown {
+        let entry_ttl = self.options.entry_ttl;
         Shown {
             attributes: file_attributes(node, size.unwrap_or(0), &self.options),
-            attributes_ttl: if size.is_some() { self.options.entry_ttl } else { Duration::ZERO },
+            attributes_ttl: match size {
+                Some(_) => self.current_for(node).map_or(entry_ttl, |current| current.min(entry_ttl)),
+                None => Duration::ZERO,
+            },
             entry_ttl: self.options.entry_ttl,
         }
     }
@@ -200,6 +225,7 @@ mod tests {
             size,
             mtime: Timestamp { seconds: -1, nanos: 250_000_000 },
             ctime: Timestamp { seconds: 1_700_000_000, nanos: 5 },
+            freshness: Freshness::Listed,
         }
     }
 

@@ -6,7 +6,7 @@ use super::error::FsError;
 use super::xattr::XattrReply;
 use super::*;
 use crate::catalog::{Catalog, Kind, Naming};
-use crate::content::{ContentConfig, Fixity, Mirrors};
+use crate::content::{ContentConfig, Fixity, Mirrors, Revalidate};
 use crate::document::{Algorithm, Digest, Entry, Link, Timestamp, Uri};
 use crate::source::http::{Client, HttpConfig};
 use fuser::{Errno, INodeNo};
@@ -78,6 +78,7 @@ impl Mounted {
             reserve: 0,
             fixity: Fixity::Stream,
             mirrors: Mirrors::Auto,
+            revalidate: Revalidate::default(),
             stall: Duration::from_secs(5),
             size_deadline: Duration::from_secs(5),
         };

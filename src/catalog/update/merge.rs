@@ -5,7 +5,7 @@ use super::super::path::{beside_folder, disambiguated};
 use super::super::record::{NodeRecord, ResourceRecord, RevisionRecord};
 use super::super::sorter::Sorted;
 use super::super::store::{ROOT, Store, meta, name_hash};
-use super::super::{Catalog, CatalogError, Kind, Naming, Totals, snapshot};
+use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals, snapshot};
 use super::write::{Numbers, Writer};
 use super::{Committed, marker_time, tag, version};
 use crate::document::{Timestamp, Uri};
@@ -247,7 +247,8 @@ impl Merge<'_> {
         self.totals.folders += 1;
         let parent = self.folder.ino;
         let now = self.writer.now;
-        let node = NodeRecord { ino: 0, kind: Kind::Folder, size: None, mtime: newest.min(now), ctime: now, name };
+        let (mtime, freshness) = (newest.min(now), Freshness::Listed);
+        let node = NodeRecord { ino: 0, kind: Kind::Folder, size: None, mtime, ctime: now, freshness, name };
         let old = self.old;
         let existing = if self.folder.fresh { None } else { self.store.named(old, parent, name)? };
         let folder = match existing {
@@ -278,7 +279,8 @@ impl Merge<'_> {
         let parent = self.folder.ino;
         let now = self.writer.now;
         let mtime = new.lastmod.unwrap_or(now);
-        let node = NodeRecord { ino: 0, kind: Kind::File, size, mtime, ctime: now, name };
+        let freshness = new.freshness();
+        let node = NodeRecord { ino: 0, kind: Kind::File, size, mtime, ctime: now, freshness, name };
         let old = self.old;
         let existing = if self.folder.fresh { None } else { self.store.named(old, parent, name)? };
         let Some((entry, before)) = existing else { return self.create(node, resource).map(|_| ()) };
@@ -314,7 +316,7 @@ impl Merge<'_> {
             return Ok(());
         }
         let mtime = if record.lastmod == new.lastmod { before.mtime } else { new.lastmod.unwrap_or(before.mtime) };
-        self.writer.touch(place, &before, NodeRecord { size, mtime, ..before }, resource)
+        self.writer.touch(place, &before, NodeRecord { size, mtime, freshness, ..before }, resource)
     }
 
     fn create(&mut self, node: NodeRecord<'_>, resource: &[u8]) -> Result<u64, CatalogError> {

@@ -3,7 +3,7 @@
 use super::super::octets::{NUMBER_LIMIT, damaged, push_number, seal};
 use super::super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
 use super::super::store::{ROOT, ROOT_ENTRY, Store, Table, entry_key, ino_key, meta, name_hash, name_key, push_naming};
-use super::super::{Catalog, CatalogError, Invalidation, Kind, Naming, Totals, snapshot};
+use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals, snapshot};
 use super::{Committed, MOST_INVALIDATIONS};
 use crate::document::Timestamp;
 use fuser::INodeNo;
@@ -159,7 +159,15 @@ impl<'c> Writer<'c> {
 
     /// Makes the root of an empty store.
     pub(super) fn create_root(&mut self, mtime: Timestamp) -> Result<(), CatalogError> {
-        let node = NodeRecord { ino: ROOT, kind: Kind::Folder, size: None, mtime, ctime: self.now, name: b"" };
+        let node = NodeRecord {
+            ino: ROOT,
+            kind: Kind::Folder,
+            size: None,
+            mtime,
+            ctime: self.now,
+            freshness: Freshness::Listed,
+            name: b"",
+        };
         self.put_entry((0, ROOT_ENTRY), &node)?;
         self.put_inode(ROOT, (0, ROOT_ENTRY), &[])
     }
@@ -215,7 +223,7 @@ impl<'c> Writer<'c> {
     ) -> Result<(), CatalogError> {
         self.touched += 1;
         self.put_inode(before.ino, place, resource)?;
-        if (new.size, new.mtime) != (before.size, before.mtime) {
+        if (new.size, new.mtime, new.freshness) != (before.size, before.mtime, before.freshness) {
             self.put_entry(place, &NodeRecord { ctime: self.now, ..new })?;
             self.tell(Invalidation::Attributes(INodeNo(before.ino)));
             self.folder_changed(place.0, new.mtime, false);

@@ -12,6 +12,7 @@ mod fetch;
 mod flight;
 mod plan;
 mod promise;
+mod revalidation;
 mod single_flight;
 mod size;
 mod verdict;
@@ -23,6 +24,7 @@ mod tests;
 pub(super) use aside::Windows;
 pub(super) use failures::Failures;
 pub(super) use flight::{Flight, Held};
+pub(super) use revalidation::QUESTIONS;
 pub(super) use single_flight::SingleFlight;
 
 use super::disk::ObjectKey;

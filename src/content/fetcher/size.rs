@@ -6,7 +6,7 @@ use super::Joined;
 use super::plan::places;
 use super::promise::{is_decoded, published_coding, soft_failure, strong};
 use crate::content::{Content, ContentError, Event, Wanted};
-use crate::document::Uri;
+use crate::document::{Timestamp, Uri};
 use crate::source::http::{HttpError, Method, Request, Response, Status};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -139,6 +139,7 @@ impl Content {
                     observation.etag = response.etag.clone();
                     observation.last_modified = response.last_modified.clone();
                     observation.media_type = response.media_type.clone();
+                    observation.validated_at = Some(Timestamp::now());
                 });
                 self.tell(Event::Sized(wanted.ino, size));
                 Answer::Trusted(size)

@@ -2,11 +2,12 @@
 //! without end.
 
 mod lies;
+mod revalidation;
 mod server;
 mod sizes;
 mod streams;
 
-use super::super::{ContentConfig, Fixity, Mirrors};
+use super::super::{ContentConfig, Fixity, Mirrors, Revalidate};
 use super::*;
 use crate::content::fixity::{BLOCK, Verifier, WHOLE_LIMIT};
 use crate::document::{Algorithm, Digest};
@@ -45,6 +46,7 @@ impl Mounted {
             reserve: 0,
             fixity: Fixity::Stream,
             mirrors: Mirrors::Auto,
+            revalidate: Revalidate::default(),
             stall: PLENTY,
             size_deadline: PLENTY,
         };
