@@ -85,12 +85,14 @@ pub struct Pace {
     pub pages: usize,
     /// Median time to an answer.
     pub median: Duration,
+    /// The last failure.
+    pub failure: Option<String>,
 }
 
 /// Asks for each of `sample`, one after the other.
 async fn pace(client: &Client, sample: &[Uri]) -> Pace {
     let mut times = Vec::new();
-    let mut pages = 0;
+    let (mut pages, mut failure) = (0, None);
     for uri in sample {
         let began = Instant::now();
         let request = Request { method: Method::Head, ..Request::get(uri.clone(), SAMPLE_TIMEOUT) };
@@ -99,7 +101,7 @@ async fn pace(client: &Client, sample: &[Uri]) -> Pace {
                 times.push(began.elapsed());
                 pages += usize::from(response.media_type.as_deref() == Some("text/html"));
             }
-            Err(cause) => tracing::debug!(%uri, %cause, "sample"),
+            Err(cause) => failure = Some(super::chain(&cause)),
         }
     }
     times.sort_unstable();
@@ -108,5 +110,6 @@ async fn pace(client: &Client, sample: &[Uri]) -> Pace {
         answered: times.len(),
         pages,
         median: times.get(times.len() / 2).copied().unwrap_or_default(),
+        failure,
     }
 }

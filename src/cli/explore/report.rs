@@ -63,9 +63,12 @@ impl Report {
     }
 
     fn write_pace(&self, text: &mut String) {
-        let Pace { asked, answered, pages, median } = &self.pace;
+        let Pace { asked, answered, pages, median, failure } = &self.pace;
         if *answered == 0 {
-            let _ = writeln!(text, "\nPace         none of {asked} resources asked for answered");
+            let _ = writeln!(text, "\nPace         none of {asked} resources asked for can be fetched");
+            if let Some(failure) = failure {
+                let _ = writeln!(text, "             {failure}");
+            }
             return;
         }
         let _ = writeln!(text, "\nPace         {} ms an answer (median of {answered})", median.as_millis());
@@ -156,6 +159,7 @@ impl Report {
                 "answered": self.pace.answered,
                 "pages": self.pace.pages,
                 "median_ms": self.pace.median.as_millis() as u64,
+                "failure": self.pace.failure,
                 "listing_s": self.listing_time().as_secs(),
                 "reading_s": self.requests(survey.entries).as_secs(),
             },
