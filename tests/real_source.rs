@@ -4,6 +4,7 @@ mod common;
 
 use common::mounted::Mounted;
 use common::nginx::{Nginx, resync_program};
+use common::proxy::Proxy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -94,6 +95,16 @@ fn tls_with_a_private_authority_and_http2() {
     let untrusted = Mounted::prepared(&nginx.url(), "");
     let said = untrusted.try_start().unwrap_err();
     assert!(said.contains("certificate"), "{said}");
+}
+
+#[test]
+fn through_a_proxy() {
+    let (nginx, proxy) = (Nginx::serving(FILES, &[]), Proxy::start());
+    let mounted = Mounted::prepared(&nginx.url(), "").with_environment("http_proxy", &proxy.url());
+    mounted.start();
+
+    shell(&format!("diff -r '{}' '{}'", nginx.files().display(), mounted.path().display()), Path::new("/"));
+    assert_eq!(proxy.asked().len(), nginx.access_log().len(), "every request goes through the proxy");
 }
 
 /// The library's own Destination brings the same files as rsync from the mount.

@@ -12,7 +12,7 @@ pub enum EntryPoint {
     File(PathBuf),
 }
 
-/// The URI, or the path as it was given.
+/// The URI, or the path.
 impl std::fmt::Display for EntryPoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -44,14 +44,16 @@ pub enum EntryPointError {
 
 impl EntryPoint {
     /// Understands `https://…`, `http://…`, `file:///…`, `/path`, `./path`, `../path`, and `HOST[:PORT][/…]`, for which
-    /// https is assumed. Whether there is such a host or file is not looked at.
+    /// https is assumed. A path is made absolute, because a mount is known by it wherever the next one is typed. Whether
+    /// there is such a host or file is not looked at.
     pub fn parse(pasted: &str) -> Result<EntryPoint, EntryPointError> {
         let pasted = pasted.trim();
         if pasted.is_empty() {
             return Err(EntryPointError::Empty);
         }
         if pasted.starts_with('/') || matches!(pasted.split('/').next(), Some("." | "..")) {
-            return Ok(EntryPoint::File(PathBuf::from(pasted)));
+            // Without a working folder the path stays as it is, and opening it will tell.
+            return Ok(EntryPoint::File(std::path::absolute(pasted).unwrap_or_else(|_| PathBuf::from(pasted))));
         }
         let Some((scheme, rest)) = scheme(pasted) else { return address(pasted) };
         match scheme.to_ascii_lowercase().as_str() {
@@ -125,11 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_understood_by_their_beginning() {
+    fn paths_are_understood_by_their_beginning_and_become_absolute() {
+        let here = std::env::current_dir().unwrap();
+        let here = here.to_str().unwrap();
         for (pasted, understood) in [
             ("/srv/list.xml", "/srv/list.xml"),
-            ("./list.xml", "./list.xml"),
-            ("../list.xml", "../list.xml"),
+            ("./list.xml", &format!("{here}/list.xml")),
+            ("../list.xml", &format!("{here}/../list.xml")),
             ("file:///srv/a%20b.xml", "/srv/a b.xml"),
             ("file:/srv/list.xml", "/srv/list.xml"),
             ("FILE://localhost/srv/list.xml", "/srv/list.xml"),

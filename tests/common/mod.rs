@@ -3,6 +3,7 @@
 
 pub mod mounted;
 pub mod nginx;
+pub mod proxy;
 pub mod random;
 pub mod small_disk;
 pub mod source;

@@ -16,6 +16,7 @@ pub struct Mounted {
     cache: PathBuf,
     source: String,
     options: String,
+    environment: Vec<(String, String)>,
     process: Mutex<Option<Child>>,
 }
 
@@ -33,7 +34,14 @@ impl Mounted {
         let scratch = tempfile::Builder::new().prefix("resyncfs-test-").tempdir().unwrap();
         fs::create_dir(scratch.path().join("mnt")).unwrap();
         let cache = scratch.path().join("cache");
-        Mounted { scratch, cache, source: source.to_owned(), options: options.to_owned(), process: Mutex::new(None) }
+        Mounted {
+            scratch,
+            cache,
+            source: source.to_owned(),
+            options: options.to_owned(),
+            environment: Vec::new(),
+            process: Mutex::new(None),
+        }
     }
 
     /// The same with a cache folder shared with others.
@@ -42,6 +50,12 @@ impl Mounted {
         mounted.cache = cache.to_owned();
         mounted.start();
         mounted
+    }
+
+    /// The same with a variable of the environment.
+    pub fn with_environment(mut self, name: &str, value: &str) -> Mounted {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Starts the process and waits until the mount is there.
@@ -76,10 +90,8 @@ impl Mounted {
             options = format!("{options},{}", self.options);
         }
         command.args(["mount", flag, "-o", &options, &self.source]).arg(self.path());
-        command
-            .env("RESYNCFS_LOG", std::env::var("RESYNCFS_LOG").unwrap_or("info".into()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        command.envs(self.environment.iter().cloned());
+        command.env("RESYNCFS_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
 

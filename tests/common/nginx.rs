@@ -23,20 +23,31 @@ pub struct Nginx {
 impl Nginx {
     /// Serves a fresh collection of `files` files over HTTP/1.1.
     pub fn serving(files: u64, build_arguments: &[&str]) -> Nginx {
-        Nginx::start("http", "", build_arguments, |root| make_collection(root, files))
+        Nginx::start("http", "", "", build_arguments, |root| make_collection(root, files))
     }
 
     /// The same with names that need no escapes.
     pub fn serving_plain_names(files: u64) -> Nginx {
-        Nginx::start("http", "", &[], |root| make_plain_collection(root, files))
+        Nginx::start("http", "", "", &[], |root| make_plain_collection(root, files))
     }
 
     /// The same over TLS and HTTP/2, with a certificate of a private CA.
     pub fn serving_tls(files: u64) -> Nginx {
-        Nginx::start("https", " ssl http2", &[], |root| make_collection(root, files))
+        Nginx::start("https", " ssl http2", "", &[], |root| make_collection(root, files))
     }
 
-    fn start(scheme: &'static str, listen: &str, build_arguments: &[&str], make: impl Fn(&Path)) -> Nginx {
+    /// The same for those alone who show a certificate of that CA: [`Nginx::client_certificate`].
+    pub fn serving_tls_to_clients(files: u64) -> Nginx {
+        Nginx::start("https", " ssl http2", "ssl_verify_client on;", &[], |root| make_collection(root, files))
+    }
+
+    fn start(
+        scheme: &'static str,
+        listen: &str,
+        demands: &str,
+        build_arguments: &[&str],
+        make: impl Fn(&Path),
+    ) -> Nginx {
         let scratch = tempfile::Builder::new().prefix("resyncfs-nginx-").tempdir().unwrap();
         let root = scratch.path();
         // nginx's workers run as another user.
@@ -46,7 +57,10 @@ impl Nginx {
         let mut tls = String::new();
         if scheme == "https" {
             make_certificates(root);
-            tls = format!("ssl_certificate {0}/server.pem; ssl_certificate_key {0}/server.key;", root.display());
+            tls = format!(
+                "ssl_certificate {0}/server.pem; ssl_certificate_key {0}/server.key; ssl_client_certificate {0}/ca.pem; {demands}",
+                root.display()
+            );
         }
         let config = format!(
             "daemon off; pid {0}/pid; error_log {0}/error.log; worker_processes 1; events {{ worker_connections 256; }}
@@ -118,6 +132,11 @@ impl Nginx {
     /// The certificate that signed the server's, PEM.
     pub fn ca(&self) -> PathBuf {
         self.scratch.path().join("ca.pem")
+    }
+
+    /// A client's certificate and key, PEM.
+    pub fn client_certificate(&self) -> PathBuf {
+        self.scratch.path().join("client-both.pem")
     }
 
     /// The lines of the access log.
@@ -197,7 +216,11 @@ fn make_certificates(folder: &Path) {
                   -addext basicConstraints=critical,CA:TRUE && \
                   openssl req -newkey rsa:2048 -nodes -subj '/CN=localhost' -keyout server.key -out server.csr && \
                   printf 'subjectAltName=DNS:localhost,IP:127.0.0.1' > ext && \
-                  openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out server.pem";
+                  openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out server.pem && \
+                  openssl req -newkey rsa:2048 -nodes -subj '/CN=reader' -keyout client.key -out client.csr && \
+                  printf 'subjectAltName=DNS:reader\nextendedKeyUsage=clientAuth' > client-ext && \
+                  openssl x509 -req -in client.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile client-ext -out client.pem && \
+                  cat client.pem client.key > client-both.pem && chmod 600 client-both.pem";
     let output = Command::new("bash").arg("-c").arg(script).current_dir(folder).output().unwrap();
     assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
 }

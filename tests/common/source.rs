@@ -25,6 +25,8 @@ pub struct Resource {
     pub etag: Option<String>,
     /// `Content-Type`
     pub media_type: String,
+    /// Further header lines, each ended by CRLF.
+    pub headers: String,
 }
 
 impl Resource {
@@ -38,6 +40,7 @@ impl Resource {
             links: String::new(),
             etag: Some(format!("\"{}\"", &digest[..16])),
             media_type: "application/octet-stream".into(),
+            headers: String::new(),
             bytes,
         }
     }
@@ -90,12 +93,22 @@ pub struct Logged {
     pub range: Option<String>,
     /// Status answered; 0 where the connection was cut before.
     pub status: u16,
+    /// All header lines as they came.
+    pub head: String,
+}
+
+impl Logged {
+    /// The value of a header field; `name` in lower case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().filter_map(|line| line.split_once(':'));
+        fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
+    }
 }
 
 #[derive(Default)]
 struct State {
     resources: BTreeMap<String, Resource>,
-    documents: HashMap<String, Vec<u8>>,
+    documents: HashMap<String, Resource>,
     faults: HashMap<String, VecDeque<(Fault, u64)>>,
     log: Vec<Logged>,
     edition: u64,
@@ -149,7 +162,12 @@ impl Source {
 
     /// Serves `bytes` at `path` beside the resources: another document. Replaces the Resource List too if named so.
     pub fn document(&self, path: &str, bytes: impl Into<Vec<u8>>) {
-        self.state.lock().unwrap().documents.insert(path.to_owned(), bytes.into());
+        self.page(path, document(bytes.into()));
+    }
+
+    /// Serves a resource at `path` that the Resource List does not list: a page, robots.txt.
+    pub fn page(&self, path: &str, resource: Resource) {
+        self.state.lock().unwrap().documents.insert(path.to_owned(), resource);
     }
 
     /// The next `times` answers for `path` go wrong; several faults are taken one after the other.
@@ -210,6 +228,7 @@ impl Source {
                 path: request.path.clone(),
                 range: request.range.clone(),
                 status,
+                head: request.head.clone(),
             });
         };
         if let Some(Fault::StallHead(time)) = fault {
@@ -230,7 +249,7 @@ impl Source {
             );
         };
 
-        let mut extra = String::new();
+        let mut extra = resource.headers.clone();
         match &fault {
             Some(Fault::Body(other)) => resource.bytes = other.clone(),
             Some(Fault::Etag(other)) => resource.etag = Some(other.clone()),
@@ -313,13 +332,8 @@ impl Source {
     }
 
     fn find(&self, state: &State, path: &str) -> Option<Resource> {
-        let document = |bytes: Vec<u8>| Resource {
-            etag: Some(format!("\"d{}\"", hex(&Sha256::digest(&bytes)[..8]))),
-            media_type: "application/xml".into(),
-            ..Resource::bare(bytes)
-        };
-        if let Some(bytes) = state.documents.get(path) {
-            return Some(document(bytes.clone()));
+        if let Some(found) = state.documents.get(path) {
+            return Some(found.clone());
         }
         match path {
             ".well-known/resourcesync" => Some(document(self.description())),
@@ -369,6 +383,14 @@ impl Source {
     }
 }
 
+fn document(bytes: Vec<u8>) -> Resource {
+    Resource {
+        etag: Some(format!("\"d{}\"", hex(&Sha256::digest(&bytes)[..8]))),
+        media_type: "application/xml".into(),
+        ..Resource::bare(bytes)
+    }
+}
+
 /// The root element of every document here, with both namespaces.
 pub const URLSET: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
                           xmlns:rs=\"http://www.openarchives.org/rs/terms/\">";
@@ -379,6 +401,7 @@ struct Request {
     range: Option<String>,
     if_range: Option<String>,
     if_none_match: Option<String>,
+    head: String,
 }
 
 impl Request {
@@ -392,6 +415,7 @@ impl Request {
             range: None,
             if_range: None,
             if_none_match: None,
+            head: String::new(),
         };
         // A proxy is asked for whole URIs.
         if let Some(rest) = request.path.strip_prefix("http://") {
@@ -404,6 +428,7 @@ impl Request {
                 return line.trim().is_empty().then_some(request);
             };
             let value = value.trim().to_owned();
+            request.head.push_str(&line);
             match name.to_ascii_lowercase().as_str() {
                 "range" => request.range = Some(value),
                 "if-range" => request.if_range = Some(value),

@@ -1,0 +1,190 @@
+//! Who reaches the Source by which way and with which keys, and who may see the mount.
+
+mod common;
+
+use common::mounted::{Mounted, PROGRAM};
+use common::nginx::Nginx;
+use common::proxy::{BEHIND, Proxy};
+use common::source::{Resource, Source, URLSET};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn authority(source: &Source) -> String {
+    source.url().trim_start_matches("http://").trim_end_matches('/').to_owned()
+}
+
+fn secret(folder: &Path, name: &str, text: &str) -> String {
+    let file = folder.join(name);
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_source_that_the_proxy_alone_can_reach_is_mounted_through_it() {
+    let (source, proxy) = (Source::start(), Proxy::start());
+    source.put("a", Resource::new("bytes"));
+    let behind = source.url().replace("127.0.0.1", BEHIND);
+    source.document("list.xml", format!("{URLSET}<url><loc>{behind}a</loc></url></urlset>"));
+
+    let mounted = Mounted::prepared(&format!("{behind}list.xml"), "").with_environment("http_proxy", &proxy.url());
+    mounted.start();
+
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+    let whole = format!("GET {behind}a HTTP/1.1");
+    assert!(proxy.asked().contains(&whole), "{:?}", proxy.asked());
+}
+
+#[test]
+fn tls_goes_through_the_proxy_unread() {
+    let (nginx, proxy) = (Nginx::serving_tls(20), Proxy::start());
+    let mounted = Mounted::prepared(&nginx.url(), &format!("ca={}", nginx.ca().display()))
+        .with_environment("https_proxy", &proxy.url());
+    mounted.start();
+
+    assert_eq!(common::tree(&mounted.path()), common::tree(&nginx.files()));
+    let asked = proxy.asked();
+    assert!(!asked.is_empty() && asked.iter().all(|line| line.starts_with("CONNECT localhost:")), "{asked:?}");
+}
+
+#[test]
+fn credentials_go_to_the_sources_own_host_and_nowhere_else() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    let basic = "Basic cmVhZGVyOnMzY3IzdA==";
+    for (option, file, field, value) in [
+        ("bearer-file", secret(folder, "token", "s3cr3t\n"), "authorization", "Bearer s3cr3t"),
+        ("header-file", secret(folder, "fields", "X-Api-Key: s3cr3t\nX-Other: 1\n"), "x-api-key", "s3cr3t"),
+        ("netrc", secret(folder, "netrc", "machine 127.0.0.1\nlogin reader password s3cr3t\n"), "authorization", basic),
+    ] {
+        let (source, other) = (Source::start(), Source::start());
+        source.put("a", Resource::new("ours"));
+        other.put("b", Resource::new("theirs"));
+        let list =
+            format!("{URLSET}<url><loc>{}a</loc></url><url><loc>{}b</loc></url></urlset>", source.url(), other.url());
+        source.document("resourcelist.xml", list);
+
+        let mounted = Mounted::new(&source.url(), &format!("{option}={file},allow-host={}", authority(&other)));
+        let shown = common::tree(&mounted.path());
+
+        assert_eq!(shown.len(), 2, "{option}: {shown:?}");
+        let (ours, theirs) = (source.take_log(), other.take_log());
+        assert!(ours.iter().all(|logged| logged.field(field) == Some(value)), "{option}: {ours:?}");
+        assert!(
+            !theirs.is_empty() && theirs.iter().all(|logged| !logged.head.contains("s3cr3t")),
+            "{option}: {theirs:?}"
+        );
+        assert!(theirs.iter().all(|logged| logged.field("authorization").is_none()), "{option}: {theirs:?}");
+        assert!(!mounted.said().contains("s3cr3t"), "{option}: {}", mounted.said());
+    }
+}
+
+#[test]
+fn a_client_certificate_opens_a_source_that_asks_for_it() {
+    let nginx = Nginx::serving_tls_to_clients(20);
+    let trusted = format!("ca={}", nginx.ca().display());
+
+    let with = Mounted::new(&nginx.url(), &format!("{trusted},cert={}", nginx.client_certificate().display()));
+    assert_eq!(common::tree(&with.path()), common::tree(&nginx.files()));
+
+    let without = Mounted::prepared(&nginx.url(), &trusted).try_start().unwrap_err();
+    assert!(without.contains("400"), "{without}");
+}
+
+#[test]
+fn owner_and_modes_are_those_asked_for() {
+    let source = Source::start();
+    source.put("f/a", Resource::new("bytes"));
+    let mounted = Mounted::new(&source.url(), "uid=1234,gid=4321,umask=0027");
+
+    for (path, mode) in [("", 0o550), ("f", 0o550), ("f/a", 0o440)] {
+        let shown = fs::metadata(mounted.join(path)).unwrap();
+        assert_eq!((shown.uid(), shown.gid(), shown.mode() & 0o7777), (1234, 4321, mode), "{path:?}");
+    }
+}
+
+/// The device as it was, whatever the test does.
+struct OpenDevice(Permissions);
+
+impl OpenDevice {
+    fn open() -> OpenDevice {
+        let before = fs::metadata("/dev/fuse").unwrap().permissions();
+        fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666)).unwrap();
+        OpenDevice(before)
+    }
+}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        let _ = fs::set_permissions("/dev/fuse", self.0.clone());
+    }
+}
+
+/// A user without rights, with a copy of the program, since the one under test may lie where only root can go.
+struct Nobody {
+    home: tempfile::TempDir,
+}
+
+const NOBODY: u32 = 65_534;
+
+impl Nobody {
+    fn new() -> Nobody {
+        let home = tempfile::Builder::new().prefix("resyncfs-nobody-").tempdir().unwrap();
+        fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::copy(PROGRAM, home.path().join("resyncfs")).unwrap();
+        fs::create_dir(home.path().join("mnt")).unwrap();
+        for path in [home.path().to_owned(), home.path().join("mnt")] {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        Nobody { home }
+    }
+
+    fn mount_point(&self) -> PathBuf {
+        self.home.path().join("mnt")
+    }
+
+    fn runs(&self, line: &str) -> Output {
+        let ids = ["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", line];
+        let mut command = Command::new("setpriv");
+        command.args(ids).current_dir(self.home.path()).env("HOME", self.home.path()).env_remove("XDG_CACHE_HOME");
+        command.output().unwrap()
+    }
+}
+
+impl Drop for Nobody {
+    fn drop(&mut self) {
+        let _ =
+            Command::new("umount").arg("--lazy").arg(self.mount_point()).stderr(std::process::Stdio::null()).status();
+    }
+}
+
+#[test]
+fn a_user_without_rights_mounts_for_themselves_alone() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let nobody = Nobody::new();
+    let _device = OpenDevice::open();
+    let told = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+
+    let others = nobody.runs(&format!("./resyncfs mount -o allow_other {} mnt", source.url()));
+    if !fs::read_to_string("/etc/fuse.conf").unwrap_or_default().lines().any(|line| line.trim() == "user_allow_other") {
+        assert_eq!(others.status.code(), Some(5), "{}", told(&others));
+        assert!(told(&others).contains("user_allow_other in /etc/fuse.conf"), "{}", told(&others));
+        assert_eq!(told(&others).trim_end().lines().count(), 1, "{}", told(&others));
+    } else {
+        assert!(nobody.runs("./resyncfs unmount mnt").status.success());
+    }
+
+    let mounted = nobody.runs(&format!("./resyncfs mount {} mnt && cat mnt/a && stat -c %u mnt/a", source.url()));
+    assert!(mounted.status.success(), "{}", told(&mounted));
+    assert_eq!(String::from_utf8_lossy(&mounted.stdout), "bytes65534\n");
+    let refused = fs::read(nobody.mount_point().join("a")).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "not even root looks in");
+    assert!(nobody.home.path().join(".cache/resyncfs/mounts").is_dir());
+
+    let busy = nobody.runs("exec 5<mnt/a; ./resyncfs unmount mnt; echo $?; ./resyncfs unmount --lazy mnt; cat <&5");
+    assert_eq!(String::from_utf8_lossy(&busy.stdout), "5\nbytes", "{}", told(&busy));
+    assert!(!fs::read_to_string("/proc/mounts").unwrap().contains(nobody.mount_point().to_str().unwrap()));
+}

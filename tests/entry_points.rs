@@ -1,0 +1,178 @@
+//! Whatever a person pastes as the SOURCE, and the options that shape its tree.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::source::{Fault, Resource, Source, URLSET};
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+/// The files shown, by path below the mount.
+fn files(mounted: &Mounted) -> BTreeSet<String> {
+    common::tree(&mounted.path()).into_keys().map(|path| path.into_os_string().into_string().unwrap()).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A Source that publishes the files `a` and `b/c` and says nowhere by itself where its list is.
+fn shy_source() -> Source {
+    let source = Source::start();
+    source.put("a", Resource::new("one"));
+    source.put("b/c", Resource::new("two"));
+    source.fault(".well-known/resourcesync", Fault::Status(404, String::new()), u64::MAX);
+    source
+}
+
+fn html(text: String) -> Resource {
+    Resource { media_type: "text/html; charset=utf-8".into(), ..Resource::bare(text) }
+}
+
+fn list(source: &Source, paths: &[&str]) -> String {
+    let entries: String = paths.iter().map(|path| format!("<url><loc>{}{path}</loc></url>", source.url())).collect();
+    format!("{URLSET}{entries}</urlset>")
+}
+
+#[test]
+fn a_page_leads_to_the_list_by_its_html_or_its_link_header() {
+    let source = shy_source();
+    let capability_list = format!("{}capabilitylist.xml", source.url());
+    source.page(
+        "in-html",
+        html(format!(
+            "<!doctype html><head><title>x</title><LINK href='{capability_list}' rel=\"ResourceSync\"></head>"
+        )),
+    );
+    let headers = format!("Link: <{capability_list}>; rel=\"resourcesync\"\r\n");
+    source.page("in-header", Resource { headers, ..html("<p>nothing here".into()) });
+
+    for page in ["in-html", "in-header"] {
+        let mounted = Mounted::new(&format!("{}{page}", source.url()), "");
+        assert_eq!(files(&mounted), set(&["a", "b/c"]), "{page}");
+    }
+}
+
+#[test]
+fn a_site_leads_to_its_sitemaps_by_robots_txt() {
+    let source = shy_source();
+    let robots = format!("User-agent: *\nDisallow: /x\nsiteMAP: {0}s1.xml\nSitemap: {0}s2.xml.gz\n", source.url());
+    source.page("robots.txt", Resource { media_type: "text/plain".into(), ..Resource::bare(robots) });
+    source.document("s1.xml", list(&source, &["a"]));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(list(&source, &["b/c"]).as_bytes()).unwrap();
+    let packed = Resource { media_type: "application/gzip".into(), ..Resource::bare(packed.finish().unwrap()) };
+    source.page("s2.xml.gz", packed);
+
+    let mounted = Mounted::new(&source.url(), "");
+    assert_eq!(files(&mounted), set(&["a", "b/c"]));
+
+    let one = Mounted::new(&format!("{}s2.xml.gz", source.url()), "");
+    assert_eq!(files(&one), set(&["b/c"]), "one list given is that list alone");
+}
+
+#[test]
+fn an_index_within_an_index_is_one_tree() {
+    let source = shy_source();
+    let index = |children: &[&str]| {
+        let entries: String =
+            children.iter().map(|child| format!("<sitemap><loc>{}{child}</loc></sitemap>", source.url())).collect();
+        format!("<sitemapindex xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{entries}</sitemapindex>")
+    };
+    source.document("top.xml", index(&["middle.xml", "s1.xml"]));
+    source.document("middle.xml", index(&["s2.xml"]));
+    source.document("s1.xml", list(&source, &["a"]));
+    source.document("s2.xml", list(&source, &["b/c"]));
+
+    let mounted = Mounted::new(&format!("{}top.xml", source.url()), "");
+
+    assert_eq!(files(&mounted), set(&["a", "b/c"]));
+}
+
+#[test]
+fn the_sets_of_a_source_are_one_tree_and_one_can_be_picked() {
+    let source = Source::start();
+    for path in ["one/a", "two/b", "both"] {
+        source.put(path, Resource::new(path));
+    }
+    let base = source.url();
+    let mut description = format!("{URLSET}<rs:md capability=\"description\"/>");
+    for (name, paths) in [("one", ["one/a", "both"]), ("two", ["two/b", "both"])] {
+        description += &format!("<url><loc>{base}{name}.xml</loc><rs:md capability=\"capabilitylist\"/></url>");
+        source.document(
+            &format!("{name}.xml"),
+            format!(
+                "{URLSET}<rs:ln rel=\"up\" href=\"{base}description.xml\"/><rs:md capability=\"capabilitylist\"/>\
+                 <url><loc>{base}{name}-list.xml</loc><rs:md capability=\"resourcelist\"/></url></urlset>"
+            ),
+        );
+        source.document(&format!("{name}-list.xml"), list(&source, &paths));
+    }
+    source.document(".well-known/resourcesync", description + "</urlset>");
+
+    let all = Mounted::new(&base, "");
+    let picked = Mounted::new(&base, &format!("set={base}two.xml"));
+    let pasted = Mounted::new(&format!("{base}one.xml"), "");
+
+    assert_eq!(files(&all), set(&["both", "one/a", "two/b"]));
+    assert_eq!(files(&picked), set(&["both", "two/b"]));
+    assert_eq!(files(&pasted), set(&["both", "one/a"]));
+    let none = Mounted::prepared(&base, &format!("set={base}three.xml")).try_start().unwrap_err();
+    assert!(none.contains("one.xml") && none.contains("two.xml"), "the sets there are, are named: {none}");
+}
+
+#[test]
+fn hosts_prefixes_and_types_shape_the_tree_as_asked() {
+    let (source, other) = (Source::start(), Source::start());
+    let typed = |bytes: &str| Resource {
+        md: format!("{} type=\"application/pdf\"", Resource::new(bytes).md),
+        ..Resource::new(bytes)
+    };
+    source.put("bitstreams/1234", typed("paper"));
+    source.put("rest/api/x", Resource::new("x"));
+    other.put("far", Resource::new("far away"));
+    let authority = |source: &Source| source.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let elsewhere = format!("<url><loc>{}far</loc></url></urlset>", other.url());
+    let whole = list(&source, &["rest/api/x"]).replace(
+        "</urlset>",
+        &format!("<url><loc>{}bitstreams/1234</loc><rs:md type=\"application/pdf\"/></url>{elsewhere}", source.url()),
+    );
+    source.document("resourcelist.xml", whole);
+    let allowed = format!("allow-host={}", authority(&other));
+    let below = |host: &Source, path: &str| format!("%host/{}/{path}", authority(host));
+
+    let plain = Mounted::new(&source.url(), &allowed);
+    assert_eq!(files(&plain), set(&["bitstreams/1234", "rest/api/x", &below(&other, "far")]));
+
+    let shaped = format!("{allowed},extension=type,map={}rest/api/=api", source.url());
+    let shaped = Mounted::new(&source.url(), &shaped);
+    assert_eq!(files(&shaped), set(&["bitstreams/1234.pdf", "api/x", &below(&other, "far")]));
+    assert_eq!(std::fs::read(shaped.join("bitstreams/1234.pdf")).unwrap(), b"paper");
+
+    let turned = Mounted::new(&source.url(), &format!("{allowed},host={}", authority(&other)));
+    assert_eq!(files(&turned), set(&[&below(&source, "bitstreams/1234"), &below(&source, "rest/api/x"), "far"]));
+}
+
+/// Two lists of the same name in two folders are two Sources.
+#[test]
+fn a_list_on_disk_is_known_by_its_whole_path() {
+    let source = Source::start();
+    source.put("a", Resource::new("one"));
+    source.put("b", Resource::new("two"));
+    let scratch = tempfile::tempdir().unwrap();
+    let host = source.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let mounted = Mounted::prepared("./list.xml", &format!("allow-host={host}"));
+
+    for name in ["a", "b"] {
+        let folder = scratch.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("list.xml"), list(&source, &[name])).unwrap();
+        let told = mounted.command("-v").current_dir(&folder).output().unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+
+        assert_eq!(files(&mounted), set(&[name]));
+
+        let ended = std::process::Command::new(common::mounted::PROGRAM).arg("unmount").arg(mounted.path()).status();
+        assert!(ended.unwrap().success());
+    }
+}
