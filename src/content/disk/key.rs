@@ -1,6 +1,6 @@
 //! What an object is called.
 
-use crate::document::Digest;
+use crate::document::{Algorithm, Digest};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write;
 
@@ -12,18 +12,26 @@ pub struct ObjectKey(Box<str>);
 const MAX_LENGTH: usize = 160;
 
 impl ObjectKey {
-    /// `sha-256-9f86d0…`: bytes that gave this digest, whoever published them.
-    pub fn digest(digest: &Digest) -> ObjectKey {
+    /// `sha-256-9f86d0…`: bytes that gave this digest, whoever published them. Of md5 and SHA-1 other bytes with the same
+    /// digest can be made, and SHA-224 is short of what is asked of it today, so under these only the same Source shares:
+    /// `md5-HASH-9f86d0…`. Otherwise one Source could plant what another one's readers get.
+    pub fn digest(source: &str, digest: &Digest) -> ObjectKey {
         let mut text = format!("{}-", digest.algorithm().name());
+        match digest.algorithm() {
+            Algorithm::Sha256 | Algorithm::Sha384 | Algorithm::Sha512 => {}
+            Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha224 => {
+                push_source(&mut text, source);
+                text.push('-');
+            }
+        }
         push_hex(&mut text, digest.octets());
         ObjectKey(text.into_boxed_str())
     }
 
     /// `ino-HASH-INO`: the version that a Source has under an inode, where no digest vouches for the bytes.
     pub fn inode(source: &str, ino: u64) -> ObjectKey {
-        let hash = Sha256::digest(source.as_bytes());
         let mut text = String::from("ino-");
-        push_hex(&mut text, &hash[..16]);
+        push_source(&mut text, source);
         let _ = write!(text, "-{ino:016x}");
         ObjectKey(text.into_boxed_str())
     }
@@ -60,6 +68,10 @@ impl std::fmt::Display for ObjectKey {
     }
 }
 
+fn push_source(text: &mut String, source: &str) {
+    push_hex(text, &Sha256::digest(source.as_bytes())[..16]);
+}
+
 fn push_hex(text: &mut String, octets: &[u8]) {
     for octet in octets {
         // Writing to a String cannot fail.
@@ -70,12 +82,12 @@ fn push_hex(text: &mut String, octets: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Algorithm;
 
     #[test]
     fn keys_are_file_names_and_come_back_from_their_text() {
         let digest = Digest::new(Algorithm::Sha512, &[0xab; 64]).unwrap();
-        for key in [ObjectKey::digest(&digest), ObjectKey::inode("https://a.example/", u64::MAX)] {
+        for key in [ObjectKey::digest("https://a.example/", &digest), ObjectKey::inode("https://a.example/", u64::MAX)]
+        {
             assert!(key.as_str().len() <= MAX_LENGTH);
             assert_eq!(ObjectKey::parse(key.as_str()), Some(key.clone()));
             assert_eq!(key.shard().len(), 2);
@@ -93,5 +105,15 @@ mod tests {
     fn sources_do_not_share_inodes() {
         assert_ne!(ObjectKey::inode("a", 7), ObjectKey::inode("b", 7));
         assert_ne!(ObjectKey::inode("a", 7), ObjectKey::inode("a", 8));
+    }
+    #[test]
+    fn only_digests_that_nobody_can_forge_are_shared_by_sources() {
+        use Algorithm::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
+        for algorithm in [Md5, Sha1, Sha224, Sha256, Sha384, Sha512] {
+            let digest = Digest::new(algorithm, &vec![0xab; algorithm.digest_length()]).unwrap();
+            let (one, other) = (ObjectKey::digest("a", &digest), ObjectKey::digest("b", &digest));
+            assert_eq!(one == other, matches!(algorithm, Sha256 | Sha384 | Sha512), "{}", algorithm.name());
+            assert_eq!(ObjectKey::parse(one.as_str()), Some(one));
+        }
     }
 }

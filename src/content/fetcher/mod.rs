@@ -133,7 +133,7 @@ impl Content {
             return None;
         }
         let digest = self.vouching_digest(wanted)?;
-        let key = ObjectKey::digest(&digest);
+        let key = ObjectKey::digest(&self.config.source, &digest);
         let object = self.disk.get(&key)?;
         let agrees = |length: Option<u64>| length.is_none_or(|length| length == object.length());
         let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.ino);

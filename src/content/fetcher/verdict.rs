@@ -81,7 +81,9 @@ impl Judging {
             }
         };
         let key = match (verified, self.promise.form) {
-            (Verified::Digest(_), Form::Plain | Form::Unasked(_)) => ObjectKey::digest(&seen.digest),
+            (Verified::Digest(_), Form::Plain | Form::Unasked(_)) => {
+                ObjectKey::digest(&self.content.config.source, &seen.digest)
+            }
             // A digest of coded octets does not name the decoded ones.
             _ => ObjectKey::inode(&self.content.config.source, self.ino),
         };
