@@ -61,6 +61,7 @@ impl Subject {
         let content = ContentConfig {
             folder: path("content"),
             observed_folder: path("observed"),
+            counted_folder: None,
             source: source.url(),
             quota: Some(64 << 20),
             reserve: 0,

@@ -133,6 +133,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
         content: ContentConfig {
             folder: PathBuf::new(),
             observed_folder: PathBuf::new(),
+            counted_folder: None,
             source: source_name.clone(),
             quota: options.cache_size,
             reserve: options.cache_reserve.unwrap_or(CACHE_RESERVE),

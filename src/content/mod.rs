@@ -60,6 +60,8 @@ pub struct ContentConfig {
     pub folder: PathBuf,
     /// A folder of this mount alone, for what was observed.
     pub observed_folder: PathBuf,
+    /// A folder whose files count in the quota too: the catalogs and observations of all mounts.
+    pub counted_folder: Option<PathBuf>,
     /// Distinguishes objects without digest of different Sources in one folder.
     pub source: String,
     /// Octets the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
@@ -233,6 +235,9 @@ impl Content {
             path: config.folder.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
+        if let Some(beside) = &config.counted_folder {
+            disk.count_beside(beside);
+        }
         let observed = Observed::open(&config.observed_folder).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),
@@ -305,6 +310,11 @@ impl Content {
             Some(octets) => (State::Partial(octets), Verified::NotYet),
             None => (State::Remote, Verified::NotYet),
         }
+    }
+
+    /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.
+    pub fn object(&self, ino: INodeNo) -> Option<ObjectKey> {
+        self.observed.get(ino)?.object
     }
 
     /// Keeps the object of an orphan from eviction until [`Content::unpin`]; an object not here yet, once it is.

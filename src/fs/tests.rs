@@ -73,6 +73,7 @@ impl Mounted {
         let config = ContentConfig {
             folder: folder.path().join("cache"),
             observed_folder: folder.path().join("observed"),
+            counted_folder: None,
             source: "test".into(),
             quota: Some(1 << 30),
             reserve: 0,
@@ -315,6 +316,8 @@ fn xattrs_of_files_and_of_the_root() {
     assert_eq!(mounted.xattr(ino, "user.resyncfs.state").unwrap(), "remote");
     mounted.read(ino, 0, 5).unwrap();
     assert_eq!(mounted.xattr(ino, "user.resyncfs.verified").unwrap(), "md5");
+    let object = mounted.xattr(ino, "user.resyncfs.object").unwrap();
+    assert!(object.starts_with("md5-"), "{object}");
     assert_eq!(mounted.xattr(INodeNo::ROOT, "user.resyncfs.files").unwrap(), "4");
     assert_eq!(errno(mounted.xattr(ino, "security.capability")), Errno::ENODATA);
     assert_eq!(errno(mounted.xattr(mounted.ino("a"), "user.mime_type")), Errno::ENODATA);

@@ -9,6 +9,7 @@
 //! | `user.resyncfs.REL`, `user.resyncfs.link.REL` | yes | targets of the links, a line each; `duplicate` by `pri` |
 //! | `user.resyncfs.state` | no | `remote`, `partial OCTETS`, `cached`, `poisoned` |
 //! | `user.resyncfs.verified` | no | `not yet`, a digest algorithm, `length`, `transfer`, `failed` |
+//! | `user.resyncfs.object` | no | the name of the object in the cache folder that holds the bytes |
 //! | `user.resyncfs.entry` | no | the whole entry as JSON |
 //!
 //! On the root: `user.resyncfs.{source,at,revision,committed,files,folders,octets,unsized}`. What is not listed is
@@ -106,6 +107,7 @@ impl Filesystem {
     fn state_value(&self, ino: INodeNo, key: Key<'_>) -> Option<String> {
         match key {
             Key::Own("state") => Some(state_text(self.content.state(ino).0)),
+            Key::Own("object") => self.content.object(ino).map(|key| key.as_str().to_owned()),
             Key::Own("verified") => Some(verified_text(self.content.state(ino).1).to_owned()),
             _ => None,
         }

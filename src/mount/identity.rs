@@ -27,6 +27,8 @@ pub struct Folders {
     pub spool: PathBuf,
     /// Objects, shared with other mounts.
     pub content: PathBuf,
+    /// What all mounts keep beside the objects, this one's folders among them.
+    pub mounts: PathBuf,
     /// Where a daemon writes its log.
     pub log: PathBuf,
 }
@@ -34,13 +36,15 @@ pub struct Folders {
 impl Folders {
     /// The folders of `config`, not made yet.
     pub fn of(config: &MountConfig) -> Folders {
-        let own = config.cache.join("mounts").join(name(config));
+        let mounts = config.cache.join("mounts");
+        let own = mounts.join(name(config));
         Folders {
             catalog: own.join("catalog"),
             observed: own.join("observed"),
             spool: own.join("spool"),
             content: config.cache.join("content"),
             log: own.join("log"),
+            mounts,
         }
     }
 

@@ -144,6 +144,7 @@ pub fn run(
     let content = Content::open(
         ContentConfig {
             observed_folder: folders.observed_of(&instance)?,
+            counted_folder: Some(folders.mounts),
             folder: folders.content,
             source: format!("{} {instance}", config.content.source),
             ..config.content.clone()

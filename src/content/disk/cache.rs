@@ -1,5 +1,6 @@
 //! The cache folder as one process sees it: room, eviction, the hot objects and what is still to be written down.
 
+use super::beside::Beside;
 use super::object::Object;
 use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
 use super::sidecar::Sidecar;
@@ -34,13 +35,14 @@ pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
 ///
 /// Invariants: `Pending::octets` is what has been charged and is not in the sums yet (over-estimated while a flush runs, never under);
 /// every file below `objects/` was complete when it got its name; a file that is locked is never unlinked by eviction.
-/// Lock order: `evicting`, `flushing`, then one of `pending`, `hot`, `unsynced`, `stopped`, which are never held together.
+/// Lock order: `evicting`, `flushing`, then one of the lock of `beside`, `pending`, `hot`, `unsynced`, `stopped`, which are never held together.
 pub(super) struct Cache {
     pub(super) folder: PathBuf,
     pub(super) quota: u64,
     reserve: u64,
     free_space: FreeSpace,
     pub(super) recency: Arc<Recency>,
+    pub(super) beside: Beside,
     /// Held by the one thread that evicts.
     evicting: Mutex<Released>,
     /// Held by the one thread that writes `pending` down.
@@ -90,6 +92,7 @@ impl Cache {
             reserve,
             free_space,
             recency,
+            beside: Beside::default(),
             evicting: Mutex::new(Released { octets: 0, since: Instant::now() }),
             flushing: Mutex::default(),
             pending: Mutex::default(),
@@ -114,10 +117,12 @@ impl Cache {
         DiskError::Full { folder: self.folder.clone() }
     }
 
-    /// Octets that everything takes: what all processes wrote down, what this one has not yet, and the environment's own.
+    /// Octets that everything takes: what all processes wrote down, what this one has not yet, the environment's own, and
+    /// what lies beside.
     pub(super) fn octets(&self) -> u64 {
         let pending = lock(&self.pending).octets;
-        self.sums().octets.saturating_add_signed(pending) + self.recency.own_octets()
+        let beside = self.beside.octets(self.quota);
+        self.sums().octets.saturating_add_signed(pending) + self.recency.own_octets() + beside
     }
 
     /// As last written down. An environment that cannot be read counts nothing: the reserve still holds.
@@ -354,6 +359,7 @@ impl Cache {
             if stopped {
                 return;
             }
+            self.beside.refresh();
             // Others may have filled folder or file system. Full is told to whoever writes.
             let _ = self.make_room(0);
         }

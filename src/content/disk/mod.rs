@@ -12,6 +12,7 @@
 //! when it is complete; eviction only unlinks, so that open descriptors and pins read on; the records in `recency/` are
 //! never trusted over the files.
 
+mod beside;
 mod cache;
 mod environment;
 mod key;
@@ -55,7 +56,8 @@ const DEFAULT_QUOTA: u64 = 10 << 30;
 pub struct Usage {
     /// Whole objects.
     pub objects: u64,
-    /// Octets in allocated blocks: objects, partial objects and the recency environment.
+    /// Octets in allocated blocks: objects, partial objects, the recency environment, and what else counts
+    /// ([`Disk::count_beside`]).
     pub octets: u64,
     /// Octets that the folder may take.
     pub quota: u64,
@@ -152,6 +154,11 @@ impl Disk {
             disk.spawn("disk-rescan", |cache| opening::rescan(&cache))?;
         }
         Ok(Arc::new(disk))
+    }
+
+    /// Counts what lies below `folder`, which is not the cache's own, in the quota too, up to half of it.
+    pub fn count_beside(&self, folder: &Path) {
+        self.cache.beside.count(folder);
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce(Arc<Cache>) + Send + 'static) -> Result<(), DiskError> {

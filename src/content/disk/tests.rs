@@ -568,3 +568,25 @@ fn killed_processes_leave_right_objects_and_right_records() {
         assert_eq!(disk.usage().objects, whole);
     }
 }
+
+#[test]
+fn what_lies_beside_counts_in_the_quota_but_leaves_room_for_objects() {
+    let (cache, beside) = (folder(), folder());
+    std::fs::write(beside.path().join("catalog"), octets(9, 3 * MIB)).unwrap();
+    let disk = open_with_room(&cache, 8 * MIB);
+    for number in 0..6 {
+        put(&disk, &key(number), &octets(number, MIB));
+    }
+    let before = disk.usage().objects;
+
+    disk.count_beside(beside.path());
+    disk.cache.make_room(0).unwrap();
+
+    let usage = disk.usage();
+    assert!(usage.octets <= usage.quota, "{usage:?}");
+    assert!(0 < usage.objects && usage.objects < before, "{usage:?}");
+    std::fs::write(beside.path().join("catalog"), octets(9, 20 * MIB)).unwrap();
+    disk.count_beside(beside.path());
+    put(&disk, &key(9), &octets(9, MIB));
+    assert!(disk.get(&key(9)).is_some());
+}

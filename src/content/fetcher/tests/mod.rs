@@ -41,6 +41,7 @@ impl Mounted {
         let mut config = ContentConfig {
             folder: folder.path().join("cache"),
             observed_folder: folder.path().join("observed"),
+            counted_folder: None,
             source: server.uri("/").to_string(),
             quota: None,
             reserve: 0,

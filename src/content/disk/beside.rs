@@ -1,0 +1,79 @@
+//! What lies beside the objects and counts in the same quota: catalogs, observations and spools of all mounts.
+
+use super::cache::{allocated, lock};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What was measured counts so long: a catalog grows once in minutes.
+const MEASURED_EVERY: Duration = Duration::from_secs(60);
+
+/// The folder beside the objects, and what it took when it was last measured.
+#[derive(Default)]
+pub(super) struct Beside {
+    octets: AtomicU64,
+    folder: Mutex<Option<(PathBuf, Instant)>>,
+}
+
+impl Beside {
+    /// Counts `folder` from now on, with everything below it.
+    pub(super) fn count(&self, folder: &Path) {
+        *lock(&self.folder) = Some((folder.to_owned(), Instant::now()));
+        self.octets.store(below(folder), Ordering::Relaxed);
+    }
+
+    /// Measures again where the last time is long ago.
+    pub(super) fn refresh(&self) {
+        let due = match &mut *lock(&self.folder) {
+            Some((folder, measured)) if measured.elapsed() >= MEASURED_EVERY => {
+                *measured = Instant::now();
+                folder.clone()
+            }
+            _ => return,
+        };
+        self.octets.store(below(&due), Ordering::Relaxed);
+    }
+
+    /// Octets that count in `quota`: never more than half of it, for a catalog cannot be evicted, and without room
+    /// for objects nothing large could be read.
+    pub(super) fn octets(&self, quota: u64) -> u64 {
+        self.octets.load(Ordering::Relaxed).min(quota / 2)
+    }
+}
+
+/// Octets in allocated blocks of all files below a folder, those that go away meanwhile not counted.
+fn below(folder: &Path) -> u64 {
+    let mut octets = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_file() => octets += allocated(&entry.path()).unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+    octets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_below_counts_but_never_more_than_half_the_quota() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        std::fs::write(folder.path().join("a/one"), vec![1; 100_000]).unwrap();
+        std::fs::write(folder.path().join("a/b/two"), vec![1; 100_000]).unwrap();
+        let beside = Beside::default();
+        assert_eq!(beside.octets(1 << 30), 0);
+
+        beside.count(folder.path());
+
+        assert!((200_000..300_000).contains(&beside.octets(1 << 30)));
+        assert_eq!(beside.octets(100_000), 50_000);
+    }
+}
