@@ -87,7 +87,8 @@ fn a_refresh_without_room_changes_nothing_of_what_is_shown() {
     let mounted = Mounted::with_cache(&source.url(), UNBOUNDED, disk.path());
     let before = tree(&mounted.path());
     for number in 300..8000 {
-        source.put(&format!("new {}/{number}", number % 90).replace(' ', "%20"), Resource::new(format!("file {number}")));
+        source
+            .put(&format!("new {}/{number}", number % 90).replace(' ', "%20"), Resource::new(format!("file {number}")));
     }
 
     for left in [0, 4096, 65_536, 500_000, 1_200_000, 2_000_000] {

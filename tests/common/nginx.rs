@@ -156,8 +156,14 @@ impl Drop for Nginx {
 
 /// The virtual environment with `resync`, made by scripts/test.
 pub fn resync_program(name: &str) -> PathBuf {
-    let venv = std::env::var_os("RESYNC_VENV").expect("RESYNC_VENV names the environment that scripts/test makes");
-    Path::new(&venv).join("bin").join(name)
+    let venv = std::env::var_os("RESYNC_VENV").map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)?;
+        Some(cache.join("resyncfs-tests/resync-2.0.1"))
+    });
+    let program = venv.expect("there is a home folder").join("bin").join(name);
+    assert!(program.exists(), "{} is not there: scripts/test installs it", program.display());
+    program
 }
 
 fn resync_build(arguments: &[&str]) {

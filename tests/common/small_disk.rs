@@ -18,9 +18,8 @@ impl SmallDisk {
         let target = c_path(folder.path());
         let options = CString::new(format!("size={octets},mode=700")).unwrap();
         // SAFETY: all strings are NUL-terminated and outlive the call.
-        let mounted = unsafe {
-            libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), 0, options.as_ptr().cast())
-        };
+        let mounted =
+            unsafe { libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), 0, options.as_ptr().cast()) };
         assert_eq!(mounted, 0, "a small disk needs root: {}", std::io::Error::last_os_error());
         SmallDisk { folder }
     }
