@@ -200,17 +200,35 @@ fn split_scheme(reference: &str) -> Option<(&str, &str)> {
 /// Whether `raw` certainly is in normal form, so that nearly every URI costs one pass and one allocation. `false` only
 /// means that [`mend`] must look.
 fn is_normal(raw: &[u8]) -> bool {
-    let Some(rest) = raw.strip_prefix(b"http").map(|rest| rest.strip_prefix(b"s").unwrap_or(rest)) else {
-        return false;
-    };
-    let Some(rest) = rest.strip_prefix(b"://") else {
-        return false;
+    let (secure, rest) = match (raw.strip_prefix(b"https://"), raw.strip_prefix(b"http://")) {
+        (Some(rest), _) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        (None, None) => return false,
     };
     let Some(path_start) = rest.iter().position(|b| *b == b'/') else {
         return false;
     };
-    let (host, path) = rest.split_at(path_start);
-    is_plain_host(host) && is_normal_path(path)
+    let (authority, path) = rest.split_at(path_start);
+    let host = match authority.iter().position(|b| *b == b':') {
+        Some(colon) if is_normal_port(&authority[colon + 1..], secure) => &authority[..colon],
+        Some(_) => return false,
+        None => authority,
+    };
+    (is_plain_host(host) || is_ipv4(host)) && is_normal_path(path)
+}
+
+/// Whether `port` is written without a leading zero and is not the scheme's own.
+fn is_normal_port(port: &[u8], secure: bool) -> bool {
+    let number = port.iter().try_fold(0_u16, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| u16::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    });
+    !port.starts_with(b"0") && number.is_some_and(|number| number != 0 && number != default_port(secure))
+}
+
+/// Whether `host` is an IPv4 address as it is written back: four decimal numbers without leading zeros.
+fn is_ipv4(host: &[u8]) -> bool {
+    std::str::from_utf8(host).is_ok_and(|host| host.parse::<std::net::Ipv4Addr>().is_ok())
 }
 
 /// Whether `host` is lower-case ASCII that neither IDNA nor the many spellings of IPv4 concern.

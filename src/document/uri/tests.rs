@@ -86,6 +86,27 @@ fn a_normal_uri_is_taken_as_it_is() {
 }
 
 #[test]
+fn ports_and_addresses_pass_without_mending_only_as_they_are_written_back() {
+    for raw in ["http://example.com:8080/a", "https://example.com:80/", "http://127.0.0.1/a", "http://10.0.0.255:1/"] {
+        assert!(is_normal(raw.as_bytes()), "{raw:?}");
+        becomes(raw, raw);
+    }
+    for (raw, expected) in [
+        ("http://127.1/", "http://127.0.0.1/"),
+        ("http://0177.0.0.1/", "http://127.0.0.1/"),
+        ("http://127.0.0.1:080/", "http://127.0.0.1/"),
+        ("http://127.0.0.1:0/", "http://127.0.0.1:0/"),
+    ] {
+        assert!(!is_normal(raw.as_bytes()), "{raw:?}");
+        becomes(raw, expected);
+    }
+    for raw in ["http://:8080/", "http://127.0.0.256/", "http://h:65536/", "http://h:8o/"] {
+        assert!(!is_normal(raw.as_bytes()), "{raw:?}");
+        assert!(Uri::parse(raw).is_err(), "{raw:?}");
+    }
+}
+
+#[test]
 fn scheme_host_port_and_escapes_are_normalised() {
     becomes("HTTP://Example.COM", "http://example.com/");
     becomes("http://example.com:80/a", "http://example.com/a");
