@@ -101,7 +101,10 @@ impl From<MountError> for CliError {
             MountError::FirstBaseline(SyncError::NoResourceList { .. } | SyncError::Document { .. }) => Exit::NoSource,
             MountError::FirstBaseline(SyncError::Catalog(_)) => Exit::Cache,
             MountError::FirstBaseline(
-                SyncError::WouldEmpty { .. } | SyncError::Incomplete { .. } | SyncError::Worker(_),
+                SyncError::WouldEmpty { .. }
+                | SyncError::Incomplete { .. }
+                | SyncError::Worker(_)
+                | SyncError::NoThread(_),
             ) => Exit::Failure,
             MountError::Http(_) | MountError::FirstBaseline(SyncError::Naming(_)) => Exit::Usage,
             MountError::System { .. } => Exit::Failure,

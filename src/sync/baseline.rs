@@ -1,12 +1,20 @@
-//! From spooled lists to the catalog's baseline, entry by entry.
+//! From spooled lists to the catalog's baseline: read on a thread of its own, entered on the caller's.
 
 use super::{Stage, SyncError};
 use crate::catalog::Baseline;
 use crate::document::{Capability, Change, Entry, Limits, Uri};
 use crate::source::spool::{Spool, SpooledDocument};
+use std::ops::ControlFlow;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 
 /// Entries between two calls of the progress function.
 const PROGRESS_STEP: u64 = 20_000;
+
+/// Entries handed from the reading thread to the entering one at once, and how many such batches may wait between them:
+/// enough that neither waits for the other's pauses, less than a megabyte of usual entries.
+const BATCH: usize = 128;
+const BATCHES_WAITING: usize = 8;
 
 /// Adds every resource of `documents` to `baseline`; how many there were. A list that breaks off fails the whole.
 pub fn read_into(
@@ -16,18 +24,54 @@ pub fn read_into(
     limits: Limits,
     progress: &dyn Fn(Stage),
 ) -> Result<u64, SyncError> {
-    let mut entries = 0;
+    thread::scope(|scope| {
+        let (batches, arriving) = sync_channel(BATCHES_WAITING);
+        let reading = thread::Builder::new()
+            .name("list-reader".into())
+            .spawn_scoped(scope, move || read_batches(spool, documents, limits, &batches))
+            .map_err(SyncError::NoThread)?;
+        let mut entries = 0;
+        // Where adding fails the channel closes, and the reading thread ends at its next batch.
+        for batch in arriving {
+            for entry in &batch {
+                baseline.add(entry)?;
+                entries += 1;
+                if entries % PROGRESS_STEP == 0 {
+                    progress(Stage::Reading(entries));
+                }
+            }
+        }
+        // Only the thread's own word says that the lists have come to their end.
+        match reading.join() {
+            Ok(read) => read.map(|()| entries),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Sends every resource of `documents`, until nobody receives any more.
+fn read_batches(
+    spool: &Spool,
+    documents: &[SpooledDocument],
+    limits: Limits,
+    batches: &SyncSender<Vec<Entry>>,
+) -> Result<(), SyncError> {
+    let mut batch = Vec::with_capacity(BATCH);
     for document in documents {
         for_each_resource(spool, document, limits, &mut |entry| {
-            baseline.add(entry)?;
-            entries += 1;
-            if entries % PROGRESS_STEP == 0 {
-                progress(Stage::Reading(entries));
+            batch.push(entry);
+            if batch.len() < BATCH {
+                return ControlFlow::Continue(());
             }
-            Ok(())
+            match batches.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH))) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
         })?;
     }
-    Ok(entries)
+    // Where nobody receives it, the receiver has failed and says so.
+    let _ = batches.send(batch);
+    Ok(())
 }
 
 /// The authority of the smallest URI listed: the own host of lists that lie on disk.
@@ -36,19 +80,20 @@ pub fn smallest_authority(spool: &Spool, documents: &[SpooledDocument], limits: 
     for document in documents {
         for_each_resource(spool, document, limits, &mut |entry| {
             if smallest.as_ref().is_none_or(|least| entry.loc < *least) {
-                smallest = Some(entry.loc.clone());
+                smallest = Some(entry.loc);
             }
-            Ok(())
+            ControlFlow::Continue(())
         })?;
     }
     Ok(smallest.map_or_else(|| "".into(), |uri| uri.authority().into()))
 }
 
+/// Calls `visit` for every resource, in the order of the document, until it breaks.
 fn for_each_resource(
     spool: &Spool,
     document: &SpooledDocument,
     limits: Limits,
-    visit: &mut dyn FnMut(&Entry) -> Result<(), SyncError>,
+    visit: &mut dyn FnMut(Entry) -> ControlFlow<()>,
 ) -> Result<(), SyncError> {
     let failed = |cause| {
         // Kept, the broken document would be confirmed by a 304 at every later poll.
@@ -59,8 +104,8 @@ fn for_each_resource(
     };
     let mut reader = spool.reader(document, limits)?;
     while let Some(entry) = reader.next_entry().map_err(failed)? {
-        if is_resource(&entry) {
-            visit(&entry)?;
+        if is_resource(&entry) && visit(entry).is_break() {
+            return Ok(());
         }
     }
     for (rule, count) in reader.deviations().counts() {

@@ -108,6 +108,9 @@ pub enum SyncError {
     /// A thread of this program died.
     #[error("a worker ended early")]
     Worker(#[from] tokio::task::JoinError),
+    /// The operating system gives no further thread.
+    #[error("no thread to read the lists")]
+    NoThread(#[source] std::io::Error),
 }
 
 /// Brings one catalog in step with one Source.
