@@ -123,7 +123,7 @@ pub struct Totals {
 }
 
 /// What the current revision is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revision {
     /// Counts commits from 1.
     pub number: u64,
@@ -133,8 +133,6 @@ pub struct Revision {
     pub at: Option<Timestamp>,
     /// Sums.
     pub totals: Totals,
-    /// What `sync` stored with it: the position, in `sync`'s own format.
-    pub position: Box<[u8]>,
 }
 
 /// Why the catalog cannot answer.

@@ -86,13 +86,12 @@ impl<'c> Snapshot<'c> {
     /// Number and sums of this revision; `None` before the first commit.
     pub fn revision(&self) -> Result<Option<Revision>, CatalogError> {
         let Some(record) = self.store.revision(&self.txn)? else { return Ok(None) };
-        Ok(Some(Revision {
-            number: record.number,
-            committed: record.committed,
-            at: record.at,
-            totals: record.totals,
-            position: self.store.meta(&self.txn, meta::POSITION)?.unwrap_or_default().into(),
-        }))
+        Ok(Some(Revision { number: record.number, committed: record.committed, at: record.at, totals: record.totals }))
+    }
+
+    /// What `sync` committed with this revision: its position, in its own format; `None` before the first commit.
+    pub fn position(&self) -> Result<Option<Box<[u8]>>, CatalogError> {
+        Ok(self.store.meta(&self.txn, meta::POSITION)?.map(Box::from))
     }
 
     /// The naming that this revision was made with; `None` before the first commit.

@@ -266,7 +266,7 @@ impl Content {
 
     /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.
     pub fn known_size(&self, ino: INodeNo) -> Option<u64> {
-        self.observed.get(ino)?.size
+        self.observed.size(ino)
     }
 
     /// The true size of what a read returns; asks the Source where it must, within `size_deadline`.

@@ -132,6 +132,12 @@ impl Observed {
         overlaid.unwrap_or_else(|| self.shared.committed(ino.0))
     }
 
+    /// The size alone, for whoever asks for that of many: [`Observed::get`] without a copy of all the rest.
+    pub fn size(&self, ino: INodeNo) -> Option<u64> {
+        let overlaid = self.shared.pending().latest(ino.0).map(|known| known.as_ref().and_then(|o| o.size));
+        overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_size))
+    }
+
     /// Changes what is known of an inode, from the default where nothing is; seen at once by [`Observed::get`], committed soon.
     /// `change` runs with the overlay locked: it must be short and not call back.
     pub fn update(&self, ino: INodeNo, change: impl FnOnce(&mut Observation)) {
@@ -187,7 +193,11 @@ impl Drop for Observed {
 impl Pending {
     /// The state of an inode, where the environment does not have it yet.
     fn overlaid(&self, ino: u64) -> Option<Option<Observation>> {
-        self.fresh.get(&ino).or_else(|| self.committing.get(&ino)).cloned()
+        self.latest(ino).cloned()
+    }
+
+    fn latest(&self, ino: u64) -> Option<&Option<Observation>> {
+        self.fresh.get(&ino).or_else(|| self.committing.get(&ino))
     }
 }
 
@@ -204,9 +214,14 @@ impl Shared {
         }
     }
 
-    /// The state of an inode in the environment. What cannot be read is unknown.
+    /// The state of an inode in the environment.
     fn committed(&self, ino: u64) -> Option<Observation> {
-        let read = || -> heed::Result<Option<Observation>> {
+        self.read(ino, decode)
+    }
+
+    /// What `decode` makes of an inode's value. What cannot be read is unknown.
+    fn read<T>(&self, ino: u64, decode: fn(&[u8]) -> Option<T>) -> Option<T> {
+        let read = || -> heed::Result<Option<T>> {
             let txn = self.env.read_txn()?;
             Ok(self.database.get(&txn, &ino.to_be_bytes())?.and_then(decode))
         };
@@ -308,12 +323,24 @@ fn encode(observation: &Observation) -> Vec<u8> {
     value
 }
 
-fn decode(value: &[u8]) -> Option<Observation> {
+/// A value's octets behind its version, if it is whole and of this version.
+fn whole(value: &[u8]) -> Option<&[u8]> {
     let (crc, rest) = value.split_first_chunk()?;
     if crc32c::crc32c(rest) != u32::from_le_bytes(*crc) {
         return None;
     }
-    let rest = rest.strip_prefix(&[VERSION])?;
+    rest.strip_prefix(&[VERSION])
+}
+
+fn decode_size(value: &[u8]) -> Option<u64> {
+    let (_verified, rest) = whole(value)?.split_first()?;
+    let (&is_sized, rest) = rest.split_first()?;
+    let (size, _) = rest.split_first_chunk()?;
+    (is_sized != 0).then(|| u64::from_le_bytes(*size))
+}
+
+fn decode(value: &[u8]) -> Option<Observation> {
+    let rest = whole(value)?;
     let (&verified, rest) = rest.split_first()?;
     let verified = match verified {
         0 => Verified::NotYet,
@@ -422,6 +449,7 @@ mod tests {
         for ino in 0..2500 {
             observed.update(INodeNo(ino), |o| o.size = Some(ino));
             assert_eq!(observed.get(INodeNo(ino)).unwrap().size, Some(ino));
+            assert_eq!(observed.size(INodeNo(ino)), Some(ino));
         }
         observed.update(INodeNo(7), |o| *o = Observation { size: o.size, ..full() });
         observed.forget(INodeNo(8));
@@ -432,6 +460,7 @@ mod tests {
         assert_eq!(observed.get(INodeNo(2499)).unwrap().size, Some(2499));
         assert_eq!(observed.get(INodeNo(7)), Some(Observation { size: Some(7), ..full() }));
         assert_eq!(observed.get(INodeNo(8)), None);
+        assert_eq!((observed.size(INodeNo(2499)), observed.size(INodeNo(8))), (Some(2499), None));
     }
 
     #[test]

@@ -477,7 +477,6 @@ mod tests {
             committed: Timestamp { seconds: 0, nanos: 0 },
             at: None,
             totals: Totals { files: 3, folders: 1, octets: 10, unsized_files: 2 },
-            position: Box::new([]),
         };
         let text = |key| root_value("s", Some(&revision), Key::Own(key));
         assert_eq!(text("revision").unwrap(), "7");

@@ -163,7 +163,10 @@ impl Synchronizer {
         }
         self.last_transfer = poll::Transfer::of(&walks, started.elapsed());
 
-        let current = self.catalog.revision()?;
+        let (current, stored) = {
+            let snapshot = self.catalog.snapshot()?;
+            (snapshot.revision()?, snapshot.position()?)
+        };
         if let Some(what) = incompleteness(&source, &walks) {
             // A first tree of what there is beats none; a later one must not lose what was shown.
             if current.is_some() {
@@ -173,9 +176,7 @@ impl Synchronizer {
         }
         let naming = self.naming(&source, &walks).await?;
         let position = Position::of(&walks, &naming);
-        if let Some(revision) = &current
-            && Position::decode(&revision.position).as_ref() == Some(&position)
-        {
+        if stored.as_deref().and_then(Position::decode).as_ref() == Some(&position) {
             return Ok(Outcome::Unchanged);
         }
         let committed = self.merge(naming, position, walks, current.map_or(0, |r| r.totals.files), progress).await?;
@@ -248,9 +249,8 @@ impl Synchronizer {
     pub fn settle_spool(&self) {
         let (catalog, spool) = (self.catalog.clone(), self.spool.clone());
         tokio::task::spawn_blocking(move || {
-            let keep = match catalog.revision() {
-                Ok(Some(revision)) => Position::decode(&revision.position),
-                Ok(None) => None,
+            let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {
+                Ok(stored) => stored.as_deref().and_then(Position::decode),
                 Err(cause) => {
                     tracing::warn!(%cause, "the spool is not settled");
                     return;
