@@ -25,6 +25,7 @@ use fuser::INodeNo;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use tokio::sync::Notify;
 
 pub use path::Naming;
 pub use snapshot::Snapshot;
@@ -176,8 +177,9 @@ pub struct Catalog {
     spill_folder: PathBuf,
     /// One commit at a time: the revision a commit was computed from is the one it replaces.
     writer: Mutex<()>,
-    /// Whether damage was found in `store`.
+    /// Whether damage was found in `store`, and who waits for that.
     distrusted: AtomicBool,
+    distrust: Notify,
     /// Orphans to be dropped by whoever writes next.
     forgotten: Mutex<Vec<INodeNo>>,
     /// Behind all others, so that the folder is released when the store is closed.
@@ -200,6 +202,7 @@ impl Catalog {
             spill_folder,
             writer: Mutex::default(),
             distrusted: AtomicBool::new(false),
+            distrust: Notify::new(),
             forgotten: Mutex::default(),
             _lock: lock,
         })
@@ -272,9 +275,22 @@ impl Catalog {
     }
 
     /// Says that a record was found damaged: the next baseline builds the store anew, which until then answers as well as
-    /// it can. A commit that finds damage says so itself.
+    /// it can. Snapshots and commits that find damage say so themselves.
     pub fn distrust(&self) {
-        self.distrusted.store(true, Ordering::Release);
+        if !self.distrusted.swap(true, Ordering::AcqRel) {
+            tracing::error!("the catalog is damaged; the next refresh builds it anew");
+            self.distrust.notify_one();
+        }
+    }
+
+    /// Whether damage was found since the store was built.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrusted.load(Ordering::Acquire)
+    }
+
+    /// Ends when damage is found, once each time; for one waiter.
+    pub async fn damage_found(&self) {
+        self.distrust.notified().await;
     }
 
     /// Gives the file at `ino` a new inode for the same metadata (its bytes were found wrong after some were handed out).

@@ -23,26 +23,37 @@ impl<'c> Snapshot<'c> {
         Ok(Snapshot { catalog, txn: store.env.clone().static_read_txn()?, store })
     }
 
+    /// Reads something. Damage found on the way is told to the catalog, unless its store was replaced meanwhile.
+    fn read<T>(&self, read: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
+        let result = read();
+        if let Err(CatalogError::Damaged(_)) = &result
+            && Arc::ptr_eq(&self.store, &self.catalog.store())
+        {
+            self.catalog.distrust();
+        }
+        result
+    }
+
     /// The node at `name` in `parent`.
     pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Node>, CatalogError> {
-        Ok(self.store.named(&self.txn, parent.0, name)?.map(|(_, record)| record.node()))
+        self.read(|| Ok(self.store.named(&self.txn, parent.0, name)?.map(|(_, record)| record.node())))
     }
 
     /// The node of an inode, orphans included.
     pub fn attributes(&self, ino: INodeNo) -> Result<Option<Node>, CatalogError> {
-        match self.store.inode_entry(&self.txn, ino.0)? {
+        self.read(|| match self.store.inode_entry(&self.txn, ino.0)? {
             Some((_, record)) => Ok(Some(record.node())),
             None => Ok(self.store.orphan(&self.txn, ino.0)?.map(|orphan| orphan.node.node())),
-        }
+        })
     }
 
     /// The folder above, and the name in it; `None` for the root, and for an orphan, which has neither.
     #[allow(clippy::type_complexity)]
     pub fn parent(&self, ino: INodeNo) -> Result<Option<(INodeNo, Box<[u8]>)>, CatalogError> {
-        match self.store.inode_entry(&self.txn, ino.0)? {
+        self.read(|| match self.store.inode_entry(&self.txn, ino.0)? {
             Some((place, node)) if ino.0 != ROOT => Ok(Some((INodeNo(place.parent), node.name.into()))),
             _ => Ok(None),
-        }
+        })
     }
 
     /// Calls `visit` for the children of `parent` whose entry id is greater than `after`, in their order, until it
@@ -53,17 +64,23 @@ impl<'c> Snapshot<'c> {
         after: EntryId,
         visit: &mut dyn FnMut(EntryId, &[u8], Node) -> bool,
     ) -> Result<(), CatalogError> {
-        for child in self.store.children(&self.txn, parent.0, after.0)? {
-            let (id, record) = child?;
-            if !visit(EntryId(id), record.name, record.node()) {
-                break;
+        self.read(|| {
+            for child in self.store.children(&self.txn, parent.0, after.0)? {
+                let (id, record) = child?;
+                if !visit(EntryId(id), record.name, record.node()) {
+                    break;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// The resource behind a file, orphans included; `None` for folders.
     pub fn resource(&self, ino: INodeNo) -> Result<Option<Resource>, CatalogError> {
+        self.read(|| self.read_resource(ino))
+    }
+
+    fn read_resource(&self, ino: INodeNo) -> Result<Option<Resource>, CatalogError> {
         let octets = match self.store.inode(&self.txn, ino.0)? {
             Some(place) => place.resource,
             None => self.store.orphan(&self.txn, ino.0)?.map(|orphan| orphan.resource).unwrap_or_default(),
@@ -104,7 +121,7 @@ impl<'c> Snapshot<'c> {
 
     /// The path below the root, segments joined by `/`, empty for the root; `None` for an orphan or an unknown inode.
     pub fn path(&self, ino: INodeNo) -> Result<Option<String>, CatalogError> {
-        path(&self.store, &self.txn, ino.0)
+        self.read(|| path(&self.store, &self.txn, ino.0))
     }
 
     /// The node at `path`, relative to the root; empty segments do not count, so `/` and `` are the root.

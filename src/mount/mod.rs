@@ -219,7 +219,7 @@ async fn first_baseline(
     tokio::select! {
         outcome = synchronizer.refresh(progress) => {
             if let Outcome::Committed(_) = outcome? {
-                synchronizer.settle_spool();
+                synchronizer.tidy();
             }
             Ok(())
         }

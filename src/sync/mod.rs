@@ -176,7 +176,9 @@ impl Synchronizer {
         }
         let naming = self.naming(&source, &walks).await?;
         let position = Position::of(&walks, &naming);
-        if stored.as_deref().and_then(Position::decode).as_ref() == Some(&position) {
+        // A damaged catalog is built anew from the same documents.
+        let made_of = stored.as_deref().and_then(Position::decode);
+        if made_of.as_ref() == Some(&position) && !self.catalog.is_distrusted() {
             return Ok(Outcome::Unchanged);
         }
         let committed = self.merge(naming, position, walks, current.map_or(0, |r| r.totals.files), progress).await?;
@@ -245,8 +247,24 @@ impl Synchronizer {
         Ok(committed)
     }
 
-    /// Drops documents that no list refers to any more and makes the rest small; after a commit, in the background.
-    pub fn settle_spool(&self) {
+    /// After a commit, in the background: makes room in the catalog and in the spool.
+    pub fn tidy(&self) {
+        self.compact_catalog();
+        self.settle_spool();
+    }
+
+    /// Copies the catalog without the holes that replaced revisions left, where these have become many.
+    fn compact_catalog(&self) {
+        let catalog = self.catalog.clone();
+        tokio::task::spawn_blocking(move || match catalog.compact() {
+            Ok(true) => tracing::info!("the catalog was copied without its holes"),
+            Ok(false) => {}
+            Err(cause) => tracing::warn!(%cause, "the catalog keeps its holes"),
+        });
+    }
+
+    /// Drops documents that no list refers to any more and makes the rest small.
+    fn settle_spool(&self) {
         let (catalog, spool) = (self.catalog.clone(), self.spool.clone());
         tokio::task::spawn_blocking(move || {
             let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {

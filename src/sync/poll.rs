@@ -72,13 +72,15 @@ pub struct Listeners {
     pub refreshed: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand and whenever an interval has passed.
+/// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand, where the catalog is found damaged,
+/// and whenever an interval has passed.
 pub async fn run(
     mut synchronizer: Synchronizer,
     mut commands: mpsc::Receiver<Command>,
     listeners: Listeners,
     at_once: bool,
 ) {
+    let catalog = synchronizer.catalog.clone();
     let mut failures = 0;
     let mut due = Instant::now() + if at_once { Duration::ZERO } else { jittered(next(&synchronizer)) };
     loop {
@@ -91,6 +93,7 @@ pub async fn run(
                     continue;
                 }
             },
+            () = catalog.damage_found() => {}
             () = tokio::time::sleep_until(due) => {}
         }
         let interval = next(&synchronizer);
@@ -99,7 +102,7 @@ pub async fn run(
                 failures = 0;
                 if let Outcome::Committed(Committed { invalidations, .. }) = outcome {
                     (listeners.invalidate)(invalidations);
-                    synchronizer.settle_spool();
+                    synchronizer.tidy();
                 }
                 (listeners.refreshed)();
                 due = Instant::now() + jittered(next(&synchronizer));

@@ -104,6 +104,29 @@ fn a_flipped_bit_is_damage_never_an_answer() {
     flip(&catalog, catalog.store().inodes, read_all);
 }
 
+#[tokio::test]
+async fn damage_that_a_reader_meets_is_told_once_and_mended_by_the_next_baseline() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    let entries = [entry("http://h/a/b"), entry("http://h/c")];
+    commit(&catalog, &entries);
+    let store = catalog.store();
+    let mut txn = store.env.write_txn().unwrap();
+    store.inodes.put(&mut txn, &super::store::ino_key(1), b"nonsense").unwrap();
+    txn.commit().unwrap();
+    let stale = catalog.snapshot().unwrap();
+    assert!(!catalog.is_distrusted());
+
+    assert!(matches!(catalog.snapshot().unwrap().attributes(INodeNo(1)), Err(CatalogError::Damaged(_))));
+    assert!(catalog.is_distrusted());
+    catalog.damage_found().await;
+
+    commit(&catalog, &entries);
+    assert!(catalog.snapshot().unwrap().attributes(INodeNo(1)).unwrap().is_some());
+    assert!(stale.attributes(INodeNo(1)).is_err());
+    assert!(!catalog.is_distrusted(), "the store that was damaged is no more");
+}
+
 #[test]
 fn the_baseline_after_damage_builds_the_store_anew() {
     let folder = tempfile::tempdir().unwrap();
