@@ -2,6 +2,7 @@
 
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
+use crate::document::Uri;
 use fuser::INodeNo;
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -36,11 +37,13 @@ pub(in crate::content) struct Failures {
     reads: LruCache<(INodeNo, u64), Failed>,
     /// Sizes that cannot be told and objects that came wrong from everywhere.
     inodes: LruCache<INodeNo, FailedInode>,
+    /// Resources of which wrong bytes were handed out before the verdict, whatever inode they have now.
+    doubted: LruCache<Uri, ()>,
 }
 
 impl Default for Failures {
     fn default() -> Self {
-        Failures { reads: LruCache::new(LIMIT), inodes: LruCache::new(LIMIT) }
+        Failures { reads: LruCache::new(LIMIT), inodes: LruCache::new(LIMIT), doubted: LruCache::new(LIMIT) }
     }
 }
 
@@ -81,12 +84,23 @@ impl Failures {
         self.inodes.put(ino, FailedInode { failed, memory });
     }
 
-    /// The inode is whole.
-    pub(super) fn landed(&mut self, ino: INodeNo) {
-        self.inodes.pop(&ino);
+    /// Wrong bytes of this resource were handed out before the verdict: it does not happen again.
+    pub(super) fn doubt(&mut self, uri: &Uri) {
+        self.doubted.put(uri.clone(), ());
     }
 
-    /// A refresh has happened: everything may be tried again.
+    /// Whether nothing of this resource may go out before the verdict.
+    pub(super) fn is_doubted(&mut self, uri: &Uri) -> bool {
+        self.doubted.get(uri).is_some()
+    }
+
+    /// The inode is whole, and the resource behind it right.
+    pub(super) fn landed(&mut self, ino: INodeNo, uri: &Uri) {
+        self.inodes.pop(&ino);
+        self.doubted.pop(uri);
+    }
+
+    /// A refresh has happened: everything may be tried again. What was doubted stays so until it has come right.
     pub(in crate::content) fn forget(&mut self) {
         self.reads.clear();
         self.inodes.clear();
@@ -138,11 +152,17 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_forgets_all_of_it() {
+    fn a_refresh_forgets_failures_and_no_doubts() {
         let (mut failures, now) = (Failures::default(), Instant::now());
+        let uri = Uri::parse("http://example.org/a").unwrap();
         failures.read_failed(INO, 0, 1, &error(), now);
         failures.inode_failed(INO, &error(), now);
+        failures.doubt(&uri);
         failures.forget();
         assert!(failures.read(INO, 0, 1, now).is_none() && failures.inode(INO, now).is_none());
+        assert!(failures.is_doubted(&uri));
+
+        failures.landed(INodeNo(8), &uri);
+        assert!(!failures.is_doubted(&uri));
     }
 }

@@ -132,10 +132,11 @@ pub(in crate::content) struct Flight {
 }
 
 impl Flight {
-    /// A flight of which nothing has arrived; `handed` is what earlier flights handed out of this inode.
-    pub(super) fn new(fixity: Fixity, handed: Arc<Mutex<HandedOut>>) -> Flight {
+    /// A flight of which nothing has arrived; `handed` is what earlier flights handed out of this inode, `doubted` tells
+    /// that wrong bytes of the resource went out before.
+    pub(super) fn new(fixity: Fixity, handed: Arc<Mutex<HandedOut>>, doubted: bool) -> Flight {
         // Bytes that went out before bind this flight: nothing more goes out until it is known to agree.
-        let whole = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let whole = doubted || !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         Flight {
             fixity,
             progress: Mutex::new(Progress {

@@ -116,7 +116,8 @@ impl Content {
             return Ok(Joined::UnderWay(flight));
         }
         let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
-        let flight = Arc::new(Flight::new(self.config.fixity, handed.unwrap_or_default()));
+        let doubted = self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
+        let flight = Arc::new(Flight::new(self.config.fixity, handed.unwrap_or_default(), doubted));
         flights.insert(wanted.ino, Arc::clone(&flight));
         self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&flight)));
         Ok(Joined::UnderWay(flight))
@@ -211,7 +212,7 @@ impl Content {
         });
         self.pin_landed(ino, &landed.key);
         self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).landed(ino);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).landed(ino, &wanted.uri);
         if known != Some(size) {
             self.tell(Event::Sized(ino, size));
         }
@@ -225,6 +226,8 @@ impl Content {
         let handed = flight.handed();
         let went_out = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         if went_out && matches!(error, ContentError::Mismatch { .. }) {
+            // Before the name gets its new inode, whose readers would be shown the same bytes.
+            self.failures.lock().unwrap_or_else(PoisonError::into_inner).doubt(&wanted.uri);
             return self.poison(wanted, flight, error);
         }
         if went_out {

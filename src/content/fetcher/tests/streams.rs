@@ -72,6 +72,35 @@ async fn a_wrong_end_after_most_was_handed_out_poisons_the_inode_for_every_reade
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_inode_that_follows_a_poisoned_one_shows_nothing_before_the_verdict() {
+    let body = octets(LARGE, 60);
+    let wrong = damaged_end(&body);
+    let gates = [Gate::default(), Gate::default()];
+    let [first, second] = gates.clone();
+    let server = Server::start(move |request| match request.number {
+        0 => honest(request, &wrong, None).gated_at(PAUSE, &first),
+        2 => honest(request, &wrong, None).gated_at(PAUSE, &second),
+        _ => honest(request, &wrong, None),
+    });
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    mounted.read(&wanted, 0, 10).await.unwrap();
+    gates[0].open();
+    assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
+
+    let next = Wanted { ino: INodeNo(3), ..wanted };
+    let start = mounted.read(&next, 0, 10);
+    tokio::pin!(start);
+    while !matches!(mounted.content.state(next.ino), (State::Partial(octets), _) if octets >= EARLY) {
+        assert!((&mut start).now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    assert!((&mut start).now_or_never().is_none());
+    gates[1].open();
+    assert!(matches!(start.await, Err(ContentError::Mismatch { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retry_releases_the_end_if_it_equals_what_was_handed_out() {
     let body = octets(LARGE, 52);
     let gate = Gate::default();
