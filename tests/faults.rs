@@ -8,6 +8,8 @@ use common::source::{Fault, Resource, Source, URLSET};
 use common::{eventually, tree};
 use std::fs;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -176,25 +178,171 @@ fn a_big_file_survives_what_can_be_survived() {
 /// Promise: verified before a sequential read can reach the end; then EIO to every reader, also for what was handed out.
 #[test]
 fn a_wrong_last_block_is_an_error_to_every_reader() {
+    const SHOWN: usize = 200 << 20;
     let source = Source::start();
-    let bytes = Random::new(5).bytes((40 << 20) + 5);
-    let mut wrong = bytes.clone();
-    let last = wrong.len() - 1;
-    wrong[last] ^= 1;
-    source.put("big", Resource::new(bytes));
-    source.fault("big", Fault::Body(wrong), u64::MAX);
-    let mounted = Mounted::new(&source.url(), FAST);
+    let mut resource = Resource::new(Random::new(5).bytes(SHOWN + (1 << 20) + 5));
+    *resource.bytes.last_mut().unwrap() ^= 1;
+    source.put("big", resource);
+    source.fault("big", Fault::Held(SHOWN + (1 << 20)), u64::MAX);
+    let mounted = Mounted::new(&source.url(), "timeout=20s,poll=1h");
     let path = mounted.join("big");
+    let early = fs::File::open(&path).unwrap();
 
     let readers: Vec<_> = (0..3)
-        .map(|_| (path.clone(), ()))
-        .map(|(path, ())| std::thread::spawn(move || errno(fs::read(path))))
+        .map(|_| {
+            let mut file = fs::File::open(&path).unwrap();
+            let (sender, shown) = std::sync::mpsc::channel();
+            let reader = std::thread::spawn(move || {
+                let (mut piece, mut got) = (vec![0; 1 << 20], 0);
+                loop {
+                    match file.read(&mut piece) {
+                        Ok(0) => panic!("the end was reached"),
+                        Ok(octets) => got += octets,
+                        Err(cause) => return cause.raw_os_error(),
+                    }
+                    if got == SHOWN {
+                        sender.send(()).unwrap();
+                    }
+                }
+            });
+            (shown, reader)
+        })
         .collect();
+    readers.iter().for_each(|(shown, _)| shown.recv_timeout(PATIENCE).expect("so much is shown before the verdict"));
+    source.mend();
 
-    for reader in readers {
+    for (_, reader) in readers {
         assert_eq!(reader.join().unwrap(), Some(libc::EIO));
     }
+    eventually("the kernel's pages are dropped", || early.read_at(&mut [0; 10], 0).is_err());
     assert_eq!(errno(read(&path)), Some(libc::EIO));
+    let head = std::process::Command::new("head").args(["-c", "10"]).arg(&path).output().unwrap();
+    assert!(!head.status.success() && head.stdout.is_empty(), "{head:?}");
+}
+
+/// A cut body goes on where it was, of the same version alone.
+#[test]
+fn a_cut_body_is_resumed_where_it_was_cut() {
+    let source = Source::start();
+    let bytes = Random::new(9).bytes(30 << 20);
+    source.put("big", Resource::new(bytes.clone()));
+    source.fault("big", Fault::Cut(20 << 20), 1);
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    assert!(read(&mounted.join("big")).unwrap() == bytes);
+
+    let requests = source.requests_of("big");
+    let from = |range: &str| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<u64>().ok();
+    let resumed = requests.iter().find(|request| request.status == 206 && request.if_range.is_some());
+    let resumed = resumed.unwrap_or_else(|| panic!("nothing was resumed: {requests:?}"));
+    assert!(resumed.range.as_deref().and_then(from).is_some_and(|from| from > 0), "{requests:?}");
+    assert_eq!(requests.iter().filter(|request| request.status == 200).count(), 1, "{requests:?}");
+}
+
+/// Mirrors are asked by their priority, and the resource's own place last.
+#[test]
+fn a_mirror_that_fails_is_followed_by_the_next() {
+    let (source, mirror) = (Source::start(), Source::start());
+    // Equal bytes would be one object, fetched once.
+    let bytes = |number: usize| Random::new(20 + number as u64).bytes(300_000);
+    let faults = [
+        Fault::Status(500, String::new()),
+        Fault::Status(404, String::new()),
+        Fault::Body(Random::new(11).bytes(300_000)),
+        Fault::StallHead(Duration::from_secs(60)),
+        Fault::Cut(1000),
+    ];
+    for number in 0..faults.len() {
+        let link = |place: &str, priority: u64| {
+            format!("<rs:ln rel=\"duplicate\" pri=\"{priority}\" href=\"{}{place}/{number}\"/>", mirror.url())
+        };
+        let links = format!("{}{}", link("second", 2), link("first", 1));
+        source.put(&number.to_string(), Resource { links, ..Resource::new(bytes(number)) });
+        mirror.put(&format!("first/{number}"), Resource::new(bytes(number)));
+        mirror.put(&format!("second/{number}"), Resource::new(bytes(number)));
+        mirror.fault(&format!("first/{number}"), faults[number].clone(), u64::MAX);
+    }
+    // Its mirrors are all gone.
+    source.put(
+        "own",
+        Resource {
+            links: format!("<rs:ln rel=\"duplicate\" pri=\"1\" href=\"{}gone\"/>", mirror.url()),
+            ..Resource::new(bytes(9))
+        },
+    );
+    let address = mirror.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let mounted = Mounted::new(&source.url(), &format!("{FAST},allow-host={address}"));
+
+    for (number, fault) in faults.iter().enumerate() {
+        let got = read(&mounted.join(&number.to_string()));
+
+        assert!(got.as_ref().is_ok_and(|got| *got == bytes(number)), "{fault:?}: {:?}", got.map(|got| got.len()));
+        assert!(!mirror.requests_of(&format!("first/{number}")).is_empty(), "{fault:?}: the first was not asked");
+        assert!(source.requests_of(&number.to_string()).is_empty(), "{fault:?}: the Source was asked");
+    }
+    assert!(read(&mounted.join("own")).unwrap() == bytes(9));
+}
+
+/// One host whose name is gone and one that swallows every connection beside the Source itself.
+#[test]
+fn hosts_that_cannot_be_reached_are_errors_in_time_and_stop_nobody_else() {
+    let source = Source::start();
+    let hole = BlackHole::new();
+    source.put("here", Resource::new("of the Source"));
+    let list = |foreign: &[String]| {
+        let urls: String =
+            foreign.iter().map(|uri| format!("<url><loc>{uri}</loc><rs:md length=\"5\"/></url>")).collect();
+        format!(
+            "{URLSET}<rs:md capability=\"resourcelist\" at=\"2024-06-01T00:00:00Z\"/>\
+             <url><loc>{}here</loc><rs:md length=\"13\"/></url>{urls}</urlset>",
+            source.url()
+        )
+    };
+    let address = hole.address;
+    source.document("resourcelist.xml", list(&["http://no-such-host.invalid/a".into(), format!("http://{address}/b")]));
+    let mounted = Mounted::new(&source.url(), &format!("{FAST},allow-host={address}"));
+    let (nameless, swallowed) =
+        (mounted.join("%host/no-such-host.invalid/a"), mounted.join(&format!("%host/{address}/b")));
+    assert!(nameless.exists() && swallowed.exists(), "{:?}", tree_names(&mounted.path()));
+
+    let stuck = [nameless, swallowed].map(|path| {
+        std::thread::spawn(move || {
+            let began = Instant::now();
+            (errno(read(&path)), began.elapsed())
+        })
+    });
+    assert_eq!(read(&mounted.join("here")).unwrap(), b"of the Source");
+
+    for reader in stuck {
+        let (errno, took) = reader.join().unwrap();
+        assert_eq!(errno, Some(libc::EIO));
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
+}
+
+fn tree_names(folder: &Path) -> Vec<std::path::PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A listener that accepts nothing and whose queue is full: the kernel drops what knocks.
+struct BlackHole {
+    address: std::net::SocketAddr,
+    _listener: std::net::TcpListener,
+    _queued: Vec<std::net::TcpStream>,
+}
+
+impl BlackHole {
+    fn new() -> BlackHole {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        // SAFETY: the descriptor is open; listening again only changes the length of the queue.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let address = listener.local_addr().unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+            queued.push(stream);
+        }
+        BlackHole { address, _listener: listener, _queued: queued }
+    }
 }
 
 /// Promise: never an accidental emptiness.

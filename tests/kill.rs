@@ -53,14 +53,15 @@ fn during_the_first_baseline() {
 #[test]
 fn during_a_refresh() {
     let source = Source::start();
-    publish(&source, 2000, 0);
+    publish(&source, 1500, 0);
     let mounted = Mounted::new(&source.url(), "poll=1h");
     let mut random = Random::new(12);
     for round in 0..rounds() {
         let before = published(&source);
-        publish(&source, 2000, round + 1);
+        publish(&source, 1500, round + 1);
         mounted.refresh();
-        std::thread::sleep(Duration::from_millis(random.below(150)));
+        // Before, while and after it is committed.
+        std::thread::sleep(Duration::from_millis(random.below(500)));
         mounted.kill();
 
         // With its documents out of reach the tree is the last that was committed: the old one or the new one, whole.

@@ -74,6 +74,8 @@ pub enum Fault {
     StallHead(Duration),
     /// So many octets of the body are sent, then nothing for so long, then the connection is cut.
     StallBody(usize, Duration),
+    /// So many octets of the body are sent, the rest when all is mended.
+    Held(usize),
     /// Each 16 KiB of the body takes so long.
     Slow(Duration),
     /// Another media type.
@@ -91,6 +93,8 @@ pub struct Logged {
     pub path: String,
     /// `Range` as asked.
     pub range: Option<String>,
+    /// `If-Range` as asked.
+    pub if_range: Option<String>,
     /// Status answered; 0 where the connection was cut before.
     pub status: u16,
     /// All header lines as they came.
@@ -227,6 +231,7 @@ impl Source {
                 method: request.method.clone(),
                 path: request.path.clone(),
                 range: request.range.clone(),
+                if_range: request.if_range.clone(),
                 status,
                 head: request.head.clone(),
             });
@@ -318,6 +323,14 @@ impl Source {
                 let _ = stream.write_all(&body[..after.min(body.len())]);
                 std::thread::sleep(time);
                 None
+            }
+            Some(Fault::Held(after)) => {
+                let (first, rest) = body.split_at(after.min(body.len()));
+                stream.write_all(first).ok()?;
+                while self.state.lock().unwrap().faults.contains_key(&path) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                stream.write_all(rest).ok()
             }
             Some(Fault::Slow(pause)) => body.chunks(16 << 10).try_for_each(|chunk| {
                 std::thread::sleep(pause);
