@@ -133,14 +133,17 @@ fn answered_for_good(status: u16) -> bool {
     matches!(status, 400..=499) && status != 408 && status != 429
 }
 
-/// `message: cause: cause of the cause`, each said once.
+/// `message: cause: cause of the cause`, each said once, also what a cause begins with where the message ends with it.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
         let said = inner.to_string();
-        if !text.ends_with(&said) {
-            let _ = write!(text, ": {said}");
+        let said = said.trim_end();
+        let repeated = said.split_once(": ").filter(|(subject, _)| text.ends_with(subject));
+        let news = repeated.map_or(said, |(_, news)| news);
+        if !text.ends_with(said) {
+            let _ = write!(text, ": {news}");
         }
         cause = inner.source();
     }
@@ -216,6 +219,18 @@ mod tests {
         let outer = MountError::Cache { folder: "/c".into(), cause: inner };
 
         assert_eq!(chain(&outer), "the cache folder /c cannot be used; name another with -o cache=DIR: no route");
+    }
+
+    #[test]
+    fn a_cause_that_names_the_same_address_again_does_not_repeat_it() {
+        use crate::source::http::HttpError;
+        let uri = crate::document::Uri::parse("http://h/list.xml").unwrap();
+        let missing = HttpError::Status { uri: uri.clone(), status: 404, retry_after: None };
+        let location = crate::source::DocumentLocation::Uri(uri);
+
+        let told = chain(&SourceError::Http { location, cause: missing });
+
+        assert_eq!(told.matches("http://h/list.xml").count(), 1, "{told}");
     }
 
     #[test]

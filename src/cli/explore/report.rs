@@ -2,6 +2,7 @@
 
 use super::Pace;
 use super::survey::Survey;
+use crate::cli::options::printable_value;
 use crate::source::Source;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -95,7 +96,12 @@ impl Report {
         for (rule, breaches) in &self.survey.deviations {
             let _ = writeln!(text, "  {:>9}  {} [section {}]", thousands(*breaches), rule.sentence(), rule.section());
             for (location, example) in self.survey.examples.iter().filter(|(_, example)| example.rule == *rule) {
-                let _ = writeln!(text, "             {location}, entry {}: {}", example.entry, example.seen);
+                let _ = writeln!(
+                    text,
+                    "             {location}, entry {}: {}",
+                    example.entry,
+                    printable_value(&example.seen)
+                );
             }
         }
     }
@@ -190,7 +196,7 @@ fn table(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option:
     by_count.sort_by_key(|(value, count)| (std::cmp::Reverse(**count), (*value).clone()));
     let _ = writeln!(text, "{title}");
     for (value, count) in by_count.iter().take(MOST_SHOWN) {
-        let _ = writeln!(text, "  {:>9}  {option}{value}", thousands(**count));
+        let _ = writeln!(text, "  {:>9}  {option}{}", thousands(**count), printable_value(value));
     }
     if by_count.len() > MOST_SHOWN {
         let _ = writeln!(text, "             and {} more", by_count.len() - MOST_SHOWN);

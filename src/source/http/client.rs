@@ -304,7 +304,8 @@ fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::Req
     };
     let range = head::range_text(request.range);
     let optional = [
-        (header::ACCEPT, request.accept.as_deref()),
+        // Taken from what a Source published, which may be anything.
+        (header::ACCEPT, request.accept.as_deref().filter(|accept| header::HeaderValue::from_str(accept).is_ok())),
         (header::ACCEPT_ENCODING, Some(&*request.accept_encoding)),
         (header::RANGE, range.as_deref()),
         (header::IF_RANGE, request.if_range.as_deref().filter(|_| range.is_some())),

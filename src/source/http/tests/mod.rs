@@ -73,6 +73,20 @@ async fn a_get_brings_head_and_body() {
 }
 
 #[tokio::test]
+async fn a_published_type_that_is_no_header_value_is_not_sent() {
+    let server = TestServer::start(|_| ok(b"hello"));
+    let client = client(config(&server));
+    let mut request = Request::get(server.uri("/a"), PLENTY);
+
+    for published in ["text/\u{1b}[31m", "text/plain\r\nX-Other: 1"] {
+        request.accept = Some(published.into());
+        client.send(request.clone()).await.unwrap();
+    }
+
+    assert!(server.received().iter().all(|request| request.field("accept") == Some("*/*")), "{:?}", server.received());
+}
+
+#[tokio::test]
 async fn a_head_has_the_length_and_no_body() {
     let server = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 12345", b"");
     let client = client(config(&server));
