@@ -502,3 +502,44 @@ fn a_compacted_store_is_smaller_and_the_same() {
     assert_eq!((tree(&catalog), catalog.revision().unwrap()), (after, number));
     assert!(!folder.path().join("store-1").exists());
 }
+
+#[test]
+fn an_entry_with_neither_lastmod_nor_hash_keeps_its_version_until_its_length_differs() {
+    let (_folder, catalog) = catalog();
+    let ino = |catalog: &Catalog| catalog.snapshot().unwrap().find("a").unwrap().unwrap().ino;
+    let typed = |media_type: &str| with("http://h/a", |entry| entry.media_type = Some(media_type.into()));
+    let measured = |length| with("http://h/a", |entry| entry.length = Some(length));
+    commit(&catalog, [&typed("text/plain")]);
+    let first = ino(&catalog);
+
+    commit(&catalog, [&typed("text/html")]);
+    assert_eq!(ino(&catalog), first);
+    commit(&catalog, [&measured(5)]);
+    let second = ino(&catalog);
+    assert_ne!(second, first, "the size told before is not vouched for");
+    commit(&catalog, [&measured(5), &entry("http://h/b")]);
+    assert_eq!(ino(&catalog), second);
+    commit(&catalog, [&measured(6)]);
+    assert_ne!(ino(&catalog), second);
+}
+
+#[test]
+fn freshness_is_asked_for_only_where_the_list_cannot_tell() {
+    let (_folder, catalog) = catalog();
+    let freshness = |catalog: &Catalog, path: &str| catalog.snapshot().unwrap().find(path).unwrap().unwrap().freshness;
+    let often = with("http://h/f/often", |entry| entry.changefreq = Some(ChangeFrequency::Never));
+    let dated = with("http://h/f/dated", |entry| entry.lastmod = Some(at(5)));
+    let vouched = with("http://h/f/vouched", |entry| entry.hashes = vec![digest(Algorithm::Md5, 1)]);
+    commit(&catalog, [&often, &dated, &vouched, &entry("http://h/f/bare")]);
+
+    assert_eq!(freshness(&catalog, "f"), Freshness::Listed);
+    assert_eq!(freshness(&catalog, "f/dated"), Freshness::Listed);
+    assert_eq!(freshness(&catalog, "f/vouched"), Freshness::Listed);
+    assert_eq!(freshness(&catalog, "f/bare"), Freshness::Asked(None));
+    assert_eq!(freshness(&catalog, "f/often"), Freshness::Asked(Some(ChangeFrequency::Never)));
+    let before = catalog.snapshot().unwrap().find("f/bare").unwrap().unwrap().ino;
+    let slower = with("http://h/f/bare", |entry| entry.changefreq = Some(ChangeFrequency::Yearly));
+    let committed = commit(&catalog, [&often, &dated, &vouched, &slower]);
+    assert!(committed.invalidations.contains(&Invalidation::Attributes(before)), "how long they hold differs");
+    assert_eq!(freshness(&catalog, "f/bare"), Freshness::Asked(Some(ChangeFrequency::Yearly)));
+}
