@@ -7,7 +7,7 @@ use common::rounds;
 use common::source::{Fault, Resource, Source};
 use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, Kind};
-use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate};
+use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use resyncfs::document::Limits;
 use resyncfs::fs::attributes::Attributes;
 use resyncfs::fs::directory::Cookie;
@@ -68,6 +68,7 @@ impl Subject {
             fixity: Fixity::Stream,
             mirrors: Mirrors::Auto,
             revalidate: Revalidate::default(),
+            unannounced: Unannounced::default(),
             stall: Duration::from_secs(2),
             size_deadline: Duration::from_secs(2),
         };

@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounted::Mounted;
-use common::source::{Resource, Source};
+use common::source::{Resource, Source, URLSET};
 use common::{eventually, tree};
 use std::collections::BTreeSet;
 use std::fs;
@@ -359,4 +359,31 @@ fn a_change_that_no_list_tells_is_seen_after_the_interval_and_an_open_file_keeps
     text.clear();
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "one");
+}
+
+#[test]
+fn a_change_that_the_list_does_not_know_of_is_an_error_or_shown_as_a_version_of_its_own() {
+    for show in [false, true] {
+        let source = Source::start();
+        let (base, published) = (source.url(), Resource::new("as published").md);
+        let list = format!(
+            "{URLSET}<rs:md capability=\"resourcelist\" at=\"2024-06-01T00:00:00Z\"/>\
+             <url><loc>{base}a</loc><rs:md {published}/></url></urlset>"
+        );
+        source.document("resourcelist.xml", list);
+        let headers = "Last-Modified: Sun, 02 Jun 2024 00:00:00 GMT\r\n".into();
+        source.put("a", Resource { headers, ..Resource::new("newer") });
+        let mounted = Mounted::new(&source.url(), if show { "unannounced=show" } else { "" });
+        let path = mounted.join("a");
+
+        assert!(fs::read(&path).is_err(), "not what was published");
+
+        if show {
+            eventually("the newer bytes are shown", || fs::read(&path).is_ok_and(|bytes| bytes == b"newer"));
+            assert!(getfattr(&["-n", "user.resyncfs.verified"], path).contains("transfer"));
+        } else {
+            assert!(fs::read(&path).is_err());
+        }
+        assert!(getfattr(&["-n", "user.resyncfs.unannounced"], mounted.path()).contains("\"1\""));
+    }
 }

@@ -296,7 +296,13 @@ impl Catalog {
     /// Gives the file at `ino` a new inode for the same metadata (its bytes were found wrong after some were handed out).
     /// Empty where `ino` is no file with a name: there is nothing left to renew.
     pub fn renew(&self, ino: INodeNo) -> Result<Vec<Invalidation>, CatalogError> {
-        update::renew(self, ino)
+        update::renew(self, ino, update::Renewal::AsPublished)
+    }
+
+    /// [`Catalog::renew`] without the published length and digests, which the bytes that the Source serves now do not have. The
+    /// next commit compares the entry with what is listed then, and gives another inode again where these are back.
+    pub fn renew_unpublished(&self, ino: INodeNo) -> Result<Vec<Invalidation>, CatalogError> {
+        update::renew(self, ino, update::Renewal::Unpublished)
     }
 }
 

@@ -268,6 +268,35 @@ impl<'a> ResourceRecord<'a> {
         })
     }
 
+    /// The same record without length and digests; `None` where it makes no sense.
+    pub(super) fn push_unpublished(&self, record: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let (flags, rest) = record.split_first()?;
+        out.push(flags & !(flag::LENGTH | flag::DIGESTS));
+        out.extend_from_slice(&rest[..rest.len() - self.body.len()]);
+        let mut body = Octets(self.body);
+        let mut copy = |octets: &Octets<'a>, behind: &Octets<'a>| {
+            out.extend_from_slice(&octets.0[..octets.0.len() - behind.0.len()]);
+        };
+        let before = body;
+        if self.lastmod.is_some() {
+            body.time()?;
+        }
+        copy(&before, &body);
+        if self.length.is_some() {
+            body.varint()?;
+        }
+        let before = body;
+        for _ in self.media_type.iter().chain(&self.encoding) {
+            Symbol::read(&mut body)?;
+        }
+        copy(&before, &body);
+        if self.has_digests {
+            digests(&mut body)?;
+        }
+        out.extend_from_slice(body.0);
+        Some(())
+    }
+
     /// The same record, the URI within it: for a path that has ceased to give it.
     pub(super) fn push_with_uri(&self, record: &[u8], uri: &str, out: &mut Vec<u8>) {
         out.push(record.first().copied().unwrap_or_default() | flag::URI);

@@ -4,7 +4,7 @@ use super::octets::{Octets, damaged};
 use super::record::ResourceRecord;
 use super::store::{ROOT, Store, ino_key, meta};
 use super::{Catalog, CatalogError, EntryId, Naming, Node, Resource, Revision};
-use crate::document::Uri;
+use crate::document::{Timestamp, Uri};
 use fuser::INodeNo;
 use heed::{RoTxn, WithoutTls};
 use std::sync::Arc;
@@ -109,6 +109,11 @@ impl<'c> Snapshot<'c> {
     /// What `sync` committed with this revision: its position, in its own format; `None` before the first commit.
     pub fn position(&self) -> Result<Option<Box<[u8]>>, CatalogError> {
         Ok(self.store.meta(&self.txn, meta::POSITION)?.map(Box::from))
+    }
+
+    /// `at` of the newest list in this revision: [`Snapshot::revision`] without all else.
+    pub fn at(&self) -> Result<Option<Timestamp>, CatalogError> {
+        Ok(self.store.revision(&self.txn)?.and_then(|record| record.at))
     }
 
     /// The naming that this revision was made with; `None` before the first commit.

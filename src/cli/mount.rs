@@ -140,6 +140,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             fixity: options.fixity,
             mirrors: options.mirrors,
             revalidate: options.revalidate,
+            unannounced: options.unannounced,
             stall: timeout,
             size_deadline: timeout,
         },

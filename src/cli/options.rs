@@ -3,7 +3,7 @@
 //! `-o name=value,name` as mount(8) passes them; a comma or backslash within a value is written `\,` and `\\`.
 
 use super::{CliError, Exit};
-use crate::content::{Fixity, Mirrors, Revalidate};
+use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Limits, Uri};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub struct Options {
     pub mirrors: Mirrors,
     /// `revalidate=`
     pub revalidate: Revalidate,
+    /// `unannounced=`
+    pub unannounced: Unannounced,
     /// `poll=`
     pub poll: Option<Duration>,
     /// `timeout=`
@@ -159,6 +161,14 @@ pub const TABLE: &[OptionSpec] = &[
         set: |o, v| {
             o.revalidate = if v == "never" { Revalidate::Never } else { Revalidate::Every(time(v)?) };
             Ok(())
+        },
+    },
+    OptionSpec {
+        name: "unannounced",
+        value: "error|show",
+        help: "bytes newer than the list and others than it says: reading fails (default), or shows them unverified",
+        set: |o, v| {
+            choice(v, &[("error", Unannounced::Error), ("show", Unannounced::Show)]).map(|found| o.unannounced = found)
         },
     },
     OptionSpec {

@@ -164,6 +164,7 @@ mod tests {
             encoding: None,
             mirrors: Vec::new(),
             lastmod: None,
+            listed_at: None,
         }
     }
 

@@ -19,6 +19,7 @@ use observed::Observed;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -53,6 +54,16 @@ pub enum Mirrors {
     Off,
 }
 
+/// What is done about bytes that are others than those published because they are newer than the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unannounced {
+    /// Reading fails, until a list tells of them.
+    #[default]
+    Error,
+    /// The name gets a new version of which no length and no digest is known.
+    Show,
+}
+
 /// What the cache needs to know.
 #[derive(Clone, Debug)]
 pub struct ContentConfig {
@@ -74,6 +85,8 @@ pub struct ContentConfig {
     pub mirrors: Mirrors,
     /// See [`Revalidate`].
     pub revalidate: Revalidate,
+    /// See [`Unannounced`].
+    pub unannounced: Unannounced,
     /// A fetch without progress for so long has failed for its waiters.
     pub stall: Duration,
     /// All of a GETATTR's wait for a size.
@@ -99,6 +112,8 @@ pub struct Wanted {
     pub mirrors: Vec<(u32, Uri)>,
     /// Published `lastmod`.
     pub lastmod: Option<Timestamp>,
+    /// `at` of the list that published all this: bytes of later may rightly be others.
+    pub listed_at: Option<Timestamp>,
 }
 
 /// How much of an inode's bytes is here: `user.resyncfs.state`.
@@ -136,6 +151,9 @@ pub enum Event {
     Poisoned(INodeNo),
     /// The Source serves another version than the one whose size or bytes were told: look at its lists.
     Changed(INodeNo),
+    /// The Source serves bytes newer than its list, and they are to be shown ([`Unannounced::Show`]): give the name a
+    /// version of which nothing is published, and drop the kernel's pages of the old one.
+    Unannounced(INodeNo),
     /// The end of a large object went out to a reader that jumped, and a sequential reader comes near it: drop the
     /// kernel's pages, so that it meets the verdict. The inode stays.
     Recheck(INodeNo),
@@ -162,6 +180,18 @@ pub enum ContentError {
         uri: Uri,
         /// Which digest or length, published and seen.
         what: String,
+    },
+    /// The bytes are not those the Source published, and newer than its list: it has not announced the change yet.
+    #[error("{uri} has changed at {modified}, after the list was made, which its Source has not announced: {what}")]
+    Unannounced {
+        /// The resource.
+        uri: Uri,
+        /// Its Last-Modified.
+        modified: Timestamp,
+        /// Which digest or length, published and seen.
+        what: String,
+        /// Whether the name gets a version that can be read ([`Unannounced::Show`]).
+        shown: bool,
     },
     /// The Source serves another version now and the old bytes are not here.
     #[error("{uri} has changed at the Source")]
@@ -220,6 +250,8 @@ pub struct Content {
     /// Which inodes were asked about lately, whether their bytes are current.
     asked: Mutex<Asked>,
     questions: Arc<Semaphore>,
+    /// Fetches that ended with [`ContentError::Unannounced`].
+    unannounced: AtomicU64,
 }
 
 impl Content {
@@ -261,6 +293,7 @@ impl Content {
             memory: Arc::new(Semaphore::new(MEMORY_FETCHES)),
             asked: Mutex::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS)),
+            unannounced: AtomicU64::new(0),
         }))
     }
 
@@ -310,6 +343,11 @@ impl Content {
             Some(octets) => (State::Partial(octets), Verified::NotYet),
             None => (State::Remote, Verified::NotYet),
         }
+    }
+
+    /// How often since the start bytes were met that the Source has not announced yet.
+    pub fn unannounced(&self) -> u64 {
+        self.unannounced.load(Ordering::Relaxed)
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.

@@ -187,12 +187,12 @@ impl Filesystem {
             let places = Arc::clone(&self.sizing_places);
             self.runtime.spawn(async move {
                 let Ok(_place) = places.acquire().await else { return };
-                let resource = match catalog.snapshot().and_then(|snapshot| snapshot.resource(ino)) {
-                    Ok(Some(resource)) => resource,
+                let wanted = match catalog.snapshot().and_then(|snapshot| wanted(&snapshot, ino)) {
+                    Ok(Some(wanted)) => wanted,
                     Ok(None) => return,
                     Err(error) => return tracing::debug!("not sized ahead: {}", chain(&error)),
                 };
-                if let Err(error) = content.size(&wanted(ino, resource)).await {
+                if let Err(error) = content.size(&wanted).await {
                     tracing::debug!(ino = ino.0, "not sized ahead: {}", chain(&error));
                 }
             });

@@ -10,7 +10,7 @@
 
 use super::error::FsError;
 use super::{Filesystem, FsOptions, NAME_MAX};
-use crate::catalog::{Freshness, Kind, Node};
+use crate::catalog::{CatalogError, Freshness, Kind, Node, Snapshot};
 use crate::content::Wanted;
 use crate::document::{Link, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo};
@@ -74,27 +74,27 @@ impl Filesystem {
 
     /// GETATTR as far as it needs no waiting.
     pub fn attributes(&self, ino: INodeNo) -> Result<Attributes, FsError> {
-        let (node, size, resource) = {
+        let (node, size, wanted) = {
             let snapshot = self.catalog.snapshot()?;
             let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
             let size = self.known_size(&node);
             match size.is_some() && self.current_for(&node) != Some(Duration::ZERO) {
                 true => (node, size, None),
-                false => (node, size, Some(snapshot.resource(ino)?.ok_or(FsError::Gone(ino))?)),
+                false => (node, size, Some(wanted(&snapshot, ino)?.ok_or(FsError::Gone(ino))?)),
             }
         };
-        match (size, resource) {
-            (None, Some(resource)) => {
+        match (size, wanted) {
+            (None, Some(wanted)) => {
                 self.asked_for_size(ino);
-                Ok(Attributes::Unsized(Box::new(Unsized { node, wanted: wanted(ino, resource) })))
+                Ok(Attributes::Unsized(Box::new(Unsized { node, wanted })))
             }
             (_, overdue) => {
                 if node.kind == Kind::File && node.size.is_none() {
                     self.passed_sized(ino);
                 }
                 let mut shown = self.shown_with_size(&node, size);
-                if let (Freshness::Asked(changefreq), Some(resource)) = (node.freshness, overdue) {
-                    self.content.revalidate(wanted(ino, resource), changefreq);
+                if let (Freshness::Asked(changefreq), Some(wanted)) = (node.freshness, overdue) {
+                    self.content.revalidate(wanted, changefreq);
                     shown.attributes_ttl = WHILE_ASKED.min(self.options.entry_ttl);
                 }
                 Ok(Attributes::Known(shown))
@@ -142,10 +142,11 @@ impl Filesystem {
     }
 }
 
-/// What content must know of the version behind `ino`.
-pub(super) fn wanted(ino: INodeNo, resource: crate::catalog::Resource) -> Wanted {
+/// What content must know of the version behind `ino`; `None` where there is no such file.
+pub(super) fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<Wanted>, CatalogError> {
+    let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
     let mirrors = mirrors(&resource.links);
-    Wanted {
+    Ok(Some(Wanted {
         ino,
         uri: resource.uri,
         length: resource.length,
@@ -154,7 +155,8 @@ pub(super) fn wanted(ino: INodeNo, resource: crate::catalog::Resource) -> Wanted
         encoding: resource.encoding,
         mirrors,
         lastmod: resource.lastmod,
-    }
+        listed_at: snapshot.at()?,
+    }))
 }
 
 /// The `duplicate` links, the most wanted first; of equal priority in the order of the document.

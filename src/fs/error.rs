@@ -100,6 +100,7 @@ impl FsError {
                 ContentError::Cache { .. } => Level::ERROR,
                 ContentError::Fetch { .. }
                 | ContentError::Mismatch { .. }
+                | ContentError::Unannounced { .. }
                 | ContentError::Changed { .. }
                 | ContentError::Stalled { .. } => Level::WARN,
             },
@@ -133,7 +134,9 @@ fn content_errno(error: &ContentError) -> Errno {
             Some(_) | None => Errno::EIO,
         },
         ContentError::Mismatch { .. } | ContentError::Stalled { .. } | ContentError::Cache { .. } => Errno::EIO,
-        ContentError::Changed { .. } => Errno::ESTALE,
+        // The name, opened again, has the new bytes.
+        ContentError::Changed { .. } | ContentError::Unannounced { shown: true, .. } => Errno::ESTALE,
+        ContentError::Unannounced { shown: false, .. } => Errno::EIO,
     }
 }
 
@@ -181,6 +184,11 @@ mod tests {
         fetch(HttpError::Status { uri: uri(), status, retry_after: None })
     }
 
+    fn unannounced(shown: bool) -> FsError {
+        let modified = crate::document::Timestamp { seconds: 0, nanos: 0 };
+        FsError::Content(ContentError::Unannounced { uri: uri(), modified, what: "sha-256".into(), shown })
+    }
+
     fn io() -> std::io::Error {
         std::io::Error::other("disk")
     }
@@ -206,6 +214,8 @@ mod tests {
             (status(500), Errno::EIO, Level::WARN),
             (fetch(HttpError::Deadline { uri: uri(), last: None }), Errno::EIO, Level::WARN),
             (ContentError::Mismatch { uri: uri(), what: "sha-256".into() }.into(), Errno::EIO, Level::WARN),
+            (unannounced(false), Errno::EIO, Level::WARN),
+            (unannounced(true), Errno::ESTALE, Level::WARN),
             (ContentError::Changed { uri: uri() }.into(), Errno::ESTALE, Level::WARN),
             (ContentError::Stalled { uri: uri() }.into(), Errno::EIO, Level::WARN),
             (ContentError::Cache { path: PathBuf::from("/o"), cause: Arc::new(io()) }.into(), Errno::EIO, Level::ERROR),

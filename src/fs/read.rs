@@ -16,15 +16,15 @@ impl Filesystem {
 
     /// READ: waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<Bytes, FsError> {
-        let (node, resource) = {
+        let (node, wanted) = {
             let snapshot = self.catalog.snapshot()?;
             let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
             if node.kind == Kind::Folder {
                 return Err(FsError::IsAFolder(ino));
             }
-            (node, snapshot.resource(ino)?.ok_or(FsError::Gone(ino))?)
+            (node, wanted(&snapshot, ino)?.ok_or(FsError::Gone(ino))?)
         };
-        let bytes = self.content.read(&wanted(ino, resource), offset, length).await?;
+        let bytes = self.content.read(&wanted, offset, length).await?;
         match node.size.or_else(|| self.content.known_size(ino)) {
             Some(size) => whole(ino, size, offset, length, bytes),
             None => Ok(bytes),

@@ -6,7 +6,7 @@ use super::error::FsError;
 use super::xattr::XattrReply;
 use super::*;
 use crate::catalog::{Catalog, Kind, Naming};
-use crate::content::{ContentConfig, Fixity, Mirrors, Revalidate};
+use crate::content::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Algorithm, Digest, Entry, Link, Timestamp, Uri};
 use crate::source::http::{Client, HttpConfig};
 use fuser::{Errno, INodeNo};
@@ -80,6 +80,7 @@ impl Mounted {
             fixity: Fixity::Stream,
             mirrors: Mirrors::Auto,
             revalidate: Revalidate::default(),
+            unannounced: Unannounced::default(),
             stall: Duration::from_secs(5),
             size_deadline: Duration::from_secs(5),
         };

@@ -12,7 +12,8 @@
 //! | `user.resyncfs.object` | no | the name of the object in the cache folder that holds the bytes |
 //! | `user.resyncfs.entry` | no | the whole entry as JSON |
 //!
-//! On the root: `user.resyncfs.{source,at,revision,committed,files,folders,octets,unsized}`. What is not listed is
+//! On the root: `user.resyncfs.{source,at,revision,committed,files,folders,octets,unsized}` and, not listed, `unannounced`: how
+//! often since the mount bytes were met that are newer than the list and others than it says. What is not listed is
 //! what changes without the resource changing: `rsync -X` and `cp -a` copy all that is listed.
 
 use super::Filesystem;
@@ -67,7 +68,10 @@ impl Filesystem {
         let key = self.key(name)?;
         let value = if ino == INodeNo::ROOT {
             let revision = self.catalog.revision()?;
-            root_value(&self.options.source, revision.as_ref(), key).map(Cow::into_owned)
+            match key {
+                Key::Own("unannounced") => Some(self.content.unannounced().to_string()),
+                key => root_value(&self.options.source, revision.as_ref(), key).map(Cow::into_owned),
+            }
         } else {
             let resource = self.catalog.snapshot()?.resource(ino)?;
             resource

@@ -254,11 +254,12 @@ fn listeners(notices: &Notices, content: &Arc<Content>) -> Listeners {
 async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sender<Command>, notices: Notices) {
     while let Some(event) = events.recv().await {
         notices.content(&event);
-        let renewed = match event {
-            Event::Poisoned(ino) | Event::Changed(ino) => ino,
+        let command = match event {
+            Event::Poisoned(ino) | Event::Changed(ino) => Command::Renew(ino),
+            Event::Unannounced(ino) => Command::Unannounced(ino),
             Event::Recheck(_) | Event::Sized(..) => continue,
         };
-        if commands.send(Command::Renew(renewed)).await.is_err() {
+        if commands.send(command).await.is_err() {
             return;
         }
     }

@@ -1,7 +1,7 @@
 //! When to look again: the interval belongs to the documents, not to a person's guess.
 
 use super::{Outcome, Stage, SyncError, Synchronizer};
-use crate::catalog::{Committed, Invalidation};
+use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::source::walk::Walked;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +62,9 @@ pub enum Command {
     Refresh,
     /// This inode's bytes were found wrong or changed: its name needs another inode.
     Renew(fuser::INodeNo),
+    /// The Source serves other bytes than it published, which are to be shown: its name needs an inode without length and
+    /// digests.
+    Unannounced(fuser::INodeNo),
 }
 
 /// What a running synchronizer tells the rest of the mount.
@@ -89,7 +92,11 @@ pub async fn run(
                 None => return,
                 Some(Command::Refresh) => {}
                 Some(Command::Renew(ino)) => {
-                    renew(&synchronizer, &listeners, ino).await;
+                    renew(&synchronizer, &listeners, ino, Catalog::renew).await;
+                    continue;
+                }
+                Some(Command::Unannounced(ino)) => {
+                    renew(&synchronizer, &listeners, ino, Catalog::renew_unpublished).await;
                     continue;
                 }
             },
@@ -121,9 +128,14 @@ fn next(synchronizer: &Synchronizer) -> Duration {
     interval(synchronizer.config.poll, synchronizer.last_transfer())
 }
 
-async fn renew(synchronizer: &Synchronizer, listeners: &Listeners, ino: fuser::INodeNo) {
+async fn renew(
+    synchronizer: &Synchronizer,
+    listeners: &Listeners,
+    ino: fuser::INodeNo,
+    renew: fn(&Catalog, fuser::INodeNo) -> Result<Vec<Invalidation>, CatalogError>,
+) {
     let catalog = synchronizer.catalog.clone();
-    match tokio::task::spawn_blocking(move || catalog.renew(ino)).await {
+    match tokio::task::spawn_blocking(move || renew(&catalog, ino)).await {
         Ok(Ok(invalidations)) => (listeners.invalidate)(invalidations),
         Ok(Err(cause)) => tracing::error!(%ino, %cause, "no new inode"),
         Err(cause) => tracing::error!(%ino, %cause, "no new inode"),

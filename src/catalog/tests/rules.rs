@@ -543,3 +543,46 @@ fn freshness_is_asked_for_only_where_the_list_cannot_tell() {
     assert!(committed.invalidations.contains(&Invalidation::Attributes(before)), "how long they hold differs");
     assert_eq!(freshness(&catalog, "f/bare"), Freshness::Asked(Some(ChangeFrequency::Yearly)));
 }
+
+#[test]
+fn bytes_that_nobody_published_get_an_inode_without_length_and_digests_until_the_list_tells_of_others() {
+    let (_folder, catalog) = catalog();
+    let published = with("http://h/other%2Fname", |entry| {
+        entry.lastmod = Some(at(5));
+        entry.length = Some(300);
+        entry.media_type = Some("text/plain".into());
+        entry.hashes = vec![digest(Algorithm::Sha256, 1), digest(Algorithm::Md5, 2)];
+        entry.links = vec![Link {
+            rel: "describedby".into(),
+            href: uri("http://h/about"),
+            pri: 1,
+            media_type: None,
+            encoding: None,
+            length: None,
+            hashes: vec![],
+            modified: None,
+            path: None,
+        }];
+    });
+    commit(&catalog, [&published]);
+    let (_, first) = tree(&catalog).into_iter().next().unwrap();
+
+    let told = catalog.renew_unpublished(first.node.ino).unwrap();
+
+    let (_, second) = tree(&catalog).into_iter().next().unwrap();
+    assert!(told.contains(&Invalidation::Name {
+        parent: first.parent,
+        name: b"other%2Fname"[..].into(),
+        orphan: Some(first.node.ino),
+    }));
+    assert_ne!(second.node.ino, first.node.ino);
+    assert!(second.node.mtime > first.node.mtime);
+    assert_eq!(second.node.size, None);
+    let kept = Resource { length: None, hashes: vec![], ..first.resource.unwrap() };
+    assert_eq!(second.resource, Some(kept));
+    let totals = catalog.revision().unwrap().unwrap().totals;
+    assert_eq!((totals.octets, totals.unsized_files), (0, 1));
+    commit(&catalog, [&published]);
+    let (_, third) = tree(&catalog).into_iter().next().unwrap();
+    assert_ne!(third.node.ino, second.node.ino, "what is published counts again");
+}

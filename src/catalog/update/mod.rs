@@ -8,11 +8,11 @@ mod merge;
 mod version;
 mod write;
 
-use super::octets::{NUMBER_LIMIT, Octets, push_time};
+use super::octets::{NUMBER_LIMIT, Octets, damaged, push_time};
 use super::path::disambiguated;
-use super::record::push_resource;
+use super::record::{ResourceRecord, push_resource};
 use super::sorter::{RunLimits, Sorted, Sorter};
-use super::store::{ROOT, Store};
+use super::store::{ROOT, Store, ino_key};
 use super::{Catalog, CatalogError, Invalidation, Kind, Naming};
 use crate::document::{Entry, Timestamp, Uri};
 use fuser::INodeNo;
@@ -248,8 +248,17 @@ pub(super) fn drop_forgotten(catalog: &Catalog) -> Result<(), CatalogError> {
     writer.commit_bare()
 }
 
+/// What a renewed inode keeps of its resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// All of it.
+    AsPublished,
+    /// All but length and digests.
+    Unpublished,
+}
+
 /// See [`Catalog::renew`].
-pub(super) fn renew(catalog: &Catalog, ino: INodeNo) -> Result<Vec<Invalidation>, CatalogError> {
+pub(super) fn renew(catalog: &Catalog, ino: INodeNo, renewal: Renewal) -> Result<Vec<Invalidation>, CatalogError> {
     let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
     let store = catalog.store();
     let old = store.env.read_txn()?;
@@ -261,16 +270,26 @@ pub(super) fn renew(catalog: &Catalog, ino: INodeNo) -> Result<Vec<Invalidation>
     let naming = store.naming(&old)?;
     let mut writer = Writer::new(catalog, &store, Numbers::from(&revision), true, version::now());
     let mtime = version::later_than(node.mtime, writer.now);
-    writer.replace(
-        &old,
-        &naming,
-        (place.parent, place.entry),
-        &node,
-        version::renewed(&node, mtime),
-        place.resource,
-    )?;
+    let mut renewed = version::renewed(&node, mtime);
+    let mut totals = revision.totals;
+    let mut stripped = Vec::new();
+    let resource = match renewal {
+        Renewal::AsPublished => place.resource,
+        Renewal::Unpublished => {
+            let sense = || damaged("resource", &ino_key(ino.0));
+            let record = ResourceRecord::decode(place.resource).ok_or_else(sense)?;
+            record.push_unpublished(place.resource, &mut stripped).ok_or_else(sense)?;
+            renewed.freshness = ResourceRecord::decode(&stripped).ok_or_else(sense)?.freshness();
+            if let Some(size) = renewed.size.take() {
+                totals.octets = totals.octets.saturating_sub(size);
+                totals.unsized_files += 1;
+            }
+            &stripped
+        }
+    };
+    writer.replace(&old, &naming, (place.parent, place.entry), &node, renewed, resource)?;
     writer.settle_folders(&old)?;
-    let record = writer.next_revision(revision.at, revision.totals);
+    let record = writer.next_revision(revision.at, totals);
     writer.put_revision(&record)?;
     Ok(writer.commit()?.invalidations)
 }

@@ -8,8 +8,8 @@ use super::verdict::{Judged, Judging};
 use super::writer::{WriteError, Writer};
 use crate::content::disk::ObjectKey;
 use crate::content::fixity::{BLOCK, Expected, WHOLE_LIMIT};
-use crate::content::{Content, ContentError, Event, Verified, Wanted};
-use crate::document::{Digest, Uri};
+use crate::content::{Content, ContentError, Event, Unannounced, Verified, Wanted};
+use crate::document::{Digest, Timestamp, Uri};
 use crate::source::http::{Request, Response, Status};
 use bytes::BytesMut;
 use std::io;
@@ -93,6 +93,9 @@ pub(super) struct Fetch {
     /// Octets of the version under way, as its first response told.
     length: Option<u64>,
     provenance: Provenance,
+    /// Last-Modified of the response under way, where it comes from `loc` and tells that the list could not know it. When a
+    /// mirror was last modified says nothing of the resource.
+    newer_than_list: Option<Timestamp>,
     stage: Stage,
     /// Octets received from the first on.
     received: u64,
@@ -120,6 +123,7 @@ impl Fetch {
             validator: None,
             length: None,
             provenance: Provenance::default(),
+            newer_than_list: None,
             stage: Stage::Empty,
             received: 0,
             rest: BytesMut::new(),
@@ -218,8 +222,12 @@ impl Fetch {
     }
 
     fn wrong(&self, what: impl Into<String>) -> Stop {
-        let uri = self.wanted.uri.clone();
-        Stop::Failure(Failure::Wrong(ContentError::Mismatch { uri, what: what.into() }))
+        let (uri, what) = (self.wanted.uri.clone(), what.into());
+        let shown = self.content.config.unannounced == Unannounced::Show;
+        Stop::Failure(Failure::Wrong(match self.newer_than_list {
+            Some(modified) => ContentError::Unannounced { uri, modified, what, shown },
+            None => ContentError::Mismatch { uri, what },
+        }))
     }
 
     fn changed(&self) -> Stop {
@@ -328,6 +336,8 @@ impl Fetch {
         if let Some(page) = soft_failure(&self.wanted, self.published.is_some(), response.media_type.as_deref()) {
             return Err(Stop::Failure(Failure::Refused(page)));
         }
+        let after_list = |modified: &Timestamp| self.wanted.listed_at.is_some_and(|at| *modified > at);
+        self.newer_than_list = response.modified.filter(|_| *place == self.wanted.uri).filter(after_list);
         let vouched = self.published.is_some();
         let form = Form::of(&self.wanted, response.encoding.as_deref(), vouched).map_err(|what| self.wrong(what))?;
         if resumed && form != Form::published(&self.wanted) {

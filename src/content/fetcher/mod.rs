@@ -37,6 +37,7 @@ use flight::Look;
 use fuser::INodeNo;
 use promise::published_coding;
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -225,7 +226,8 @@ impl Content {
         flight.close();
         let handed = flight.handed();
         let went_out = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        if went_out && matches!(error, ContentError::Mismatch { .. }) {
+        let mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });
+        if went_out && mismatch {
             // Before the name gets its new inode, whose readers would be shown the same bytes.
             self.failures.lock().unwrap_or_else(PoisonError::into_inner).doubt(&wanted.uri);
             return self.poison(wanted, flight, error);
@@ -234,7 +236,7 @@ impl Content {
             self.handed.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, handed);
         }
         let changed = matches!(error, ContentError::Changed { .. });
-        if changed || matches!(error, ContentError::Mismatch { .. }) {
+        if changed || mismatch {
             tracing::warn!(ino = ino.0, error = %chain(&error), "an object is not what the Source published");
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.inode_failed(ino, &error, Instant::now());
@@ -243,8 +245,17 @@ impl Content {
         }
         if changed {
             self.tell(Event::Changed(ino));
+        } else if self.count_unannounced(&error) {
+            self.tell(Event::Unannounced(ino));
         }
         self.end(ino, flight, Err(error));
+    }
+
+    /// Counts a failure that the Source has not announced yet; whether its bytes are to be shown.
+    fn count_unannounced(&self, error: &ContentError) -> bool {
+        let ContentError::Unannounced { shown, .. } = error else { return false };
+        self.unannounced.fetch_add(1, Ordering::Relaxed);
+        *shown
     }
 
     fn poison(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
@@ -255,9 +266,10 @@ impl Content {
         });
         self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");
+        let shown = self.count_unannounced(&error);
         // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
         self.end(ino, flight, Err(error));
-        self.tell(Event::Poisoned(ino));
+        self.tell(if shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
     }
 
     /// Ends a flight and takes it out of the table at once: who comes later finds the object or starts another.

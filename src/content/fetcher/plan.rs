@@ -136,8 +136,12 @@ impl Plan {
     }
 
     fn remember(&mut self, error: ContentError) {
-        let tells_of_bytes =
-            |error: &ContentError| matches!(error, ContentError::Mismatch { .. } | ContentError::Changed { .. });
+        let tells_of_bytes = |error: &ContentError| {
+            matches!(
+                error,
+                ContentError::Mismatch { .. } | ContentError::Unannounced { .. } | ContentError::Changed { .. }
+            )
+        };
         if tells_of_bytes(&error) || !tells_of_bytes(&self.last) {
             self.last = error;
         }
@@ -163,6 +167,7 @@ mod tests {
             encoding: None,
             mirrors: mirrors.iter().map(|(priority, name)| (*priority, uri(name))).collect(),
             lastmod: None,
+            listed_at: None,
         }
     }
 

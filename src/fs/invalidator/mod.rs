@@ -69,7 +69,7 @@ impl Notices {
     /// What content has found out.
     pub fn content(&self, event: &Event) {
         match event {
-            Event::Poisoned(ino) | Event::Recheck(ino) => self.leave(Notice::Pages(*ino)),
+            Event::Poisoned(ino) | Event::Unannounced(ino) | Event::Recheck(ino) => self.leave(Notice::Pages(*ino)),
             // The kernel was given no time to live with the unknown size: it asks anyway. And of a version that only
             // the Source has, the kernel is told when it is in the catalog.
             Event::Sized(..) | Event::Changed(_) => {}

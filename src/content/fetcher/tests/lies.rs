@@ -416,3 +416,34 @@ async fn whatever_a_server_does_a_read_gives_right_bytes_or_an_error() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_newer_than_the_list_are_told_from_wrong_ones_counted_and_shown_only_where_asked_for() {
+    let stamp = "Thu, 02 Jan 2020 00:00:00 GMT";
+    let at = |text: &str| Timestamp::parse(text);
+    for (newer, same_length) in [(true, true), (true, false), (false, true)] {
+        for unannounced in [Unannounced::Error, Unannounced::Show] {
+            let now = if same_length { &b"new bytes"[..] } else { b"more new bytes" };
+            let server = Server::start(move |request| match request.path.as_str() {
+                "/a" => Reply::full(now).with("Last-Modified", stamp),
+                // A mirror's own time says nothing.
+                _ => Reply::full(b"bad bytes").with("Last-Modified", stamp),
+            });
+            let mut mounted = Mounted::new(&server, |config| config.unannounced = unannounced);
+            let listed_at = if newer { at("2020-01-01T00:00:00Z") } else { at("2020-01-03T00:00:00Z") };
+            let wanted =
+                Wanted { listed_at, mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, b"old bytes") };
+
+            let read = mounted.read_all(&wanted).await;
+
+            let show = unannounced == Unannounced::Show;
+            match read {
+                Err(ContentError::Unannounced { shown, .. }) => assert!(newer && shown == show),
+                read => assert!(is_mismatch(&read) && !newer, "{read:?}"),
+            }
+            let expected = if newer && show { vec![Event::Unannounced(wanted.ino)] } else { Vec::new() };
+            assert_eq!(mounted.events(), expected);
+            assert_eq!(mounted.content.unannounced(), u64::from(newer));
+        }
+    }
+}

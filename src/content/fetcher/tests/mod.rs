@@ -7,7 +7,7 @@ mod server;
 mod sizes;
 mod streams;
 
-use super::super::{ContentConfig, Fixity, Mirrors, Revalidate};
+use super::super::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use super::*;
 use crate::content::fixity::{BLOCK, Verifier, WHOLE_LIMIT};
 use crate::document::{Algorithm, Digest};
@@ -48,6 +48,7 @@ impl Mounted {
             fixity: Fixity::Stream,
             mirrors: Mirrors::Auto,
             revalidate: Revalidate::default(),
+            unannounced: Unannounced::default(),
             stall: PLENTY,
             size_deadline: PLENTY,
         };
@@ -131,6 +132,7 @@ fn bare(server: &Server, path: &str) -> Wanted {
         encoding: None,
         mirrors: Vec::new(),
         lastmod: None,
+        listed_at: None,
     }
 }
 
