@@ -254,7 +254,7 @@ fn a_mirror_that_fails_is_followed_by_the_next() {
         Fault::StallHead(Duration::from_secs(60)),
         Fault::Cut(1000),
     ];
-    for number in 0..faults.len() {
+    for (number, fault) in faults.iter().enumerate() {
         let link = |place: &str, priority: u64| {
             format!("<rs:ln rel=\"duplicate\" pri=\"{priority}\" href=\"{}{place}/{number}\"/>", mirror.url())
         };
@@ -262,7 +262,7 @@ fn a_mirror_that_fails_is_followed_by_the_next() {
         source.put(&number.to_string(), Resource { links, ..Resource::new(bytes(number)) });
         mirror.put(&format!("first/{number}"), Resource::new(bytes(number)));
         mirror.put(&format!("second/{number}"), Resource::new(bytes(number)));
-        mirror.fault(&format!("first/{number}"), faults[number].clone(), u64::MAX);
+        mirror.fault(&format!("first/{number}"), fault.clone(), u64::MAX);
     }
     // Its mirrors are all gone.
     source.put(

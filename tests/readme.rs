@@ -33,7 +33,7 @@ fn each_promise_names_tests_that_exist() {
         for (file, tests) in named {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
             let source = fs::read_to_string(&path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()));
-            for test in tests.split(", ") {
+            for test in tests.split(',').map(str::trim) {
                 assert!(source.contains(&format!("fn {test}()")), "{file} has no test {test}");
             }
         }
