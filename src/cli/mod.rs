@@ -140,10 +140,12 @@ fn chain(error: &dyn Error) -> String {
     while let Some(inner) = cause {
         let said = inner.to_string();
         let said = said.trim_end();
-        let repeated = said.split_once(": ").filter(|(subject, _)| text.ends_with(subject));
-        let news = repeated.map_or(said, |(_, news)| news);
-        if !text.ends_with(said) {
-            let _ = write!(text, ": {news}");
+        let subject = text.rsplit(": ").next().unwrap_or_default();
+        let goes_on = said.strip_prefix(subject).filter(|rest| rest.starts_with([':', ' '])).map(str::to_owned);
+        if let Some(rest) = goes_on {
+            text.push_str(&rest);
+        } else if !text.ends_with(said) {
+            let _ = write!(text, ": {said}");
         }
         cause = inner.source();
     }
