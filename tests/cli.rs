@@ -157,6 +157,30 @@ fn explore_tells_what_a_source_offers_and_what_is_odd() {
     assert_eq!(json["types"]["application/pdf"], 1);
 }
 
+/// `resyncfs explore … | head -1`, and a terminal that was closed.
+#[test]
+fn who_has_read_enough_is_no_failure() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.url(), "");
+    let deaf = || {
+        let (reading, writing) = std::io::pipe().unwrap();
+        drop(reading);
+        std::process::Stdio::from(writing)
+    };
+
+    let explored = Command::new(PROGRAM).args(["explore", &source.url()]).stdout(deaf()).output().unwrap();
+    assert_eq!((explored.status.code(), said(&explored)), (Some(0), String::new()));
+
+    let refused = Command::new(PROGRAM).args(["mount", "ftp://h/", "/tmp"]).stderr(deaf()).status().unwrap();
+    assert_eq!(refused.code(), Some(2));
+
+    let told = mounted.command("-v").stdout(deaf()).stderr(deaf()).status().unwrap();
+    assert!(told.success());
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+    assert!(run(&["unmount", mounted.path().to_str().unwrap()]).status.success());
+}
+
 #[test]
 fn a_list_on_this_machines_disk_is_mounted_with_its_resources_over_http() {
     let source = Source::start();

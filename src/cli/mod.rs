@@ -12,8 +12,7 @@ use crate::source::SourceError;
 use crate::sync::SyncError;
 use clap::{Parser, Subcommand};
 use std::error::Error;
-use std::fmt::Write as _;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
 /// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
@@ -145,7 +144,8 @@ fn chain(error: &dyn Error) -> String {
         if let Some(rest) = goes_on {
             text.push_str(&rest);
         } else if !text.ends_with(said) {
-            let _ = write!(text, ": {said}");
+            text.push_str(": ");
+            text.push_str(said);
         }
         cause = inner.source();
     }
@@ -172,9 +172,19 @@ pub fn main() -> ExitCode {
     match result {
         Ok(exit) => ExitCode::from(exit),
         Err(CliError { exit, message }) => {
-            eprintln!("resyncfs: {}", options::printable(&message));
+            // Where nobody listens any more the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "resyncfs: {}", options::printable(&message));
             ExitCode::from(exit as u8)
         }
+    }
+}
+
+/// Writes to standard output; who has read enough of it (`| head`) is no failure.
+fn tell(text: &str) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        told => told,
     }
 }
 

@@ -92,7 +92,13 @@ pub const TABLE: &[OptionSpec] = &[
         name: "set",
         value: "URI",
         help: "mount this set alone (its Capability List, or what describes it)",
-        set: |o, v| Uri::parse(v).map(|uri| o.set = Some(uri)).map_err(|cause| cause.to_string()),
+        set: |o, v| match Uri::parse(v) {
+            Ok(uri) => {
+                o.set = Some(uri);
+                Ok(())
+            }
+            Err(_) => Err(format!("{v:?} is no address such as https://HOST/capabilitylist.xml")),
+        },
     },
     OptionSpec {
         name: "host",

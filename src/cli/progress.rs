@@ -41,7 +41,7 @@ impl Progress {
     pub fn finish(&self) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.live && !shown.line.is_empty() {
-            eprint!("\r\x1b[K");
+            say(format_args!("\r\x1b[K"));
             shown.line.clear();
         }
     }
@@ -57,12 +57,17 @@ impl Progress {
         shown.last = Some(Instant::now());
         shown.line = sentence(stage);
         if shown.live {
-            eprint!("\r\x1b[K{}", shown.line);
-            let _ = std::io::stderr().flush();
+            say(format_args!("\r\x1b[K{}", shown.line));
         } else {
-            eprintln!("resyncfs: {} ({} s)", shown.line, shown.began.elapsed().as_secs());
+            say(format_args!("resyncfs: {} ({} s)\n", shown.line, shown.began.elapsed().as_secs()));
         }
     }
+}
+
+/// A terminal that is gone must not end a mount.
+fn say(text: std::fmt::Arguments<'_>) {
+    let mut output = std::io::stderr().lock();
+    let _ = output.write_fmt(text).and_then(|()| output.flush());
 }
 
 fn sentence(stage: Stage) -> String {

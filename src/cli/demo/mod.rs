@@ -5,7 +5,7 @@ mod server;
 
 use super::mount::configure;
 use super::options::Options;
-use super::{CliError, Exit, LogTarget, start_logging};
+use super::{CliError, Exit, LogTarget, start_logging, tell};
 use crate::mount;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,13 +36,14 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
     let config = configure(&options, &source, &directory)?;
     let shown = directory.display().to_string();
     mount::run(config, Arc::new(|_| ()), move || {
-        println!("A Source is published at {source} and mounted at {shown}. Try, in another terminal:\n");
-        println!("  ls -lR {shown}");
-        println!("  grep -r storm {shown}");
-        println!("  getfattr -d {shown}/letters/1851-02-14.txt");
-        println!("  curl -X POST {source}publish     # the Source publishes a new letter; a second later it is there");
-        println!("\nCtrl-C or `resyncfs unmount {shown}` ends it.");
-        Ok(())
+        tell(&format!(
+            "A Source is published at {source} and mounted at {shown}. Try, in another terminal:\n\n  \
+             ls -lR {shown}\n  \
+             grep -r storm {shown}\n  \
+             getfattr -d {shown}/letters/1851-02-14.txt\n  \
+             curl -X POST {source}publish     # the Source publishes a new letter; a second later it is there\n\n\
+             Ctrl-C or `resyncfs unmount {shown}` ends it.\n"
+        ))
     })?;
     Ok(Exit::Success as u8)
 }

@@ -4,8 +4,8 @@ mod report;
 mod survey;
 
 use super::mount::http;
-use super::options::Options;
-use super::{CliError, Exit, LogTarget, start_logging};
+use super::options::{Options, printable};
+use super::{CliError, Exit, LogTarget, start_logging, tell};
 use crate::document::{Capability, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::{Client, Method, Request};
@@ -45,11 +45,8 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     let client = Client::new(http(&options, &entry, TIMEOUT)?).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
     let report = runtime.block_on(explore(client, &entry, &options))?;
-    if args.json {
-        println!("{}", report.json());
-    } else {
-        print!("{}", super::options::printable(&report.text()));
-    }
+    let text = if args.json { format!("{}\n", report.json()) } else { printable(&report.text()) };
+    tell(&text).map_err(failed)?;
     Ok(Exit::Success as u8)
 }
 

@@ -89,7 +89,7 @@ pub enum HttpError {
         cause: reqwest::Error,
     },
     /// The host failed so often in a row that it is left alone for a while; nothing was sent.
-    #[error("{uri}: {host} did not answer repeatedly, it is asked again in {retry_in:?}")]
+    #[error("{uri}: {host} did not answer repeatedly, it is asked again in {} s", .retry_in.as_secs() + 1)]
     CircuitOpen {
         /// What was asked.
         uri: Uri,
