@@ -347,6 +347,21 @@ impl BlackHole {
     }
 }
 
+/// Promise: never a wrong byte.
+#[test]
+fn what_was_read_without_looking_at_hashes_is_not_taken_for_verified_later() {
+    let source = Source::start();
+    let wrong = Resource { bytes: b"tampered".to_vec(), etag: None, ..Resource::new("original") };
+    source.put("a", wrong);
+    let trusting = Mounted::new(&source.url(), "fixity=off");
+    assert_eq!(fs::read(trusting.join("a")).unwrap(), b"tampered");
+    trusting.unmount();
+
+    let careful = Mounted::with_cache(&source.url(), FAST, trusting.cache());
+
+    assert_eq!(errno(read(&careful.join("a"))), Some(libc::EIO));
+}
+
 /// Promise: never an accidental emptiness.
 #[test]
 fn a_broken_list_changes_nothing_of_what_is_shown() {

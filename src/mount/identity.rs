@@ -6,7 +6,8 @@
 //!   mounts/DIGEST/               one identity
 //!     identity                   the text the digest is of
 //!     catalog/  spool/  log
-//!     observed/INSTANCE/         what reading taught of the inodes of one instance of the catalog
+//!     observed/INSTANCE/         what reading taught of the inodes of one instance of the catalog; other folders of
+//!                                mounts with `fixity=off`
 //! ```
 
 use super::{MountConfig, MountError};

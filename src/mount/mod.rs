@@ -10,7 +10,7 @@ pub mod identity;
 pub mod point;
 
 use crate::catalog::{Catalog, CatalogError};
-use crate::content::{Content, ContentConfig, ContentError, Event};
+use crate::content::{Content, ContentConfig, ContentError, Event, Fixity};
 use crate::fs::fuse::Adapter;
 use crate::fs::invalidator::{self, Effects, Invalidator, Notices};
 use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
@@ -140,7 +140,7 @@ pub fn run(
     let catalog = Arc::new(open_catalog(&folders.catalog, &config.directory)?);
     let client = Client::new(config.http.clone())?;
     let (event_sender, events) = mpsc::unbounded_channel();
-    let instance = catalog.instance()?;
+    let instance = content_name(&catalog.instance()?, config.content.fixity);
     let content = Content::open(
         ContentConfig {
             observed_folder: folders.observed_of(&instance)?,
@@ -188,6 +188,15 @@ pub fn run(
     runtime.block_on(content.close());
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// Under which name content keeps what it learns of the inodes of a catalog's `instance`. What was taken without looking at
+/// published hashes must never pass for verified in a mount that counts them.
+fn content_name(instance: &str, fixity: Fixity) -> String {
+    match fixity {
+        Fixity::Off => format!("{instance}-unverified"),
+        Fixity::Strict | Fixity::Stream => instance.to_owned(),
+    }
 }
 
 /// Opens the catalog for a mount at `directory`. A process whose mount is gone from the tree may still be putting its
@@ -250,8 +259,17 @@ fn listeners(notices: &Notices, content: &Arc<Content>) -> Listeners {
     }
 }
 
-/// Content's verdicts become notices to the kernel and orders to sync.
+/// Content's verdicts become notices to the kernel and orders to sync. A refresh under way may keep sync from taking orders
+/// for minutes: the kernel must not wait for that, for it goes on serving pages that are wrong.
 async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sender<Command>, notices: Notices) {
+    let (orders, mut waiting) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(order) = waiting.recv().await {
+            if commands.send(order).await.is_err() {
+                return;
+            }
+        }
+    });
     while let Some(event) = events.recv().await {
         notices.content(&event);
         let command = match event {
@@ -259,7 +277,7 @@ async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sen
             Event::Unannounced(ino) => Command::Unannounced(ino),
             Event::Recheck(_) | Event::Sized(..) => continue,
         };
-        if commands.send(command).await.is_err() {
+        if orders.send(command).is_err() {
             return;
         }
     }
