@@ -429,6 +429,33 @@ fn an_index_with_one_list_missing_is_not_half_a_tree() {
     assert_eq!(tree(&mounted.path()).len(), 2);
 }
 
+/// Promise: never stale longer than told, and never an accidental emptiness.
+#[test]
+fn a_set_that_was_always_missing_stops_no_change_and_one_that_goes_missing_takes_nothing_away() {
+    let source = Source::start();
+    let base = source.url();
+    source.put("a", Resource::new("a"));
+    let description = |lists: &[&str]| {
+        let entries: String = lists
+            .iter()
+            .map(|list| format!("<url><loc>{base}{list}</loc><rs:md capability=\"capabilitylist\"/></url>"))
+            .collect();
+        format!("{URLSET}<rs:md capability=\"description\"/>{entries}</urlset>")
+    };
+    source.document(".well-known/resourcesync", description(&["capabilitylist.xml", "dead.xml"]));
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    source.put("b", Resource::new("b"));
+    mounted.refresh();
+    eventually("a change of the set that is there is shown", || mounted.join("b").exists());
+
+    source.document(".well-known/resourcesync", description(&["dead.xml", "dead2.xml", "capabilitylist.xml"]));
+    source.remove("a");
+    mounted.refresh();
+    eventually("the refresh is over", || mounted.said().contains("dead2.xml"));
+    assert!(mounted.join("a").exists(), "what dead2.xml lists is not known: {}", mounted.said());
+}
+
 #[test]
 fn a_source_that_is_down_is_said_to_be_so() {
     for (source, says) in [

@@ -29,12 +29,22 @@ pub struct Source {
     pub description: Option<Uri>,
     /// The sets, in the order of the Source Description.
     pub sets: Vec<Set>,
-    /// Documents that are offered and answered for good that they are not there or are no documents, each with that
-    /// answer: dead Capability Lists, dead `Sitemap:` lines; and documents some of whose entries cannot be understood.
-    /// The sets are what is left, so that a set which is not among them may still exist.
-    pub missing: Vec<(DocumentLocation, String)>,
+    /// What is offered and was not found. The sets are what is left, so that a set which is not among them may still exist.
+    pub missing: Vec<Missing>,
     /// Rules broken by the documents read on the way.
     pub deviations: Vec<DocumentDeviations>,
+}
+
+/// What keeps absence from proving that something is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// A document that answered for good that it is not there or is no document (a dead Capability List, a dead `Sitemap:`
+    /// line), or some of whose entries cannot be understood.
+    pub location: DocumentLocation,
+    /// How many entries cannot be understood; 0 where the document itself is missing.
+    pub entries: u64,
+    /// The answer, for a person.
+    pub why: String,
 }
 
 /// One set of resources: what its Capability List offers (section 9).

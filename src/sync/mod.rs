@@ -15,7 +15,7 @@ use crate::source::discovery::discover;
 use crate::source::http::Client;
 use crate::source::spool::{Spool, SpooledDocument};
 use crate::source::walk::{Progress, Walked, walk};
-use crate::source::{DocumentLocation, EntryPoint, Source, SourceError};
+use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use position::Position;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -167,17 +167,23 @@ impl Synchronizer {
             let snapshot = self.catalog.snapshot()?;
             (snapshot.revision()?, snapshot.position()?)
         };
-        if let Some(what) = incompleteness(&source, &walks) {
-            // A first tree of what there is beats none; a later one must not lose what was shown.
-            if current.is_some() {
-                return Err(SyncError::Incomplete { what });
+        let made_of = stored.as_deref().and_then(Position::decode);
+        let missing = missing(&source, &roots, &walks);
+        if current.is_some() {
+            // What was missing already when the tree was made cannot take anything from it.
+            let new = missing.iter().find(|gap| made_of.as_ref().is_none_or(|made_of| !made_of.lacked(gap)));
+            if let Some(Missing { location, why, .. }) = new {
+                return Err(SyncError::Incomplete { what: format!("{location}: {why}") });
             }
-            tracing::warn!("the tree lacks a part: {what}");
+        } else {
+            // A first tree of what there is beats none.
+            for Missing { location, why, .. } in &missing {
+                tracing::warn!("the tree lacks a part: {location}: {why}");
+            }
         }
         let naming = self.naming(&source, &walks).await?;
-        let position = Position::of(&walks, &naming);
+        let position = Position::of(&walks, &missing, &naming);
         // A damaged catalog is built anew from the same documents.
-        let made_of = stored.as_deref().and_then(Position::decode);
         if made_of.as_ref() == Some(&position) && !self.catalog.is_distrusted() {
             return Ok(Outcome::Unchanged);
         }
@@ -283,13 +289,14 @@ impl Synchronizer {
     }
 }
 
-/// What keeps absence from these walks from proving that something is gone.
-fn incompleteness(source: &Source, walks: &[Walked]) -> Option<String> {
-    if let Some((location, why)) = source.missing.first() {
-        return Some(format!("{location}: {why}"));
-    }
-    let skipped: u64 = walks.iter().map(|walked| walked.skipped).sum();
-    (skipped > 0).then(|| format!("{skipped} entries of its indexes cannot be understood"))
+/// What keeps absence from these walks, one for each of `roots`, from proving that something is gone.
+fn missing(source: &Source, roots: &[DocumentLocation], walks: &[Walked]) -> Vec<Missing> {
+    let skipped = roots.iter().zip(walks).filter(|(_, walked)| walked.skipped > 0).map(|(root, walked)| Missing {
+        location: root.clone(),
+        entries: walked.skipped,
+        why: format!("{} entries of its indexes cannot be understood", walked.skipped),
+    });
+    source.missing.iter().cloned().chain(skipped).collect()
 }
 
 fn leaves(walks: &[Walked]) -> impl Iterator<Item = SpooledDocument> + '_ {

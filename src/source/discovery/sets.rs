@@ -3,7 +3,7 @@
 use super::{Answer, Document, Kind, Offered, Silence, ask, chain, robots};
 use crate::document::{Capability, Entry, Limits, Root, Uri};
 use crate::source::{
-    DocumentDeviations, DocumentLocation, Set, SourceError,
+    DocumentDeviations, DocumentLocation, Missing, Set, SourceError,
     head::{is_channel, known},
     http::Client,
     walk::CONCURRENCY,
@@ -30,7 +30,7 @@ pub(super) struct Finder {
     /// Every place that led nowhere, with its outcome.
     pub tried: Vec<String>,
     pub description: Option<Uri>,
-    pub missing: Vec<(DocumentLocation, String)>,
+    pub missing: Vec<Missing>,
     pub deviations: Vec<DocumentDeviations>,
     /// The set that alone is wanted.
     wanted: Option<Uri>,
@@ -177,8 +177,8 @@ impl Finder {
             seen.insert(document.location.clone());
             let Offered { entries, skipped, deviations } = document.read(self.limits)?;
             if skipped > 0 {
-                let why = format!("{skipped} entries of {} cannot be understood", document.location);
-                self.missing.push((document.location.clone(), why));
+                let why = format!("{skipped} entries cannot be understood");
+                self.missing.push(Missing { location: document.location.clone(), entries: skipped, why });
             }
             if !deviations.is_empty() {
                 self.deviations.push(DocumentDeviations { location: document.location.clone(), deviations });
@@ -378,7 +378,7 @@ impl Finder {
     fn miss(&mut self, place: Uri, why: String) {
         tracing::warn!(%place, %why, "an offered document is missing");
         self.tried.push(why.clone());
-        self.missing.push((DocumentLocation::Uri(place), why));
+        self.missing.push(Missing { location: DocumentLocation::Uri(place), entries: 0, why });
     }
 }
 

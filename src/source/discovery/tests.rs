@@ -218,7 +218,7 @@ async fn robots_lines_that_are_resource_lists_win_over_plain_sitemaps() {
     for pasted in ["/", "/robots.txt"] {
         let source = found(&server, pasted).await.unwrap();
         assert_eq!(sets(&source), [ONE, TWO, "-: ResourceList /alone.xml"], "{pasted}");
-        let missing: Vec<String> = source.missing.iter().map(|(location, _)| location.to_string()).collect();
+        let missing: Vec<String> = source.missing.iter().map(|missing| missing.location.to_string()).collect();
         assert_eq!(missing, [server.uri("/gone.xml").to_string(), server.uri("/page.html").to_string()]);
     }
 }
@@ -382,8 +382,8 @@ async fn a_dead_capability_list_is_told_and_the_others_are_taken() {
     server.put("/one/cl.xml", Answer::html("<html>Please log in</html>"));
     let source = found(&server, "/").await.unwrap();
     assert_eq!(sets(&source), [TWO]);
-    assert_eq!(source.missing[0].0, DocumentLocation::Uri(server.uri("/one/cl.xml")));
-    assert!(source.missing[0].1.contains("text/html"), "{:?}", source.missing);
+    assert_eq!(source.missing[0].location, DocumentLocation::Uri(server.uri("/one/cl.xml")));
+    assert!(source.missing[0].why.contains("text/html"), "{:?}", source.missing);
 }
 
 #[tokio::test]
