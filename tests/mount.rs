@@ -227,6 +227,29 @@ fn a_second_mount_of_the_same_source_names_the_first() {
 }
 
 #[test]
+fn other_documents_in_an_index_of_lists_are_no_files() {
+    let source = Source::start();
+    let base = source.url();
+    source.put("a", Resource::new("a"));
+    let list = |capability: &str, entry: &str| {
+        format!("{URLSET}<rs:md capability=\"{capability}\" from=\"2024-06-01T00:00:00Z\"/><url>{entry}</url></urlset>")
+    };
+    let changed = format!("<loc>{base}gone</loc><rs:md change=\"updated\" datetime=\"2024-06-02T00:00:00Z\"/>");
+    source.document("changelist.xml", list("changelist", &changed));
+    source.document("dump.xml", list("resourcedump", &format!("<loc>{base}dump.zip</loc>")));
+    let entries: String = ["resourcelist.xml", "changelist.xml", "dump.xml"]
+        .iter()
+        .map(|path| format!("<sitemap><loc>{base}{path}</loc></sitemap>"))
+        .collect();
+    let index = format!("<sitemapindex xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{entries}</sitemapindex>");
+    source.document("sitemap.xml", index);
+
+    let mounted = Mounted::new(&format!("{base}sitemap.xml"), "");
+
+    assert_eq!(names(&mounted, ""), set(&["a"]));
+}
+
+#[test]
 fn two_sources_share_a_cache_folder() {
     let (first, second) = (Source::start(), Source::start());
     first.put("a", Resource::new("same bytes"));

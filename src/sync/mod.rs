@@ -162,6 +162,14 @@ impl Synchronizer {
             walks.push(walk(&self.client, &self.spool, root, self.config.limits, &fetching).await?);
         }
         self.last_transfer = poll::Transfer::of(&walks, started.elapsed());
+        if let Some(leaf) = walks.iter().flat_map(|walked| &walked.leaves).next()
+            && leaves(&walks).next().is_none()
+        {
+            // By its Capability List's word a Resource List, by its own another document: no tree is made of that.
+            let offers = leaf.capability.as_ref().map_or("nothing", Capability::as_str);
+            let offers = format!("{offers} ({})", leaf.document.location);
+            return Err(SyncError::NoResourceList { entry: self.config.entry.to_string(), offers });
+        }
 
         let (current, stored) = {
             let snapshot = self.catalog.snapshot()?;
@@ -299,8 +307,10 @@ fn missing(source: &Source, roots: &[DocumentLocation], walks: &[Walked]) -> Vec
     source.missing.iter().cloned().chain(skipped).collect()
 }
 
+/// The lists of resources among what the walks reached.
 fn leaves(walks: &[Walked]) -> impl Iterator<Item = SpooledDocument> + '_ {
-    walks.iter().flat_map(|walked| walked.leaves.iter().map(|leaf| leaf.document.clone()))
+    let lists = walks.iter().flat_map(|walked| &walked.leaves).filter(|leaf| leaf.lists_resources());
+    lists.map(|leaf| leaf.document.clone())
 }
 
 /// Every Resource List of every set, each once.

@@ -66,7 +66,7 @@ impl Survey {
         limits: Limits,
     ) -> Result<(), DocumentError> {
         self.walked.push(root.clone());
-        for leaf in &walked.leaves {
+        for leaf in walked.leaves.iter().filter(|leaf| leaf.lists_resources()) {
             let mut reader = match spool.reader(&leaf.document, limits) {
                 Ok(reader) => reader,
                 Err(cause) => return Err(DocumentError::Io(std::io::Error::other(cause))),

@@ -57,6 +57,13 @@ pub struct Leaf {
     pub unchanged: bool,
 }
 
+impl Leaf {
+    /// Whether its entries are resources. An index may list other documents too, whose entries are changes or packages.
+    pub fn lists_resources(&self) -> bool {
+        matches!(self.capability, None | Some(Capability::ResourceList | Capability::Other(_)))
+    }
+}
+
 /// What a walk brought.
 #[derive(Clone, Debug)]
 pub struct Walked {
