@@ -7,7 +7,7 @@
 //! 3. what changed: `timer or signal -> sync -> catalog::update -> Invalidation -> fs::invalidator -> kernel`
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
-//! `main > cli > mount > {fs | sync} > {catalog | content} > source > document`.
+//! `main > cli > mount > {fs | sync} > {catalog | content} > {source > document | lmdb}`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
@@ -16,6 +16,7 @@ pub mod cli;
 pub mod content;
 pub mod document;
 pub mod fs;
+pub mod lmdb;
 pub mod mount;
 pub mod source;
 pub mod sync;

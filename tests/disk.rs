@@ -76,6 +76,23 @@ fn a_mount_starts_on_a_full_disk_and_shows_what_it_knew() {
     assert_eq!(tree(&mounted.path()), published(&source));
 }
 
+#[test]
+fn a_first_mount_on_a_full_disk_says_so() {
+    let disk = SmallDisk::of(4 << 20);
+    let source = Source::start();
+    source.put("a", Resource::new("a"));
+    for left in [0, 20_000, 50_000, 100_000, 200_000, 400_000] {
+        disk.fill(left);
+        let mounted = Mounted::prepared_with_cache(&source.url(), UNBOUNDED, disk.path());
+        match mounted.try_start() {
+            Ok(()) => assert_eq!(fs::read(mounted.join("a")).unwrap(), b"a", "with {left} octets left"),
+            Err(said) => assert!(said.contains("space"), "with {left} octets left: {said}"),
+        }
+        drop(mounted);
+        disk.free();
+    }
+}
+
 /// Promise: never an accidental emptiness. Whatever of a refresh finds no room (the spool, a sort, the commit), the old tree stays.
 #[test]
 fn a_refresh_without_room_changes_nothing_of_what_is_shown() {

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
     BTreeMap::from([
         ("document", vec![]),
+        ("lmdb", vec![]),
         ("source", vec!["document"]),
-        ("catalog", vec!["document", "source"]),
-        ("content", vec!["document", "source"]),
+        ("catalog", vec!["document", "source", "lmdb"]),
+        ("content", vec!["document", "source", "lmdb"]),
         ("fs", vec!["document", "source", "catalog", "content"]),
         ("sync", vec!["document", "source", "catalog", "content"]),
         ("mount", vec!["document", "source", "catalog", "content", "fs", "sync"]),

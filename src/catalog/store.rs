@@ -14,6 +14,7 @@ use super::octets::{Octets, damaged, push_string, seal, unseal};
 use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::symbols::Symbols;
 use super::{CatalogError, Naming};
+use crate::lmdb::reserve_lock_file;
 use heed::types::Bytes;
 use heed::{
     CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls,
@@ -157,6 +158,7 @@ impl Store {
 
     fn open_tables(folder: &Path) -> Result<Store, CatalogError> {
         make_folder(folder)?;
+        reserve_lock_file(folder, MAX_READERS).map_err(io_error(folder))?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_SIZE).max_dbs(8).max_readers(MAX_READERS);
         // SAFETY: NO_READ_AHEAD only advises the kernel. The folder is locked by this process ([`FolderLock`]) and

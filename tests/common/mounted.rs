@@ -46,9 +46,15 @@ impl Mounted {
 
     /// The same with a cache folder shared with others.
     pub fn with_cache(source: &str, options: &str, cache: &Path) -> Mounted {
+        let mounted = Mounted::prepared_with_cache(source, options, cache);
+        mounted.start();
+        mounted
+    }
+
+    /// Everything but the mount itself, with a cache folder shared with others.
+    pub fn prepared_with_cache(source: &str, options: &str, cache: &Path) -> Mounted {
         let mut mounted = Mounted::prepared(source, options);
         mounted.cache = cache.to_owned();
-        mounted.start();
         mounted
     }
 

@@ -1,5 +1,6 @@
 //! LMDB environments as caches: thrown away and made anew when damaged, as what they hold can be learnt again.
 
+use crate::lmdb::reserve_lock_file;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
 use std::path::Path;
@@ -41,6 +42,7 @@ fn open(folder: &Path, anew: bool) -> heed::Result<Environment> {
     if let Some(closing) = heed::env_closing_event(folder.canonicalize()?) {
         closing.wait_timeout(Duration::from_secs(5));
     }
+    reserve_lock_file(folder, MAX_READERS)?;
     // Without thread-local readers a slot is taken for a transaction only, not for each thread that ever read.
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(MAP_SIZE).max_readers(MAX_READERS);
