@@ -9,6 +9,7 @@ pub mod small_disk;
 pub mod source;
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// How often each repeated test repeats: 5 in the suite, more on demand.
 pub fn rounds() -> u64 {
@@ -35,10 +36,15 @@ pub fn tree(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Tries until `condition` holds; fails with `what` after 20 s.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let began = std::time::Instant::now();
+pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    eventually_within(Duration::from_secs(20), what, condition);
+}
+
+/// [`eventually`] with a patience of its own.
+pub fn eventually_within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < std::time::Duration::from_secs(20), "never came true: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(began.elapsed() < patience, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,11 +1,12 @@
 //! The program itself, mounted by the real kernel; unmounted and ended whatever a test does.
 
-use super::eventually;
+use super::{eventually, eventually_within};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_resyncfs");
@@ -77,7 +78,8 @@ impl Mounted {
         let before = said.metadata().unwrap().len();
         let mut child = self.command("--foreground").stderr(said).spawn().unwrap();
         let mut ended = false;
-        eventually("the mount is there or the program has ended", || {
+        // A Source that does not answer is asked again for half a minute before the program gives up.
+        eventually_within(Duration::from_secs(60), "the mount is there or the program has ended", || {
             ended = child.try_wait().unwrap().is_some();
             ended || self.is_mounted()
         });
