@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// The head of an answer is due within this, repetitions included.
+/// The head of an answer is due within this, repetitions included, or sooner where less patience is asked for.
 const HEAD_DUE: Duration = Duration::from_secs(30);
 
 /// Octets of a document that are looked at to tell what it is.
@@ -254,7 +254,7 @@ enum Broken {
 
 /// The response (its body read as far as wanted, and closed) and that much of its body.
 async fn ask_once(client: &Client, uri: &Uri, limits: Limits) -> Result<(Response, Octets), Broken> {
-    let mut request = Request::get(uri.clone(), HEAD_DUE);
+    let mut request = Request::get(uri.clone(), client.patience().min(HEAD_DUE));
     request.accept = Some(ACCEPT.into());
     request.accept_encoding = "gzip".into();
     let mut response = client.send(request).await.map_err(Broken::Head)?;

@@ -112,6 +112,10 @@ impl LowSpeed {
         LowSpeed { limit, window, waited: Duration::ZERO, got: 0 }
     }
 
+    pub(super) fn window(&self) -> Duration {
+        self.window
+    }
+
     /// Waits for the next piece; `None` where the window passed with less than its share.
     async fn watch(
         &mut self,

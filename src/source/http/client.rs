@@ -74,6 +74,11 @@ impl Client {
         Client { policy: Arc::new(self.policy.with_own(own)), own_scheme, shared: Arc::clone(&self.shared) }
     }
 
+    /// How long silence is borne: [`HttpConfig::low_speed_time`].
+    pub fn patience(&self) -> Duration {
+        self.shared.low_speed.window()
+    }
+
     /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
         let deadline = tokio::time::Instant::from_std(request.deadline);
