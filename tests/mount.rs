@@ -410,3 +410,22 @@ fn a_change_that_the_list_does_not_know_of_is_an_error_or_shown_as_a_version_of_
         assert!(getfattr(&["-n", "user.resyncfs.unannounced"], mounted.path()).contains("\"1\""));
     }
 }
+
+/// Who sees the mount may signal at once.
+#[test]
+fn a_refresh_asked_for_the_moment_the_mount_is_seen_ends_nothing() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::new(&source.url(), "");
+
+    for edition in 0..2 * common::rounds() {
+        mounted.unmount();
+        source.put("a", Resource::new(format!("edition {edition}")));
+        mounted.start();
+        (0..5).for_each(|_| mounted.refresh());
+
+        eventually("the new edition is shown", || {
+            fs::read(mounted.join("a")).is_ok_and(|bytes| bytes == format!("edition {edition}").into_bytes())
+        });
+    }
+}

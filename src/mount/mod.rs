@@ -25,7 +25,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// How long users that still hold files are served after the mount point is detached.
@@ -122,6 +122,24 @@ pub enum MountError {
     Interrupted,
 }
 
+/// What a process that mounts is told; a signal that comes while nobody waits for it is kept.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From now on none of them ends the process by itself. Within a runtime only.
+    fn receive() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Mounts and serves until the mount ends. `ready` is called once the tree can be used; progress of a first baseline
 /// goes to `progress`.
 pub fn run(
@@ -156,9 +174,15 @@ pub fn run(
     let spool = Spool::open(&folders.spool)?;
     let mut synchronizer = Synchronizer::new(config.sync.clone(), client, catalog.clone(), spool);
 
+    // Before the mount can be seen, since who sees it may signal at once; by default each signal would end the process.
+    let mut signals = {
+        let _context = runtime.enter();
+        Signals::receive().map_err(|cause| MountError::System { what: "signals cannot be received", cause })?
+    };
+
     let from_earlier = catalog.revision()?.is_some();
     if !from_earlier {
-        runtime.block_on(first_baseline(&mut synchronizer, progress))?;
+        runtime.block_on(first_baseline(&mut synchronizer, progress, &mut signals))?;
     }
 
     let (notices, inbox) = invalidator::channel();
@@ -180,7 +204,7 @@ pub fn run(
     ready().map_err(system("the caller cannot be told"))?;
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
 
-    let result = runtime.block_on(serve(served, point, commands));
+    let result = runtime.block_on(serve(served, point, commands, signals));
     notices.stop();
     if invalidator.join().is_err() {
         tracing::error!("the invalidator panicked");
@@ -221,10 +245,8 @@ fn open_catalog(folder: &Path, directory: &Path) -> Result<Catalog, MountError> 
 async fn first_baseline(
     synchronizer: &mut Synchronizer,
     progress: Arc<dyn Fn(Stage) + Send + Sync>,
+    signals: &mut Signals,
 ) -> Result<(), MountError> {
-    let system = |cause| MountError::System { what: "signals cannot be received", cause };
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
     tokio::select! {
         outcome = synchronizer.refresh(progress) => {
             if let Outcome::Committed(_) = outcome? {
@@ -232,8 +254,8 @@ async fn first_baseline(
             }
             Ok(())
         }
-        _ = interrupt.recv() => Err(MountError::Interrupted),
-        _ = terminate.recv() => Err(MountError::Interrupted),
+        _ = signals.interrupt.recv() => Err(MountError::Interrupted),
+        _ = signals.terminate.recv() => Err(MountError::Interrupted),
     }
 }
 
@@ -288,18 +310,15 @@ async fn serve(
     served: fuser::BackgroundSession,
     point: point::MountPoint,
     commands: mpsc::Sender<Command>,
+    mut signals: Signals,
 ) -> Result<(), MountError> {
-    let system = |cause| MountError::System { what: "signals cannot be received", cause };
-    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
     let mut ended = tokio::task::spawn_blocking(move || served.join());
     loop {
         tokio::select! {
             joined = &mut ended => return finished(joined),
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = hangup.recv() => {
+            _ = signals.terminate.recv() => break,
+            _ = signals.interrupt.recv() => break,
+            _ = signals.hangup.recv() => {
                 // A full channel means that a refresh is on its way already.
                 let _ = commands.try_send(Command::Refresh);
             }
