@@ -218,12 +218,12 @@ fn make_collection(root: &Path, count: u64) {
 }
 
 fn make_certificates(folder: &Path) {
-    let script = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj '/CN=Test CA' -keyout ca.key -out ca.pem \
+    let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj '/CN=Test CA' -keyout ca.key -out ca.pem \
                   -addext basicConstraints=critical,CA:TRUE && \
-                  openssl req -newkey rsa:2048 -nodes -subj '/CN=localhost' -keyout server.key -out server.csr && \
+                  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj '/CN=localhost' -keyout server.key -out server.csr && \
                   printf 'subjectAltName=DNS:localhost,IP:127.0.0.1' > ext && \
                   openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out server.pem && \
-                  openssl req -newkey rsa:2048 -nodes -subj '/CN=reader' -keyout client.key -out client.csr && \
+                  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj '/CN=reader' -keyout client.key -out client.csr && \
                   printf 'subjectAltName=DNS:reader\nextendedKeyUsage=clientAuth' > client-ext && \
                   openssl x509 -req -in client.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile client-ext -out client.pem && \
                   cat client.pem client.key > client-both.pem && chmod 600 client-both.pem";
