@@ -65,7 +65,7 @@ pub struct Filesystem {
     runtime: tokio::runtime::Handle,
     /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
     walks: Mutex<SizingAhead>,
-    /// Sizes being asked for ahead.
+    /// Sizes being asked for ahead: with the one that is waited for meanwhile, [`AHEAD`].
     sizing_places: Arc<Semaphore>,
 }
 
@@ -83,7 +83,7 @@ impl Filesystem {
             options,
             runtime,
             walks: Mutex::default(),
-            sizing_places: Arc::new(Semaphore::new(AHEAD)),
+            sizing_places: Arc::new(Semaphore::new(AHEAD - 1)),
         }
     }
 

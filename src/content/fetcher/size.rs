@@ -52,6 +52,10 @@ impl Content {
     }
 
     async fn ask_size(self: Arc<Self>, wanted: Wanted) -> Result<u64, ContentError> {
+        // Another asker may have learnt it between the look of this one and now.
+        if let Some(size) = self.known_size(wanted.ino) {
+            return Ok(size);
+        }
         let probed = if is_decoded(&wanted) { None } else { self.probe(&wanted).await? };
         if let Some(size) = probed {
             return Ok(size);
