@@ -296,13 +296,21 @@ impl Catalog {
     /// Gives the file at `ino` a new inode for the same metadata (its bytes were found wrong after some were handed out).
     /// Empty where `ino` is no file with a name: there is nothing left to renew.
     pub fn renew(&self, ino: INodeNo) -> Result<Vec<Invalidation>, CatalogError> {
-        update::renew(self, ino, update::Renewal::AsPublished)
+        self.renewed(ino, update::Renewal::AsPublished)
     }
 
     /// [`Catalog::renew`] without the published length and digests, which the bytes that the Source serves now do not have. The
     /// next commit compares the entry with what is listed then, and gives another inode again where these are back.
     pub fn renew_unpublished(&self, ino: INodeNo) -> Result<Vec<Invalidation>, CatalogError> {
-        update::renew(self, ino, update::Renewal::Unpublished)
+        self.renewed(ino, update::Renewal::Unpublished)
+    }
+
+    fn renewed(&self, ino: INodeNo, renewal: update::Renewal) -> Result<Vec<Invalidation>, CatalogError> {
+        let renewed = update::renew(self, ino, renewal);
+        if let Err(CatalogError::Damaged(_)) = &renewed {
+            self.distrust();
+        }
+        renewed
     }
 }
 
