@@ -17,6 +17,7 @@ type Benchmark = (&'static str, fn() -> Vec<Row>);
 
 const BENCHMARKS: &[Benchmark] = &[
     ("first-mount", first_mount::flat_list),
+    ("unsized-folder", first_mount::unsized_folder),
     ("many-files", many_files::hundred_thousand),
     ("small-files", many_files::small_cached_files),
     ("big-file", big_file::cached),

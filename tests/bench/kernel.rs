@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const CHANGES: usize = 10_000;
 
-/// 10,000 changes of names that the kernel holds: how far the last to be seen lies behind the first.
+/// 10,000 changes of names that the kernel holds.
 pub fn ten_thousand_changes() -> Vec<Row> {
     let source = Source::start();
     let path = |number: usize| format!("f{:02}/file-{number:05}", number / 1000);
@@ -22,19 +22,25 @@ pub fn ten_thousand_changes() -> Vec<Row> {
     }
 
     mounted.refresh();
-    let mut times = Vec::with_capacity(CHANGES);
-    let mut first = None;
+    // The kernel is told folder by folder, in the order of the names.
+    let mut seen = Vec::with_capacity(CHANGES);
     for number in 0..CHANGES {
         let file = mounted.join(&path(number));
         while fs::symlink_metadata(&file).unwrap().len() < 10 {
             std::thread::yield_now();
         }
-        let now = Instant::now();
-        let previous = *first.get_or_insert(now);
-        times.push(now - previous);
-        first = Some(now);
+        seen.push(Instant::now());
     }
-    let p99 = percentile(&mut times, 99);
-    let work = format!("kernel told of {CHANGES} changes: time from one to the next");
-    vec![Row::bound(&work, format!("p99 {} us", p99.as_micros()), "p99 <= 10 ms", p99 <= Duration::from_millis(10))]
+    let mut gaps: Vec<Duration> = seen.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let (median, p99) = (percentile(&mut gaps, 50), percentile(&mut gaps, 99));
+    let all = seen[CHANGES - 1] - seen[0];
+    let measured = format!(
+        "p99 {} us, median {} us, slowest {} us, all in {:.2} s",
+        p99.as_micros(),
+        median.as_micros(),
+        gaps[gaps.len() - 1].as_micros(),
+        all.as_secs_f64()
+    );
+    let work = format!("kernel told of {CHANGES} changes, as a process sees one after the other");
+    vec![Row::bound(&work, measured, "p99 <= 10 ms", p99 <= Duration::from_millis(10))]
 }

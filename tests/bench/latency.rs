@@ -1,5 +1,6 @@
 //! How long a name waits while everything else is busy.
 
+use crate::common::eventually;
 use crate::common::mounted::Mounted;
 use crate::common::source::{Fault, Resource, Source};
 use crate::measure::{Row, percentile};
@@ -18,15 +19,18 @@ pub fn lookups_during_a_refresh() -> Vec<Row> {
     for number in 0..STUCK {
         let path = format!("stuck/{number}");
         source.put(&path, Resource::new(format!("never {number}")));
-        source.fault(&path, Fault::StallHead(Duration::from_secs(60)), u64::MAX);
+        source.fault(&path, Fault::StallHead(Duration::from_secs(300)), u64::MAX);
     }
-    let mounted = Mounted::new(&source.list_url(), "poll=1h,connections=64,timeout=20s");
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,connections=128,timeout=120s");
     let readers: Vec<_> = (0..STUCK)
         .map(|number| {
             let path = mounted.join(&format!("stuck/{number}"));
             std::thread::spawn(move || fs::read(path).is_err())
         })
         .collect();
+    eventually("all are stuck", || {
+        source.log().iter().filter(|logged| logged.path.starts_with("/stuck/")).count() >= STUCK
+    });
     for number in 0..FILES {
         source
             .put(&format!("f{:03}/file-{number:06}", number / 1000), Resource::new(format!("second edition {number}")));
@@ -47,12 +51,21 @@ pub fn lookups_during_a_refresh() -> Vec<Row> {
             times.push(asked.elapsed());
         }
     }
+    let took = began.elapsed();
     let changed = revision() != before;
     let (median, p99) = (percentile(&mut times, 50), percentile(&mut times, 99));
-    let failed = readers.into_iter().filter(|reader| reader.is_finished()).count();
-    let work = format!("LOOKUP during a refresh of {FILES} changes, {} reads stuck", STUCK - failed);
-    let measured = format!("p99 {} us, median {} us of {}", p99.as_micros(), median.as_micros(), times.len());
-    vec![Row::bound(&work, measured, "p99 <= 1 ms", changed && p99 <= Duration::from_millis(1))]
+    let stuck = readers.iter().filter(|reader| !reader.is_finished()).count();
+    let work = format!("LOOKUP during a whole refresh ({FILES} changes), {stuck} reads stuck");
+    let measured = format!(
+        "p99 {} us, median {} us, slowest {} us, of {} in {:.1} s",
+        p99.as_micros(),
+        median.as_micros(),
+        times[times.len() - 1].as_micros(),
+        times.len(),
+        took.as_secs_f64()
+    );
+    let holds = changed && stuck == STUCK && p99 <= Duration::from_millis(1);
+    vec![Row::bound(&work, measured, "p99 <= 1 ms", holds)]
 }
 
 /// The number of the revision that is shown.

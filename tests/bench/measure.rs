@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// How often a time is taken; the median counts.
+pub const ROUNDS: usize = 5;
+
 /// One line of the table.
 pub struct Row {
     /// What was done.
@@ -60,6 +63,16 @@ pub fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
 pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() - 1) * percent / 100]
+}
+
+/// The median seconds of `ours` and of `theirs`, done in turns, so that whatever else the machine does falls on both.
+pub fn in_turns(mut ours: impl FnMut(), mut theirs: impl FnMut()) -> (f64, f64) {
+    let (mut our_times, mut their_times) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        our_times.push(time(&mut ours).0);
+        their_times.push(time(&mut theirs).0);
+    }
+    (percentile(&mut our_times, 50).as_secs_f64(), percentile(&mut their_times, 50).as_secs_f64())
 }
 
 /// RssAnon of a process in octets (proc_pid_status(5)).

@@ -116,6 +116,11 @@ struct State {
     faults: HashMap<String, VecDeque<(Fault, u64)>>,
     log: Vec<Logged>,
     edition: u64,
+    /// How long each answer is held back.
+    pause: Duration,
+    /// Requests not answered yet, and the most there were.
+    under_way: usize,
+    most_under_way: usize,
 }
 
 /// The Source. Its Resource List is made anew at each request of it.
@@ -174,6 +179,16 @@ impl Source {
         self.state.lock().unwrap().documents.insert(path.to_owned(), resource);
     }
 
+    /// From now on each answer is held back for so long.
+    pub fn pause(&self, pause: Duration) {
+        self.state.lock().unwrap().pause = pause;
+    }
+
+    /// The most requests that were under way at once since the last call.
+    pub fn take_most_at_once(&self) -> usize {
+        std::mem::take(&mut self.state.lock().unwrap().most_under_way)
+    }
+
     /// The next `times` answers for `path` go wrong; several faults are taken one after the other.
     pub fn fault(&self, path: &str, fault: Fault, times: u64) {
         self.state.lock().unwrap().faults.entry(path.to_owned()).or_default().push_back((fault, times));
@@ -192,6 +207,28 @@ impl Source {
     /// The requests since the last call.
     pub fn take_log(&self) -> Vec<Logged> {
         std::mem::take(&mut self.state.lock().unwrap().log)
+    }
+
+    /// The requests since the last `take_log`.
+    pub fn log(&self) -> Vec<Logged> {
+        self.state.lock().unwrap().log.clone()
+    }
+
+    /// Waits until nobody has asked for anything for half a second.
+    pub fn wait_for_quiet(&self) {
+        let requests = || {
+            let state = self.state.lock().unwrap();
+            (state.log.len(), state.under_way)
+        };
+        let mut before = requests();
+        loop {
+            std::thread::sleep(Duration::from_millis(500));
+            let now = requests();
+            if now == before && now.1 == 0 {
+                return;
+            }
+            before = now;
+        }
     }
 
     /// The requests of `path` since the last `take_log`.
@@ -213,7 +250,16 @@ impl Source {
         let mut reading = BufReader::new(reading);
         let mut stream = stream;
         while let Some(request) = Request::read(&mut reading) {
-            if self.answer(&request, &mut stream).is_none() {
+            let pause = {
+                let mut state = self.state.lock().unwrap();
+                state.under_way += 1;
+                state.most_under_way = state.most_under_way.max(state.under_way);
+                state.pause
+            };
+            std::thread::sleep(pause);
+            let answered = self.answer(&request, &mut stream);
+            self.state.lock().unwrap().under_way -= 1;
+            if answered.is_none() {
                 return;
             }
         }
@@ -396,6 +442,7 @@ impl Source {
     }
 }
 
+/// A document as it is served.
 fn document(bytes: Vec<u8>) -> Resource {
     Resource {
         etag: Some(format!("\"d{}\"", hex(&Sha256::digest(&bytes)[..8]))),
