@@ -5,7 +5,7 @@ mod common;
 use common::mounted::{Mounted, PROGRAM};
 use common::nginx::Nginx;
 use common::proxy::{BEHIND, Proxy};
-use common::source::{Resource, Source, URLSET};
+use common::source::{Fault, Resource, Source, URLSET};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -47,6 +47,30 @@ fn tls_goes_through_the_proxy_unread() {
     assert_eq!(common::tree(&mounted.path()), common::tree(&nginx.files()));
     let asked = proxy.asked();
     assert!(!asked.is_empty() && asked.iter().all(|line| line.starts_with("CONNECT localhost:")), "{asked:?}");
+}
+
+#[test]
+fn credentials_go_along_when_the_source_moves_and_not_to_strangers_that_it_points_to() {
+    let scratch = tempfile::tempdir().unwrap();
+    let token = secret(scratch.path(), "token", "s3cr3t");
+    for (host, is_trusted) in [("127.0.0.1", true), ("localhost", false)] {
+        let (source, target) = (Source::start(), Source::start());
+        target.put("a", Resource::new("bytes"));
+        let there = target.url().replace("127.0.0.1", host);
+        let list = format!("{URLSET}<url><loc>{there}a</loc></url></urlset>");
+        target.document("moved.xml", list);
+        source.fault("list.xml", Fault::Status(302, format!("Location: {there}moved.xml\r\n")), u64::MAX);
+        let allowed = authority(&target).replace("127.0.0.1", host);
+
+        let mounted =
+            Mounted::new(&format!("{}list.xml", source.url()), &format!("bearer-file={token},allow-host={allowed}"));
+
+        assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+        let keys: Vec<bool> = target.take_log().iter().map(|logged| logged.head.contains("s3cr3t")).collect();
+        // The redirect itself is not trusted before its answer is known.
+        assert!(keys[1..].iter().all(|sent| *sent == is_trusted), "{host}: {keys:?}");
+        assert!(keys.len() > 1 && !keys[0], "{host}: {keys:?}");
+    }
 }
 
 #[test]

@@ -208,8 +208,9 @@ impl Synchronizer {
             return Ok(source.clone());
         }
         let source = discover(&self.client, &self.config.entry, self.config.set.as_ref(), self.config.limits).await?;
-        if let Some(authority) = &source.own_authority {
-            self.client = self.client.with_own_authority(authority);
+        if let Some(authority) = &source.moved_to {
+            // Whoever fetches what the lists name has a clone of this client.
+            self.client.move_to(authority);
         }
         self.discovered = Some((source.clone(), Instant::now()));
         Ok(source)

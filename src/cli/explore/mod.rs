@@ -53,7 +53,9 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
 async fn explore(client: Client, entry: &EntryPoint, options: &Options) -> Result<Report, CliError> {
     let limits = options.limits;
     let source = discover(&client, entry, options.set.as_ref(), limits).await?;
-    let client = source.own_authority.as_deref().map_or(client.clone(), |own| client.with_own_authority(own));
+    if let Some(authority) = &source.moved_to {
+        client.move_to(authority);
+    }
     let scratch = tempfile::tempdir().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     let spool = Spool::open(scratch.path())?;
     let mut survey = Survey::default();

@@ -71,6 +71,7 @@ pub async fn discover(
     Ok(Source {
         own_authority: answered_by.as_ref().map(|uri| uri.authority().into()),
         entry: answered_by,
+        moved_to: finder.moved_to,
         description: finder.description,
         sets: picked(sets, set)?,
         missing: finder.missing,

@@ -26,6 +26,8 @@ const SITEMAP_LINES: usize = 10_000;
 /// What discovery has come to know.
 pub(super) struct Finder {
     pub client: Client,
+    /// See [`Finder::own`].
+    pub moved_to: Option<Box<str>>,
     pub limits: Limits,
     /// Every place that led nowhere, with its outcome.
     pub tried: Vec<String>,
@@ -47,6 +49,7 @@ impl Finder {
     pub fn new(client: Client, limits: Limits, wanted: Option<Uri>) -> Finder {
         Finder {
             client,
+            moved_to: None,
             limits,
             tried: Vec::new(),
             description: None,
@@ -65,6 +68,7 @@ impl Finder {
         let downgraded = pasted.scheme() == "https" && answered_by.scheme() == "http";
         if pasted.authority() != answered_by.authority() && bare(pasted) == bare(answered_by) && !downgraded {
             self.client = self.client.with_own_authority(answered_by.authority());
+            self.moved_to = Some(answered_by.authority().into());
         }
     }
 

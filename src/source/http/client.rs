@@ -10,7 +10,7 @@ use super::transport::{ProxySettings, Transport};
 use super::{Body, HttpConfig, HttpError, Method, Request, Response, retry};
 use crate::document::{Uri, UriError};
 use reqwest::header;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
 use url::Url;
@@ -18,12 +18,18 @@ use url::Url;
 /// How many redirects are followed.
 const REDIRECTS: usize = 10;
 
-/// The client; cheap to clone. Clones share connections, rates, pauses and breakers.
+/// The client; cheap to clone. Clones share connections, rates, pauses, breakers, and which host is the Source's own.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
-    policy: Arc<AddressPolicy>,
-    own_scheme: Arc<OwnScheme>,
+    own: Arc<RwLock<Arc<Own>>>,
+}
+
+/// What follows from which host is the Source's own. A try that has begun goes on with what it began with.
+#[derive(Debug)]
+struct Own {
+    policy: AddressPolicy,
+    scheme: OwnScheme,
 }
 
 /// What does not depend on which host is the Source's own.
@@ -52,10 +58,10 @@ impl Client {
             })?);
         }
         allowed.extend(rewrites.targets().filter_map(|to| Authority::parse(&format!("{}:{}", to.host(), to.port()))));
-        let (own, own_scheme) = own_authority(config.own_authority.as_deref().unwrap_or_default());
+        let (own, scheme) = own_authority(config.own_authority.as_deref().unwrap_or_default());
+        let policy = AddressPolicy::new(own, allowed);
         Ok(Client {
-            policy: Arc::new(AddressPolicy::new(own, allowed)),
-            own_scheme,
+            own: Arc::new(RwLock::new(Arc::new(Own { policy, scheme }))),
             shared: Arc::new(Shared {
                 transport: Transport::new(&config, proxies)?,
                 hosts: Hosts::new(config.rate, config.connections),
@@ -67,11 +73,21 @@ impl Client {
         })
     }
 
-    /// The same settings with another own authority (known only after the entry point's redirects), `HOST[:PORT]` or
-    /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`].
+    /// The same settings with one more own authority (known only after the entry point's redirects), `HOST[:PORT]` or
+    /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`]. Clones made before do not know of it.
     pub fn with_own_authority(&self, authority: &str) -> Client {
-        let (own, own_scheme) = own_authority(authority);
-        Client { policy: Arc::new(self.policy.with_own(own)), own_scheme, shared: Arc::clone(&self.shared) }
+        let own = Arc::new(RwLock::new(Arc::new(self.own().at(authority))));
+        Client { shared: Arc::clone(&self.shared), own }
+    }
+
+    /// Makes `authority` an own one too, for this client and all its clones.
+    pub fn move_to(&self, authority: &str) {
+        let moved = Arc::new(self.own().at(authority));
+        *self.own.write().unwrap_or_else(PoisonError::into_inner) = moved;
+    }
+
+    fn own(&self) -> Arc<Own> {
+        Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How long silence is borne: [`HttpConfig::low_speed_time`].
@@ -145,14 +161,15 @@ impl Client {
             cause: UriError::Malformed(uri.to_string()),
         })?;
         let is_proxied = shared.transport.is_proxied(&url);
-        let reach = self
+        let own = self.own();
+        let reach = own
             .policy
             .admit(&url, is_proxied)
             .map_err(|cause| HttpError::AddressRefused { uri: request.uri.clone(), cause })?;
         let host = shared.hosts.host(uri.authority(), Instant::now());
         let (place, admission) = admitted(request, &host, is_retry).await?;
 
-        let client = shared.transport.client(reach, self.policy.is_own(&url), is_proxied);
+        let client = shared.transport.client(reach, own.policy.is_own(&url), is_proxied);
         let exchange = Exchange {
             host: &host,
             admission,
@@ -161,7 +178,7 @@ impl Client {
             is_over: false,
         };
         let fields = fields(request, client, url.clone());
-        let outcome = shared.keys.apply(fields, &url, &self.policy, &self.own_scheme).send().await;
+        let outcome = shared.keys.apply(fields, &url, &own.policy, &own.scheme).send().await;
         let outcome = outcome.map_err(|cause| failure(request, &host, cause.without_url()));
         exchange.ended(&outcome);
         Ok((outcome?, place))
@@ -205,19 +222,27 @@ impl Client {
     }
 }
 
+impl Own {
+    /// The same hosts allowed, and one more that is the Source's own.
+    fn at(&self, authority: &str) -> Own {
+        let (own, scheme) = own_authority(authority);
+        Own { policy: self.policy.with_own(own), scheme }
+    }
+}
+
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Client").field("own", &self.own()).finish_non_exhaustive()
     }
 }
 
 /// `[SCHEME://]HOST[:PORT]`; what cannot be read is no host at all, so nothing is trusted.
-fn own_authority(raw: &str) -> (Option<Authority>, Arc<OwnScheme>) {
+fn own_authority(raw: &str) -> (Option<Authority>, OwnScheme) {
     let (scheme, authority) = match raw.split_once("://") {
         Some((scheme, authority)) => (Some(scheme.to_ascii_lowercase()), authority.trim_end_matches('/')),
         None => (None, raw),
     };
-    (Authority::parse(authority), Arc::new(OwnScheme::new(scheme.as_deref())))
+    (Authority::parse(authority), OwnScheme::new(scheme.as_deref()))
 }
 
 /// The failure before `error`, where `error` alone would not tell why.

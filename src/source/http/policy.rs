@@ -118,23 +118,25 @@ fn without_dot(host: &str) -> &str {
 /// Decides for URLs; what a name resolves to is decided by the [`Reach`] it hands out.
 #[derive(Clone, Debug)]
 pub(super) struct AddressPolicy {
-    own: Option<Authority>,
+    own: Vec<Authority>,
     allowed: Vec<Authority>,
 }
 
 impl AddressPolicy {
     pub(super) fn new(own: Option<Authority>, allowed: Vec<Authority>) -> AddressPolicy {
-        AddressPolicy { own, allowed }
+        AddressPolicy { own: own.into_iter().collect(), allowed }
     }
 
-    /// The same hosts allowed, another own one.
+    /// The same hosts allowed, and one more that is the Source's own.
     pub(super) fn with_own(&self, own: Option<Authority>) -> AddressPolicy {
-        AddressPolicy { own, allowed: self.allowed.clone() }
+        let mut policy = self.clone();
+        policy.own.extend(own.filter(|own| !self.own.contains(own)));
+        policy
     }
 
-    /// Whether `url` is at the Source's own `HOST:PORT`.
+    /// Whether `url` is at an own `HOST:PORT` of the Source.
     pub(super) fn is_own(&self, url: &Url) -> bool {
-        self.own.as_ref().is_some_and(|own| own.is_own_of(url))
+        self.own.iter().any(|own| own.is_own_of(url))
     }
 
     /// Which addresses the host of `url` may have. Behind a proxy nobody here sees an address, so names that can only
