@@ -429,3 +429,43 @@ fn a_refresh_asked_for_the_moment_the_mount_is_seen_ends_nothing() {
         });
     }
 }
+
+/// The one catalog in the mount's cache folder.
+fn catalog(mounted: &Mounted) -> PathBuf {
+    let mut mounts = fs::read_dir(mounted.cache().join("mounts")).unwrap();
+    mounts.next().unwrap().unwrap().path().join("catalog")
+}
+
+#[test]
+fn after_a_crash_of_the_machine_the_catalog_is_checked_behind_the_mount() {
+    let source = Source::start();
+    source.put("folder/unmistakable-name", Resource::new("bytes"));
+    source.put("other", Resource::new("other"));
+    let mounted = Mounted::new(&source.url(), "");
+    let shown = tree(&mounted.path());
+    let running = catalog(&mounted).join("running");
+    let this_boot = fs::read_to_string(&running).unwrap();
+    mounted.unmount();
+    assert!(!running.exists(), "a clean end leaves no mark");
+    let crash = || fs::write(&running, "another boot\n").unwrap();
+
+    crash();
+    mounted.start();
+    eventually("a catalog in order is taken for that", || fs::read_to_string(&running).unwrap() == this_boot);
+    mounted.unmount();
+
+    let file = catalog(&mounted).join("store-1/data.mdb");
+    let mut octets = fs::read(&file).unwrap();
+    let name = b"unmistakable-name";
+    let places: Vec<_> = (0..octets.len() - name.len()).filter(|at| octets[*at..].starts_with(name)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| octets[at] = b'U');
+    fs::write(&file, octets).unwrap();
+    crash();
+    mounted.start();
+    eventually("a damaged catalog is built anew", || fs::read_to_string(&running).unwrap() == this_boot);
+    eventually("everything is shown again", || {
+        fs::metadata(mounted.join("folder/unmistakable-name")).is_ok() && tree(&mounted.path()) == shown
+    });
+    assert!(mounted.said().contains("the catalog is damaged"));
+}

@@ -11,9 +11,11 @@
 //!
 //! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`).
 
+mod check;
 mod octets;
 pub mod path;
 mod record;
+mod running;
 pub mod snapshot;
 mod sorter;
 mod store;
@@ -182,6 +184,7 @@ pub struct Catalog {
     distrust: Notify,
     /// Orphans to be dropped by whoever writes next.
     forgotten: Mutex<Vec<INodeNo>>,
+    running: running::Running,
     /// Behind all others, so that the folder is released when the store is closed.
     _lock: store::FolderLock,
 }
@@ -192,6 +195,7 @@ impl Catalog {
     pub fn open(folder: &Path, holder: &str) -> Result<Catalog, CatalogError> {
         store::make_folder(folder)?;
         let lock = store::FolderLock::take(folder, holder)?;
+        let running = running::Running::mark(folder)?;
         let spill_folder = folder.join("tmp");
         store::empty_folder(&spill_folder)?;
         let store = store::Store::open(folder)?;
@@ -204,6 +208,7 @@ impl Catalog {
             distrusted: AtomicBool::new(false),
             distrust: Notify::new(),
             forgotten: Mutex::default(),
+            running,
             _lock: lock,
         })
     }
@@ -281,6 +286,25 @@ impl Catalog {
             tracing::error!("the catalog is damaged; the next refresh builds it anew");
             self.distrust.notify_one();
         }
+    }
+
+    /// Whether the machine went down while this catalog was open, so that [`Catalog::check`] is due.
+    pub fn has_crashed(&self) -> bool {
+        self.running.has_crashed()
+    }
+
+    /// The check after a crash found everything in order.
+    pub fn forget_crash(&self) -> Result<(), CatalogError> {
+        self.running.forget_crash()
+    }
+
+    /// Reads every record of the catalog in `folder`, which another process may have open; how many there are. To be called
+    /// in a process of its own: a page that cannot be read ends it by a signal.
+    pub fn check(folder: &Path) -> Result<u64, CatalogError> {
+        check::check(folder).map_err(|error| match error {
+            CatalogError::Store(_) if store::is_damage(&error) => CatalogError::Damaged(error.to_string()),
+            error => error,
+        })
     }
 
     /// Whether damage was found since the store was built.

@@ -78,7 +78,7 @@ pub(super) struct FolderLock {
     _file: File,
 }
 
-fn io_error(path: &Path) -> impl Fn(std::io::Error) -> CatalogError + '_ {
+pub(super) fn io_error(path: &Path) -> impl Fn(std::io::Error) -> CatalogError + '_ {
     move |cause| CatalogError::Io { path: path.to_path_buf(), cause }
 }
 
@@ -146,6 +146,14 @@ impl Store {
                 Store::open_checked(&catalog.join(format!("store-{}", number + 1)))
             }
             opened => opened,
+        }
+    }
+
+    /// Opens the environment of a catalog that another process may have open, and changes nothing.
+    pub(super) fn open_beside(catalog: &Path) -> Result<Store, CatalogError> {
+        match numbered(catalog)?.pop() {
+            Some((_, folder)) => Store::open_tables(&folder),
+            None => Err(io_error(catalog)(std::io::ErrorKind::NotFound.into())),
         }
     }
 
@@ -440,7 +448,7 @@ fn lengthen(folder: &Path, env: &Env<WithoutTls>) -> Result<bool, CatalogError> 
 }
 
 /// Whether a store that answers so can only be made anew.
-fn is_damage(error: &CatalogError) -> bool {
+pub(super) fn is_damage(error: &CatalogError) -> bool {
     match error {
         CatalogError::Damaged(_) => true,
         CatalogError::Store(heed::Error::Mdb(error)) => matches!(
@@ -509,7 +517,7 @@ fn numbered(catalog: &Path) -> Result<Vec<(u64, PathBuf)>, CatalogError> {
     Ok(folders)
 }
 
-fn sync_folder(folder: &Path) -> Result<(), CatalogError> {
+pub(super) fn sync_folder(folder: &Path) -> Result<(), CatalogError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error(folder))
 }
 

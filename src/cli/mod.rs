@@ -1,5 +1,6 @@
 //! The command line: what was typed becomes what is needed; a file for each subcommand; every exit code has a name.
 
+mod check_catalog;
 mod demo;
 mod explore;
 mod mount;
@@ -32,6 +33,8 @@ enum Subcommands {
     Unmount(unmount::UnmountArgs),
     Explore(explore::ExploreArgs),
     Demo(demo::DemoArgs),
+    #[command(name = crate::mount::check::SUBCOMMAND, hide = true)]
+    CheckCatalog(check_catalog::CheckCatalogArgs),
 }
 
 /// How the program ends.
@@ -168,6 +171,7 @@ pub fn main() -> ExitCode {
         Subcommands::Unmount(args) => unmount::run(args),
         Subcommands::Explore(args) => explore::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
+        Subcommands::CheckCatalog(args) => check_catalog::run(args),
     };
     match result {
         Ok(exit) => ExitCode::from(exit),

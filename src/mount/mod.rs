@@ -5,6 +5,7 @@
 //! Stop: the mount point is detached at once, users that still hold files are served for [`LINGER`], then what is
 //! pending is written out.
 
+pub mod check;
 pub mod daemon;
 pub mod identity;
 pub mod point;
@@ -190,7 +191,7 @@ pub fn run(
     let session = mount(&config, Adapter::new(Arc::new(filesystem), notices.clone()))?;
     let system = |what| move |cause| MountError::System { what, cause };
     let device = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
-    let effects = Effects::new(device, catalog, content.clone(), runtime.handle());
+    let effects = Effects::new(device, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
     let point = point::MountPoint::find(&config.directory)?;
     if let Err(cause) = raise_readahead(point.device(), READ_AHEAD_KILOBYTES) {
@@ -201,6 +202,9 @@ pub fn run(
     let (commands, command_receiver) = mpsc::channel(64);
     runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
+    if catalog.has_crashed() {
+        runtime.spawn(check::run(catalog, folders.catalog));
+    }
     ready().map_err(system("the caller cannot be told"))?;
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
 

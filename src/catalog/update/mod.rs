@@ -221,6 +221,9 @@ fn rebuild(catalog: &Catalog, sorted: Sorted, statement: merge::Statement<'_>) -
     committed.invalidations = vec![Invalidation::Everything, Invalidation::Folder(INodeNo(ROOT))];
     catalog.replace_store(store)?;
     catalog.distrusted.store(false, Ordering::Release);
+    if let Err(error) = catalog.forget_crash() {
+        tracing::warn!(%error, "the new store will be checked at the next mount");
+    }
     Ok(committed)
 }
 
