@@ -15,7 +15,7 @@ use tokio::{
 
 /// What the server says at one path.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
@@ -61,7 +61,7 @@ impl Answer {
 
 /// One request as the server saw it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     pub path: String,
     /// Whether it bore If-None-Match or If-Modified-Since.
     pub conditional: bool,
@@ -76,7 +76,7 @@ struct Shared {
 }
 
 /// The server; it ends with the runtime of its test.
-pub(super) struct Loopback {
+pub(crate) struct Loopback {
     pub authority: String,
     shared: Arc<Mutex<Shared>>,
 }
@@ -182,12 +182,12 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
 }
 
 /// Limits that no test document meets.
-pub(super) fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits::default()
 }
 
 /// A document of the standard: root element, attributes of its `rs:md` (none where empty), links and entries.
-pub(super) fn document(root: &str, md: &str, links: &[(&str, &str)], entries: &[String]) -> String {
+pub(crate) fn document(root: &str, md: &str, links: &[(&str, &str)], entries: &[String]) -> String {
     let namespaces =
         "xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" xmlns:rs=\"http://www.openarchives.org/rs/terms/\"";
     let links: String =
@@ -197,28 +197,28 @@ pub(super) fn document(root: &str, md: &str, links: &[(&str, &str)], entries: &[
 }
 
 /// A `<urlset>`.
-pub(super) fn urlset(md: &str, links: &[(&str, &str)], entries: &[String]) -> String {
+pub(crate) fn urlset(md: &str, links: &[(&str, &str)], entries: &[String]) -> String {
     document("urlset", md, links, entries)
 }
 
 /// A `<sitemapindex>`.
-pub(super) fn sitemapindex(md: &str, links: &[(&str, &str)], children: &[&str]) -> String {
+pub(crate) fn sitemapindex(md: &str, links: &[(&str, &str)], children: &[&str]) -> String {
     let entries: Vec<String> = children.iter().map(|loc| format!("<sitemap><loc>{loc}</loc></sitemap>")).collect();
     document("sitemapindex", md, links, &entries)
 }
 
 /// A `<url>` with the attributes of its `rs:md` (none where empty).
-pub(super) fn url(loc: &str, md: &str) -> String {
+pub(crate) fn url(loc: &str, md: &str) -> String {
     let md = if md.is_empty() { String::new() } else { format!("<rs:md {md}/>") };
     format!("<url><loc>{loc}</loc>{md}</url>")
 }
 
 /// A `<url>` that says which capability its document has.
-pub(super) fn offer(capability: &str, loc: &str) -> String {
+pub(crate) fn offer(capability: &str, loc: &str) -> String {
     url(loc, &format!("capability=\"{capability}\""))
 }
 
 /// A Resource List of one resource.
-pub(super) fn resource_list(resource: &str) -> String {
+pub(crate) fn resource_list(resource: &str) -> String {
     urlset("capability=\"resourcelist\" at=\"2013-01-03T09:00:00Z\"", &[], &[url(resource, "")])
 }

@@ -8,7 +8,7 @@ pub mod spool;
 pub mod walk;
 
 #[cfg(test)]
-mod loopback;
+pub(crate) mod loopback;
 
 pub use entry_point::{EntryPoint, EntryPointError};
 

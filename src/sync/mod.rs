@@ -7,6 +7,8 @@
 mod baseline;
 pub mod poll;
 pub mod position;
+#[cfg(test)]
+mod tests;
 
 use crate::catalog::path::MapError;
 use crate::catalog::{Catalog, CatalogError, Committed, Naming};
