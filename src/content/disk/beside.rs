@@ -13,21 +13,21 @@ const MEASURED_EVERY: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Beside {
     octets: AtomicU64,
-    folder: Mutex<Option<(PathBuf, Instant)>>,
+    /// And when that was; `None`: not yet.
+    folder: Mutex<Option<(PathBuf, Option<Instant>)>>,
 }
 
 impl Beside {
-    /// Counts `folder` from now on, with everything below it.
+    /// Counts `folder` from the next [`Beside::refresh`] on, with everything below it: there may be many files.
     pub(super) fn count(&self, folder: &Path) {
-        *lock(&self.folder) = Some((folder.to_owned(), Instant::now()));
-        self.octets.store(below(folder), Ordering::Relaxed);
+        *lock(&self.folder) = Some((folder.to_owned(), None));
     }
 
-    /// Measures again where the last time is long ago.
+    /// Measures where the last time is long ago.
     pub(super) fn refresh(&self) {
         let due = match &mut *lock(&self.folder) {
-            Some((folder, measured)) if measured.elapsed() >= MEASURED_EVERY => {
-                *measured = Instant::now();
+            Some((folder, measured)) if measured.is_none_or(|at| at.elapsed() >= MEASURED_EVERY) => {
+                *measured = Some(Instant::now());
                 folder.clone()
             }
             _ => return,
@@ -72,6 +72,7 @@ mod tests {
         assert_eq!(beside.octets(1 << 30), 0);
 
         beside.count(folder.path());
+        beside.refresh();
 
         assert!((200_000..300_000).contains(&beside.octets(1 << 30)));
         assert_eq!(beside.octets(100_000), 50_000);

@@ -156,7 +156,8 @@ impl Disk {
         Ok(Arc::new(disk))
     }
 
-    /// Counts what lies below `folder`, which is not the cache's own, in the quota too, up to half of it.
+    /// Counts what lies below `folder`, which is not the cache's own, in the quota too, up to half of it. Measured in the
+    /// background, soon and then each minute.
     pub fn count_beside(&self, folder: &Path) {
         self.cache.beside.count(folder);
     }

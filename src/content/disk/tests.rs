@@ -580,6 +580,7 @@ fn what_lies_beside_counts_in_the_quota_but_leaves_room_for_objects() {
     let before = disk.usage().objects;
 
     disk.count_beside(beside.path());
+    disk.cache.beside.refresh();
     disk.cache.make_room(0).unwrap();
 
     let usage = disk.usage();
@@ -587,6 +588,7 @@ fn what_lies_beside_counts_in_the_quota_but_leaves_room_for_objects() {
     assert!(0 < usage.objects && usage.objects < before, "{usage:?}");
     std::fs::write(beside.path().join("catalog"), octets(9, 20 * MIB)).unwrap();
     disk.count_beside(beside.path());
+    disk.cache.beside.refresh();
     put(&disk, &key(9), &octets(9, MIB));
     assert!(disk.get(&key(9)).is_some());
 }
