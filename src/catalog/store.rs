@@ -151,10 +151,16 @@ impl Store {
 
     /// Opens the environment of a catalog that another process may have open, and changes nothing.
     pub(super) fn open_beside(catalog: &Path) -> Result<Store, CatalogError> {
-        match numbered(catalog)?.pop() {
-            Some((_, folder)) => Store::open_tables(&folder),
-            None => Err(io_error(catalog)(std::io::ErrorKind::NotFound.into())),
-        }
+        let missing = || io_error(catalog)(std::io::ErrorKind::NotFound.into());
+        let (_, folder) = numbered(catalog)?.pop().ok_or_else(missing)?;
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(MAP_SIZE).max_dbs(8).max_readers(MAX_READERS);
+        // SAFETY: LMDB's own locks, which the other process keeps too, order what is read here and written there; the folder
+        // is for its owner alone.
+        let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | EnvFlags::READ_ONLY).open(&folder)? };
+        let tables = Store::existing_tables(&env)?;
+        let tables = tables.ok_or_else(|| CatalogError::Damaged("its tables are missing".into()))?;
+        Ok(Store::new(&folder, env, tables))
     }
 
     fn open_checked(folder: &Path) -> Result<Store, CatalogError> {
