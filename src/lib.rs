@@ -7,11 +7,13 @@
 //! 3. what changed: `timer or signal -> sync -> catalog::update -> Invalidation -> fs::invalidator -> kernel`
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
-//! `main > cli > mount > {fs | sync} > {catalog | content} > {source > document | lmdb}`.
+//! `main > cli > mount > {fs | sync} > {catalog | content} > {source > document | lmdb}`;
+//! any may name `causes`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod catalog;
+pub mod causes;
 pub mod cli;
 pub mod content;
 pub mod document;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// What each module may name, beside itself.
 fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
     BTreeMap::from([
+        ("causes", vec![]),
         ("document", vec![]),
         ("lmdb", vec![]),
         ("source", vec!["document"]),
@@ -66,7 +67,8 @@ fn a_module_names_only_modules_to_its_right() {
             allowed.get(module.as_str()).unwrap_or_else(|| panic!("no room is known for src/{}", below.display()));
         for (number, line) in fs::read_to_string(&file).unwrap().lines().enumerate() {
             for name in named(line) {
-                if allowed.contains_key(name.as_str()) && name != module && !may_name.contains(&name.as_str()) {
+                let is_free = name == module || name == "causes";
+                if allowed.contains_key(name.as_str()) && !is_free && !may_name.contains(&name.as_str()) {
                     breaches.push(format!("src/{}:{}: {}", below.display(), number + 1, line.trim()));
                 }
             }

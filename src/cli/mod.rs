@@ -8,6 +8,7 @@ pub mod options;
 mod progress;
 mod unmount;
 
+use crate::causes::chain;
 use crate::mount::MountError;
 use crate::source::SourceError;
 use crate::sync::SyncError;
@@ -135,26 +136,6 @@ fn answered_for_good(status: u16) -> bool {
     matches!(status, 400..=499) && status != 408 && status != 429
 }
 
-/// `message: cause: cause of the cause`, each said once, also what a cause begins with where the message ends with it.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        let said = said.trim_end();
-        let subject = text.rsplit(": ").next().unwrap_or_default();
-        let goes_on = said.strip_prefix(subject).filter(|rest| rest.starts_with([':', ' '])).map(str::to_owned);
-        if let Some(rest) = goes_on {
-            text.push_str(&rest);
-        } else if !text.ends_with(said) {
-            text.push_str(": ");
-            text.push_str(said);
-        }
-        cause = inner.source();
-    }
-    text
-}
-
 /// Runs the program on this process's arguments.
 pub fn main() -> ExitCode {
     let args = match CliArgs::try_parse() {
@@ -227,26 +208,6 @@ mod tests {
         use clap::CommandFactory;
 
         CliArgs::command().debug_assert();
-    }
-
-    #[test]
-    fn a_chain_of_causes_is_said_in_one_line() {
-        let inner = std::io::Error::other("no route");
-        let outer = MountError::Cache { folder: "/c".into(), cause: inner };
-
-        assert_eq!(chain(&outer), "the cache folder /c cannot be used; name another with -o cache=DIR: no route");
-    }
-
-    #[test]
-    fn a_cause_that_names_the_same_address_again_does_not_repeat_it() {
-        use crate::source::http::HttpError;
-        let uri = crate::document::Uri::parse("http://h/list.xml").unwrap();
-        let missing = HttpError::Status { uri: uri.clone(), status: 404, retry_after: None };
-        let location = crate::source::DocumentLocation::Uri(uri);
-
-        let told = chain(&SourceError::Http { location, cause: missing });
-
-        assert_eq!(told.matches("http://h/list.xml").count(), 1, "{told}");
     }
 
     #[test]

@@ -6,8 +6,9 @@
 
 use super::Filesystem;
 use super::attributes::wanted;
-use super::error::{FsError, chain};
+use super::error::FsError;
 use crate::catalog::{EntryId, Kind};
+use crate::causes::chain;
 use fuser::INodeNo;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};

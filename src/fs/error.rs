@@ -140,30 +140,6 @@ fn content_errno(error: &ContentError) -> Errno {
     }
 }
 
-/// An error and its causes on one line for a log, with nothing in it that a terminal would obey: a cause may quote
-/// what a server sent.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    if !line.contains(char::is_control) {
-        return line;
-    }
-    let mut printable = String::with_capacity(line.len());
-    for character in line.chars() {
-        if character.is_control() {
-            printable.extend(character.escape_default());
-        } else {
-            printable.push(character);
-        }
-    }
-    printable
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,17 +212,5 @@ mod tests {
             assert_eq!(error.errno(), errno, "{error:?}");
             assert_eq!(error.level(), level, "{error:?}");
         }
-    }
-
-    #[test]
-    fn a_chain_names_every_cause() {
-        let error = FsError::from(CatalogError::Io { path: PathBuf::from("/c/data.mdb"), cause: io() });
-        assert_eq!(chain(&error), "the catalog failed: /c/data.mdb: disk");
-    }
-
-    #[test]
-    fn a_chain_has_nothing_that_a_terminal_would_obey() {
-        let error = FsError::Panic("é\x1b[31m\n\u{9b}2J".into());
-        assert_eq!(chain(&error), "the handler panicked: é\\u{1b}[31m\\n\\u{9b}2J");
     }
 }

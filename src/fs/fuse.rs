@@ -7,11 +7,12 @@
 use super::Filesystem;
 use super::attributes::{Attributes, Shown};
 use super::directory::Cookie;
-use super::error::{FsError, chain};
+use super::error::FsError;
 use super::invalidator::Notices;
 use super::statistics::BLOCK_SIZE;
 use super::xattr::XattrReply;
 use crate::catalog::Kind;
+use crate::causes::chain;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo,
     InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,

@@ -2,6 +2,7 @@
 
 use super::{Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
+use crate::causes::chain;
 use crate::source::walk::Walked;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,13 +144,7 @@ async fn renew(
 }
 
 fn report(cause: &SyncError, pause: Duration) {
-    let mut chain = cause.to_string();
-    let mut source = std::error::Error::source(cause);
-    while let Some(inner) = source {
-        chain = format!("{chain}: {inner}");
-        source = inner.source();
-    }
-    tracing::warn!(again_in = ?pause, "refresh failed, the tree stays as it is: {chain}");
+    tracing::warn!(again_in = ?pause, "refresh failed, the tree stays as it is: {}", chain(cause));
 }
 
 /// Up to a tenth more, so that many Destinations do not ask at one moment.

@@ -100,7 +100,7 @@ async fn pace(client: &Client, sample: &[Uri]) -> Pace {
                 times.push(began.elapsed());
                 pages += usize::from(response.media_type.as_deref() == Some("text/html"));
             }
-            Err(cause) => failure = Some(super::chain(&cause)),
+            Err(cause) => failure = Some(crate::causes::chain(&cause)),
         }
     }
     times.sort_unstable();

@@ -30,6 +30,7 @@ pub(super) use single_flight::SingleFlight;
 use super::disk::ObjectKey;
 use super::fixity::HandedOut;
 use super::{Content, ContentError, Event, Verified, Wanted};
+use crate::causes::chain;
 use crate::document::Timestamp;
 use bytes::Bytes;
 use fetch::{Ended, Fetch, Landed};
@@ -346,18 +347,6 @@ impl Content {
 fn poisoned(wanted: &Wanted) -> ContentError {
     let what = "bytes handed out earlier were wrong; open the name again".into();
     ContentError::Mismatch { uri: wanted.uri.clone(), what }
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }
 
 /// Ends a flight whose task was dropped or panicked, so that no reader waits for it.

@@ -1,8 +1,8 @@
 //! What the invalidator does to the kernel, the catalog and content.
 
-use super::super::error::chain;
 use super::Notification;
 use crate::catalog::{Catalog, EntryId};
+use crate::causes::chain;
 use crate::content::Content;
 use fuser::INodeNo;
 use std::fs::File;

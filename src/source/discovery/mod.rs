@@ -25,8 +25,9 @@ mod sets;
 mod tests;
 
 use super::{DocumentLocation, EntryPoint, Set, Source, SourceError, head::Kind, http::Client};
+use crate::causes::chain;
 use crate::document::{Limits, Uri};
-use answer::{Answer, Document, Offered, Page, Silence, ask, chain, open};
+use answer::{Answer, Document, Offered, Page, Silence, ask, open};
 use sets::Finder;
 
 /// Where a Source Description lies below its host (section 6.3.2), and in use below a context path.

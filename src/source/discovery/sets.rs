@@ -1,6 +1,7 @@
 //! From a document to the sets it names: down from Source Descriptions, up from lists.
 
-use super::{Answer, Document, Kind, Offered, Silence, ask, chain, robots};
+use super::{Answer, Document, Kind, Offered, Silence, ask, robots};
+use crate::causes::chain;
 use crate::document::{Capability, Entry, Limits, Root, Uri};
 use crate::source::{
     DocumentDeviations, DocumentLocation, Missing, Set, SourceError,
