@@ -357,3 +357,19 @@ fn statistics_are_the_sums_of_the_revision() {
     mounted.publish([mounted.entry("a/b", Some(4097)), mounted.entry("c", None)]);
     assert_eq!(mounted.fs.statistics().unwrap(), statistics::Statistics { blocks: 2, files: 4 });
 }
+
+#[test]
+fn attributes_hold_no_longer_than_the_bytes_of_a_file_are_known_to_be_current() {
+    use crate::document::ChangeFrequency::{Always, Never};
+    let mounted = Mounted::new(true);
+    let entry = |path: &str, changefreq| Entry { changefreq: Some(changefreq), ..mounted.entry(path, Some(5)) };
+    let undated = |path: &str, changefreq| Entry { lastmod: None, ..entry(path, changefreq) };
+    mounted.publish([entry("dated", Always), undated("always", Always), undated("never", Never)]);
+    let seconds = |shown: Shown| (shown.attributes_ttl.as_secs(), shown.entry_ttl.as_secs());
+
+    assert_eq!(seconds(mounted.find("dated")), (3600, 3600), "the list tells of its changes");
+    assert_eq!(seconds(mounted.find("never")), (3600, 3600));
+    assert_eq!(seconds(mounted.find("always")), (300, 3600));
+    let ino = mounted.ino("always");
+    assert_eq!(seconds(mounted.getattr(ino).unwrap()), (300, 3600));
+}
