@@ -307,6 +307,13 @@ impl Catalog {
         })
     }
 
+    /// Ends the transactions of processes that died while they read this catalog: as long as one lasts, no page that a commit
+    /// leaves behind is used again.
+    pub fn end_dead_readers(&self) -> Result<(), CatalogError> {
+        self.store().env.clear_stale_readers()?;
+        Ok(())
+    }
+
     /// Whether damage was found since the store was built.
     pub fn is_distrusted(&self) -> bool {
         self.distrusted.load(Ordering::Acquire)

@@ -26,6 +26,9 @@ pub async fn run(catalog: Arc<Catalog>, folder: impl AsRef<Path>) {
         .kill_on_drop(true)
         .status()
         .await;
+    if let Err(cause) = catalog.end_dead_readers() {
+        tracing::warn!(%cause, "the catalog may grow until the next mount");
+    }
     match child.map(verdict) {
         Ok(Some(true)) => {
             tracing::info!("the catalog is in order");
