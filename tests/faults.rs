@@ -376,25 +376,32 @@ fn a_broken_list_changes_nothing_of_what_is_shown() {
         source.url()
     );
 
+    let refused = || mounted.said().matches("the tree stays as it is").count();
+
     for broken in
         [&whole[..whole.len() - 4], &whole[..whole.len() / 2], "", "<html><body>login</body></html>", "not XML at all"]
     {
         source.document("resourcelist.xml", broken);
-        source.take_log();
+        let refused_before = refused();
         mounted.refresh();
-        eventually("the list is asked for", || !source.requests_of("resourcelist.xml").is_empty());
-        std::thread::sleep(Duration::from_millis(200));
+        eventually("the list is refused", || refused() > refused_before);
 
         assert_eq!(tree(&mounted.path()), before, "after {broken:?}");
     }
-    for status in [404, 410, 500] {
-        source.fault("resourcelist.xml", Fault::Status(status, String::new()), 20);
+    for status in [404, 410] {
+        source.fault("resourcelist.xml", Fault::Status(status, String::new()), u64::MAX);
+        let refused_before = refused();
         mounted.refresh();
-        std::thread::sleep(Duration::from_millis(300));
+        eventually("the refresh has failed", || refused() > refused_before);
+
         assert_eq!(tree(&mounted.path()), before, "after {status}");
         source.mend();
     }
-    assert!(mounted.said().contains("the tree stays as it is"), "{}", mounted.said());
+    source.fault("resourcelist.xml", Fault::Status(500, String::new()), u64::MAX);
+    source.take_log();
+    mounted.refresh();
+    eventually("the list is asked for again", || source.requests_of("resourcelist.xml").len() > 1);
+    assert_eq!(tree(&mounted.path()), before, "while it cannot be had");
 }
 
 #[test]

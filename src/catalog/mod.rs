@@ -132,7 +132,7 @@ pub struct Revision {
     pub number: u64,
     /// When it was committed here.
     pub committed: Timestamp,
-    /// `at` of the newest list in it.
+    /// The time it speaks for: the earliest `at` of its lists.
     pub at: Option<Timestamp>,
     /// Sums.
     pub totals: Totals,
@@ -240,13 +240,8 @@ impl Catalog {
         Ok(Baseline::new(self, naming))
     }
 
-    /// Whether an orphan's record may go: the kernel has forgotten it. While a commit is running the record stays until
-    /// the next write: nobody waits.
-    pub fn drop_orphan(&self, ino: INodeNo) -> Result<(), CatalogError> {
-        self.drop_orphans(&[ino])
-    }
-
-    /// [`Catalog::drop_orphan`] for many, in one commit.
+    /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
+    /// until the next write: nobody waits.
     pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(inodes);
         match self.writer.try_lock() {

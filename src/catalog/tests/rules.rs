@@ -336,7 +336,7 @@ fn an_orphan_goes_when_it_is_dropped_and_at_the_next_opening() {
     let inodes: Vec<_> = tree(&catalog).into_values().map(|name| name.node.ino).collect();
     commit(&catalog, []);
 
-    catalog.drop_orphan(inodes[0]).unwrap();
+    catalog.drop_orphans(&inodes[..1]).unwrap();
 
     assert_eq!(catalog.snapshot().unwrap().orphans().unwrap(), [inodes[1]]);
     assert_eq!(catalog.snapshot().unwrap().attributes(inodes[0]).unwrap(), None);
@@ -353,7 +353,7 @@ fn dropping_an_orphan_never_waits_for_a_commit() {
     let [orphan] = orphans(&catalog)[..] else { panic!("one name went") };
 
     let running = catalog.writer.lock().unwrap();
-    catalog.drop_orphan(orphan).unwrap();
+    catalog.drop_orphans(&[orphan]).unwrap();
     assert_eq!(orphans(&catalog), [orphan], "the record stays until the next write");
     drop(running);
     commit(&catalog, []);
