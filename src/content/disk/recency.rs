@@ -177,15 +177,18 @@ impl Recency {
                 missing.push(name);
             }
         }
+        let mut differs = !missing.is_empty();
         for name in missing {
             self.remove(&mut txn, &mut sums, &name)?;
         }
         for (name, (octets, used)) in found {
             if self.read(&txn, name)?.is_none() && exists(name) {
                 self.put(&mut txn, &mut sums, name, *octets, *used)?;
+                differs = true;
             }
         }
-        self.commit(txn, sums).map(|_| ())
+        // Hundreds of folders are looked at in a row, and each commit waits for the disk.
+        if differs { self.commit(txn, sums).map(|_| ()) } else { Ok(()) }
     }
 
     /// Octets of the environment's own files.
