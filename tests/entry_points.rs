@@ -176,3 +176,20 @@ fn a_list_on_disk_is_known_by_its_whole_path() {
         assert!(ended.unwrap().success());
     }
 }
+
+/// What `explore` counts can be given to `mount` as it stands there.
+#[test]
+fn a_mount_can_be_one_type_or_one_collection() {
+    let source = Source::start();
+    let typed = |media_type: &str| Resource { md: format!("type=\"{media_type}\""), ..Resource::new("bytes") };
+    let member = "<rs:ln rel=\"collection\" href=\"http://example.org/maps\"/>";
+    source.put("a.pdf", typed("application/pdf"));
+    source.put("b.png", Resource { links: member.into(), ..typed("image/png") });
+    source.put("c.jpg", typed("image/jpeg"));
+    let shown = |options: &str| files(&Mounted::new(&source.url(), options));
+
+    assert_eq!(shown("type=application/pdf"), set(&["a.pdf"]));
+    assert_eq!(shown("type=image/*"), set(&["b.png", "c.jpg"]));
+    assert_eq!(shown("type=application/pdf,type=image/jpeg"), set(&["a.pdf", "c.jpg"]));
+    assert_eq!(shown("type=image/*,collection=http://example.org/maps"), set(&["b.png"]));
+}

@@ -15,6 +15,7 @@ use resyncfs::fs::{Filesystem, FsOptions};
 use resyncfs::source::EntryPoint;
 use resyncfs::source::http::{Client, Credentials, HttpConfig};
 use resyncfs::source::spool::Spool;
+use resyncfs::sync::selection::Selection;
 use resyncfs::sync::{SyncConfig, Synchronizer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -90,6 +91,7 @@ impl Subject {
             host: None,
             maps: Vec::new(),
             extension_by_type: false,
+            selection: Selection::default(),
             limits: Limits::default(),
             poll: None,
         };

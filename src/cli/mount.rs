@@ -127,6 +127,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             host: options.host.clone(),
             maps: options.maps.clone(),
             extension_by_type: options.extension_by_type,
+            selection: options.selection.clone(),
             limits: options.limits,
             poll: options.poll,
         },

@@ -5,6 +5,7 @@
 use super::{CliError, Exit};
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Limits, Uri};
+use crate::sync::selection::Selection;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub struct Options {
     pub maps: Vec<(Box<str>, Box<str>)>,
     /// `extension=type`
     pub extension_by_type: bool,
+    /// `type=`, `collection=`, `conforms=`
+    pub selection: Selection,
     /// `cache=`
     pub cache: Option<PathBuf>,
     /// `cache-size=`
@@ -120,6 +123,27 @@ pub const TABLE: &[OptionSpec] = &[
         value: "type",
         help: "give names without extension the one of their published type",
         set: |o, v| choice(v, &[("type", true)]).map(|on| o.extension_by_type = on),
+    },
+    OptionSpec {
+        name: "type",
+        value: "TYPE",
+        help: "only resources of this media type, such as application/pdf or image/*; may be repeated",
+        set: |o, v| {
+            o.selection.types.push(v.into());
+            Ok(())
+        },
+    },
+    OptionSpec {
+        name: "collection",
+        value: "URI",
+        help: "only members of this collection; may be repeated",
+        set: |o, v| Uri::parse(v).map(|uri| o.selection.collections.push(uri)).map_err(|cause| cause.to_string()),
+    },
+    OptionSpec {
+        name: "conforms",
+        value: "URI",
+        help: "only records of this format (their profile, or what they are describedby); may be repeated",
+        set: |o, v| Uri::parse(v).map(|uri| o.selection.formats.push(uri)).map_err(|cause| cause.to_string()),
     },
     OptionSpec {
         name: "cache",

@@ -96,6 +96,7 @@ fn text(config: &MountConfig) -> String {
     lines.extend(sync.host.iter().map(|host| format!("host={host}")));
     lines.extend(sync.maps.iter().map(|(from, to)| format!("map={from}={to}")));
     lines.extend(sync.extension_by_type.then(|| "extension=type".to_owned()));
+    lines.extend(sync.selection.identity());
     lines.join("\n") + "\n"
 }
 

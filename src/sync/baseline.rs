@@ -1,5 +1,6 @@
 //! From spooled lists to the catalog's baseline: read on a thread of its own, entered on the caller's.
 
+use super::selection::Selection;
 use super::{Stage, SyncError};
 use crate::catalog::Baseline;
 use crate::document::{Capability, Change, Entry, Limits, Uri};
@@ -16,19 +17,20 @@ const PROGRESS_STEP: u64 = 20_000;
 const BATCH: usize = 128;
 const BATCHES_WAITING: usize = 8;
 
-/// Adds every resource of `documents` to `baseline`; how many there were. A list that breaks off fails the whole.
+/// Adds every resource of `documents` that `selection` chooses to `baseline`; how many there were. A list that breaks off fails the whole.
 pub fn read_into(
     baseline: &mut Baseline<'_>,
     spool: &Spool,
     documents: &[SpooledDocument],
     limits: Limits,
+    selection: &Selection,
     progress: &dyn Fn(Stage),
 ) -> Result<u64, SyncError> {
     thread::scope(|scope| {
         let (batches, arriving) = sync_channel(BATCHES_WAITING);
         let reading = thread::Builder::new()
             .name("list-reader".into())
-            .spawn_scoped(scope, move || read_batches(spool, documents, limits, &batches))
+            .spawn_scoped(scope, move || read_batches(spool, documents, limits, selection, &batches))
             .map_err(SyncError::NoThread)?;
         let mut entries = 0;
         // Where adding fails the channel closes, and the reading thread ends at its next batch.
@@ -49,17 +51,20 @@ pub fn read_into(
     })
 }
 
-/// Sends every resource of `documents`, until nobody receives any more.
+/// Sends every chosen resource of `documents`, until nobody receives any more.
 fn read_batches(
     spool: &Spool,
     documents: &[SpooledDocument],
     limits: Limits,
+    selection: &Selection,
     batches: &SyncSender<Vec<Entry>>,
 ) -> Result<(), SyncError> {
     let mut batch = Vec::with_capacity(BATCH);
     for document in documents {
         for_each_resource(spool, document, limits, &mut |entry| {
-            batch.push(entry);
+            if selection.chooses(&entry) {
+                batch.push(entry);
+            }
             if batch.len() < BATCH {
                 return ControlFlow::Continue(());
             }

@@ -7,6 +7,7 @@
 mod baseline;
 pub mod poll;
 pub mod position;
+pub mod selection;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use crate::source::spool::{Spool, SpooledDocument};
 use crate::source::walk::{Progress, Walked, walk};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use position::Position;
+use selection::Selection;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +40,8 @@ pub struct SyncConfig {
     pub maps: Vec<(Box<str>, Box<str>)>,
     /// `extension=type`
     pub extension_by_type: bool,
+    /// `type=`, `collection=`, `conforms=`
+    pub selection: Selection,
     /// Bounds for every document.
     pub limits: Limits,
     /// `poll=`: a fixed interval in place of the documents' own.
@@ -241,13 +245,17 @@ impl Synchronizer {
         progress: Arc<dyn Fn(Stage) + Send + Sync>,
     ) -> Result<Committed, SyncError> {
         let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
+        let selection = self.config.selection.clone();
         let committed = tokio::task::spawn_blocking(move || {
             let documents: Vec<_> = leaves(&walks).collect();
             let at = position::at(&walks);
             let mut baseline = catalog.baseline(naming)?;
-            let entries = baseline::read_into(&mut baseline, &spool, &documents, limits, &*progress)?;
+            let entries = baseline::read_into(&mut baseline, &spool, &documents, limits, &selection, &*progress)?;
             if entries == 0 && files_now > 0 {
                 return Err(SyncError::WouldEmpty { files: files_now });
+            }
+            if entries == 0 {
+                tracing::warn!("the tree is empty: the lists hold nothing, or nothing that was chosen");
             }
             progress(Stage::Committing);
             Ok(baseline.commit(at, &position.encode())?)

@@ -30,6 +30,7 @@ impl Destination {
             host: None,
             maps: Vec::new(),
             extension_by_type: false,
+            selection: Selection::default(),
             limits: Limits::default(),
             poll: None,
         };
