@@ -18,7 +18,7 @@ fn flat_document(base: &str, entries: u64) -> String {
     for number in 0..entries {
         let _ = writeln!(
             list,
-            "<url>\n  <loc>{base}record/doctoral-thesis-{:08}-{number:06}</loc>\n  <lastmod>20{:02}-{:02}-{:02}T{:02}:{:02}:00Z</lastmod>\n</url>",
+            "<url>\n  <loc>{base}record/doctoral-thesis-{:08}-{number:010}</loc>\n  <lastmod>20{:02}-{:02}-{:02}T{:02}:{:02}:00Z</lastmod>\n</url>",
             number.wrapping_mul(2_654_435_761) % 100_000_000,
             10 + number % 16,
             1 + number % 12,
