@@ -337,3 +337,65 @@ async fn a_source_without_resource_list_says_what_it_offers() {
         other => panic!("{other:?}"),
     }
 }
+
+#[tokio::test]
+async fn nothing_offered_beside_the_resource_list_stops_a_refresh() {
+    let server = Loopback::start().await;
+    let at = |path: &str| server.uri(path).to_string();
+    let offers = [
+        offer("resourcedump", &at("/gone-dump.xml")),
+        offer("changelist", &at("/cut-changes.xml")),
+        offer("changedump", &at("/dump.tar.xz")),
+        offer("changelist-archive", &at("/archive.xml")),
+        offer("something-new", &at("/page.html")),
+        offer("resourcelist", &at(LIST)),
+    ];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    server.put("/cut-changes.xml", Answer::xml("<urlset><url><loc>"));
+    server.put("/dump.tar.xz", Answer::new("application/x-xz", b"\xfd7zXZ\0".as_slice()));
+    server.put("/page.html", Answer::html("<html></html>"));
+    server.put(LIST, Answer::xml(list(&server, &["/a"])));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b"])));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b"]);
+}
+
+#[tokio::test]
+async fn a_list_made_at_each_request_without_validators_keeps_every_inode() {
+    let server = Loopback::start().await;
+    let made_at = |second: u32| {
+        let entries = [url(server.uri("/a").as_str(), ""), url(server.uri("/b").as_str(), "")];
+        Answer::xml(urlset(&format!("capability=\"resourcelist\" at=\"2013-01-03T09:00:{second:02}Z\""), &[], &entries))
+    };
+    server.put(LIST, made_at(0));
+    let mut destination = Destination::of(&server, LIST);
+    let first = destination.commit().await.revision;
+    let before = destination.files();
+
+    for second in 1..4 {
+        server.put(LIST, made_at(second));
+        let again = destination.commit().await;
+
+        assert_eq!((again.revision, again.created + again.updated + again.touched + again.deleted), (first, 0));
+        assert!(again.invalidations.is_empty(), "{:?}", again.invalidations);
+    }
+
+    assert_eq!(destination.files(), before);
+}
+
+#[tokio::test]
+async fn a_document_that_is_no_resource_list_makes_no_tree_whatever_its_parent_says() {
+    let server = Loopback::start().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let packages = [url(server.uri("/dump.zip").as_str(), "")];
+    server.put(LIST, Answer::xml(urlset("capability=\"resourcedump\"", &[], &packages)));
+
+    let refused = Destination::of(&server, "/caps.xml").refresh().await;
+
+    assert!(matches!(refused, Err(SyncError::NoResourceList { .. })), "{refused:?}");
+}
