@@ -565,6 +565,35 @@ fn readers_stuck_on_a_dead_host_stop_nobody_else() {
 }
 
 #[test]
+fn readers_stuck_on_a_dead_host_leave_those_of_another_their_turns() {
+    let (dead, alive) = (Source::start(), Source::start());
+    let mut entries = format!("<url><loc>{}alive</loc></url>", alive.url());
+    alive.put("alive", Resource::new("bytes"));
+    for number in 0..80 {
+        let path = format!("dead/{number}");
+        entries.push_str(&format!("<url><loc>{}{path}</loc><rs:md length=\"3\"/></url>", dead.url()));
+        dead.fault(&path, Fault::StallHead(Duration::from_secs(60)), u64::MAX);
+    }
+    dead.document("list.xml", format!("{URLSET}{entries}</urlset>"));
+    let other = alive.url().replace("http://", "").replace('/', "");
+    let mounted = Mounted::new(&format!("{}list.xml", dead.url()), &format!("timeout=20s,poll=1h,allow-host={other}"));
+    let stuck: Vec<_> = (0..80)
+        .map(|number| {
+            let path = mounted.join(&format!("dead/{number}"));
+            std::thread::spawn(move || errno(fs::read(path)))
+        })
+        .collect();
+    let mut asked = 0;
+    eventually("as many are asked for as may be at once", || {
+        asked += dead.take_log().iter().filter(|logged| logged.path.starts_with("/dead/")).count();
+        asked >= 16
+    });
+
+    assert_eq!(read(&mounted.join(&format!("%host/{other}/alive"))).unwrap(), b"bytes");
+    assert!(stuck.iter().all(|reader| !reader.is_finished()), "nobody was stuck any more");
+}
+
+#[test]
 fn an_unmount_while_somebody_reads_ends_cleanly() {
     let source = Source::start();
     source.put("slow", Resource::new(vec![1; 30 << 20]));

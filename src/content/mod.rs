@@ -216,7 +216,7 @@ pub enum ContentError {
     },
 }
 
-/// Fetches under way at once, of all hosts.
+/// Fetches under way at once of one host: those that wait for a dead one hold up nobody else's.
 const FETCHES: usize = 64;
 
 /// Objects that are fetched into memory at once, each of up to [`fixity::WHOLE_LIMIT`], while the disk has no room.
@@ -245,7 +245,7 @@ pub struct Content {
     uncached: Mutex<Uncached>,
     /// The object of each pinned inode, `None` while it is not here.
     pinned: Mutex<HashMap<INodeNo, Option<ObjectKey>>>,
-    fetches: Semaphore,
+    fetches: fetcher::Turns,
     memory: Arc<Semaphore>,
     /// Which inodes were asked about lately, whether their bytes are current.
     asked: Mutex<Asked>,
@@ -289,7 +289,7 @@ impl Content {
             handed: HandedOuts::default(),
             uncached: Mutex::default(),
             pinned: Mutex::default(),
-            fetches: Semaphore::new(FETCHES),
+            fetches: fetcher::Turns::new(FETCHES),
             memory: Arc::new(Semaphore::new(MEMORY_FETCHES)),
             asked: Mutex::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS)),

@@ -15,6 +15,7 @@ mod promise;
 mod revalidation;
 mod single_flight;
 mod size;
+mod turns;
 mod verdict;
 mod writer;
 
@@ -26,6 +27,7 @@ pub(super) use failures::Failures;
 pub(super) use flight::{Flight, Held};
 pub(super) use revalidation::QUESTIONS;
 pub(super) use single_flight::SingleFlight;
+pub(super) use turns::Turns;
 
 use super::disk::ObjectKey;
 use super::fixity::HandedOut;
@@ -179,8 +181,7 @@ impl Content {
     /// The task of a flight.
     async fn fly(self: Arc<Self>, wanted: Wanted, flight: Arc<Flight>) {
         let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
-        // Acquiring fails on a closed semaphore only, and this one never is.
-        let _permit = self.fetches.acquire().await;
+        let _turn = self.fetches.take(wanted.uri.authority()).await;
         flight.touch();
         let outcome = Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight)).run().await;
         match outcome {
