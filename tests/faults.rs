@@ -612,3 +612,24 @@ fn an_unmount_while_somebody_reads_ends_cleanly() {
         "{read:?}"
     );
 }
+
+/// A list has a connection of its own: readers stuck on the Source's own host do not keep its changes away.
+#[test]
+fn readers_stuck_on_the_source_do_not_hold_up_a_refresh() {
+    let source = Source::start();
+    for number in 0..4 {
+        source.put(&format!("stuck/{number}"), Resource::new(format!("never {number}")));
+        source.fault(&format!("stuck/{number}"), Fault::StallHead(Duration::from_secs(120)), u64::MAX);
+    }
+    let mounted = Mounted::new(&source.url(), "timeout=60s,poll=1h,connections=4");
+    for number in 0..4 {
+        let path = mounted.join(&format!("stuck/{number}"));
+        std::thread::spawn(move || fs::read(path));
+    }
+    eventually("every connection is taken", || source.log().iter().filter(|it| it.path.contains("stuck")).count() >= 4);
+
+    source.put("new", Resource::new("bytes"));
+    mounted.refresh();
+
+    eventually("the new name is seen", || mounted.join("new").exists());
+}

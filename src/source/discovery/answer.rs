@@ -255,6 +255,7 @@ enum Broken {
 /// The response (its body read as far as wanted, and closed) and that much of its body.
 async fn ask_once(client: &Client, uri: &Uri, limits: Limits) -> Result<(Response, Octets), Broken> {
     let mut request = Request::get(uri.clone(), client.patience().min(HEAD_DUE));
+    request.is_document = true;
     request.accept = Some(ACCEPT.into());
     request.accept_encoding = "gzip".into();
     let mut response = client.send(request).await.map_err(Broken::Head)?;

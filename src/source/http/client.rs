@@ -277,7 +277,7 @@ async fn admitted(
             return Err(too_late(request, host, now));
         }
         // The semaphore is never closed; if it were, waiting for it would be in vain.
-        let place = Arc::clone(&host.connections).acquire_owned().await.map_err(|_| too_late(request, host, now))?;
+        let place = host.place(request.is_document).await.map_err(|_| too_late(request, host, now))?;
         let now = Instant::now();
         let turn = host.pace().reserve(now, latest);
         let turn = turn.map_err(|_| too_late(request, host, now))?;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// So many connection-level failures in a row open the breaker.
 const FAILURES_TO_OPEN: u32 = 5;
@@ -140,12 +140,27 @@ impl Breaker {
 /// One host's state. Neither lock is held across an await nor together with the other.
 pub(super) struct Host {
     pub(super) authority: Box<str>,
-    pub(super) connections: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
+    /// One place more, for documents alone.
+    document: Arc<Semaphore>,
     pace: Mutex<Pace>,
     breaker: Mutex<Breaker>,
 }
 
 impl Host {
+    /// A place among the connections, once there is one; a document may take the one that is kept for it.
+    pub(super) async fn place(&self, is_document: bool) -> Result<OwnedSemaphorePermit, AcquireError> {
+        let usual = Arc::clone(&self.connections).acquire_owned();
+        if !is_document {
+            return usual.await;
+        }
+        tokio::select! {
+            biased;
+            place = usual => place,
+            place = Arc::clone(&self.document).acquire_owned() => place,
+        }
+    }
+
     pub(super) fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,6 +198,7 @@ impl Hosts {
         let host = Arc::new(Host {
             authority: authority.into(),
             connections: Arc::new(Semaphore::new(self.connections)),
+            document: Arc::new(Semaphore::new(1)),
             pace: Mutex::new(Pace::new(self.rate)),
             breaker: Mutex::default(),
         });

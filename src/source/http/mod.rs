@@ -125,6 +125,8 @@ pub struct Request {
     pub accept_encoding: Box<str>,
     /// Past caches (`Cache-Control: no-cache`).
     pub no_cache: bool,
+    /// A list rather than a resource: it never waits until readers stuck on the same host give their places back.
+    pub is_document: bool,
     /// The response head must be here by then, retries included.
     pub deadline: Instant,
 }
@@ -142,6 +144,7 @@ impl Request {
             accept: None,
             accept_encoding: "identity".into(),
             no_cache: false,
+            is_document: false,
             deadline: Instant::now() + within,
         }
     }

@@ -92,6 +92,7 @@ async fn fetch_once(
     request.accept = Some(ACCEPT.into());
     request.accept_encoding = "gzip".into();
     request.no_cache = past_caches;
+    request.is_document = true;
     if let Some(held) = &held {
         request.if_none_match = held.validators.etag.clone();
         request.if_modified_since = held.validators.last_modified.clone();
