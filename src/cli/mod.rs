@@ -5,6 +5,7 @@ mod demo;
 mod explore;
 mod mount;
 pub mod options;
+mod printable;
 mod progress;
 mod unmount;
 
@@ -158,7 +159,7 @@ pub fn main() -> ExitCode {
         Ok(exit) => ExitCode::from(exit),
         Err(CliError { exit, message }) => {
             // Where nobody listens any more the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "resyncfs: {}", options::printable(&message));
+            let _ = writeln!(std::io::stderr(), "resyncfs: {}", printable::printable(&message));
             ExitCode::from(exit as u8)
         }
     }

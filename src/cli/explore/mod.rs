@@ -4,7 +4,8 @@ mod report;
 mod survey;
 
 use super::mount::http;
-use super::options::{Options, printable};
+use super::options::Options;
+use super::printable::printable;
 use super::{CliError, Exit, LogTarget, start_logging, tell};
 use crate::document::{Capability, Uri};
 use crate::source::discovery::discover;

@@ -2,7 +2,7 @@
 
 use super::Pace;
 use super::survey::Survey;
-use crate::cli::options::printable_value;
+use crate::cli::printable::printable_value;
 use crate::source::Source;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

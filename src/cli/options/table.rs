@@ -1,0 +1,299 @@
+//! The table of all options.
+
+use super::Options;
+use super::value::{choice, number, pair, path, size, time};
+use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
+use crate::document::Uri;
+
+/// One option: its name, what its value looks like (empty: none is taken), a line of help, and what it does.
+pub struct OptionSpec {
+    /// As typed.
+    pub name: &'static str,
+    /// `SIZE`, `FILE`, …
+    pub value: &'static str,
+    /// One line.
+    pub help: &'static str,
+    pub(super) set: fn(&mut Options, &str) -> Result<(), String>,
+}
+
+/// Every option.
+pub const TABLE: &[OptionSpec] = &[
+    OptionSpec {
+        name: "set",
+        value: "URI",
+        help: "mount this set alone (its Capability List, or what describes it)",
+        set: |o, v| match Uri::parse(v) {
+            Ok(uri) => {
+                o.set = Some(uri);
+                Ok(())
+            }
+            Err(_) => Err(format!("{v:?} is no address such as https://HOST/capabilitylist.xml")),
+        },
+    },
+    OptionSpec {
+        name: "host",
+        value: "HOST[:PORT]",
+        help: "the host whose resources lie below the root (default: the Source's own)",
+        set: |o, v| {
+            o.host = Some(v.to_ascii_lowercase().into());
+            Ok(())
+        },
+    },
+    OptionSpec {
+        name: "map",
+        value: "URI_PREFIX=PATH",
+        help: "show what begins with URI_PREFIX below PATH",
+        set: |o, v| pair(v, "URI_PREFIX=PATH").map(|found| o.maps.push(found)),
+    },
+    OptionSpec {
+        name: "extension",
+        value: "type",
+        help: "give names without extension the one of their published type",
+        set: |o, v| choice(v, &[("type", true)]).map(|on| o.extension_by_type = on),
+    },
+    OptionSpec {
+        name: "type",
+        value: "TYPE",
+        help: "only resources of this media type, such as application/pdf or image/*; may be repeated",
+        set: |o, v| {
+            o.selection.types.push(v.into());
+            Ok(())
+        },
+    },
+    OptionSpec {
+        name: "collection",
+        value: "URI",
+        help: "only members of this collection; may be repeated",
+        set: |o, v| Uri::parse(v).map(|uri| o.selection.collections.push(uri)).map_err(|cause| cause.to_string()),
+    },
+    OptionSpec {
+        name: "conforms",
+        value: "URI",
+        help: "only records of this format (their profile, or what they are describedby); may be repeated",
+        set: |o, v| Uri::parse(v).map(|uri| o.selection.formats.push(uri)).map_err(|cause| cause.to_string()),
+    },
+    OptionSpec {
+        name: "cache",
+        value: "DIR",
+        help: "folder of catalog and objects (default: the system's or the user's cache folder)",
+        set: |o, v| path(v).map(|found| o.cache = Some(found)),
+    },
+    OptionSpec {
+        name: "cache-size",
+        value: "SIZE",
+        help: "octets the cache may take, with K, M, G or T (default: 10G or a tenth of the free space)",
+        set: |o, v| size(v).map(|found| o.cache_size = Some(found)),
+    },
+    OptionSpec {
+        name: "cache-reserve",
+        value: "SIZE",
+        help: "free space the cache leaves on its file system (default: 1G)",
+        set: |o, v| size(v).map(|found| o.cache_reserve = Some(found)),
+    },
+    OptionSpec {
+        name: "fixity",
+        value: "strict|stream|off",
+        help: "verify everything whole first, or stream big files (default), or ignore published hashes",
+        set: |o, v| {
+            choice(v, &[("strict", Fixity::Strict), ("stream", Fixity::Stream), ("off", Fixity::Off)])
+                .map(|found| o.fixity = found)
+        },
+    },
+    OptionSpec {
+        name: "mirrors",
+        value: "auto|first|last|off",
+        help: "where mirrors are asked (default auto: first where a hash is published)",
+        set: |o, v| {
+            choice(
+                v,
+                &[("auto", Mirrors::Auto), ("first", Mirrors::First), ("last", Mirrors::Last), ("off", Mirrors::Off)],
+            )
+            .map(|found| o.mirrors = found)
+        },
+    },
+    OptionSpec {
+        name: "revalidate",
+        value: "TIME|never",
+        help: "ask so often for files whose entry has no date and no hash (default: by changefreq, else 1h)",
+        set: |o, v| {
+            o.revalidate = if v == "never" { Revalidate::Never } else { Revalidate::Every(time(v)?) };
+            Ok(())
+        },
+    },
+    OptionSpec {
+        name: "unannounced",
+        value: "error|show",
+        help: "bytes newer than the list and others than it says: reading fails (default), or shows them unverified",
+        set: |o, v| {
+            choice(v, &[("error", Unannounced::Error), ("show", Unannounced::Show)]).map(|found| o.unannounced = found)
+        },
+    },
+    OptionSpec {
+        name: "poll",
+        value: "TIME",
+        help: "look for changes this often, with s, m, h or d (default: by the documents' size, 5m at least)",
+        set: |o, v| time(v).map(|found| o.poll = Some(found)),
+    },
+    OptionSpec {
+        name: "timeout",
+        value: "TIME",
+        help: "a read without progress for so long fails (default: 30s)",
+        set: |o, v| time(v).map(|found| o.timeout = Some(found)),
+    },
+    OptionSpec {
+        name: "connect-timeout",
+        value: "TIME",
+        help: "time for name, connection and TLS (default: 10s)",
+        set: |o, v| time(v).map(|found| o.connect_timeout = Some(found)),
+    },
+    OptionSpec {
+        name: "rewrite",
+        value: "FROM=TO",
+        help: "fetch URIs that begin with FROM from TO (a Source that published http://localhost:8080/)",
+        set: |o, v| pair(v, "FROM=TO").map(|found| o.rewrites.push(found)),
+    },
+    OptionSpec {
+        name: "allow-host",
+        value: "HOST[:PORT]",
+        help: "reach this host although its address is private",
+        set: |o, v| {
+            o.allowed_hosts.push(v.to_ascii_lowercase().into());
+            Ok(())
+        },
+    },
+    OptionSpec {
+        name: "rate",
+        value: "NUMBER",
+        help: "requests a second to one host (default: unbounded)",
+        set: |o, v| match v.parse::<f64>() {
+            Ok(rate) if rate.is_finite() && rate > 0.0 => {
+                o.rate = Some(rate);
+                Ok(())
+            }
+            _ => Err(format!("{v:?} is no number above 0")),
+        },
+    },
+    OptionSpec {
+        name: "connections",
+        value: "NUMBER",
+        help: "requests under way to one host (default: 16)",
+        set: |o, v| match v.parse() {
+            Ok(0) | Err(_) => Err(format!("{v:?} is no whole number above 0")),
+            Ok(connections) => {
+                o.connections = Some(connections);
+                Ok(())
+            }
+        },
+    },
+    OptionSpec {
+        name: "netrc",
+        value: "FILE",
+        help: "user names and passwords by host, as curl reads them",
+        set: |o, v| path(v).map(|found| o.netrc = Some(found)),
+    },
+    OptionSpec {
+        name: "header-file",
+        value: "FILE",
+        help: "header fields for the Source's host, one a line",
+        set: |o, v| path(v).map(|found| o.header_file = Some(found)),
+    },
+    OptionSpec {
+        name: "bearer-file",
+        value: "FILE",
+        help: "a bearer token for the Source's host",
+        set: |o, v| path(v).map(|found| o.bearer_file = Some(found)),
+    },
+    OptionSpec {
+        name: "ca",
+        value: "FILE",
+        help: "more trusted certificates, PEM",
+        set: |o, v| path(v).map(|found| o.ca_bundle = Some(found)),
+    },
+    OptionSpec {
+        name: "cert",
+        value: "FILE",
+        help: "client certificate and key, PEM",
+        set: |o, v| path(v).map(|found| o.client_certificate = Some(found)),
+    },
+    OptionSpec {
+        name: "max-document",
+        value: "SIZE",
+        help: "octets of one list after decompression (default: 16G)",
+        set: |o, v| size(v).map(|found| o.limits.document = found),
+    },
+    OptionSpec {
+        name: "max-text",
+        value: "SIZE",
+        help: "octets of one text or attribute of a list (default: 64K)",
+        set: |o, v| size(v).map(|found| o.limits.text = usize::try_from(found).unwrap_or(usize::MAX)),
+    },
+    OptionSpec {
+        name: "max-depth",
+        value: "NUMBER",
+        help: "depth of nested elements of a list (default: 64)",
+        set: |o, v| number(v).map(|found| o.limits.depth = found as usize),
+    },
+    OptionSpec {
+        name: "max-links",
+        value: "NUMBER",
+        help: "links of one entry (default: 1000)",
+        set: |o, v| number(v).map(|found| o.limits.links = found as usize),
+    },
+    OptionSpec {
+        name: "uid",
+        value: "NUMBER",
+        help: "owner of everything (default: you)",
+        set: |o, v| number(v).map(|found| o.uid = Some(found)),
+    },
+    OptionSpec {
+        name: "gid",
+        value: "NUMBER",
+        help: "group of everything (default: yours)",
+        set: |o, v| number(v).map(|found| o.gid = Some(found)),
+    },
+    OptionSpec {
+        name: "umask",
+        value: "OCTAL",
+        help: "bits taken from 0444 and 0555 (default: 0)",
+        set: |o, v| match u16::from_str_radix(v, 8) {
+            Ok(umask) if umask <= 0o777 => {
+                o.umask = Some(umask);
+                Ok(())
+            }
+            _ => Err(format!("{v:?} is no octal number up to 777")),
+        },
+    },
+    OptionSpec {
+        name: "allow_other",
+        value: "",
+        help: "let other users read too (default for root)",
+        set: |o, _| {
+            o.allow_other = true;
+            Ok(())
+        },
+    },
+    OptionSpec {
+        name: "exec",
+        value: "",
+        help: "let programs in the mount be run",
+        set: |o, _| {
+            o.exec = true;
+            Ok(())
+        },
+    },
+    OptionSpec {
+        name: "noxattr",
+        value: "",
+        help: "no extended attributes: ls -l is five times faster on huge folders",
+        set: |o, _| {
+            o.noxattr = true;
+            Ok(())
+        },
+    },
+    OptionSpec {
+        name: "log",
+        value: "FILE",
+        help: "where a mount in the background logs (default: in its cache folder)",
+        set: |o, v| path(v).map(|found| o.log = Some(found)),
+    },
+];
