@@ -4,10 +4,10 @@
 //!
 //! 1. what exists: `source::http -> document::reader -> source (discovery, walk) -> sync -> catalog::update`
 //! 2. what is asked: `fs::fuse -> fs -> catalog (metadata) | content -> disk | fetcher -> source::http (bytes)`
-//! 3. what changed: `timer or signal -> sync -> catalog::update -> Invalidation -> fs::invalidator -> kernel`
+//! 3. what changed: `source::websub, timer or signal -> sync -> catalog::update -> Invalidation -> fs::invalidator -> kernel`
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
-//! `main > cli > mount > {fs | sync} > {catalog | content} > {source > document | lmdb}`;
+//! `main > cli > mount > {control | fs | sync} > {catalog | content} > {source > document | lmdb}`;
 //! any may name `causes`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
@@ -16,6 +16,7 @@ pub mod catalog;
 pub mod causes;
 pub mod cli;
 pub mod content;
+pub mod control;
 pub mod document;
 pub mod fs;
 pub mod lmdb;

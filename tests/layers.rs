@@ -15,8 +15,9 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("content", vec!["document", "source", "lmdb"]),
         ("fs", vec!["document", "source", "catalog", "content"]),
         ("sync", vec!["document", "source", "catalog", "content"]),
-        ("mount", vec!["document", "source", "catalog", "content", "fs", "sync"]),
-        ("cli", vec!["document", "source", "catalog", "content", "fs", "sync", "mount"]),
+        ("control", vec!["document", "source", "catalog", "content"]),
+        ("mount", vec!["document", "source", "catalog", "content", "control", "fs", "sync"]),
+        ("cli", vec!["document", "source", "catalog", "content", "control", "fs", "sync", "mount"]),
         ("main", vec!["cli"]),
     ])
 }

@@ -22,7 +22,7 @@ mod store;
 mod symbols;
 pub mod update;
 
-use crate::document::{ChangeFrequency, Digest, Link, Timestamp, Uri};
+use crate::document::{ChangeFrequency, Digest, Link, PackageMember, Timestamp, Uri};
 use fuser::INodeNo;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 
 pub use path::Naming;
 pub use snapshot::Snapshot;
+pub use update::changes::{Applied, Changes, Decision, HeldDeletion, Losses, SetLoss, Statement};
 pub use update::{Baseline, Committed};
 
 /// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.
@@ -91,6 +92,10 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(pub u64);
 
+/// One of the sets of resources of the Source (section 6.1), by the number that `sync` has given it for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetId(pub u32);
+
 /// All that the Source published of the resource behind a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -110,6 +115,10 @@ pub struct Resource {
     pub encoding: Option<Box<str>>,
     /// `rs:ln`
     pub links: Vec<Link>,
+    /// The sets it is a member of, ascending.
+    pub sets: Vec<SetId>,
+    /// Where a package holds exactly this version.
+    pub member: Option<PackageMember>,
 }
 
 /// Sums over the current revision, kept with it.
@@ -238,6 +247,11 @@ impl Catalog {
     /// Begins a new baseline: a complete statement of what exists.
     pub fn baseline(&self, naming: Naming) -> Result<Baseline<'_>, CatalogError> {
         Ok(Baseline::new(self, naming))
+    }
+
+    /// Begins an incremental commit: changes of single resources over the current revision, made under its naming.
+    pub fn changes(&self) -> Result<Changes<'_>, CatalogError> {
+        Changes::new(self)
     }
 
     /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay

@@ -264,6 +264,8 @@ impl<'a> ResourceRecord<'a> {
             media_type: resolve(self.media_type)?,
             encoding: resolve(self.encoding)?,
             links,
+            sets: Vec::new(),
+            member: None,
             uri,
         })
     }

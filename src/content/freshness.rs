@@ -163,6 +163,7 @@ mod tests {
             media_type: None,
             encoding: None,
             mirrors: Vec::new(),
+            member: None,
             lastmod: None,
             listed_at: None,
         }

@@ -6,7 +6,7 @@ pub mod fixity;
 pub mod freshness;
 pub mod observed;
 
-use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
+use crate::document::{ChangeFrequency, Digest, PackageMember, Timestamp, Uri};
 use crate::source::http::{Client, HttpError};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
@@ -110,6 +110,8 @@ pub struct Wanted {
     pub encoding: Option<Box<str>>,
     /// `duplicate` links as (pri, URI), by priority.
     pub mirrors: Vec<(u32, Uri)>,
+    /// Where a package holds exactly this version.
+    pub member: Option<PackageMember>,
     /// Published `lastmod`.
     pub lastmod: Option<Timestamp>,
     /// `at` of the list that published all this: bytes of later may rightly be others.

@@ -162,6 +162,15 @@ pub struct Link {
     pub path: Option<Box<str>>,
 }
 
+/// Where a package (a ZIP of a Resource Dump or Change Dump) holds the bytes of a resource (sections 11.1.1 and 13.1.1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PackageMember {
+    /// The package.
+    pub package: Uri,
+    /// Name of the member, as the manifest's `path` gives it.
+    pub path: Box<str>,
+}
+
 /// The priority of a link without `pri` (section 7).
 pub const LOWEST_PRIORITY: u32 = 999_999;
 

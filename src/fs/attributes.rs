@@ -154,6 +154,7 @@ pub(super) fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<Wan
         media_type: resource.media_type,
         encoding: resource.encoding,
         mirrors,
+        member: resource.member,
         lastmod: resource.lastmod,
         listed_at: snapshot.at()?,
     }))

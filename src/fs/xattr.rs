@@ -373,6 +373,8 @@ mod tests {
                 link("describedby", "https://example.org/a.xml", LOWEST_PRIORITY),
                 link("http://purl.org/dc/terms/license", "https://cc.example/by", LOWEST_PRIORITY),
             ],
+            sets: Vec::new(),
+            member: None,
         }
     }
 

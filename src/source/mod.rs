@@ -4,8 +4,10 @@ pub mod discovery;
 pub mod entry_point;
 mod head;
 pub mod http;
+pub mod package;
 pub mod spool;
 pub mod walk;
+pub mod websub;
 
 #[cfg(test)]
 pub(crate) mod loopback;

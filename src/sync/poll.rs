@@ -3,6 +3,7 @@
 use super::{Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::causes::chain;
+use crate::document::{Change, Uri};
 use crate::source::walk::Walked;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,11 +62,34 @@ pub fn retry_pause(failures: u32, interval: Duration) -> Duration {
 pub enum Command {
     /// Look now.
     Refresh,
+    /// Apply the deletions that are held back.
+    AcceptDeletions,
+    /// A notification came: look at what it names.
+    Look(Look),
     /// This inode's bytes were found wrong or changed: its name needs another inode.
     Renew(fuser::INodeNo),
     /// The Source serves other bytes than it published, which are to be shown: its name needs an inode without length and
     /// digests.
     Unannounced(fuser::INodeNo),
+}
+
+/// What is to be looked at because a notification named it. The notification itself is never believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Every document that is followed, as a poll does.
+    Poll,
+    /// This document, or all of the index it belongs to.
+    Document {
+        /// The document announced.
+        document: Uri,
+        /// The index that it says it belongs to (`rel="index"`).
+        index: Option<Uri>,
+    },
+    /// Source Description and Capability Lists, then everything.
+    Rediscover,
+    /// These resources themselves, of a Source that has notifications and no Change List: (URI, what is said to have
+    /// happened).
+    Resources(Vec<(Uri, Change)>),
 }
 
 /// What a running synchronizer tells the rest of the mount.
@@ -91,7 +115,7 @@ pub async fn run(
         tokio::select! {
             command = commands.recv() => match command {
                 None => return,
-                Some(Command::Refresh) => {}
+                Some(Command::Refresh | Command::AcceptDeletions | Command::Look(_)) => {}
                 Some(Command::Renew(ino)) => {
                     renew(&synchronizer, &listeners, ino, Catalog::renew).await;
                     continue;

@@ -39,6 +39,8 @@ fn as_resource(entry: &Entry) -> Resource {
         media_type: entry.media_type.clone(),
         encoding: entry.encoding.clone(),
         links: entry.links.clone(),
+        sets: Vec::new(),
+        member: None,
     }
 }
 

@@ -4,6 +4,7 @@
 //! the sorted stream and the current revision together, folder by folder (`merge`), and writes what differs
 //! (`write`). What makes a new content version, and its times, is decided in `version`.
 
+pub mod changes;
 mod merge;
 mod version;
 mod write;

@@ -166,6 +166,7 @@ mod tests {
             media_type: None,
             encoding: None,
             mirrors: mirrors.iter().map(|(priority, name)| (*priority, uri(name))).collect(),
+            member: None,
             lastmod: None,
             listed_at: None,
         }

@@ -131,6 +131,7 @@ fn bare(server: &Server, path: &str) -> Wanted {
         media_type: None,
         encoding: None,
         mirrors: Vec::new(),
+        member: None,
         lastmod: None,
         listed_at: None,
     }
