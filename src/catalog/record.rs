@@ -3,7 +3,7 @@
 use super::octets::{Octets, push_number, push_string, push_time, push_varint};
 use super::symbols::{Symbol, Symbols};
 use super::{Freshness, Kind, Node, Resource, Totals};
-use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, LOWEST_PRIORITY, Link, Timestamp, Uri};
+use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, Href, LOWEST_PRIORITY, Link, Timestamp, Uri};
 use fuser::INodeNo;
 
 fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
@@ -369,7 +369,7 @@ fn link(octets: &mut Octets<'_>, own: &str, symbols: &Symbols) -> Option<Link> {
     let has = |bit: u8| flags & bit != 0;
     Some(Link {
         rel: symbols.resolve(rel)?,
-        href: Uri::parse(&href).ok()?,
+        href: Href::parse(&href).ok()?,
         pri: if has(link_flag::PRIORITY) { u32::try_from(octets.varint()?).ok()? } else { LOWEST_PRIORITY },
         media_type: if has(link_flag::TYPE) { Some(symbols.resolve(Symbol::read(octets)?)?) } else { None },
         encoding: if has(link_flag::ENCODING) { Some(symbols.resolve(Symbol::read(octets)?)?) } else { None },
@@ -475,15 +475,10 @@ mod tests {
         entry.encoding = Some("gzip".into());
         entry.hashes = vec![Digest::new(Algorithm::Sha1, &[7; 20]).unwrap()];
         entry.links = vec![Link {
-            rel: "duplicate".into(),
-            href: Uri::parse("https://h/a/c").unwrap(),
             pri: 1,
-            media_type: None,
-            encoding: None,
             length: Some(0),
-            hashes: Vec::new(),
             modified: entry.lastmod,
-            path: None,
+            ..Link::new("duplicate", Uri::parse("https://h/a/c").unwrap())
         }];
         entry
     }

@@ -5,12 +5,14 @@
 
 pub mod deviation;
 pub mod hash;
+pub mod link;
 pub mod reader;
 pub mod timestamp;
 pub mod uri;
 
 pub use deviation::{Deviation, Deviations, Rule};
 pub use hash::{Algorithm, Digest};
+pub use link::{Href, LOWEST_PRIORITY, Link};
 pub use reader::{DocumentError, Limits, Reader};
 pub use timestamp::Timestamp;
 pub use uri::{Uri, UriError};
@@ -139,29 +141,6 @@ pub struct Entry {
     pub links: Vec<Link>,
 }
 
-/// One `rs:ln` (section 7, section 14).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// `rel`, ASCII-lowercased where it is a registered relation (no `:`).
-    pub rel: Box<str>,
-    /// `href`, resolved and normalised.
-    pub href: Uri,
-    /// `pri`, 1 (highest) to 999,999 (default).
-    pub pri: u32,
-    /// `type`
-    pub media_type: Option<Box<str>>,
-    /// `encoding`
-    pub encoding: Option<Box<str>>,
-    /// `length`
-    pub length: Option<u64>,
-    /// `hash`
-    pub hashes: Vec<Digest>,
-    /// `modified`
-    pub modified: Option<Timestamp>,
-    /// `path`
-    pub path: Option<Box<str>>,
-}
-
 /// Where a package (a ZIP of a Resource Dump or Change Dump) holds the bytes of a resource (sections 11.1.1 and 13.1.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PackageMember {
@@ -170,9 +149,6 @@ pub struct PackageMember {
     /// Name of the member, as the manifest's `path` gives it.
     pub path: Box<str>,
 }
-
-/// The priority of a link without `pri` (section 7).
-pub const LOWEST_PRIORITY: u32 = 999_999;
 
 impl Capability {
     /// Reads a `capability` attribute; the spellings seen in the wild are folded into the standard's.
@@ -260,9 +236,9 @@ impl ChangeFrequency {
 }
 
 impl Header {
-    /// The first link of relation `rel`.
+    /// Where the first link of relation `rel` leads that can be asked.
     pub fn link(&self, rel: &str) -> Option<&Uri> {
-        self.links.iter().find(|l| &*l.rel == rel).map(|l| &l.href)
+        self.links.iter().filter(|l| &*l.rel == rel).find_map(Link::uri)
     }
 }
 

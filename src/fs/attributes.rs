@@ -162,8 +162,11 @@ pub(super) fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<Wan
 
 /// The `duplicate` links, the most wanted first; of equal priority in the order of the document.
 fn mirrors(links: &[Link]) -> Vec<(u32, crate::document::Uri)> {
-    let mut mirrors: Vec<_> =
-        links.iter().filter(|link| &*link.rel == DUPLICATE).map(|link| (link.pri, link.href.clone())).collect();
+    let mut mirrors: Vec<_> = links
+        .iter()
+        .filter(|link| &*link.rel == DUPLICATE)
+        .filter_map(|link| Some((link.pri, link.uri()?.clone())))
+        .collect();
     mirrors.sort_by_key(|(priority, _)| *priority);
     mirrors
 }
@@ -207,7 +210,7 @@ fn system_time(time: Timestamp) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{LOWEST_PRIORITY, Uri};
+    use crate::document::{Href, LOWEST_PRIORITY};
 
     fn options() -> FsOptions {
         FsOptions {
@@ -262,21 +265,12 @@ mod tests {
 
     #[test]
     fn mirrors_are_the_duplicates_by_priority_then_document_order() {
-        let link = |rel: &str, href: &str, pri| Link {
-            rel: rel.into(),
-            href: Uri::parse(href).unwrap(),
-            pri,
-            media_type: None,
-            encoding: None,
-            length: None,
-            hashes: Vec::new(),
-            modified: None,
-            path: None,
-        };
+        let link = |rel: &str, href: &str, pri| Link { pri, ..Link::new(rel, Href::parse(href).unwrap()) };
         let links = [
             link("duplicate", "https://c.example/a", LOWEST_PRIORITY),
             link("alternate", "https://b.example/a.html", 1),
             link("duplicate", "https://d.example/a", 2),
+            link("duplicate", "gsiftp://e.example/a", 1),
             link("duplicate", "https://b.example/a", 2),
         ];
         let found: Vec<_> = mirrors(&links).into_iter().map(|(pri, uri)| (pri, uri.to_string())).collect();

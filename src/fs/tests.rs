@@ -120,17 +120,7 @@ impl Mounted {
     }
 
     fn link(&self, rel: &str, path: &str) -> Link {
-        Link {
-            rel: rel.into(),
-            href: self.uri(path),
-            pri: crate::document::LOWEST_PRIORITY,
-            media_type: None,
-            encoding: None,
-            length: None,
-            hashes: Vec::new(),
-            modified: None,
-            path: None,
-        }
+        Link::new(rel, self.uri(path))
     }
 
     /// A new revision of exactly these entries.

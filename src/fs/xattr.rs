@@ -342,20 +342,10 @@ fn fit(value: Vec<u8>, room: u32) -> Result<XattrReply, FsError> {
 mod tests {
     use super::*;
     use crate::catalog::Totals;
-    use crate::document::{Algorithm, LOWEST_PRIORITY, Timestamp, Uri};
+    use crate::document::{Algorithm, Href, LOWEST_PRIORITY, Timestamp, Uri};
 
     fn link(rel: &str, href: &str, pri: u32) -> Link {
-        Link {
-            rel: rel.into(),
-            href: Uri::parse(href).unwrap(),
-            pri,
-            media_type: None,
-            encoding: None,
-            length: None,
-            hashes: Vec::new(),
-            modified: None,
-            path: None,
-        }
+        Link { pri, ..Link::new(rel, Href::parse(href).unwrap()) }
     }
 
     fn resource() -> Resource {

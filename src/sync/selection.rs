@@ -17,7 +17,10 @@ impl Selection {
     /// Whether `entry` is chosen: by one of each kind that was given.
     pub fn chooses(&self, entry: &Entry) -> bool {
         let linked = |relations: &[&str], wanted: &[Uri]| {
-            entry.links.iter().any(|link| relations.contains(&&*link.rel) && wanted.contains(&link.href))
+            entry
+                .links
+                .iter()
+                .any(|link| relations.contains(&&*link.rel) && link.uri().is_some_and(|uri| wanted.contains(uri)))
         };
         (self.types.is_empty() || entry.media_type.as_deref().is_some_and(|published| self.has_type(published)))
             && (self.collections.is_empty() || linked(&["collection"], &self.collections))
@@ -47,24 +50,14 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{LOWEST_PRIORITY, Link};
+    use crate::document::Link;
 
     fn uri(text: &str) -> Uri {
         Uri::parse(text).unwrap()
     }
 
     fn entry(media_type: Option<&str>, links: &[(&str, &str)]) -> Entry {
-        let link = |(rel, href): &(&str, &str)| Link {
-            rel: (*rel).into(),
-            href: uri(href),
-            pri: LOWEST_PRIORITY,
-            media_type: None,
-            encoding: None,
-            length: None,
-            hashes: Vec::new(),
-            modified: None,
-            path: None,
-        };
+        let link = |(rel, href): &(&str, &str)| Link::new(rel, uri(href));
         Entry {
             media_type: media_type.map(Into::into),
             links: links.iter().map(link).collect(),

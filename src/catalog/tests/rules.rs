@@ -2,7 +2,7 @@
 
 use super::path::{beside_folder, disambiguated};
 use super::*;
-use crate::document::Change;
+use crate::document::{Change, Href};
 use std::collections::{BTreeSet, HashSet};
 
 fn catalog() -> (tempfile::TempDir, Catalog) {
@@ -50,7 +50,7 @@ fn everything_published_comes_back() {
     let (_folder, catalog) = catalog();
     let link = |href: &str| Link {
         rel: "duplicate".into(),
-        href: uri(href),
+        href: uri(href).into(),
         pri: 7,
         media_type: Some("a/b".into()),
         encoding: Some("gzip".into()),
@@ -59,17 +59,8 @@ fn everything_published_comes_back() {
         modified: Some(Timestamp { seconds: -5, nanos: 123_456_789 }),
         path: Some("/p".into()),
     };
-    let bare = Link {
-        rel: "http://x/rel".into(),
-        href: uri("http://h/folder/fil"),
-        pri: crate::document::LOWEST_PRIORITY,
-        media_type: None,
-        encoding: None,
-        length: None,
-        hashes: vec![],
-        modified: None,
-        path: None,
-    };
+    let bare = Link::new("http://x/rel", uri("http://h/folder/fil"));
+    let named = Link::new("profile", Href::parse("urn:h:folder").unwrap());
     let full = with("http://h/folder/file%20%C3%A9?q=%2F", |entry| {
         entry.lastmod = Some(Timestamp { seconds: 253_402_300_799, nanos: 500_000_000 });
         entry.changefreq = Some(ChangeFrequency::Weekly);
@@ -79,7 +70,7 @@ fn everything_published_comes_back() {
             .to_vec();
         entry.media_type = Some("x".repeat(1000).into());
         entry.encoding = Some("br".into());
-        entry.links = vec![link("https://mirror/%C3%A9"), link("http://h/folder/file%20%C3%AA"), bare];
+        entry.links = vec![link("https://mirror/%C3%A9"), link("http://h/folder/file%20%C3%AA"), bare, named];
     });
 
     commit(&catalog, [&full]);
@@ -552,17 +543,7 @@ fn bytes_that_nobody_published_get_an_inode_without_length_and_digests_until_the
         entry.length = Some(300);
         entry.media_type = Some("text/plain".into());
         entry.hashes = vec![digest(Algorithm::Sha256, 1), digest(Algorithm::Md5, 2)];
-        entry.links = vec![Link {
-            rel: "describedby".into(),
-            href: uri("http://h/about"),
-            pri: 1,
-            media_type: None,
-            encoding: None,
-            length: None,
-            hashes: vec![],
-            modified: None,
-            path: None,
-        }];
+        entry.links = vec![Link { pri: 1, ..Link::new("describedby", uri("http://h/about")) }];
     });
     commit(&catalog, [&published]);
     let (_, first) = tree(&catalog).into_iter().next().unwrap();

@@ -5,7 +5,7 @@ use super::reference::unescape;
 use super::{Limits, Notes};
 use crate::document::hash::PublishedHashes;
 use crate::document::uri::Flaws;
-use crate::document::{Capability, Change, Digest, LOWEST_PRIORITY, Link, Rule, Timestamp, Uri, UriError};
+use crate::document::{Capability, Change, Digest, Href, LOWEST_PRIORITY, Link, Rule, Timestamp, Uri, UriError};
 use quick_xml::events::BytesStart;
 
 /// A reference to an entity that XML does not define: what contains it cannot be understood.
@@ -61,7 +61,7 @@ impl Metadata {
     }
 }
 
-/// Reads an `rs:ln`; `None` where it is no link to an http or https URI.
+/// Reads an `rs:ln`; `None` where it has no relation or leads to no URI.
 pub(super) fn read_link(element: &BytesStart<'_>, context: &mut Context<'_>) -> Result<Option<Link>, UndefinedEntity> {
     let mut rel = None;
     let mut href = None;
@@ -72,7 +72,8 @@ pub(super) fn read_link(element: &BytesStart<'_>, context: &mut Context<'_>) -> 
         let notes = &mut context.notes;
         match name {
             "rel" => rel = read_text(value).map(normal_relation),
-            "href" => href = Some(read_uri(context.base, value, notes).map_err(|error| (error, value.to_owned()))),
+            // Other schemes break no rule: there are mirrors on gsiftp and profiles named by URNs.
+            "href" => href = Some(Href::read(read_uri(context.base, value, notes)).map_err(|_| value.to_owned())),
             "pri" => pri = read_priority(value, notes),
             "modified" => modified = read_time(value, notes),
             "hash" => metadata.hashes = read_hashes(value, notes),
@@ -85,9 +86,7 @@ pub(super) fn read_link(element: &BytesStart<'_>, context: &mut Context<'_>) -> 
     })?;
     let (rel, href) = match (rel, href) {
         (Some(rel), Some(Ok(href))) => (rel, href),
-        // Other schemes break no rule: there are mirrors on gsiftp and profiles named by URNs.
-        (_, Some(Err((UriError::Scheme(_), _)))) => return Ok(None),
-        (_, Some(Err((_, seen)))) => {
+        (_, Some(Err(seen))) => {
             context.notes.add(Rule::LinkMalformed, &seen);
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 
 use super::{Answer, Document, Kind, Offered, Silence, ask, robots};
 use crate::causes::chain;
-use crate::document::{Capability, Entry, Limits, Root, Uri};
+use crate::document::{Capability, Entry, Limits, Link, Root, Uri};
 use crate::source::{
     DocumentDeviations, DocumentLocation, Missing, Set, SourceError,
     head::{is_channel, known},
@@ -349,7 +349,8 @@ impl Finder {
         let Some(wanted) = &self.wanted else { return entries };
         let leads = |entry: &Entry| {
             entry.capability == Some(Capability::CapabilityList)
-                && (entry.loc == *wanted || entry.links.iter().any(|l| &*l.rel == "describedby" && l.href == *wanted))
+                && (entry.loc == *wanted
+                    || entry.links.iter().any(|l| &*l.rel == "describedby" && l.uri() == Some(wanted)))
         };
         if entries.iter().any(leads) {
             entries.retain(leads);
@@ -412,7 +413,8 @@ impl Offer {
         let (mut documents, mut below) = (Vec::new(), Vec::new());
         let (mut channels, mut descriptions) = (HashSet::new(), HashMap::new());
         for entry in entries {
-            let description = entry.links.iter().find(|link| &*link.rel == "describedby").map(|link| link.href.clone());
+            let description =
+                entry.links.iter().filter(|link| &*link.rel == "describedby").find_map(Link::uri).cloned();
             let channel = is_channel(&entry);
             let hint = entry.capability.as_ref().and_then(known).cloned();
             let location = DocumentLocation::Uri(entry.loc.clone());

@@ -225,16 +225,18 @@ fn patch_links_of_the_standard() {
     assert_eq!(entry.links[0].pri, LOWEST_PRIORITY);
 }
 
-/// Example 21: a mirror that no browser reaches is skipped, the others stay.
+/// Example 21: a mirror that cannot be asked is no fault of the document.
 #[test]
-fn links_of_other_schemes_are_left_out() {
+fn links_of_other_schemes_are_names() {
     let document = read(urlset(
         r#"<url><loc>http://example.com/res1</loc>
         <rs:ln rel="duplicate" pri="1" href="http://mirror1.example.com/res1"/>
         <rs:ln rel="duplicate" pri="3" href="gsiftp://gridftp.example.com/res1"/></url>"#,
     ));
-    assert_eq!(document.entries[0].links.len(), 1);
-    assert_eq!(document.deviations.count(Rule::LinkMalformed), 0);
+    let [mirror, grid] = &document.entries[0].links[..] else { panic!("{:?}", document.entries[0].links) };
+    assert_eq!(mirror.uri().unwrap().as_str(), "http://mirror1.example.com/res1");
+    assert_eq!((grid.href.as_str(), grid.uri()), ("gsiftp://gridftp.example.com/res1", None));
+    assert!(document.deviations.is_empty());
 }
 
 #[test]
