@@ -15,6 +15,7 @@ use resyncfs::fs::{Filesystem, FsOptions};
 use resyncfs::source::EntryPoint;
 use resyncfs::source::http::{Client, Credentials, HttpConfig};
 use resyncfs::source::spool::Spool;
+use resyncfs::sync::guard::MaxDelete;
 use resyncfs::sync::selection::Selection;
 use resyncfs::sync::{SyncConfig, Synchronizer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +95,7 @@ impl Subject {
             selection: Selection::default(),
             limits: Limits::default(),
             poll: None,
+            max_delete: MaxDelete::default(),
         };
         let synchronizer = Synchronizer::new(sync, client, catalog.clone(), Spool::open(&path("spool")).unwrap());
         Subject { filesystem, synchronizer, content, catalog, runtime }

@@ -130,6 +130,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             selection: options.selection.clone(),
             limits: options.limits,
             poll: options.poll,
+            max_delete: options.max_delete,
         },
         content: ContentConfig {
             folder: PathBuf::new(),

@@ -5,9 +5,11 @@
 //! [`position::Position`] they stand for, and the kernel is told afterwards. Whatever fails before the commit changes nothing.
 
 mod baseline;
+pub mod guard;
 pub mod poll;
 pub mod position;
 pub mod selection;
+pub mod status;
 #[cfg(test)]
 mod tests;
 
@@ -19,8 +21,10 @@ use crate::source::http::Client;
 use crate::source::spool::{Spool, SpooledDocument};
 use crate::source::walk::{Progress, Walked, walk};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
+use guard::MaxDelete;
 use position::Position;
 use selection::Selection;
+use status::SharedStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,6 +50,8 @@ pub struct SyncConfig {
     pub limits: Limits,
     /// `poll=`: a fixed interval in place of the documents' own.
     pub poll: Option<Duration>,
+    /// `max-delete=`
+    pub max_delete: MaxDelete,
 }
 
 /// What a refresh did.
@@ -127,6 +133,7 @@ pub struct Synchronizer {
     spool: Arc<Spool>,
     discovered: Option<(Source, Instant)>,
     last_transfer: poll::Transfer,
+    status: SharedStatus,
 }
 
 impl Synchronizer {
@@ -139,7 +146,13 @@ impl Synchronizer {
             spool: Arc::new(spool),
             discovered: None,
             last_transfer: poll::Transfer::default(),
+            status: SharedStatus::default(),
         }
+    }
+
+    /// What it tells of itself while it runs.
+    pub fn status(&self) -> SharedStatus {
+        self.status.clone()
     }
 
     /// How the last refresh's documents came: decides when the next one is due.

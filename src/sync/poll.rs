@@ -66,6 +66,8 @@ pub enum Command {
     AcceptDeletions,
     /// A notification came: look at what it names.
     Look(Look),
+    /// Whether every set has a notification channel that is alive: polling is rarer then.
+    Channels(bool),
     /// This inode's bytes were found wrong or changed: its name needs another inode.
     Renew(fuser::INodeNo),
     /// The Source serves other bytes than it published, which are to be shown: its name needs an inode without length and
@@ -116,6 +118,10 @@ pub async fn run(
             command = commands.recv() => match command {
                 None => return,
                 Some(Command::Refresh | Command::AcceptDeletions | Command::Look(_)) => {}
+                Some(Command::Channels(live)) => {
+                    synchronizer.status.write(|status| status.channels_live = live);
+                    continue;
+                }
                 Some(Command::Renew(ino)) => {
                     renew(&synchronizer, &listeners, ino, Catalog::renew).await;
                     continue;

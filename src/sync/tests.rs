@@ -33,6 +33,7 @@ impl Destination {
             selection: Selection::default(),
             limits: Limits::default(),
             poll: None,
+            max_delete: MaxDelete::default(),
         };
         let synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
         Destination { synchronizer, catalog, _folder: folder }

@@ -10,6 +10,7 @@ pub use table::{OptionSpec, TABLE};
 use super::{CliError, Exit};
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Limits, Uri};
+use crate::sync::guard::MaxDelete;
 use crate::sync::selection::Selection;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub struct Options {
     pub unannounced: Unannounced,
     /// `poll=`
     pub poll: Option<Duration>,
+    /// `max-delete=`
+    pub max_delete: MaxDelete,
     /// `timeout=`
     pub timeout: Option<Duration>,
     /// `connect-timeout=`
@@ -206,12 +209,13 @@ mod tests {
 
     #[test]
     fn sizes_and_times_take_units() {
-        let options = parse("cache-size=1.5G,cache-reserve=500MiB,poll=2h,timeout=90").unwrap();
+        let options = parse("cache-size=1.5G,cache-reserve=500MiB,poll=2h,timeout=90,max-delete=10%").unwrap();
 
         assert_eq!(options.cache_size, Some(3 << 29));
         assert_eq!(options.cache_reserve, Some(500 << 20));
         assert_eq!(options.poll, Some(Duration::from_secs(7200)));
         assert_eq!(options.timeout, Some(Duration::from_secs(90)));
+        assert_eq!(Some(options.max_delete), MaxDelete::percent(10));
     }
 
     #[test]
@@ -246,6 +250,8 @@ mod tests {
         for (given, says) in [
             ("cache-size=much", "500M"),
             ("poll=soon", "5m"),
+            ("max-delete=all", "0 to 100"),
+            ("max-delete=101%", "0 to 100"),
             ("fixity=maybe", "strict, stream, off"),
             ("umask=9", "octal"),
             ("rate=0", "above 0"),

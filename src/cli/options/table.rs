@@ -4,6 +4,7 @@ use super::Options;
 use super::value::{choice, number, pair, path, size, time};
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::Uri;
+use crate::sync::guard::MaxDelete;
 
 /// One option: its name, what its value looks like (empty: none is taken), a line of help, and what it does.
 pub struct OptionSpec {
@@ -133,6 +134,18 @@ pub const TABLE: &[OptionSpec] = &[
         value: "TIME",
         help: "look for changes this often, with s, m, h or d (default: by the documents' size, 5m at least)",
         set: |o, v| time(v).map(|found| o.poll = Some(found)),
+    },
+    OptionSpec {
+        name: "max-delete",
+        value: "PERCENT",
+        help: "deletions of more than this part of the tree within a day wait for a person (default: 50)",
+        set: |o, v| match v.trim_end_matches('%').parse().ok().and_then(MaxDelete::percent) {
+            Some(limit) => {
+                o.max_delete = limit;
+                Ok(())
+            }
+            None => Err(format!("{v:?} is no percentage from 0 to 100")),
+        },
     },
     OptionSpec {
         name: "timeout",

@@ -1,0 +1,163 @@
+//! What a running synchronizer tells of itself: plain values, for `resyncfs status` and for whoever asks the control socket.
+
+use crate::document::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+/// The state of a synchronizer as of its last step. Times are W3C datetimes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Number of the revision that is shown; `None` before the first.
+    pub revision: Option<u64>,
+    /// Its files.
+    pub files: u64,
+    /// The time that it speaks for, where the Source tells one.
+    pub at: Option<String>,
+    /// The last refresh that has ended.
+    pub last_refresh: Option<Refreshed>,
+    /// Refreshes that have failed since the last that did not.
+    pub failures: u32,
+    /// When something is due next.
+    pub next_poll: Option<String>,
+    /// Whether every set has a notification channel that is alive, so that polling is rarer.
+    pub channels_live: bool,
+    /// The documents that are followed.
+    pub documents: Vec<DocumentStatus>,
+    /// The sets that are followed.
+    pub sets: Vec<SetStatus>,
+    /// Deletions that are held back.
+    pub held: Option<HeldStatus>,
+    /// Deletions of what was never here, since the mount began.
+    pub unknown_deletions: u64,
+    /// Rules of the standard that documents break, each with how often and where the first was seen.
+    pub deviations: Vec<DeviationStatus>,
+}
+
+/// A refresh that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refreshed {
+    /// When it ended.
+    pub ended: String,
+    /// How long it took, in milliseconds.
+    pub milliseconds: u64,
+    /// What it did.
+    pub outcome: RefreshOutcome,
+}
+
+/// What a refresh did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefreshOutcome {
+    /// The Source says what the revision shows.
+    Unchanged,
+    /// A new revision, or the same tree with a new position.
+    Committed {
+        /// Names that did not exist before.
+        created: u64,
+        /// Names with new content.
+        updated: u64,
+        /// Same content, other metadata.
+        touched: u64,
+        /// Names gone.
+        deleted: u64,
+    },
+    /// Nothing has changed because of this.
+    Failed(String),
+}
+
+/// A document that is followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentStatus {
+    /// Where it lies.
+    pub location: String,
+    /// What it is, in the words of the standard.
+    pub capability: String,
+    /// How often it is asked for, in seconds.
+    pub interval: u64,
+    /// When it was asked for last.
+    pub asked: Option<String>,
+    /// When it is due.
+    pub due: Option<String>,
+    /// What it answered.
+    pub answer: Answer,
+}
+
+/// How a document answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Not asked yet.
+    None,
+    /// The same as before.
+    Unchanged,
+    /// It came whole: so many octets.
+    Whole(u64),
+    /// It cannot be had or read.
+    Failed(String),
+}
+
+/// A set that is followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetStatus {
+    /// Its number in the catalog.
+    pub id: u32,
+    /// Its Capability List; for a list that stands alone, the list.
+    pub name: String,
+    /// The time that its Resource Lists speak for.
+    pub at: Option<String>,
+    /// Changes are known up to this time.
+    pub changes_until: Option<String>,
+    /// Since when changes may be missing that nothing published tells of.
+    pub gap_since: Option<String>,
+}
+
+/// Deletions that are held back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldStatus {
+    /// How many files.
+    pub files: u64,
+    /// Since when.
+    pub since: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A rule that the documents break.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviationStatus {
+    /// The rule in a sentence.
+    pub rule: String,
+    /// The section of the standard.
+    pub section: String,
+    /// How often.
+    pub count: u64,
+    /// The document where it was seen first.
+    pub location: String,
+}
+
+/// The status as it is shared: written by the synchronizer, read by whoever serves it.
+#[derive(Clone, Debug, Default)]
+pub struct SharedStatus(Arc<RwLock<Status>>);
+
+impl SharedStatus {
+    /// A copy of what there is now.
+    pub fn read(&self) -> Status {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes something.
+    pub(super) fn write(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A time as it is told.
+pub(super) fn told(time: Timestamp) -> String {
+    time.to_string()
+}
+
+/// The time so long from now, as it is told.
+pub(super) fn told_in(pause: Duration) -> String {
+    Timestamp::from(std::time::SystemTime::now() + pause).to_string()
+}
