@@ -1,9 +1,7 @@
 //! What a running synchronizer tells of itself: plain values, for `resyncfs status` and for whoever asks the control socket.
 
-use crate::document::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 /// The state of a synchronizer as of its last step. Times are W3C datetimes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,14 +148,4 @@ impl SharedStatus {
     pub(super) fn write(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
-}
-
-/// A time as it is told.
-pub(super) fn told(time: Timestamp) -> String {
-    time.to_string()
-}
-
-/// The time so long from now, as it is told.
-pub(super) fn told_in(pause: Duration) -> String {
-    Timestamp::from(std::time::SystemTime::now() + pause).to_string()
 }

@@ -217,6 +217,11 @@ impl HttpError {
         }
     }
 
+    /// Whether the server says that there is nothing (any more): 404 or 410.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.status(), Some(404 | 410))
+    }
+
     /// The status code, where a status was the failure.
     pub fn status(&self) -> Option<u16> {
         match self {

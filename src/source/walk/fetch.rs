@@ -28,7 +28,13 @@ const PACKAGE_MAGIC: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x05\x06", b"\xfd7zXZ\0", 
 /// What came of asking for a document.
 pub(super) enum Fetched {
     /// It is in the spool.
-    Document(Held),
+    Document {
+        held: Held,
+        /// Octets of its body that were transferred for this.
+        octets: u64,
+        /// How long it may be kept without asking.
+        max_age: Option<Duration>,
+    },
     /// It is a package; not read further.
     Package,
 }
@@ -47,18 +53,21 @@ impl From<SourceError> for Failure {
     }
 }
 
-/// Brings the document of `location` into `spool`; `received` hears of octets as they arrive.
+/// Brings the document of `location` into `spool`, past caches where asked; `received` hears of octets as they arrive.
 pub(super) async fn fetch(
     client: &Client,
     spool: &Spool,
     location: &DocumentLocation,
     limits: Limits,
+    past_caches: bool,
     received: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Fetched, SourceError> {
     let mut retries = 0;
     loop {
         let tried = match location {
-            DocumentLocation::Uri(_) => fetch_once(client, spool, location, limits, retries > 0, received).await,
+            DocumentLocation::Uri(_) => {
+                fetch_once(client, spool, location, limits, past_caches || retries > 0, received).await
+            }
             DocumentLocation::File(path) => copy(spool, location, path, limits, received).map_err(Failure::Final),
         };
         match tried {
@@ -102,7 +111,9 @@ async fn fetch_once(
         .await
         .map_err(|cause| Failure::Final(SourceError::Http { location: location.clone(), cause }))?;
     match (response.status, held) {
-        (Status::NotModified, Some(held)) => return Ok(Fetched::Document(held)),
+        (Status::NotModified, Some(held)) => {
+            return Ok(Fetched::Document { held, octets: 0, max_age: response.max_age });
+        }
         (Status::Full, _) => {}
         (status, _) => {
             return Err(unusable(location, &format!("the server answered {status:?} to a plain request")).into());
@@ -123,7 +134,7 @@ async fn fetch_once(
     }
     let validators = Validators { etag: response.etag, last_modified: response.last_modified };
     let held = arriving.complete(location, Some(response.final_uri), response.modified, validators)?;
-    Ok(Fetched::Document(held))
+    Ok(Fetched::Document { held, octets: size, max_age: response.max_age })
 }
 
 /// A document on disk is copied, so that it stays the same while it is read.
@@ -154,7 +165,8 @@ fn copy(
         arriving.write(&block[..length])?;
         received(length as u64);
     }
-    arriving.complete(location, None, Some(modified.into()), Validators::default()).map(Fetched::Document)
+    let held = arriving.complete(location, None, Some(modified.into()), Validators::default())?;
+    Ok(Fetched::Document { held, octets: 0, max_age: None })
 }
 
 fn too_large(location: &DocumentLocation, limits: Limits) -> SourceError {

@@ -8,7 +8,7 @@ mod fetch;
 mod tests;
 
 use super::{
-    DocumentDeviations, DocumentLocation, SourceError,
+    DocumentDeviations, DocumentLocation, Missing, SourceError,
     head::{Head, known},
     http::Client,
     spool::{Held, Spool, SpooledDocument},
@@ -19,6 +19,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use std::{
     collections::{HashSet, VecDeque},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 /// Documents under way at once.
@@ -55,6 +56,8 @@ pub struct Leaf {
     pub capability: Option<Capability>,
     /// Whether these octets were settled before ([`Spool::settle`]).
     pub unchanged: bool,
+    /// What the index above says of it; `None` for a root and for a later page.
+    pub listed: Option<Box<Entry>>,
 }
 
 impl Leaf {
@@ -77,6 +80,12 @@ pub struct Walked {
     pub packages: Vec<Uri>,
     /// Children of an unknown capability that are no documents.
     pub passed_over: Vec<Uri>,
+    /// Children that answered for good that they are not there, where the walk bears it ([`Asking::bears_missing`]).
+    pub missing: Vec<Missing>,
+    /// Octets of documents that came whole, together: what the walk has cost.
+    pub transferred: u64,
+    /// How long the root may be kept without asking, by its server's account.
+    pub max_age: Option<Duration>,
     /// Entries of indexes that cannot be understood. Nobody knows what lies below them: where there are any, what is
     /// in no leaf is not thereby deleted.
     pub skipped: u64,
@@ -94,8 +103,33 @@ impl Walked {
     }
 }
 
-/// Which entries of an index are followed: (header of the index, entry).
-pub type Choice<'a> = &'a (dyn Fn(&Header, &Entry) -> bool + Send + Sync);
+/// What becomes of a child of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Child {
+    /// It is asked for, conditionally.
+    Ask,
+    /// What the spool holds of it will do; asked for only where it holds nothing.
+    Keep,
+    /// It is left out.
+    Leave,
+}
+
+/// What becomes of the entries of an index: (header of the index, entry).
+pub type Choice<'a> = &'a (dyn Fn(&Header, &Entry) -> Child + Send + Sync);
+
+/// How a walk asks.
+#[derive(Clone, Copy)]
+pub struct Asking<'a> {
+    /// Which children.
+    pub choice: Choice<'a>,
+    /// Whether caches on the way are passed by (`Cache-Control: no-cache`).
+    pub past_caches: bool,
+    /// Whether a child that is not there (404, 410) is recorded, rather than the end of the walk.
+    pub bears_missing: bool,
+}
+
+/// Every child, through caches, and each must be there.
+pub const EVERYTHING: Asking<'static> = Asking { choice: &|_, _| Child::Ask, past_caches: false, bears_missing: false };
 
 /// Fetches `root` and everything below it into the spool, several at a time, conditionally.
 /// One document missing or truncated fails the whole walk: a tree is shown whole or not at all.
@@ -112,39 +146,44 @@ pub async fn walk(
     limits: Limits,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<Walked, SourceError> {
-    walk_chosen(client, spool, root, limits, &|_, _| true, progress).await
+    walk_asking(client, spool, root, limits, EVERYTHING, progress).await
 }
 
-/// As [`walk`], following only the entries of indexes that `choice` wants: of Change Lists those not seen to their end.
+/// As [`walk`], asking as `asking` says: of the children of a Change List Index those not seen to their end.
 ///
 /// # Errors
 /// See [`walk`].
-pub async fn walk_chosen(
+pub async fn walk_asking(
     client: &Client,
     spool: &Spool,
     root: &DocumentLocation,
     limits: Limits,
-    choice: Choice<'_>,
+    asking: Asking<'_>,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<Walked, SourceError> {
     let reporter = Reporter::new(progress);
     let (nodes, seen, waiting) = (Vec::new(), HashSet::new(), VecDeque::new());
-    let mut walk = Walk { spool, limits, choice, nodes, seen, waiting, met_again: false };
+    let mut walk =
+        Walk { spool, limits, asking, nodes, seen, waiting, met_again: false, transferred: 0, max_age: None };
     walk.add(Node::new(root.clone(), 0))?;
     let mut under_way = FuturesUnordered::new();
     loop {
         while under_way.len() < CONCURRENCY
             && let Some(node) = walk.waiting.pop_front()
         {
-            let location = walk.nodes[node].location.clone();
+            let (location, kept) = (walk.nodes[node].location.clone(), walk.nodes[node].kept);
             let reporter = &reporter;
             under_way.push(async move {
-                (node, fetch(client, spool, &location, limits, &|octets| reporter.received(octets)).await)
+                if let Some(held) = kept.then(|| spool.held(&location)).flatten() {
+                    return (node, Ok(Fetched::Document { held, octets: 0, max_age: None }));
+                }
+                let received = |octets| reporter.received(octets);
+                (node, fetch(client, spool, &location, limits, asking.past_caches, &received).await)
             });
         }
         reporter.known(walk.nodes.len());
         let Some((node, fetched)) = under_way.next().await else { break };
-        walk.arrived(node, fetched?)?;
+        walk.arrived(node, fetched)?;
         reporter.complete();
     }
     walk.finish(root)
@@ -159,6 +198,10 @@ struct Node {
     hint: Option<Capability>,
     /// What the index above it is.
     within: Option<Capability>,
+    /// What the index above it says of it.
+    listed: Option<Box<Entry>>,
+    /// Whether what the spool holds will do.
+    kept: bool,
     /// Its children if it is an index, in document order.
     children: Vec<usize>,
     /// The page after it.
@@ -180,12 +223,14 @@ enum Found {
     },
     Package,
     PassedOver,
+    /// Gone, with the server's answer.
+    Gone(String),
 }
 
 impl Node {
     fn new(location: DocumentLocation, depth: usize) -> Node {
         let (children, next, found) = (Vec::new(), None, Found::Nothing);
-        Node { location, depth, hint: None, within: None, children, next, found }
+        Node { location, depth, hint: None, within: None, listed: None, kept: false, children, next, found }
     }
 
     /// Whether it is expected to be, or to hold, packages.
@@ -202,7 +247,7 @@ impl Node {
 struct Walk<'a> {
     spool: &'a Spool,
     limits: Limits,
-    choice: Choice<'a>,
+    asking: Asking<'a>,
     nodes: Vec<Node>,
     /// Every location that is a node: what is met again is not followed again, so cycles end.
     seen: HashSet<DocumentLocation>,
@@ -210,6 +255,9 @@ struct Walk<'a> {
     waiting: VecDeque<usize>,
     /// Whether an index listed what had been met before.
     met_again: bool,
+    /// See [`Walked::transferred`] and [`Walked::max_age`].
+    transferred: u64,
+    max_age: Option<Duration>,
 }
 
 impl Walk<'_> {
@@ -230,10 +278,23 @@ impl Walk<'_> {
     }
 
     /// Looks into a document that has come and adds what it leads to.
-    fn arrived(&mut self, number: usize, fetched: Fetched) -> Result<(), SourceError> {
+    fn arrived(&mut self, number: usize, fetched: Result<Fetched, SourceError>) -> Result<(), SourceError> {
         let node = &mut self.nodes[number];
+        let fetched = match fetched {
+            Err(SourceError::Http { cause, .. }) if number > 0 && self.asking.bears_missing && cause.is_gone() => {
+                node.found = Found::Gone(cause.to_string());
+                return Ok(());
+            }
+            fetched => fetched?,
+        };
         let held = match fetched {
-            Fetched::Document(held) => held,
+            Fetched::Document { held, octets, max_age } => {
+                self.transferred += octets;
+                if number == 0 {
+                    self.max_age = max_age;
+                }
+                held
+            }
             Fetched::Package if node.in_dump() => {
                 node.found = Found::Package;
                 return Ok(());
@@ -266,7 +327,8 @@ impl Walk<'_> {
             let capability = capability.or_else(|| head.header.capability.clone());
             let next = head.header.link("next").cloned();
             let unchanged = held.settled;
-            let leaf = Leaf { document: held.document, header: head.header, capability, unchanged };
+            let listed = self.nodes[number].listed.take();
+            let leaf = Leaf { document: held.document, header: head.header, capability, unchanged, listed };
             self.nodes[number].found = Found::Leaf(Box::new(leaf));
             return self.turn(number, next);
         }
@@ -282,7 +344,8 @@ impl Walk<'_> {
                     None => break,
                 },
             };
-            if !(self.choice)(reader.header(), &entry) {
+            let choice = (self.asking.choice)(reader.header(), &entry);
+            if choice == Child::Leave {
                 continue;
             }
             let mut child = Node::new(DocumentLocation::Uri(entry.loc.clone()), self.nodes[number].depth + 1);
@@ -292,6 +355,8 @@ impl Walk<'_> {
                 packages.push(entry.loc);
                 continue;
             }
+            child.kept = choice == Child::Keep;
+            child.listed = Some(Box::new(entry));
             match self.add(child)? {
                 Some(child) => self.nodes[number].children.push(child),
                 None => self.met_again = true,
@@ -328,6 +393,9 @@ impl Walk<'_> {
             index_headers: Vec::new(),
             packages: Vec::new(),
             passed_over: Vec::new(),
+            missing: Vec::new(),
+            transferred: self.transferred,
+            max_age: self.max_age,
             skipped: 0,
             deviations: Vec::new(),
             unchanged: true,
@@ -355,12 +423,16 @@ impl Walk<'_> {
                 }
                 (Found::Package, DocumentLocation::Uri(uri)) => walked.packages.push(uri),
                 (Found::PassedOver, DocumentLocation::Uri(uri)) => walked.passed_over.push(uri),
+                (Found::Gone(why), location) => walked.missing.push(Missing { location, entries: 0, why }),
                 // A file is never anyone's child, and no node is left unfetched by a walk that did not fail.
                 (Found::Package | Found::PassedOver | Found::Nothing, DocumentLocation::File(_))
                 | (Found::Nothing, DocumentLocation::Uri(_)) => {}
             }
         }
-        let nothing = walked.leaves.is_empty() && walked.packages.is_empty() && walked.passed_over.is_empty();
+        let nothing = walked.leaves.is_empty()
+            && walked.packages.is_empty()
+            && walked.passed_over.is_empty()
+            && walked.missing.is_empty();
         if nothing && self.met_again {
             return Err(structure(root, "the index contains itself and nothing else"));
         }

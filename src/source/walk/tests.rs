@@ -25,6 +25,10 @@ impl Scene {
         walk(&self.server.client(), &self.spool, &self.at(root), limits(), &|_| {}).await
     }
 
+    async fn walk_asking(&self, root: &str, asking: Asking<'_>) -> Result<Walked, SourceError> {
+        walk_asking(&self.server.client(), &self.spool, &self.at(root), limits(), asking, &|_| {}).await
+    }
+
     /// Walks, and settles as sync does when all is stored.
     async fn walk_and_settle(&self, root: &str) -> Walked {
         let walked = self.walk(root).await.unwrap();
@@ -413,11 +417,57 @@ async fn only_chosen_entries_are_followed() {
     .await;
     let choice = |header: &Header, entry: &Entry| {
         assert_eq!(header.capability, Some(Capability::ChangeList));
-        entry.loc.path() != "/old.xml"
+        if entry.loc.path() == "/old.xml" { Child::Leave } else { Child::Ask }
     };
-    let walked =
-        walk_chosen(&scene.server.client(), &scene.spool, &scene.at("/root.xml"), limits(), &choice, &|_| {}).await;
-    assert_eq!(walked.unwrap().leaves.len(), 1);
+
+    let walked = scene.walk_asking("/root.xml", Asking { choice: &choice, ..EVERYTHING }).await.unwrap();
+
+    assert_eq!(walked.leaves.len(), 1);
+    assert_eq!(walked.leaves[0].listed.as_ref().map(|entry| entry.loc.path()), Some("/new.xml"));
+}
+
+#[tokio::test]
+async fn a_child_that_is_kept_is_asked_for_only_where_it_is_not_here() {
+    let scene =
+        Scene::new(&[("/root.xml", index("", &["/1.xml", "/2.xml"])), ("/1.xml", list("/1")), ("/2.xml", list("/2"))])
+            .await;
+    let keeping = Asking { choice: &|_, _| Child::Keep, ..EVERYTHING };
+    assert_eq!(scene.walk_asking("/root.xml", keeping).await.unwrap().leaves.len(), 2);
+    scene.server.put("/1.xml", list("/changed"));
+    scene.server.asked();
+
+    let walked = scene.walk_asking("/root.xml", keeping).await.unwrap();
+
+    assert_eq!(scene.resources(&walked), ["/1", "/2"]);
+    assert_eq!(scene.server.asked().len(), 1, "the index alone");
+}
+
+#[tokio::test]
+async fn a_child_that_is_gone_is_told_where_the_walk_bears_it() {
+    let scene = Scene::new(&[("/root.xml", index("", &["/1.xml", "/gone.xml"])), ("/1.xml", list("/1"))]).await;
+    let bearing = Asking { bears_missing: true, ..EVERYTHING };
+
+    let walked = scene.walk_asking("/root.xml", bearing).await.unwrap();
+
+    assert_eq!(scene.resources(&walked), ["/1"]);
+    assert_eq!(walked.missing.len(), 1);
+    assert_eq!(walked.missing[0].location, scene.at("/gone.xml"));
+    scene.server.put("/gone.xml", Answer::status(403));
+    assert!(scene.walk_asking("/root.xml", bearing).await.is_err(), "that it may not be read does not mean gone");
+    assert!(scene.walk_asking("/nothing.xml", bearing).await.is_err(), "the root itself");
+}
+
+#[tokio::test]
+async fn what_a_walk_costs_and_how_long_its_root_keeps_are_told() {
+    let root = index("", &["/1.xml"]).etag("1").header("Cache-Control", "max-age=600");
+    let scene = Scene::new(&[("/root.xml", root), ("/1.xml", list("/1").etag("2"))]).await;
+
+    let first = scene.walk("/root.xml").await.unwrap();
+    let second = scene.walk("/root.xml").await.unwrap();
+
+    let octets: u64 = first.documents().map(|document| document.size).sum();
+    assert_eq!((first.transferred, second.transferred), (octets, 0));
+    assert_eq!(second.max_age, Some(Duration::from_secs(600)));
 }
 
 #[tokio::test]
