@@ -27,7 +27,7 @@ pub enum Root {
 }
 
 /// The `capability` attribute of `rs:md`, with the spellings seen in the wild folded together.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Capability {
     /// `description` (also `resourcesync`): the Source Description, section 8.
     Description,

@@ -1,6 +1,7 @@
 //! The beginning of a document: enough to tell what it is, whatever its parent said of it.
 
-use crate::document::{Capability, DocumentError, Entry, Header, Reader, Root};
+use super::Channel;
+use crate::document::{Capability, DocumentError, Entry, Header, Link, Reader, Root};
 use std::io::BufRead;
 
 /// Entries looked at to tell a list from an index.
@@ -54,7 +55,7 @@ impl Head {
         }
         let hints: Vec<&Capability> = self.hints().flatten().collect();
         match hints.first() {
-            None if self.first.iter().any(is_channel) => Kind::Offers,
+            None if self.first.iter().any(|entry| channel(entry).is_some()) => Kind::Offers,
             None if !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_some()) => {
                 Kind::Lists(Capability::ChangeList)
             }
@@ -122,7 +123,10 @@ fn lists(capability: &Capability) -> bool {
     }
 }
 
-/// Whether an entry is a channel for notifications and no document, whatever its capability says.
-pub(super) fn is_channel(entry: &Entry) -> bool {
-    entry.links.iter().any(|link| link.rel.eq_ignore_ascii_case("hub"))
+/// The channel for notifications that an entry is: one with a hub, whatever its capability says, is no document.
+pub(super) fn channel(entry: &Entry) -> Option<Channel> {
+    let hubs = || entry.links.iter().filter(|link| link.rel.eq_ignore_ascii_case("hub")).filter_map(Link::uri);
+    let hub = hubs().find(|hub| hub.scheme() == "https").or_else(|| hubs().next())?;
+    let capability = entry.capability.clone().unwrap_or(Capability::Other("".into()));
+    Some(Channel { topic: entry.loc.clone(), hub: hub.clone(), capability })
 }

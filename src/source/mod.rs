@@ -59,10 +59,23 @@ pub struct Set {
     pub capability_list: Option<Uri>,
     /// What describes the set (`describedby` of the Capability List).
     pub described_by: Option<Uri>,
-    /// Every capability document offered, as (what it is, where), in document order and including ones not used yet.
-    /// One capability may stand here several times. What it is was said by the parent; where the parent said
+    /// Every capability document offered, as (what it is, where), in document order and including ones not used yet;
+    /// channels are no documents. One capability may stand here several times. What it is was said by the parent; where the parent said
     /// nothing known it was said by the document, and it is `Other` where that was silent too.
     pub documents: Vec<(Capability, DocumentLocation)>,
+    /// Where changes are announced, in document order, each topic once.
+    pub channels: Vec<Channel>,
+}
+
+/// A notification channel of a set: an entry of its Capability List with a hub (Framework Notification, section 5).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Channel {
+    /// WebSub's topic: what is subscribed to, not what is read.
+    pub topic: Uri,
+    /// Where subscriptions are asked for; of several hubs the first that speaks https, else the first.
+    pub hub: Uri,
+    /// What the entry says it announces, `Other("")` where it says nothing: a hint.
+    pub capability: Capability,
 }
 
 /// Where a document lies.

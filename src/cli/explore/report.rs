@@ -40,6 +40,15 @@ impl Report {
             for (capability, location) in &set.documents {
                 let _ = writeln!(text, "             {:<22} {location}", capability.as_str());
             }
+            for channel in &set.channels {
+                let _ = writeln!(
+                    text,
+                    "             {:<22} {} by {}",
+                    channel.capability.as_str(),
+                    channel.topic,
+                    channel.hub
+                );
+            }
         }
         let _ = writeln!(
             text,
@@ -121,10 +130,22 @@ impl Report {
                         serde_json::json!({"capability": capability.as_str(), "location": location.to_string()})
                     })
                     .collect();
+                let channels: Vec<_> = set
+                    .channels
+                    .iter()
+                    .map(|channel| {
+                        serde_json::json!({
+                            "capability": channel.capability.as_str(),
+                            "topic": channel.topic.as_str(),
+                            "hub": channel.hub.as_str(),
+                        })
+                    })
+                    .collect();
                 serde_json::json!({
                     "capabilitylist": set.capability_list.as_ref().map(ToString::to_string),
                     "describedby": set.described_by.as_ref().map(ToString::to_string),
                     "documents": documents,
+                    "channels": channels,
                 })
             })
             .collect();

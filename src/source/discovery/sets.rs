@@ -4,8 +4,8 @@ use super::{Answer, Document, Kind, Offered, Silence, ask, robots};
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Limits, Link, Root, Uri};
 use crate::source::{
-    DocumentDeviations, DocumentLocation, Missing, Set, SourceError,
-    head::{is_channel, known},
+    Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError,
+    head::{channel, known},
     http::Client,
     walk::CONCURRENCY,
 };
@@ -23,6 +23,9 @@ const DOCUMENTS: usize = 50_000;
 
 /// `Sitemap:` lines of one robots.txt.
 const SITEMAP_LINES: usize = 10_000;
+
+/// Channels of one set: each costs a subscription.
+const CHANNELS: usize = 100;
 
 /// What discovery has come to know.
 pub(super) struct Finder {
@@ -162,7 +165,7 @@ impl Finder {
             }
         }
         if sets.is_empty() && !plain.is_empty() {
-            sets.push(Set { capability_list: None, described_by: None, documents: plain });
+            sets.push(Set { capability_list: None, described_by: None, documents: plain, channels: Vec::new() });
         }
         Ok(distinct(sets))
     }
@@ -210,12 +213,14 @@ impl Finder {
             let header = &document.head.header;
             let is_capability_list = header.capability == Some(Capability::CapabilityList);
             let mut sets = Vec::new();
-            if !offer.documents.is_empty() || is_capability_list && below.is_empty() {
+            let offers = !offer.documents.is_empty() || !offer.channels.is_empty();
+            if offers || is_capability_list && below.is_empty() {
                 if !describes_sets && depth == 0 {
                     self.description = self.description.take().or_else(|| header.link("up").cloned());
                 }
                 let described_by = header.link("describedby").cloned();
-                sets.push(Set { capability_list: own.clone(), described_by, documents: offer.documents });
+                let (documents, channels) = (offer.documents, offer.channels);
+                sets.push(Set { capability_list: own.clone(), described_by, documents, channels });
             }
             for mut set in below {
                 if let Some(description) = set.capability_list.as_ref().and_then(|list| offer.descriptions.get(list)) {
@@ -302,6 +307,7 @@ impl Finder {
             capability_list: None,
             described_by: list.head.header.link("describedby").cloned(),
             documents: vec![alone],
+            channels: Vec::new(),
         }
     }
 
@@ -331,7 +337,7 @@ impl Finder {
             return;
         }
         let places = offer.documents.iter().filter_map(|(capability, location)| match location {
-            DocumentLocation::Uri(uri) if told(capability) && !offer.channels.contains(uri) => Some(uri.clone()),
+            DocumentLocation::Uri(uri) if told(capability) => Some(uri.clone()),
             _ => None,
         });
         let mut answers = self.answers(places.collect());
@@ -401,8 +407,8 @@ struct Offer {
     documents: Vec<(Capability, DocumentLocation)>,
     /// What has to be read to go on.
     below: Vec<Uri>,
-    /// Channels among the documents: there is nothing to read.
-    channels: HashSet<Uri>,
+    /// Where there is nothing to read.
+    channels: Vec<Channel>,
     /// Capability List -> what describes its set.
     descriptions: HashMap<Uri, Uri>,
 }
@@ -411,18 +417,19 @@ impl Offer {
     /// Sorts `entries`. Of a document that describes sets, entries that say nothing are taken for Capability Lists.
     fn new(entries: Vec<Entry>, describes_sets: bool) -> Offer {
         let (mut documents, mut below) = (Vec::new(), Vec::new());
-        let (mut channels, mut descriptions) = (HashSet::new(), HashMap::new());
+        let (mut channels, mut descriptions) = (Vec::<Channel>::new(), HashMap::new());
         for entry in entries {
             let description =
                 entry.links.iter().filter(|link| &*link.rel == "describedby").find_map(Link::uri).cloned();
-            let channel = is_channel(&entry);
+            if let Some(channel) = channel(&entry) {
+                if channels.len() < CHANNELS && channels.iter().all(|known| known.topic != channel.topic) {
+                    channels.push(channel);
+                }
+                continue;
+            }
             let hint = entry.capability.as_ref().and_then(known).cloned();
             let location = DocumentLocation::Uri(entry.loc.clone());
             match hint {
-                _ if channel => {
-                    channels.insert(entry.loc);
-                    documents.push((entry.capability.unwrap_or(Capability::Other("".into())), location));
-                }
                 Some(Capability::Description | Capability::CapabilityList) => {
                     descriptions.extend(description.map(|description| (entry.loc.clone(), description)));
                     below.push(entry.loc);

@@ -291,8 +291,6 @@ async fn everything_offered_is_kept_and_several_of_one_capability_too() {
         offer("changelist-archive", "/archive.xml"),
         offer("hologram", "/hologram"),
         url("/unsaid.xml", ""),
-        "<url><loc>/channel</loc><rs:md capability=\"change-notification\"/><rs:ln rel=\"hub\" href=\"/hub\"/></url>"
-            .into(),
     ];
     let server = Loopback::with(&[
         ("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries))),
@@ -304,10 +302,52 @@ async fn everything_offered_is_kept_and_several_of_one_capability_too() {
         sets(&source),
         [
             "/cl.xml: ResourceList /l1.xml, ResourceList /l2.xml, ResourceDump /dump.xml, ChangeListArchive /archive.xml, \
-          Other(\"hologram\") /hologram, ChangeList /unsaid.xml, ChangeNotification /channel"
+          Other(\"hologram\") /hologram, ChangeList /unsaid.xml"
         ]
     );
-    assert!(!server.asked().iter().any(|asked| asked.path == "/channel"));
+}
+
+/// A channel is what has a hub, whatever its capability says: it is subscribed to and never read.
+#[tokio::test]
+async fn an_entry_with_a_hub_is_a_channel() {
+    let hub = |uri: &str| format!("<rs:ln rel=\"hub\" href=\"{uri}\"/>");
+    let channel = |capability: &str, path: &str, hubs: &str| {
+        format!("<url><loc>{path}</loc><rs:md capability=\"{capability}\"/>{hubs}</url>")
+    };
+    let entries = [
+        offer("resourcelist", "/list.xml"),
+        channel("framework-notification", "/framework", &hub("http://hub.example.org/websub/")),
+        channel(
+            "change-notification",
+            "/changes",
+            &(hub("http://hub.example.org/1") + &hub("https://hub.example.org/2")),
+        ),
+        channel("changelist-notification", "/old", &hub("/own-hub")),
+        channel("resourcelist", "/odd", &hub("/own-hub")),
+        format!("<url><loc>/silent</loc>{}</url>", hub("/own-hub")),
+        channel("framework-notification", "/framework", &hub("/other-hub")),
+    ];
+    let server = Loopback::with(&[("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries)))]).await;
+    let source = found(&server, "/cl.xml").await.unwrap();
+
+    assert_eq!(sets(&source), ["/cl.xml: ResourceList /list.xml"]);
+    let own = format!("http://{}/own-hub", server.authority);
+    let channels: Vec<_> = source.sets[0]
+        .channels
+        .iter()
+        .map(|channel| (channel.capability.as_str(), channel.topic.path(), channel.hub.as_str()))
+        .collect();
+    assert_eq!(
+        channels,
+        [
+            ("framework-notification", "/framework", "http://hub.example.org/websub/"),
+            ("change-notification", "/changes", "https://hub.example.org/2"),
+            ("change-notification", "/old", &own),
+            ("resourcelist", "/odd", &own),
+            ("", "/silent", &own),
+        ]
+    );
+    assert!(server.asked().iter().all(|asked| asked.path == "/cl.xml"));
 }
 
 #[tokio::test]
