@@ -7,7 +7,7 @@ use super::limits::{Admission, Host, Hosts};
 use super::policy::{AddressPolicy, AddressRefusal, Authority};
 use super::rewrite::Rewrites;
 use super::transport::{ProxySettings, Transport};
-use super::{Body, HttpConfig, HttpError, Method, Request, Response, retry};
+use super::{Body, HttpConfig, HttpError, Method, Posted, Request, Response, retry};
 use crate::document::{Uri, UriError};
 use reqwest::header;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,6 +17,9 @@ use url::Url;
 
 /// How many redirects are followed.
 const REDIRECTS: usize = 10;
+
+/// Octets of the answer to a form that are kept.
+const FORM_ANSWER: usize = 300;
 
 /// The client; cheap to clone. Clones share connections, rates, pauses, breakers, and which host is the Source's own.
 #[derive(Clone)]
@@ -125,12 +128,36 @@ impl Client {
         Err(HttpError::Deadline { uri: request.uri, last: last.map(Box::new) })
     }
 
+    /// Posts `form` (`application/x-www-form-urlencoded`) to `uri` once: neither repeated nor redirected, since both could
+    /// do what was asked twice, or tell it to somebody else. The answer is due within `within`.
+    pub async fn post_form(&self, uri: &Uri, form: &str, within: Duration) -> Result<Posted, HttpError> {
+        let request = Request::get(uri.clone(), within);
+        let target = self.shared.rewrites.apply(uri);
+        let posted = async {
+            let (mut answer, _place) = self.ask(&request, &target, Some(form), false).await?;
+            let status = answer.status().as_u16();
+            let location = head::redirect(status, answer.headers())
+                .and_then(|location| Uri::resolve(Some(&target), location).ok());
+            let retry_after = head::retry_after(answer.headers(), SystemTime::now());
+            let mut text = Vec::new();
+            while text.len() < FORM_ANSWER
+                && let Ok(Some(chunk)) = answer.chunk().await
+            {
+                text.extend_from_slice(&chunk);
+            }
+            text.truncate(FORM_ANSWER);
+            Ok(Posted { status, location, retry_after, text: String::from_utf8_lossy(&text).into_owned() })
+        };
+        let outcome = tokio::time::timeout_at(request.deadline.into(), posted).await;
+        outcome.unwrap_or(Err(HttpError::Deadline { uri: request.uri, last: None }))
+    }
+
     /// One try: asks, and follows redirects to the answer.
     async fn follow(&self, request: &Request, is_retry: bool) -> Result<Response, HttpError> {
         let mut uri = self.shared.rewrites.apply(&request.uri);
         let mut visited = Vec::new();
         loop {
-            let (answer, place) = self.ask(request, &uri, is_retry).await?;
+            let (answer, place) = self.ask(request, &uri, None, is_retry).await?;
             let status = answer.status().as_u16();
             let Some(location) = head::redirect(status, answer.headers()) else {
                 return self.response(request, uri, answer, place);
@@ -148,11 +175,13 @@ impl Client {
         }
     }
 
-    /// One exchange with one host: the head of its answer and the place among its connections.
+    /// One exchange with one host: the head of its answer and the place among its connections. `form` is posted, without
+    /// one it is a GET or HEAD.
     async fn ask(
         &self,
         request: &Request,
         uri: &Uri,
+        form: Option<&str>,
         is_retry: bool,
     ) -> Result<(reqwest::Response, OwnedSemaphorePermit), HttpError> {
         let shared = &*self.shared;
@@ -177,7 +206,13 @@ impl Client {
             patience: shared.connect_timeout,
             is_over: false,
         };
-        let fields = fields(request, client, url.clone());
+        let fields = match form {
+            None => fields(request, client, url.clone()),
+            Some(form) => client
+                .post(url.clone())
+                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+                .body(form.to_owned()),
+        };
         let outcome = shared.keys.apply(fields, &url, &own.policy, &own.scheme).send().await;
         let outcome = outcome.map_err(|cause| failure(request, &host, cause.without_url()));
         exchange.ended(&outcome);

@@ -172,7 +172,7 @@ fn max_age(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Seconds, or a date, which is measured from the server's own `Date` where it tells one: its clock may be wrong.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let field = text(headers, header::RETRY_AFTER)?;
     if let Some(seconds) = digits(field) {
         return Some(Duration::from_secs(seconds));

@@ -10,7 +10,7 @@ mod credentials;
 mod error;
 mod head;
 mod limits;
-mod links;
+pub(super) mod links;
 mod netrc;
 mod policy;
 mod retry;
@@ -96,7 +96,7 @@ impl std::fmt::Debug for HttpConfig {
     }
 }
 
-/// GET or HEAD.
+/// How a resource is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Method {
@@ -158,6 +158,19 @@ impl Request {
     fn is_conditional(&self) -> bool {
         self.if_none_match.is_some() || self.if_modified_since.is_some()
     }
+}
+
+/// What a form that was posted came to. Whether a status is a success is for whoever posted it to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// The status code.
+    pub status: u16,
+    /// Where a redirect leads; it has not been followed.
+    pub location: Option<Uri>,
+    /// `Retry-After`
+    pub retry_after: Option<Duration>,
+    /// The beginning of the answer's text, for a person.
+    pub text: String,
 }
 
 /// What came back: 200, 206 or 304; every other status is an error.

@@ -2,6 +2,7 @@
 
 mod answers;
 mod certificates;
+mod forms;
 mod repetition;
 mod server;
 mod tls;
