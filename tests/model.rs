@@ -84,6 +84,8 @@ impl Subject {
             entry_ttl: Duration::from_secs(1),
             negative_ttl: Duration::from_secs(1),
             source: source.url(),
+            as_of: None,
+            alternate: None,
         };
         let filesystem = Filesystem::new(catalog.clone(), content.clone(), options, runtime.handle().clone());
         let sync = SyncConfig {

@@ -154,6 +154,8 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             entry_ttl: ENTRY_TTL,
             negative_ttl: NEGATIVE_TTL,
             source: source_name.clone(),
+            as_of: None,
+            alternate: None,
         },
         session: SessionOptions {
             source: source_name,

@@ -155,18 +155,7 @@ mod tests {
     use crate::document::{Algorithm, Uri};
 
     fn wanted() -> Wanted {
-        Wanted {
-            ino: INodeNo(2),
-            uri: Uri::parse("http://example.org/a").unwrap(),
-            length: None,
-            hashes: Vec::new(),
-            media_type: None,
-            encoding: None,
-            mirrors: Vec::new(),
-            member: None,
-            lastmod: None,
-            listed_at: None,
-        }
+        Wanted::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap())
     }
 
     fn observed(size: u64) -> Observation {

@@ -5,8 +5,9 @@ pub mod fetcher;
 pub mod fixity;
 pub mod freshness;
 pub mod observed;
+mod wanted;
 
-use crate::document::{ChangeFrequency, Digest, PackageMember, Timestamp, Uri};
+use crate::document::{ChangeFrequency, Timestamp, Uri};
 use crate::source::http::{Client, HttpError};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
@@ -27,6 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use freshness::Revalidate;
+pub use wanted::{Patch, Wanted};
 
 /// How strictly bytes are verified before they are handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,31 +93,6 @@ pub struct ContentConfig {
     pub stall: Duration,
     /// All of a GETATTR's wait for a size.
     pub size_deadline: Duration,
-}
-
-/// What content must know of a resource: one inode, one version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The inode: names the version.
-    pub ino: INodeNo,
-    /// Where the Source publishes it.
-    pub uri: Uri,
-    /// Published length (coded where `encoding` is given).
-    pub length: Option<u64>,
-    /// Published digests, strongest first.
-    pub hashes: Vec<Digest>,
-    /// Published media type.
-    pub media_type: Option<Box<str>>,
-    /// Published content coding.
-    pub encoding: Option<Box<str>>,
-    /// `duplicate` links as (pri, URI), by priority.
-    pub mirrors: Vec<(u32, Uri)>,
-    /// Where a package holds exactly this version.
-    pub member: Option<PackageMember>,
-    /// Published `lastmod`.
-    pub lastmod: Option<Timestamp>,
-    /// `at` of the list that published all this: bytes of later may rightly be others.
-    pub listed_at: Option<Timestamp>,
 }
 
 /// How much of an inode's bytes is here: `user.resyncfs.state`.

@@ -5,8 +5,8 @@
 //! next. [`SizingAhead`] only decides; it neither reads the catalog nor asks the Source.
 
 use super::Filesystem;
-use super::attributes::wanted;
 use super::error::FsError;
+use super::links::wanted;
 use crate::catalog::{EntryId, Kind};
 use crate::causes::chain;
 use fuser::INodeNo;
@@ -186,9 +186,10 @@ impl Filesystem {
             let catalog = Arc::clone(&self.catalog);
             let content = Arc::clone(&self.content);
             let places = Arc::clone(&self.sizing_places);
+            let options = self.options.clone();
             self.runtime.spawn(async move {
                 let Ok(_place) = places.acquire().await else { return };
-                let wanted = match catalog.snapshot().and_then(|snapshot| wanted(&snapshot, ino)) {
+                let wanted = match catalog.snapshot().and_then(|snapshot| wanted(&snapshot, ino, &options)) {
                     Ok(Some(wanted)) => wanted,
                     Ok(None) => return,
                     Err(error) => return tracing::debug!("not sized ahead: {}", chain(&error)),

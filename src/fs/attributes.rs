@@ -9,18 +9,16 @@
 //! need not ask, for an open file keeps its version.
 
 use super::error::FsError;
+use super::links::wanted;
 use super::{Filesystem, FsOptions, NAME_MAX};
-use crate::catalog::{CatalogError, Freshness, Kind, Node, Snapshot};
+use crate::catalog::{Freshness, Kind, Node};
 use crate::content::Wanted;
-use crate::document::{Link, Timestamp};
+use crate::document::Timestamp;
 use fuser::{FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// While the Source is asked whether a file's bytes are current, the kernel may use its attributes for so long.
 const WHILE_ASKED: Duration = Duration::from_secs(5);
-
-/// The relation of a mirror (section 14.2 of the standard).
-const DUPLICATE: &str = "duplicate";
 
 /// Unit of `st_blocks`, whatever `st_blksize` is.
 const BLOCK: u64 = 512;
@@ -68,8 +66,9 @@ impl Filesystem {
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong(name.len()));
         }
-        let node = self.catalog.snapshot()?.lookup(parent, name)?;
-        Ok(node.map(|node| self.shown(&node)))
+        let snapshot = self.catalog.snapshot()?;
+        let Some(node) = snapshot.lookup(parent, name)? else { return Ok(None) };
+        Ok(Some(self.shown(&self.viewed(&snapshot, node)?)))
     }
 
     /// GETATTR as far as it needs no waiting.
@@ -77,10 +76,11 @@ impl Filesystem {
         let (node, size, wanted) = {
             let snapshot = self.catalog.snapshot()?;
             let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
+            let node = self.viewed(&snapshot, node)?;
             let size = self.known_size(&node);
             match size.is_some() && self.current_for(&node) != Some(Duration::ZERO) {
                 true => (node, size, None),
-                false => (node, size, Some(wanted(&snapshot, ino)?.ok_or(FsError::Gone(ino))?)),
+                false => (node, size, Some(wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?)),
             }
         };
         match (size, wanted) {
@@ -125,6 +125,8 @@ impl Filesystem {
     fn current_for(&self, node: &Node) -> Option<Duration> {
         match node.freshness {
             Freshness::Listed => None,
+            // What the Source serves now says nothing of what it served then.
+            Freshness::Asked(_) if self.options.as_of.is_some() => None,
             Freshness::Asked(changefreq) => self.content.current_for(node.ino, changefreq),
         }
     }
@@ -140,35 +142,6 @@ impl Filesystem {
             entry_ttl: self.options.entry_ttl,
         }
     }
-}
-
-/// What content must know of the version behind `ino`; `None` where there is no such file.
-pub(super) fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<Wanted>, CatalogError> {
-    let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
-    let mirrors = mirrors(&resource.links);
-    Ok(Some(Wanted {
-        ino,
-        uri: resource.uri,
-        length: resource.length,
-        hashes: resource.hashes,
-        media_type: resource.media_type,
-        encoding: resource.encoding,
-        mirrors,
-        member: resource.member,
-        lastmod: resource.lastmod,
-        listed_at: snapshot.at()?,
-    }))
-}
-
-/// The `duplicate` links, the most wanted first; of equal priority in the order of the document.
-fn mirrors(links: &[Link]) -> Vec<(u32, crate::document::Uri)> {
-    let mut mirrors: Vec<_> = links
-        .iter()
-        .filter(|link| &*link.rel == DUPLICATE)
-        .filter_map(|link| Some((link.pri, link.uri()?.clone())))
-        .collect();
-    mirrors.sort_by_key(|(priority, _)| *priority);
-    mirrors
 }
 
 fn file_attributes(node: &Node, size: u64, options: &FsOptions) -> FileAttr {
@@ -210,7 +183,6 @@ fn system_time(time: Timestamp) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{Href, LOWEST_PRIORITY};
 
     fn options() -> FsOptions {
         FsOptions {
@@ -221,6 +193,8 @@ mod tests {
             entry_ttl: Duration::from_secs(3600),
             negative_ttl: Duration::from_secs(60),
             source: "https://example.org/".into(),
+            as_of: None,
+            alternate: None,
         }
     }
 
@@ -261,26 +235,5 @@ mod tests {
         assert_eq!(unsized_file.common_ttl(), Duration::ZERO);
         let sized = Shown { attributes_ttl: Duration::from_secs(3600), ..unsized_file };
         assert_eq!(sized.common_ttl(), Duration::from_secs(3600));
-    }
-
-    #[test]
-    fn mirrors_are_the_duplicates_by_priority_then_document_order() {
-        let link = |rel: &str, href: &str, pri| Link { pri, ..Link::new(rel, Href::parse(href).unwrap()) };
-        let links = [
-            link("duplicate", "https://c.example/a", LOWEST_PRIORITY),
-            link("alternate", "https://b.example/a.html", 1),
-            link("duplicate", "https://d.example/a", 2),
-            link("duplicate", "gsiftp://e.example/a", 1),
-            link("duplicate", "https://b.example/a", 2),
-        ];
-        let found: Vec<_> = mirrors(&links).into_iter().map(|(pri, uri)| (pri, uri.to_string())).collect();
-        assert_eq!(
-            found,
-            [
-                (2, "https://d.example/a".to_owned()),
-                (2, "https://b.example/a".to_owned()),
-                (LOWEST_PRIORITY, "https://c.example/a".to_owned())
-            ]
-        );
     }
 }

@@ -67,10 +67,15 @@ impl Filesystem {
                 return Ok(());
             }
         }
-        snapshot.children(folder, from.child(), &mut |id, name, node| {
-            visit(DirEntry { cookie: Cookie::after(id), name, node })
+        let mut failure = None;
+        snapshot.children(folder, from.child(), &mut |id, name, node| match self.viewed(&snapshot, node) {
+            Ok(node) => visit(DirEntry { cookie: Cookie::after(id), name, node }),
+            Err(error) => {
+                failure = Some(error);
+                false
+            }
         })?;
-        Ok(())
+        failure.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

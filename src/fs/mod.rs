@@ -8,6 +8,7 @@
 //! | [`xattr`] | GETXATTR, LISTXATTR |
 //! | [`statistics`] | STATFS |
 //! | `ahead` | which sizes to ask for before somebody waits for them |
+//! | `links` | which bytes are shown, and where else they may be had |
 //! | [`fuse`] | the adapter to fuser: decode, delegate, reply |
 //! | [`session`] | with which options the kernel mounts it |
 //! | [`invalidator`] | what the kernel is told of changes |
@@ -21,6 +22,7 @@ pub mod directory;
 pub mod error;
 pub mod fuse;
 pub mod invalidator;
+mod links;
 pub mod read;
 pub mod session;
 pub mod statistics;
@@ -30,6 +32,7 @@ pub mod xattr;
 
 use crate::catalog::Catalog;
 use crate::content::Content;
+use crate::document::Timestamp;
 use ahead::{AHEAD, SizingAhead};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -55,6 +58,10 @@ pub struct FsOptions {
     pub negative_ttl: Duration,
     /// The Source, as shown in the root's xattrs (no credentials).
     pub source: String,
+    /// The tree is the Source's as it was then (`at=`).
+    pub as_of: Option<Timestamp>,
+    /// `alternate=`: a resource with an alternate of this media type is shown with that one's bytes.
+    pub alternate: Option<Box<str>>,
 }
 
 /// The operations.

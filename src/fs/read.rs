@@ -1,8 +1,8 @@
 //! READ: bytes of one version, whole or not at all.
 
 use super::Filesystem;
-use super::attributes::wanted;
 use super::error::FsError;
+use super::links::wanted;
 use crate::catalog::Kind;
 use bytes::Bytes;
 use fuser::INodeNo;
@@ -22,7 +22,8 @@ impl Filesystem {
             if node.kind == Kind::Folder {
                 return Err(FsError::IsAFolder(ino));
             }
-            (node, wanted(&snapshot, ino)?.ok_or(FsError::Gone(ino))?)
+            let node = self.viewed(&snapshot, node)?;
+            (node, wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?)
         };
         let bytes = self.content.read(&wanted, offset, length).await?;
         match node.size.or_else(|| self.content.known_size(ino)) {

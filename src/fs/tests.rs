@@ -94,6 +94,8 @@ impl Mounted {
             entry_ttl: Duration::from_secs(3600),
             negative_ttl: Duration::from_secs(60),
             source: format!("http://{authority}/"),
+            as_of: None,
+            alternate: None,
         };
         let fs = Filesystem::new(Arc::clone(&catalog), content, options, runtime.handle().clone());
         Mounted { fs: Arc::new(fs), catalog, authority, runtime, _folder: folder }

@@ -6,11 +6,15 @@
 //! | `user.mime_type` | yes | `type` |
 //! | `user.resyncfs.hash.ALGORITHM` | yes | lower-case hex |
 //! | `user.resyncfs.{lastmod,changefreq,length,encoding}` | yes | as published; `length` only beside `encoding` |
-//! | `user.resyncfs.REL`, `user.resyncfs.link.REL` | yes | targets of the links, a line each; `duplicate` by `pri` |
+//! | `user.resyncfs.REL`, `user.resyncfs.link.REL` | yes | targets of the links, whatever their scheme, a line each by `pri` |
+//! | `user.resyncfs.sets` | no | numbers of the sets that the resource is a member of, a line each |
+//! | `user.resyncfs.member` | no | the package that holds the bytes, a blank, and their name within |
 //! | `user.resyncfs.state` | no | `remote`, `partial OCTETS`, `cached`, `poisoned` |
 //! | `user.resyncfs.verified` | no | `not yet`, a digest algorithm, `length`, `transfer`, `failed` |
 //! | `user.resyncfs.object` | no | the name of the object in the cache folder that holds the bytes |
 //! | `user.resyncfs.entry` | no | the whole entry as JSON |
+//!
+//! A file that shows an alternate of its resource (`alternate=`) tells of that; `entry` and the links are as published.
 //!
 //! On the root: `user.resyncfs.{source,at,revision,committed,files,folders,octets,unsized}` and, not listed, `unannounced`: how
 //! often since the mount bytes were met that are newer than the list and others than it says. What is not listed is
@@ -18,6 +22,7 @@
 
 use super::Filesystem;
 use super::error::FsError;
+use super::links::{PATCH, PATCH_IN_SHORT};
 use crate::catalog::{Resource, Revision};
 use crate::content::{State, Verified};
 use crate::document::{ChangeFrequency, Digest, Link};
@@ -39,7 +44,7 @@ const HASH: &str = "hash.";
 const LINK: &str = "link.";
 
 /// Relations of section 14 of the standard and of its metadata profiles, which have no `link.` before their name.
-const RELATIONS: [&str; 11] = [
+const RELATIONS: [&str; 12] = [
     "alternate",
     "canonical",
     "collection",
@@ -50,6 +55,7 @@ const RELATIONS: [&str; 11] = [
     "patch",
     "profile",
     "timegate",
+    "timemap",
     "via",
 ];
 
@@ -73,7 +79,12 @@ impl Filesystem {
                 key => root_value(&self.options.source, revision.as_ref(), key).map(Cow::into_owned),
             }
         } else {
-            let resource = self.catalog.snapshot()?.resource(ino)?;
+            let snapshot = self.catalog.snapshot()?;
+            let resource = match key {
+                Key::Own("entry") => snapshot.resource(ino)?,
+                _ => self.viewed_resource(&snapshot, ino)?,
+            };
+            drop(snapshot);
             resource
                 .and_then(|resource| self.state_value(ino, key).or_else(|| value(&resource, key).map(Cow::into_owned)))
         };
@@ -93,7 +104,7 @@ impl Filesystem {
                     names.push(&[OWN, key]);
                 }
             }
-        } else if let Some(resource) = self.catalog.snapshot()?.resource(ino)? {
+        } else if let Some(resource) = self.viewed_resource(&self.catalog.snapshot()?, ino)? {
             list(&resource, &mut names);
         }
         fit(names.octets, room)
@@ -193,13 +204,14 @@ fn list(resource: &Resource, names: &mut Names) {
         }
     }
     for (index, link) in resource.links.iter().enumerate() {
-        if resource.links[..index].iter().any(|earlier| earlier.rel == link.rel) {
+        let relation = short(&link.rel);
+        if resource.links[..index].iter().any(|earlier| short(&earlier.rel) == relation) {
             continue;
         }
-        if RELATIONS.contains(&&*link.rel) {
-            names.push(&[OWN, &link.rel]);
+        if RELATIONS.contains(&relation) {
+            names.push(&[OWN, relation]);
         } else {
-            names.push(&[OWN, LINK, &link.rel]);
+            names.push(&[OWN, LINK, relation]);
         }
     }
 }
@@ -217,12 +229,21 @@ fn value<'r>(resource: &'r Resource, key: Key<'_>) -> Option<Cow<'r, str>> {
         "length" => resource.encoding.as_ref().and(resource.length).map(|length| length.to_string().into()),
         "encoding" => resource.encoding.as_deref().map(Cow::from),
         "entry" => Some(entry(resource).to_string().into()),
+        "sets" => {
+            let numbers: Vec<_> = resource.sets.iter().map(|set| set.0.to_string()).collect();
+            (!numbers.is_empty()).then(|| numbers.join("\n").into())
+        }
+        "member" => {
+            let member = resource.member.as_ref()?;
+            Some(format!("{} {}", member.package, member.path).into())
+        }
         _ => {
             if let Some(algorithm) = key.strip_prefix(HASH) {
                 let digest = resource.hashes.iter().find(|digest| digest.algorithm().name() == algorithm)?;
                 Some(hex(digest).into())
             } else if let Some(relation) = key.strip_prefix(LINK) {
-                if RELATIONS.contains(&relation) { None } else { targets(&resource.links, relation).map(Cow::from) }
+                let has_own_name = RELATIONS.contains(&short(relation));
+                if has_own_name { None } else { targets(&resource.links, relation).map(Cow::from) }
             } else if RELATIONS.contains(&key) {
                 targets(&resource.links, key).map(Cow::from)
             } else {
@@ -232,9 +253,14 @@ fn value<'r>(resource: &'r Resource, key: Key<'_>) -> Option<Cow<'r, str>> {
     }
 }
 
+/// A relation as attributes are named after it: the standard's own URI is its last segment.
+fn short(relation: &str) -> &str {
+    if relation == PATCH { PATCH_IN_SHORT } else { relation }
+}
+
 /// The targets of all links of one relation, a line each, by priority.
 fn targets(links: &[Link], relation: &str) -> Option<String> {
-    let mut links: Vec<_> = links.iter().filter(|link| &*link.rel == relation).collect();
+    let mut links: Vec<_> = links.iter().filter(|link| short(&link.rel) == relation).collect();
     links.sort_by_key(|link| link.pri);
     let lines: Vec<_> = links.iter().map(|link| link.href.as_str()).collect();
     if lines.is_empty() { None } else { Some(lines.join("\n")) }
@@ -341,8 +367,8 @@ fn fit(value: Vec<u8>, room: u32) -> Result<XattrReply, FsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::Totals;
-    use crate::document::{Algorithm, Href, LOWEST_PRIORITY, Timestamp, Uri};
+    use crate::catalog::{SetId, Totals};
+    use crate::document::{Algorithm, Href, LOWEST_PRIORITY, PackageMember, Timestamp, Uri};
 
     fn link(rel: &str, href: &str, pri: u32) -> Link {
         Link { pri, ..Link::new(rel, Href::parse(href).unwrap()) }
@@ -413,6 +439,34 @@ mod tests {
             "https://m1.example/a.pdf\nhttps://m2.example/a.pdf"
         );
         assert_eq!(text(&resource, "user.resyncfs.lastmod").unwrap(), "2013-01-03T09:00:00Z");
+    }
+
+    /// Section 14: what a Source links to is told, also what cannot be asked.
+    #[test]
+    fn each_relation_of_the_standard_has_an_attribute_and_names_are_told_as_uris_are() {
+        let mut resource = resource();
+        resource.links = RELATIONS.iter().map(|relation| link(relation, &format!("urn:x:{relation}"), 1)).collect();
+        resource.links.push(link(PATCH, "https://e.example/patch", 2));
+        let expected: Vec<_> = RELATIONS.iter().map(|relation| format!("user.resyncfs.{relation}")).collect();
+
+        assert!(names(&resource).ends_with(&expected));
+        assert_eq!(text(&resource, "user.resyncfs.profile").unwrap(), "urn:x:profile");
+        assert_eq!(text(&resource, "user.resyncfs.patch").unwrap(), "urn:x:patch\nhttps://e.example/patch");
+        assert_eq!(text(&resource, &format!("user.resyncfs.link.{PATCH}")), None);
+    }
+
+    #[test]
+    fn sets_and_package_are_told_and_not_listed() {
+        let mut resource = resource();
+        assert_eq!((text(&resource, "user.resyncfs.sets"), text(&resource, "user.resyncfs.member")), (None, None));
+        resource.sets = vec![SetId(1), SetId(30)];
+        let package = Uri::parse("https://e.example/part1.zip").unwrap();
+        resource.member = Some(PackageMember { package, path: "/resources/a b".into() });
+
+        assert_eq!(text(&resource, "user.resyncfs.sets").unwrap(), "1\n30");
+        let member = text(&resource, "user.resyncfs.member").unwrap();
+        assert_eq!(member, "https://e.example/part1.zip /resources/a b");
+        assert!(names(&resource).iter().all(|name| !name.ends_with("sets") && !name.ends_with("member")));
     }
 
     #[test]

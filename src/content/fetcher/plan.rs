@@ -158,18 +158,8 @@ mod tests {
     }
 
     fn wanted(mirrors: &[(u32, &str)]) -> Wanted {
-        Wanted {
-            ino: INodeNo(2),
-            uri: uri("loc"),
-            length: None,
-            hashes: Vec::new(),
-            media_type: None,
-            encoding: None,
-            mirrors: mirrors.iter().map(|(priority, name)| (*priority, uri(name))).collect(),
-            member: None,
-            lastmod: None,
-            listed_at: None,
-        }
+        let mirrors = mirrors.iter().map(|(priority, name)| (*priority, uri(name))).collect();
+        Wanted { mirrors, ..Wanted::new(INodeNo(2), uri("loc")) }
     }
 
     fn cut(received: u64) -> Failure {

@@ -123,18 +123,7 @@ fn digest(algorithm: Algorithm, octets: &[u8]) -> Digest {
 
 /// A resource of which nothing but the URI is published.
 fn bare(server: &Server, path: &str) -> Wanted {
-    Wanted {
-        ino: INodeNo(2),
-        uri: server.uri(path),
-        length: None,
-        hashes: Vec::new(),
-        media_type: None,
-        encoding: None,
-        mirrors: Vec::new(),
-        member: None,
-        lastmod: None,
-        listed_at: None,
-    }
+    Wanted::new(INodeNo(2), server.uri(path))
 }
 
 /// A resource of published length.

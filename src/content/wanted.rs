@@ -1,0 +1,141 @@
+//! What content must know of a resource: one inode, one version, and where its bytes may be had.
+
+use crate::document::{Digest, PackageMember, Timestamp, Uri};
+use fuser::INodeNo;
+use std::ops::RangeInclusive;
+
+/// What content must know of a resource: one inode, one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The inode: names the version.
+    pub ino: INodeNo,
+    /// Where the Source publishes it.
+    pub uri: Uri,
+    /// Published length (coded where `encoding` is given).
+    pub length: Option<u64>,
+    /// Published digests, strongest first.
+    pub hashes: Vec<Digest>,
+    /// Published media type.
+    pub media_type: Option<Box<str>>,
+    /// Published content coding.
+    pub encoding: Option<Box<str>>,
+    /// `duplicate` links as (pri, URI), by priority (section 14.2).
+    pub mirrors: Vec<(u32, Uri)>,
+    /// `memento` links: this version under a URI of its own (section 14.6).
+    pub mementos: Vec<Uri>,
+    /// `timegate`: gives the version of a time (RFC 7089, 2.2.2).
+    pub timegate: Option<Uri>,
+    /// `timemap`: lists the versions with their times (RFC 7089, 2.2.4).
+    pub timemap: Option<Uri>,
+    /// What makes this version of the one before its change, in this order (section 14.4).
+    pub patches: Vec<Patch>,
+    /// Where a package holds exactly this version.
+    pub member: Option<PackageMember>,
+    /// Published `lastmod`.
+    pub lastmod: Option<Timestamp>,
+    /// `at` of the list that published all this: bytes of later may rightly be others.
+    pub listed_at: Option<Timestamp>,
+    /// The mount shows the Source as it was then: what is served today proves nothing.
+    pub as_of: Option<Timestamp>,
+    /// Another version has taken the name, and this one lives on for those who have it open.
+    pub is_replaced: bool,
+}
+
+/// A description of what changed from one version to the next (section 14.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// Where it is published.
+    pub uri: Uri,
+    /// Its media type.
+    pub media_type: Option<Box<str>>,
+    /// Its octets.
+    pub length: Option<u64>,
+    /// Its digests, strongest first.
+    pub hashes: Vec<Digest>,
+    /// Its name within the package that holds the entry's member (a Change Dump's).
+    pub path: Option<Box<str>>,
+}
+
+impl Wanted {
+    /// A version of which nothing but its URI is published.
+    pub fn new(ino: INodeNo, uri: Uri) -> Wanted {
+        Wanted {
+            ino,
+            uri,
+            length: None,
+            hashes: Vec::new(),
+            media_type: None,
+            encoding: None,
+            mirrors: Vec::new(),
+            mementos: Vec::new(),
+            timegate: None,
+            timemap: None,
+            patches: Vec::new(),
+            member: None,
+            lastmod: None,
+            listed_at: None,
+            as_of: None,
+            is_replaced: false,
+        }
+    }
+
+    /// Whether the Source is expected to serve another version than this one under its URI.
+    pub fn is_past(&self) -> bool {
+        self.as_of.is_some() || self.is_replaced
+    }
+
+    /// A time at which the resource had this version, to ask a TimeGate or a TimeMap for; `None` where none is known.
+    pub fn moment(&self) -> Option<Timestamp> {
+        self.as_of.or(self.lastmod).or(self.listed_at.filter(|_| !self.is_replaced))
+    }
+
+    /// The times at which the resource certainly had this version, as far as they are known: a memento of any of them is
+    /// this version. In whole seconds, as HTTP tells times.
+    pub fn life(&self) -> Option<RangeInclusive<Timestamp>> {
+        let begin = self.lastmod.map(|lastmod| Timestamp { nanos: 0, ..lastmod });
+        let (begin, end) = match (self.as_of, begin) {
+            // A list of that time says nothing of when its version began: that the memento is of no later time must do.
+            (Some(as_of), begin) => (begin.unwrap_or(Timestamp { seconds: i64::MIN, nanos: 0 }), as_of),
+            (None, None) => return None,
+            (None, Some(begin)) if self.is_replaced => (begin, begin),
+            (None, Some(begin)) => (begin, self.listed_at.map_or(begin, |at| at.max(begin))),
+        };
+        Some(begin..=end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp { seconds, nanos: 0 }
+    }
+
+    fn wanted() -> Wanted {
+        let lastmod = Some(Timestamp { seconds: 100, nanos: 7 });
+        let wanted = Wanted::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
+        Wanted { lastmod, listed_at: Some(at(200)), ..wanted }
+    }
+
+    #[test]
+    fn a_listed_version_lived_from_its_lastmod_to_its_list() {
+        assert_eq!(wanted().life(), Some(at(100)..=at(200)));
+        assert_eq!(Wanted { listed_at: None, ..wanted() }.life(), Some(at(100)..=at(100)));
+        assert_eq!(Wanted { lastmod: None, ..wanted() }.life(), None);
+    }
+
+    #[test]
+    fn of_a_replaced_version_the_end_is_not_known() {
+        let replaced = Wanted { is_replaced: true, ..wanted() };
+        assert_eq!(replaced.life(), Some(at(100)..=at(100)));
+        assert_eq!(Wanted { lastmod: None, ..replaced }.moment(), None);
+    }
+
+    #[test]
+    fn a_version_of_an_earlier_time_lived_at_least_until_then() {
+        let earlier = Wanted { as_of: Some(at(150)), ..wanted() };
+        assert_eq!(earlier.life(), Some(at(100)..=at(150)));
+        assert!(Wanted { lastmod: None, ..earlier }.life().unwrap().contains(&at(-5)));
+    }
+}

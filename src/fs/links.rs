@@ -1,0 +1,289 @@
+//! What the links of a resource mean for its bytes (section 14 of the standard): where else they may be had, and whose
+//! bytes are shown.
+
+use super::{Filesystem, FsOptions};
+use crate::catalog::{CatalogError, Kind, Node, Resource, Snapshot};
+use crate::content::{Patch, Wanted};
+use crate::document::{Link, Uri};
+use fuser::INodeNo;
+
+/// A mirror (14.2).
+const DUPLICATE: &str = "duplicate";
+
+/// Another representation (14.3).
+const ALTERNATE: &str = "alternate";
+
+/// A description of what changed (14.4).
+pub(super) const PATCH: &str = "http://www.openarchives.org/rs/terms/patch";
+
+/// The same, as some write it.
+pub(super) const PATCH_IN_SHORT: &str = "patch";
+
+/// The version of the time of last modification under a URI of its own (14.6).
+const MEMENTO: &str = "memento";
+
+/// Versions by time (14.6).
+const TIMEGATE: &str = "timegate";
+
+/// A list of versions (14.6).
+const TIMEMAP: &str = "timemap";
+
+/// What content must know of the version behind `ino`; `None` where there is no such file.
+pub(super) fn wanted(
+    snapshot: &Snapshot<'_>,
+    ino: INodeNo,
+    options: &FsOptions,
+) -> Result<Option<Wanted>, CatalogError> {
+    let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
+    let resource = match alternate(&resource, options) {
+        // What is linked beside it belongs to the generic resource.
+        Some(link) => Resource { links: Vec::new(), member: None, ..represented(resource.clone(), link) },
+        None => resource,
+    };
+    let mut wanted = linked(&resource, ino);
+    wanted.listed_at = snapshot.at()?;
+    wanted.as_of = options.as_of;
+    wanted.is_replaced = snapshot.parent(ino)?.is_none();
+    Ok(Some(wanted))
+}
+
+impl Filesystem {
+    /// The node as it is shown: of a resource that is shown by an alternate the size is that one's.
+    pub(super) fn viewed(&self, snapshot: &Snapshot<'_>, node: Node) -> Result<Node, CatalogError> {
+        if node.kind == Kind::Folder || self.options.alternate.is_none() {
+            return Ok(node);
+        }
+        let resource = snapshot.resource(node.ino)?;
+        let shown = resource.as_ref().and_then(|resource| alternate(resource, &self.options));
+        Ok(match shown {
+            // As in the catalog: the length of coded octets is not the size.
+            Some(link) => Node { size: link.length.filter(|_| link.encoding.is_none()), ..node },
+            None => node,
+        })
+    }
+
+    /// The resource behind a file as it is shown; `None` for folders.
+    pub(super) fn viewed_resource(
+        &self,
+        snapshot: &Snapshot<'_>,
+        ino: INodeNo,
+    ) -> Result<Option<Resource>, CatalogError> {
+        let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
+        Ok(Some(match alternate(&resource, &self.options) {
+            Some(link) => represented(resource.clone(), link),
+            None => resource,
+        }))
+    }
+}
+
+/// The representation that is shown in place of `resource` itself: its alternate of the type that was asked for, the
+/// first by `pri`; `None` where it has none, or is of that type already.
+fn alternate<'r>(resource: &'r Resource, options: &FsOptions) -> Option<&'r Link> {
+    let wanted = options.alternate.as_deref()?;
+    let is_wanted = |media_type: Option<&str>| media_type.is_some_and(|it| essence(it).eq_ignore_ascii_case(wanted));
+    if is_wanted(resource.media_type.as_deref()) {
+        return None;
+    }
+    let alternates = resource.links.iter().filter(|link| &*link.rel == ALTERNATE && link.uri().is_some());
+    alternates.filter(|link| is_wanted(link.media_type.as_deref())).min_by_key(|link| link.pri)
+}
+
+/// `resource` with the bytes of the representation that `link` leads to.
+fn represented(resource: Resource, link: &Link) -> Resource {
+    Resource {
+        uri: link.uri().cloned().unwrap_or(resource.uri),
+        lastmod: link.modified.or(resource.lastmod),
+        length: link.length,
+        hashes: link.hashes.clone(),
+        media_type: link.media_type.clone(),
+        encoding: link.encoding.clone(),
+        ..resource
+    }
+}
+
+/// A media type without its parameters.
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// What the entry and its links say of where its bytes may be had.
+fn linked(resource: &Resource, ino: INodeNo) -> Wanted {
+    let of = |relation: &'static str| resource.links.iter().filter(move |link| &*link.rel == relation);
+    let first = |relation| of(relation).find_map(Link::uri).cloned();
+    let mut mirrors: Vec<(u32, Uri)> = of(DUPLICATE).filter_map(|link| Some((link.pri, link.uri()?.clone()))).collect();
+    // Of equal priority they stay in the order of the document.
+    mirrors.sort_by_key(|(priority, _)| *priority);
+    Wanted {
+        length: resource.length,
+        hashes: resource.hashes.clone(),
+        media_type: resource.media_type.clone(),
+        encoding: resource.encoding.clone(),
+        mirrors,
+        mementos: mementos(resource),
+        timegate: first(TIMEGATE),
+        timemap: first(TIMEMAP),
+        patches: patches(resource),
+        member: resource.member.clone(),
+        lastmod: resource.lastmod,
+        ..Wanted::new(ino, resource.uri.clone())
+    }
+}
+
+/// The mementos that may be this very version, those that say so before those that say another time: the standard's own
+/// example has one.
+fn mementos(resource: &Resource) -> Vec<Uri> {
+    let contradicts = |link: &Link| {
+        link.hashes
+            .iter()
+            .any(|theirs| resource.hashes.iter().any(|ours| ours.algorithm() == theirs.algorithm() && ours != theirs))
+    };
+    let mut links: Vec<_> = resource.links.iter().filter(|link| &*link.rel == MEMENTO && !contradicts(link)).collect();
+    links.sort_by_key(|link| (link.modified.is_some() && link.modified != resource.lastmod, link.pri));
+    links.into_iter().filter_map(Link::uri).cloned().collect()
+}
+
+fn patches(resource: &Resource) -> Vec<Patch> {
+    let links = resource.links.iter().filter(|link| [PATCH, PATCH_IN_SHORT].contains(&&*link.rel));
+    let patch = |link: &Link| {
+        Some(Patch {
+            uri: link.uri()?.clone(),
+            media_type: link.media_type.clone(),
+            length: link.length,
+            hashes: link.hashes.clone(),
+            path: link.path.clone(),
+        })
+    };
+    links.filter_map(patch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Algorithm, Digest, Href, LOWEST_PRIORITY, Timestamp};
+    use std::time::Duration;
+
+    fn link(rel: &str, href: &str) -> Link {
+        Link::new(rel, Href::parse(href).unwrap())
+    }
+
+    fn resource(links: Vec<Link>) -> Resource {
+        Resource {
+            uri: Uri::parse("http://example.com/res1").unwrap(),
+            lastmod: Timestamp::parse("2013-01-03T18:00:00Z"),
+            changefreq: None,
+            length: Some(8876),
+            hashes: vec![digest(1)],
+            media_type: Some("text/html".into()),
+            encoding: None,
+            links,
+            sets: Vec::new(),
+            member: None,
+        }
+    }
+
+    fn digest(octet: u8) -> Digest {
+        Digest::new(Algorithm::Md5, &[octet; 16]).unwrap()
+    }
+
+    fn options(alternate: &str) -> FsOptions {
+        FsOptions {
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            xattr: true,
+            entry_ttl: Duration::ZERO,
+            negative_ttl: Duration::ZERO,
+            source: String::new(),
+            as_of: None,
+            alternate: Some(alternate.into()),
+        }
+    }
+
+    fn texts(uris: &[Uri]) -> Vec<&str> {
+        uris.iter().map(Uri::as_str).collect()
+    }
+
+    #[test]
+    fn mirrors_are_the_duplicates_that_can_be_asked_by_priority_then_document_order() {
+        let of = |rel: &str, href: &str, pri| Link { pri, ..link(rel, href) };
+        let wanted = linked(
+            &resource(vec![
+                of("duplicate", "https://c.example/a", LOWEST_PRIORITY),
+                of("alternate", "https://b.example/a.html", 1),
+                of("duplicate", "https://d.example/a", 2),
+                of("duplicate", "gsiftp://e.example/a", 1),
+                of("duplicate", "https://b.example/a", 2),
+            ]),
+            INodeNo(2),
+        );
+
+        let found: Vec<_> = wanted.mirrors.iter().map(|(pri, uri)| (*pri, uri.as_str())).collect();
+        let expected =
+            [(2, "https://d.example/a"), (2, "https://b.example/a"), (LOWEST_PRIORITY, "https://c.example/a")];
+        assert_eq!(found, expected);
+    }
+
+    /// Example 29.
+    #[test]
+    fn links_to_versions_are_told_apart() {
+        let memento = |href: &str, modified: &str, octet| Link {
+            modified: Timestamp::parse(modified),
+            hashes: vec![digest(octet)],
+            ..link("memento", href)
+        };
+        let wanted = linked(
+            &resource(vec![
+                memento("http://example.com/20130103070000/res1", "2013-01-02T18:00:00Z", 1),
+                memento("http://example.com/20130103180000/res1", "2013-01-03T18:00:00Z", 1),
+                memento("http://example.com/20120101000000/res1", "2012-01-01T00:00:00Z", 2),
+                link("timegate", "http://example.com/timegate/http://example.com/res1"),
+                link("timemap", "http://example.com/timemap/http://example.com/res1"),
+            ]),
+            INodeNo(2),
+        );
+
+        let mementos = ["http://example.com/20130103180000/res1", "http://example.com/20130103070000/res1"];
+        assert_eq!(texts(&wanted.mementos), mementos);
+        assert_eq!(wanted.timegate.unwrap().as_str(), "http://example.com/timegate/http://example.com/res1");
+        assert_eq!(wanted.timemap.unwrap().as_str(), "http://example.com/timemap/http://example.com/res1");
+    }
+
+    /// Example 27.
+    #[test]
+    fn patches_keep_what_is_said_of_them() {
+        let patch = Link {
+            media_type: Some("application/json-patch".into()),
+            length: Some(73),
+            ..link(PATCH, "http://example.com/res4-json-patch")
+        };
+        let wanted = linked(&resource(vec![patch, link("patch", "urn:x:y")]), INodeNo(2));
+
+        let [patch] = &wanted.patches[..] else { panic!("{:?}", wanted.patches) };
+        assert_eq!((patch.media_type.as_deref(), patch.length), (Some("application/json-patch"), Some(73)));
+    }
+
+    /// Example 25.
+    #[test]
+    fn the_alternate_of_the_type_asked_for_is_shown_in_place_of_the_generic_resource() {
+        let alternate_of = |media_type: &str, href: &str| Link {
+            media_type: Some(media_type.into()),
+            length: Some(5),
+            ..link("alternate", href)
+        };
+        let generic = Resource {
+            media_type: None,
+            ..resource(vec![
+                alternate_of("text/html", "http://example.com/res1.html"),
+                alternate_of("Application/PDF; version=1.7", "http://example.com/res1.pdf"),
+            ])
+        };
+
+        let pdf = alternate(&generic, &options("application/pdf")).unwrap();
+        let shown = represented(generic.clone(), pdf);
+        assert_eq!((shown.uri.as_str(), shown.length), ("http://example.com/res1.pdf", Some(5)));
+        assert_eq!((shown.hashes, shown.lastmod), (Vec::new(), generic.lastmod));
+        assert_eq!(alternate(&generic, &options("image/png")), None);
+        let html = Resource { media_type: Some("text/html".into()), ..generic };
+        assert_eq!(alternate(&html, &options("text/html")), None, "it is of that type itself");
+    }
+}
