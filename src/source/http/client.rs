@@ -9,7 +9,7 @@ use super::rewrite::Rewrites;
 use super::transport::{ProxySettings, Transport};
 use super::{Body, HttpConfig, HttpError, Method, Posted, Request, Response, retry};
 use crate::document::{Uri, UriError};
-use reqwest::header;
+use reqwest::header::{self, HeaderName};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
@@ -248,6 +248,7 @@ impl Client {
             etag: head.etag,
             last_modified: head.last_modified,
             modified: head.modified,
+            memento_datetime: head.memento_datetime,
             media_type: head.media_type,
             encoding: head.encoding,
             max_age: head.max_age,
@@ -368,6 +369,7 @@ fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::Req
         Method::Head => reqwest::Method::HEAD,
     };
     let range = head::range_text(request.range);
+    let accept_datetime = request.accept_datetime.and_then(head::date_text);
     let optional = [
         // Taken from what a Source published, which may be anything.
         (header::ACCEPT, request.accept.as_deref().filter(|accept| header::HeaderValue::from_str(accept).is_ok())),
@@ -376,6 +378,7 @@ fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::Req
         (header::IF_RANGE, request.if_range.as_deref().filter(|_| range.is_some())),
         (header::IF_NONE_MATCH, request.if_none_match.as_deref()),
         (header::IF_MODIFIED_SINCE, request.if_modified_since.as_deref()),
+        (HeaderName::from_static("accept-datetime"), accept_datetime.as_deref()),
         (header::CACHE_CONTROL, request.no_cache.then_some("no-cache")),
         (header::PRAGMA, request.no_cache.then_some("no-cache")),
     ];

@@ -14,6 +14,7 @@ pub(super) struct Head {
     pub(super) etag: Option<Box<str>>,
     pub(super) last_modified: Option<Box<str>>,
     pub(super) modified: Option<Timestamp>,
+    pub(super) memento_datetime: Option<Timestamp>,
     pub(super) media_type: Option<Box<str>>,
     pub(super) encoding: Option<Box<str>>,
     pub(super) max_age: Option<Duration>,
@@ -51,13 +52,25 @@ impl Head {
             body_length,
             etag: text(headers, header::ETAG).map(Box::from),
             last_modified: last_modified.map(Box::from),
-            modified: last_modified.and_then(|raw| httpdate::parse_http_date(raw).ok()).map(Timestamp::from),
+            modified: last_modified.and_then(date),
+            memento_datetime: text(headers, HeaderName::from_static("memento-datetime")).and_then(date),
             media_type: text(headers, header::CONTENT_TYPE).and_then(media_type),
             encoding: encoding(headers),
             max_age: max_age(headers),
             links: links::parse(lines(headers, header::LINK), final_uri),
         })
     }
+}
+
+/// A time as HTTP writes it.
+pub(super) fn date(raw: &str) -> Option<Timestamp> {
+    httpdate::parse_http_date(raw).ok().map(Timestamp::from)
+}
+
+/// A time as HTTP writes it, in whole seconds; `None` for years that it cannot write.
+pub(super) fn date_text(time: Timestamp) -> Option<String> {
+    const YEAR_10000: i64 = 253_402_300_800;
+    (0..YEAR_10000).contains(&time.seconds).then(|| httpdate::fmt_http_date(Timestamp { nanos: 0, ..time }.into()))
 }
 
 /// The target of a redirect, as written; `None` where the answer is no redirect that can be followed.

@@ -24,6 +24,7 @@ pub use body::Body;
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
+pub use links::{TimeMapLink, time_map};
 pub use policy::AddressRefusal;
 
 use crate::document::{Timestamp, Uri};
@@ -119,6 +120,8 @@ pub struct Request {
     pub if_none_match: Option<Box<str>>,
     /// `If-Modified-Since`, as the server wrote it.
     pub if_modified_since: Option<Box<str>>,
+    /// `Accept-Datetime`: of a TimeGate the version of that time is wanted (RFC 7089, 2.1.1). Redirects keep it.
+    pub accept_datetime: Option<Timestamp>,
     /// `Accept`
     pub accept: Option<Box<str>>,
     /// `Accept-Encoding`: `identity` by default.
@@ -141,6 +144,7 @@ impl Request {
             if_range: None,
             if_none_match: None,
             if_modified_since: None,
+            accept_datetime: None,
             accept: None,
             accept_encoding: "identity".into(),
             no_cache: false,
@@ -206,6 +210,8 @@ pub struct Response {
     pub last_modified: Option<Box<str>>,
     /// `Last-Modified` understood.
     pub modified: Option<Timestamp>,
+    /// `Memento-Datetime`: the time whose state of a resource this is, for good (RFC 7089, 2.1.1).
+    pub memento_datetime: Option<Timestamp>,
     /// `Content-Type` without parameters, lower case.
     pub media_type: Option<Box<str>>,
     /// `Content-Encoding`, lower case, `None` for identity.
