@@ -11,7 +11,7 @@ use crate::document::{ChangeFrequency, Timestamp, Uri};
 use crate::source::http::{Client, HttpError};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
-use fetcher::{Failures, Flight, HandedOuts, QUESTIONS, SingleFlight, Windows};
+use fetcher::{Cooldowns, Failures, Flight, HandedOuts, QUESTIONS, SingleFlight, Windows};
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
@@ -178,6 +178,14 @@ pub enum ContentError {
         /// The resource.
         uri: Uri,
     },
+    /// The mount shows the Source as it was, and nothing has the bytes of then.
+    #[error("no memento and no package has {uri} as it was at {at}")]
+    Unarchived {
+        /// The resource.
+        uri: Uri,
+        /// The time that is shown.
+        at: Timestamp,
+    },
     /// No progress in time.
     #[error("{uri}: no progress in time")]
     Stalled {
@@ -206,8 +214,8 @@ const UNCACHED_LIMIT: usize = 64 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `flights`, then `failures`, `handed`, `uncached`, `pinned` and `asked`, none of which is held while another
-/// of these five is taken; the locks inside a flight come last.
+/// Lock order: `flights`, then `failures`, `cooldowns`, `handed`, `uncached`, `pinned` and `asked`, none of which is held while
+/// another of these six is taken; the locks inside a flight come last.
 pub struct Content {
     config: ContentConfig,
     client: Client,
@@ -220,6 +228,7 @@ pub struct Content {
     sizes: SingleFlight<INodeNo, Result<u64, ContentError>>,
     windows: Windows,
     failures: Mutex<Failures>,
+    cooldowns: Mutex<Cooldowns>,
     handed: HandedOuts,
     uncached: Mutex<Uncached>,
     /// The object of each pinned inode, `None` while it is not here.
@@ -265,6 +274,7 @@ impl Content {
             sizes: SingleFlight::default(),
             windows: Windows::default(),
             failures: Mutex::default(),
+            cooldowns: Mutex::default(),
             handed: HandedOuts::default(),
             uncached: Mutex::default(),
             pinned: Mutex::default(),

@@ -102,6 +102,7 @@ impl FsError {
                 | ContentError::Mismatch { .. }
                 | ContentError::Unannounced { .. }
                 | ContentError::Changed { .. }
+                | ContentError::Unarchived { .. }
                 | ContentError::Stalled { .. } => Level::WARN,
             },
             FsError::Gone(_)
@@ -133,7 +134,10 @@ fn content_errno(error: &ContentError) -> Errno {
             // 404 and 410 too: the name is listed, so ENOENT would make a copy believe in a deletion.
             Some(_) | None => Errno::EIO,
         },
-        ContentError::Mismatch { .. } | ContentError::Stalled { .. } | ContentError::Cache { .. } => Errno::EIO,
+        ContentError::Mismatch { .. }
+        | ContentError::Unarchived { .. }
+        | ContentError::Stalled { .. }
+        | ContentError::Cache { .. } => Errno::EIO,
         // The name, opened again, has the new bytes.
         ContentError::Changed { .. } | ContentError::Unannounced { shown: true, .. } => Errno::ESTALE,
         ContentError::Unannounced { shown: false, .. } => Errno::EIO,
@@ -173,6 +177,7 @@ mod tests {
     #[test]
     fn every_error_has_its_errno_and_level() {
         let ino = INodeNo(7);
+        let at = crate::document::Timestamp { seconds: 0, nanos: 0 };
         let table = [
             (
                 CatalogError::Busy { folder: PathBuf::from("/c"), holder: "pid 1".into() }.into(),
@@ -193,6 +198,7 @@ mod tests {
             (unannounced(false), Errno::EIO, Level::WARN),
             (unannounced(true), Errno::ESTALE, Level::WARN),
             (ContentError::Changed { uri: uri() }.into(), Errno::ESTALE, Level::WARN),
+            (ContentError::Unarchived { uri: uri(), at }.into(), Errno::EIO, Level::WARN),
             (ContentError::Stalled { uri: uri() }.into(), Errno::EIO, Level::WARN),
             (ContentError::Cache { path: PathBuf::from("/o"), cause: Arc::new(io()) }.into(), Errno::EIO, Level::ERROR),
             (FsError::Gone(ino), Errno::ESTALE, Level::DEBUG),

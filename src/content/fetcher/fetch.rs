@@ -2,7 +2,8 @@
 //! bytes are wrong or of another version.
 
 use super::flight::{Flight, Held, Origin};
-use super::plan::{Failure, Next, Plan, places};
+use super::memento::is_of_version;
+use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, tells_of_bytes};
 use super::promise::{Form, Promise, published_coding, soft_failure, strong};
 use super::verdict::{Judged, Judging};
 use super::writer::{WriteError, Writer};
@@ -86,6 +87,8 @@ pub(super) struct Fetch {
     published: Option<Digest>,
     /// The digest of an earlier complete fetch of this inode.
     earlier: Option<Digest>,
+    /// The strong ETag under which this version was served earlier.
+    etag: Option<Box<str>>,
     /// The size that was told before and may be known to the kernel.
     told: Option<u64>,
     /// The strong validator of what was received, with its place.
@@ -110,8 +113,11 @@ impl Fetch {
         let published = content.vouching_digest(&wanted);
         let observation = content.observed.get(wanted.ino);
         let earlier = observation.as_ref().and_then(|observation| observation.digests.first().copied());
-        let told = observation.and_then(|observation| observation.size);
-        let plan = Plan::new(places(&wanted, content.config.mirrors, published.is_some()), wanted.uri.clone());
+        let told = observation.as_ref().and_then(|observation| observation.size);
+        let strong_etag = observation.as_ref().and_then(|observation| strong(observation.etag.as_deref()));
+        let etag = strong_etag.map(Box::from);
+        let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
+        let plan = Plan::new(content.places(&wanted, proof));
         Fetch {
             content,
             wanted,
@@ -119,6 +125,7 @@ impl Fetch {
             plan,
             published,
             earlier,
+            etag,
             told,
             validator: None,
             length: None,
@@ -135,9 +142,13 @@ impl Fetch {
     pub(super) async fn run(mut self) -> Result<Landed, Ended> {
         self.adopt_partial().await;
         loop {
-            let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.plan.error())) };
+            let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.given_up())) };
             let stop = match self.attempt(&place).await {
-                Ok(landed) => return Ok(landed),
+                Ok(Some(landed)) => {
+                    self.content.cool_down(self.plan.faults(), Some(&place));
+                    return Ok(landed);
+                }
+                Ok(None) => continue,
                 Err(stop) => stop,
             };
             let failure = match stop {
@@ -160,9 +171,22 @@ impl Fetch {
                     } else {
                         self.keep().await;
                     }
-                    return Err(Ended::Failed(self.plan.error()));
+                    self.content.cool_down(self.plan.faults(), None);
+                    return Err(Ended::Failed(self.given_up()));
                 }
             }
+        }
+    }
+
+    /// Why no place had the version.
+    fn given_up(&self) -> ContentError {
+        let uri = || self.wanted.uri.clone();
+        let error = self.plan.error();
+        let is_elsewhere = error.as_ref().is_none_or(|error| tells_of_bytes(error) || is_absent(error));
+        match (self.wanted.as_of, error) {
+            (Some(at), _) if is_elsewhere => ContentError::Unarchived { uri: uri(), at },
+            (None, _) if is_elsewhere && self.wanted.is_replaced => ContentError::Changed { uri: uri() },
+            (_, error) => error.unwrap_or_else(|| self.stalled()),
         }
     }
 
@@ -179,8 +203,8 @@ impl Fetch {
         let Ok(Some((writer, validator))) = resumed.await else { return };
         let validator = validator.split_once(' ').zip(self.plan.place());
         match validator {
-            Some(((etag, place), first)) if place == first.as_str() && strong(Some(etag)).is_some() => {
-                self.validator = Some((first.clone(), etag.into()));
+            Some(((etag, place), first)) if place == first.uri().as_str() && strong(Some(etag)).is_some() => {
+                self.validator = Some((first.uri().clone(), etag.into()));
                 self.received = writer.length();
                 self.stage = Stage::Idle(Box::new(writer));
             }
@@ -243,8 +267,15 @@ impl Fetch {
         Stop::End(Ended::Failed(ContentError::Cache { path: self.content.config.folder.clone(), cause }))
     }
 
-    /// One request and its body: the whole, or the rest where octets of a strong validator are here.
-    async fn attempt(&mut self, place: &Uri) -> Result<Landed, Stop> {
+    /// One request and its body: the whole, or the rest where octets of a strong validator are here. `None`: the place only
+    /// led to others, which are in the plan now.
+    async fn attempt(&mut self, place: &Place) -> Result<Option<Landed>, Stop> {
+        if let Place::TimeMap(map) = place {
+            let listed =
+                self.content.listed_mementos(&self.wanted, map, self.plan.len(), self.published.is_some()).await;
+            self.plan.leads_to(listed.map_err(|error| Stop::Failure(Failure::Refused(error)))?);
+            return Ok(None);
+        }
         let from = self.received;
         let response = self.ask(place, from).await?;
         self.flight.touch();
@@ -270,7 +301,7 @@ impl Fetch {
         };
         let promise = self.promise(place, &response, resumed)?;
         self.receive(response, &promise).await?;
-        self.verdict(promise).await
+        self.verdict(promise).await.map(Some)
     }
 
     /// Waits until the writer has done what it was given. May be dropped while it waits.
@@ -307,8 +338,11 @@ impl Fetch {
         error.into_content(&self.wanted.uri, &self.content.config.folder)
     }
 
-    async fn ask(&self, place: &Uri, from: u64) -> Result<Response, Stop> {
-        let mut request = Request::get(place.clone(), self.content.head_budget(self.plan.len()));
+    async fn ask(&self, place: &Place, from: u64) -> Result<Response, Stop> {
+        let mut request = Request::get(place.uri().clone(), self.content.head_budget(self.plan.len()));
+        if let Place::TimeGate(_) = place {
+            request.accept_datetime = self.wanted.moment();
+        }
         request.accept = self.wanted.media_type.clone();
         if let Some(coding) = published_coding(&self.wanted) {
             request.accept_encoding = coding.into();
@@ -331,13 +365,35 @@ impl Fetch {
         self.validator.as_ref().is_some_and(|(_, etag)| response.etag.as_deref() == Some(etag))
     }
 
+    /// Whether the head of an answer tells that it may be this version, where no digest will tell.
+    fn admit(&self, place: &Place, response: &Response) -> Result<(), Stop> {
+        if self.published.is_some() {
+            return Ok(());
+        }
+        let uri = self.wanted.uri.clone();
+        if !place.is_current() && !is_of_version(&self.wanted, response.memento_datetime) {
+            let what = match response.memento_datetime {
+                Some(time) => format!("{place} is the version of {time}"),
+                None => format!("{place} does not say of which time it is"),
+            };
+            return Err(Stop::Failure(Failure::Refused(ContentError::Mismatch { uri, what })));
+        }
+        let is_earlier = || self.etag.is_some() && strong(response.etag.as_deref()) == self.etag.as_deref();
+        if place.is_current() && self.wanted.is_past() && self.earlier.is_none() && !is_earlier() {
+            return Err(Stop::Failure(Failure::Refused(ContentError::Changed { uri })));
+        }
+        Ok(())
+    }
+
     /// Reads a head: what its bytes will be, or why they cannot be the resource's.
-    fn promise(&mut self, place: &Uri, response: &Response, resumed: bool) -> Result<Promise, Stop> {
+    fn promise(&mut self, place: &Place, response: &Response, resumed: bool) -> Result<Promise, Stop> {
+        self.admit(place, response)?;
         if let Some(page) = soft_failure(&self.wanted, self.published.is_some(), response.media_type.as_deref()) {
             return Err(Stop::Failure(Failure::Refused(page)));
         }
         let after_list = |modified: &Timestamp| self.wanted.listed_at.is_some_and(|at| *modified > at);
-        self.newer_than_list = response.modified.filter(|_| *place == self.wanted.uri).filter(after_list);
+        let is_own = matches!(place, Place::Own(_)) && !self.wanted.is_past();
+        self.newer_than_list = response.modified.filter(|_| is_own).filter(after_list);
         let vouched = self.published.is_some();
         let form = Form::of(&self.wanted, response.encoding.as_deref(), vouched).map_err(|what| self.wrong(what))?;
         if resumed && form != Form::published(&self.wanted) {
@@ -363,16 +419,21 @@ impl Fetch {
         let etag = strong(response.etag.as_deref());
         if !resumed {
             let resumable = etag.filter(|_| form == Form::published(&self.wanted));
-            self.validator = resumable.map(|etag| (place.clone(), etag.into()));
+            self.validator = resumable.map(|etag| (place.uri().clone(), etag.into()));
             self.length = length;
+            // The validators of a memento are not those of what the resource is now.
+            let current = place.is_current();
             self.provenance = Provenance {
-                etag: response.etag.clone(),
-                last_modified: response.last_modified.clone(),
+                etag: response.etag.clone().filter(|_| current),
+                last_modified: response.last_modified.clone().filter(|_| current),
                 media_type: response.media_type.clone(),
             };
         }
         let origin = match (etag, length, form) {
-            (Some(etag), Some(length), Form::Plain) => Some(Origin { place: place.clone(), etag: etag.into(), length }),
+            // Of a TimeGate the next answer may come from elsewhere.
+            (Some(etag), Some(length), Form::Plain) if !matches!(place, Place::TimeGate(_)) => {
+                Some(Origin { place: place.uri().clone(), etag: etag.into(), length })
+            }
             _ => None,
         };
         self.flight.announce(length, form != Form::Plain || self.memory.is_some(), origin);

@@ -7,9 +7,11 @@
 
 mod aside;
 mod coding;
+mod cooldown;
 mod failures;
 mod fetch;
 mod flight;
+mod memento;
 mod plan;
 mod promise;
 mod revalidation;
@@ -23,6 +25,7 @@ mod writer;
 mod tests;
 
 pub(super) use aside::Windows;
+pub(super) use cooldown::Cooldowns;
 pub(super) use failures::Failures;
 pub(super) use flight::{Flight, Held};
 pub(super) use revalidation::QUESTIONS;
@@ -31,13 +34,15 @@ pub(super) use turns::Turns;
 
 use super::disk::ObjectKey;
 use super::fixity::HandedOut;
-use super::{Content, ContentError, Event, Verified, Wanted};
+use super::{Content, ContentError, Event, Unannounced, Verified, Wanted};
 use crate::causes::chain;
-use crate::document::Timestamp;
+use crate::document::{Timestamp, Uri};
 use bytes::Bytes;
+use cooldown::Fault;
 use fetch::{Ended, Fetch, Landed};
 use flight::Look;
 use fuser::INodeNo;
+use plan::{Place, Proof, places};
 use promise::published_coding;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -120,7 +125,9 @@ impl Content {
             return Ok(Joined::UnderWay(flight));
         }
         let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
-        let doubted = self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
+        // Of a past version the Source may well serve another one's bytes: none go out before the verdict.
+        let doubted =
+            wanted.is_past() || self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
         let flight = Arc::new(Flight::new(self.config.fixity, handed.unwrap_or_default(), doubted));
         flights.insert(wanted.ino, Arc::clone(&flight));
         self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&flight)));
@@ -238,14 +245,15 @@ impl Content {
             self.handed.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, handed);
         }
         let changed = matches!(error, ContentError::Changed { .. });
-        if changed || mismatch {
+        if changed || mismatch || matches!(error, ContentError::Unarchived { .. }) {
             tracing::warn!(ino = ino.0, error = %chain(&error), "an object is not what the Source published");
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.inode_failed(ino, &error, Instant::now());
         } else {
             tracing::info!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
         }
-        if changed {
+        // That a past version is no longer to be had tells nobody anything new.
+        if changed && !wanted.is_past() {
             self.tell(Event::Changed(ino));
         } else if self.count_unannounced(&error) {
             self.tell(Event::Unannounced(ino));
@@ -325,6 +333,34 @@ impl Content {
                     let _ = tokio::time::timeout_at(deadline.into(), changed).await;
                 }
             }
+        }
+    }
+
+    /// See [`places`].
+    fn places(&self, wanted: &Wanted, proof: Proof) -> Vec<Place> {
+        let now = Instant::now();
+        let cooldowns = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = places(wanted, self.config.mirrors, proof, &|uri| cooldowns.is_cooling(uri.authority(), now));
+        if self.config.unannounced == Unannounced::Show && !wanted.is_past() {
+            // What the resource is now is to be shown rather than what is listed.
+            places.retain(Place::is_current);
+        }
+        places
+    }
+
+    /// Hosts that were at fault are asked last for a while; `right`: the place that had the right bytes. Where none had,
+    /// the list may be at fault.
+    fn cool_down(&self, faults: &[(Uri, Fault)], right: Option<&Place>) {
+        let now = Instant::now();
+        let mut cooldowns = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner);
+        for (uri, fault) in faults {
+            // That the resource has changed since is no fault of those that serve what it is now.
+            if *fault == Fault::Silent || right.is_some_and(Place::is_current) {
+                cooldowns.failed(uri.authority(), *fault, now);
+            }
+        }
+        if let Some(place) = right {
+            cooldowns.served(place.uri().authority());
         }
     }
 

@@ -1,29 +1,91 @@
 //! Where an object is asked for, in which order, and what follows a failure. Pure.
 
+use super::cooldown::Fault;
 use crate::content::{ContentError, Mirrors, Wanted};
 use crate::document::Uri;
 
 /// How often a body that was cut, and cannot be resumed, is begun again at one place.
 const RESTARTS: u32 = 2;
 
-/// The places of a resource, in the order in which they are asked: none twice, never empty.
+/// Where the bytes of a version may be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The resource's own URI: what it is now.
+    Own(Uri),
+    /// A mirror of that.
+    Mirror(Uri),
+    /// A version under a URI of its own, for good.
+    Memento(Uri),
+    /// Asked for the version of a time.
+    TimeGate(Uri),
+    /// Tells where mementos are: [`Plan::leads_to`].
+    TimeMap(Uri),
+}
+
+impl Place {
+    /// What to ask for.
+    pub(super) fn uri(&self) -> &Uri {
+        match self {
+            Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) | Place::TimeMap(uri) => {
+                uri
+            }
+        }
+    }
+
+    /// Whether what it gives changes when the resource does.
+    pub(super) fn is_current(&self) -> bool {
+        matches!(self, Place::Own(_) | Place::Mirror(_))
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.uri().fmt(f)
+    }
+}
+
+/// What tells the bytes of a version from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Proof {
+    /// A published digest.
+    pub(super) vouched: bool,
+    /// Digest or strong ETag of an earlier fetch of this version.
+    pub(super) earlier: bool,
+}
+
+/// The places of a version, in the order in which they are asked: none twice; empty only where the version is past, has no
+/// memento, and nothing tells it from what the Source has now.
 ///
-/// `vouched` tells that a digest will tell right bytes from wrong ones: only then a mirror may come first by default.
-pub(super) fn places(wanted: &Wanted, mirrors: Mirrors, vouched: bool) -> Vec<Uri> {
-    let mut by_priority: Vec<&(u32, Uri)> = wanted.mirrors.iter().collect();
+/// Only with a published digest a mirror may come first by default. Mirrors whose host `is_cooling` come behind all other
+/// current places. Mementos follow: they have the version that is listed when the resource has changed again.
+pub(super) fn places(wanted: &Wanted, mirrors: Mirrors, proof: Proof, is_cooling: &dyn Fn(&Uri) -> bool) -> Vec<Place> {
+    let mut by_priority: Vec<&(u32, Uri)> = wanted.mirrors.iter().filter(|_| mirrors != Mirrors::Off).collect();
     by_priority.sort_by_key(|(priority, _)| *priority);
-    let mirrored = by_priority.into_iter().map(|(_, uri)| uri);
-    let loc = std::iter::once(&wanted.uri);
-    let ordered: Vec<&Uri> = match mirrors {
-        Mirrors::Off => loc.collect(),
-        Mirrors::First => mirrored.chain(loc).collect(),
-        Mirrors::Auto if vouched => mirrored.chain(loc).collect(),
-        Mirrors::Auto | Mirrors::Last => loc.chain(mirrored).collect(),
+    let mirrored: Vec<_> = by_priority.into_iter().map(|(_, uri)| Place::Mirror(uri.clone())).collect();
+    let own = vec![Place::Own(wanted.uri.clone())];
+    let mirrors_first = match mirrors {
+        Mirrors::First => true,
+        Mirrors::Auto => proof.vouched,
+        Mirrors::Last | Mirrors::Off => false,
     };
-    let mut places: Vec<Uri> = Vec::with_capacity(ordered.len());
-    for uri in ordered {
-        if !places.contains(uri) {
-            places.push(uri.clone());
+    let mut current = if mirrors_first { [mirrored, own].concat() } else { [own, mirrored].concat() };
+    // The sort is stable. Where no digest tells, what `loc` gives is preferred however it answered before.
+    current.sort_by_key(|place| (mirrors_first || matches!(place, Place::Mirror(_))) && is_cooling(place.uri()));
+
+    let mut versions: Vec<_> = wanted.mementos.iter().cloned().map(Place::Memento).collect();
+    if wanted.moment().is_some() {
+        versions.extend(wanted.timegate.iter().cloned().map(Place::TimeGate));
+        versions.extend(wanted.timemap.iter().cloned().map(Place::TimeMap));
+    }
+    let ordered = match wanted.is_past() {
+        true if proof.vouched || proof.earlier => [versions, current].concat(),
+        true => versions,
+        false => [current, versions].concat(),
+    };
+    let mut places: Vec<Place> = Vec::with_capacity(ordered.len());
+    for place in ordered {
+        if !places.iter().any(|before| before.uri() == place.uri()) {
+            places.push(place);
         }
     }
     places
@@ -59,25 +121,35 @@ pub(super) enum Next {
 /// The state of one fetch between its attempts.
 #[derive(Debug)]
 pub(super) struct Plan {
-    places: Vec<Uri>,
+    places: Vec<Place>,
     place: usize,
     past_caches: bool,
     restarts: u32,
     /// The most octets any attempt at this place has brought: a resumed body must get further.
     furthest: u64,
-    last: ContentError,
+    last: Option<ContentError>,
+    faults: Vec<(Uri, Fault)>,
 }
 
 impl Plan {
-    /// A plan over `places`, which is not empty; `uri` is the resource's own.
-    pub(super) fn new(places: Vec<Uri>, uri: Uri) -> Plan {
-        let last = ContentError::Stalled { uri };
-        Plan { places, place: 0, past_caches: false, restarts: 0, furthest: 0, last }
+    /// A plan over `places`.
+    pub(super) fn new(places: Vec<Place>) -> Plan {
+        Plan { places, place: 0, past_caches: false, restarts: 0, furthest: 0, last: None, faults: Vec::new() }
     }
 
     /// The place to ask; `None` when all were tried.
-    pub(super) fn place(&self) -> Option<&Uri> {
+    pub(super) fn place(&self) -> Option<&Place> {
         self.places.get(self.place)
+    }
+
+    /// The place is a TimeMap, and leads to these, which are asked in its stead, but for those in the plan already.
+    pub(super) fn leads_to(&mut self, listed: Vec<Place>) {
+        if self.place < self.places.len() {
+            self.places.remove(self.place);
+        }
+        let new = listed.into_iter().filter(|place| !self.places.iter().any(|known| known.uri() == place.uri()));
+        let new: Vec<_> = new.collect();
+        self.places.splice(self.place..self.place, new);
     }
 
     /// Whether caches on the way must be passed by: something wrong came from this place before.
@@ -90,17 +162,25 @@ impl Plan {
         self.places.len()
     }
 
-    /// Why everything failed: bytes that came and were wrong tell more than a place that did not answer.
-    pub(super) fn error(&self) -> ContentError {
+    /// Why everything failed: bytes that came and were wrong tell more than a place that did not answer. `None` where there
+    /// was no place to ask.
+    pub(super) fn error(&self) -> Option<ContentError> {
         self.last.clone()
+    }
+
+    /// What was wrong with the places that were given up.
+    pub(super) fn faults(&self) -> &[(Uri, Fault)] {
+        &self.faults
     }
 
     /// What follows `failure`; `resumable` tells that the bytes received belong to a strong validator.
     pub(super) fn after(&mut self, failure: Failure, resumable: bool) -> Next {
         match failure {
             Failure::Refused(error) => {
+                // That one resource is not there says nothing of the others.
+                let fault = (!is_absent(&error)).then_some(Fault::Silent);
                 self.remember(error);
-                self.next_place()
+                self.next_place(fault)
             }
             Failure::Cut { received, error } => {
                 self.remember(error);
@@ -112,13 +192,13 @@ impl Plan {
                     self.restarts += 1;
                     Next::Again
                 } else {
-                    self.next_place()
+                    self.next_place(Some(Fault::Silent))
                 }
             }
             Failure::Wrong(error) => {
                 self.remember(error);
                 if self.past_caches {
-                    self.next_place()
+                    self.next_place(Some(Fault::Wrong))
                 } else {
                     self.past_caches = true;
                     Next::Again
@@ -127,7 +207,9 @@ impl Plan {
         }
     }
 
-    fn next_place(&mut self) -> Next {
+    fn next_place(&mut self, fault: Option<Fault>) -> Next {
+        let left = self.places.get(self.place).map(|place| place.uri().clone());
+        self.faults.extend(left.zip(fault));
         self.place += 1;
         self.past_caches = false;
         self.restarts = 0;
@@ -136,22 +218,29 @@ impl Plan {
     }
 
     fn remember(&mut self, error: ContentError) {
-        let tells_of_bytes = |error: &ContentError| {
-            matches!(
-                error,
-                ContentError::Mismatch { .. } | ContentError::Unannounced { .. } | ContentError::Changed { .. }
-            )
-        };
-        if tells_of_bytes(&error) || !tells_of_bytes(&self.last) {
-            self.last = error;
+        if tells_of_bytes(&error) || !self.last.as_ref().is_some_and(tells_of_bytes) {
+            self.last = Some(error);
         }
     }
+}
+
+/// Whether bytes came, or their head, and were others.
+pub(super) fn tells_of_bytes(error: &ContentError) -> bool {
+    matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. } | ContentError::Changed { .. })
+}
+
+/// Whether a place answered that it has not got the resource.
+pub(super) fn is_absent(error: &ContentError) -> bool {
+    matches!(error, ContentError::Fetch { cause, .. } if matches!(cause.status(), Some(404 | 410)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::Timestamp;
+    use crate::source::http::HttpError;
     use fuser::INodeNo;
+    use std::sync::Arc;
 
     fn uri(name: &str) -> Uri {
         Uri::parse(&format!("http://{name}.example.org/a")).unwrap()
@@ -174,10 +263,27 @@ mod tests {
         Failure::Refused(ContentError::Stalled { uri: uri("loc") })
     }
 
+    fn hosts(places: &[Place]) -> Vec<Uri> {
+        places.iter().map(|place| place.uri().clone()).collect()
+    }
+
+    fn order(wanted: &Wanted, mirrors: Mirrors, vouched: bool, cooling: &[&str]) -> Vec<Uri> {
+        let proof = Proof { vouched, earlier: false };
+        hosts(&places(wanted, mirrors, proof, &|asked| cooling.iter().any(|name| *asked == uri(name))))
+    }
+
+    fn plan(names: &[&str]) -> Plan {
+        Plan::new(names.iter().map(|name| Place::Mirror(uri(name))).collect())
+    }
+
+    fn place(name: &str) -> Place {
+        Place::Mirror(uri(name))
+    }
+
     #[test]
     fn mirrors_come_first_only_where_a_digest_vouches() {
         let wanted = wanted(&[(999_999, "late"), (1, "early"), (2, "loc")]);
-        let order = |mirrors, vouched| -> Vec<Uri> { places(&wanted, mirrors, vouched) };
+        let order = |mirrors, vouched| order(&wanted, mirrors, vouched, &[]);
 
         assert_eq!(order(Mirrors::Auto, true), [uri("early"), uri("loc"), uri("late")]);
         assert_eq!(order(Mirrors::Auto, false), [uri("loc"), uri("early"), uri("late")]);
@@ -187,20 +293,82 @@ mod tests {
     }
 
     #[test]
+    fn hosts_that_cool_down_are_asked_last_and_never_left_out() {
+        let wanted = wanted(&[(1, "a"), (2, "b")]);
+        let order = |mirrors, vouched, cooling: &[&str]| order(&wanted, mirrors, vouched, cooling);
+
+        assert_eq!(order(Mirrors::Auto, true, &["a"]), [uri("b"), uri("loc"), uri("a")]);
+        assert_eq!(order(Mirrors::Auto, true, &["loc"]), [uri("a"), uri("b"), uri("loc")]);
+        assert_eq!(order(Mirrors::First, false, &["a", "b", "loc"]), [uri("a"), uri("b"), uri("loc")]);
+        // Without digest a mirror is no better than a Source that was silent a moment ago.
+        assert_eq!(order(Mirrors::Auto, false, &["loc", "a"]), [uri("loc"), uri("b"), uri("a")]);
+    }
+
+    #[test]
+    fn versions_by_time_follow_what_is_current_and_come_first_where_the_version_is_past() {
+        let mut wanted = Wanted {
+            mementos: vec![uri("memento")],
+            timegate: Some(uri("gate")),
+            timemap: Some(uri("map")),
+            ..wanted(&[(1, "mirror")])
+        };
+        let versions = [uri("memento"), uri("gate"), uri("map")];
+        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [uri("loc"), uri("mirror"), uri("memento")]);
+
+        wanted.lastmod = Some(Timestamp { seconds: 5, nanos: 0 });
+        let current = [uri("loc"), uri("mirror")];
+        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [&current[..], &versions].concat());
+        wanted.is_replaced = true;
+        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), versions, "nothing tells today's bytes from these");
+        let by_digest = [&versions[..], &[uri("mirror"), uri("loc")]].concat();
+        assert_eq!(order(&wanted, Mirrors::Auto, true, &[]), by_digest);
+        wanted.lastmod = None;
+        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [uri("memento")], "no time to ask for");
+    }
+
+    #[test]
+    fn a_time_map_is_replaced_by_what_it_lists() {
+        let mut plan = Plan::new(vec![place("a"), Place::TimeMap(uri("map")), place("b")]);
+        plan.after(refused(), false);
+
+        plan.leads_to(vec![Place::Memento(uri("1")), Place::Memento(uri("b"))]);
+
+        assert_eq!(plan.place(), Some(&Place::Memento(uri("1"))));
+        plan.after(refused(), false);
+        assert_eq!(plan.place(), Some(&place("b")));
+    }
+
+    #[test]
+    fn faults_are_told_of_places_that_are_given_up_and_not_of_what_is_absent_there() {
+        let mut plan = plan(&["a", "b", "c", "d"]);
+        let status = |status| {
+            let cause = HttpError::Status { uri: uri("loc"), status, retry_after: None };
+            Failure::Refused(ContentError::Fetch { uri: uri("loc"), cause: Arc::new(cause) })
+        };
+        plan.after(wrong(), false);
+        assert_eq!(plan.faults(), [], "a cache on the way may be at fault");
+        plan.after(wrong(), false);
+        plan.after(status(404), false);
+        plan.after(status(503), false);
+
+        assert_eq!(plan.faults(), [(uri("a"), Fault::Wrong), (uri("c"), Fault::Silent)]);
+    }
+
+    #[test]
     fn wrong_bytes_are_asked_for_once_more_past_caches_then_elsewhere() {
-        let mut plan = Plan::new(vec![uri("a"), uri("b")], uri("loc"));
+        let mut plan = plan(&["a", "b"]);
 
         assert_eq!(plan.after(wrong(), false), Next::Again);
-        assert!(plan.past_caches() && plan.place() == Some(&uri("a")));
+        assert!(plan.past_caches() && plan.place() == Some(&place("a")));
         assert_eq!(plan.after(wrong(), false), Next::Again);
-        assert!(!plan.past_caches() && plan.place() == Some(&uri("b")));
+        assert!(!plan.past_caches() && plan.place() == Some(&place("b")));
         assert_eq!(plan.after(refused(), false), Next::GiveUp);
-        assert!(matches!(plan.error(), ContentError::Mismatch { .. }), "wrong bytes tell more than a refusal");
+        assert!(matches!(plan.error(), Some(ContentError::Mismatch { .. })), "wrong bytes tell more than a refusal");
     }
 
     #[test]
     fn a_cut_body_is_resumed_while_it_gets_further_and_restarted_a_few_times_where_it_does_not() {
-        let mut plan = Plan::new(vec![uri("a")], uri("loc"));
+        let mut plan = plan(&["a"]);
 
         assert_eq!(plan.after(cut(10), true), Next::Resume);
         assert_eq!(plan.after(cut(11), true), Next::Resume);
@@ -212,11 +380,11 @@ mod tests {
 
     #[test]
     fn a_cut_body_without_strong_validator_is_begun_again() {
-        let mut plan = Plan::new(vec![uri("a"), uri("b")], uri("loc"));
+        let mut plan = plan(&["a", "b"]);
         for received in 1..=u64::from(RESTARTS) {
             assert_eq!(plan.after(cut(received), false), Next::Again);
         }
         assert_eq!(plan.after(cut(9), false), Next::Again);
-        assert_eq!(plan.place(), Some(&uri("b")));
+        assert_eq!(plan.place(), Some(&place("b")));
     }
 }

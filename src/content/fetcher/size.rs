@@ -3,7 +3,7 @@
 //! A size that is shown is true: an answer is trusted only where a digest or a strong ETag will hold the body to it.
 
 use super::Joined;
-use super::plan::places;
+use super::plan::{Place, Proof};
 use super::promise::{is_decoded, published_coding, soft_failure, strong};
 use crate::content::{Content, ContentError, Event, Wanted};
 use crate::document::{Timestamp, Uri};
@@ -56,7 +56,8 @@ impl Content {
         if let Some(size) = self.known_size(wanted.ino) {
             return Ok(size);
         }
-        let probed = if is_decoded(&wanted) { None } else { self.probe(&wanted).await? };
+        // What the Source says now is no past version's size.
+        let probed = if is_decoded(&wanted) || wanted.is_past() { None } else { self.probe(&wanted).await? };
         if let Some(size) = probed {
             return Ok(size);
         }
@@ -75,17 +76,18 @@ impl Content {
         }
     }
 
-    /// Asks every place without fetching the whole; `None`: that is left.
+    /// Asks every current place without fetching the whole; `None`: that is left.
     async fn probe(&self, wanted: &Wanted) -> Result<Option<u64>, ContentError> {
         let vouched = self.vouching_digest(wanted).is_some();
-        let places = places(wanted, self.config.mirrors, vouched);
+        let mut places = self.places(wanted, Proof { vouched, earlier: false });
+        places.retain(Place::is_current);
         // Two questions a place, and as much time again for the whole.
         let questions = u32::try_from(3 * places.len()).unwrap_or(u32::MAX);
         let budget = self.config.size_deadline.mul_f32(0.9) / questions;
         let mut refusal = None;
         for place in places {
             for method in [Method::Head, Method::Get] {
-                match self.question(wanted, &place, method, vouched, budget).await {
+                match self.question(wanted, place.uri(), method, vouched, budget).await {
                     Answer::Trusted(size) => return Ok(Some(size)),
                     Answer::Untrusted => return Ok(None),
                     Answer::Unclear if method == Method::Get => return Ok(None),

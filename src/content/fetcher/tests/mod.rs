@@ -2,6 +2,7 @@
 //! without end.
 
 mod lies;
+mod mementos;
 mod revalidation;
 mod server;
 mod sizes;

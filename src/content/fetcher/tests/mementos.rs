@@ -1,0 +1,240 @@
+//! Versions by time: the listed one when the resource has changed again, those of replaced inodes, and those of a mount
+//! that shows the Source as it was.
+
+use super::server::{Received, Reply, Server, honest};
+use super::*;
+use crate::content::Mirrors;
+
+const LISTED: &[u8] = b"the version that is listed";
+const NOW: &[u8] = b"what the resource is now";
+const OTHER: &[u8] = b"a version of before";
+
+/// 2013-01-03T18:00:00Z, 2013-01-03T19:00:00Z and a day earlier.
+const LASTMOD: &str = "Thu, 03 Jan 2013 18:00:00 GMT";
+const LATER: &str = "Thu, 03 Jan 2013 19:00:00 GMT";
+const EARLIER: &str = "Wed, 02 Jan 2013 18:00:00 GMT";
+
+fn time(text: &str) -> Option<Timestamp> {
+    Some(Timestamp::from(httpdate::parse_http_date(text).unwrap()))
+}
+
+/// A resource that has changed, its versions by time, and whatever asks for them.
+fn archive(request: &Received) -> Reply {
+    let memento = |body: &[u8], time: &str| honest(request, body, None).with("Memento-Datetime", time);
+    match request.path.as_str() {
+        "/a" => honest(request, NOW, Some("\"now\"")),
+        "/m/listed" => memento(LISTED, LASTMOD),
+        "/m/later" => memento(LISTED, LATER),
+        "/m/earlier" => memento(OTHER, EARLIER),
+        "/m/timeless" => honest(request, LISTED, None),
+        "/gate" => {
+            let target = if request.field("accept-datetime") == Some(EARLIER) { "/m/earlier" } else { "/m/listed" };
+            Reply::status(302).with("Location", target).with("Vary", "accept-datetime")
+        }
+        "/map" => Reply::full(
+            format!(
+                "</a>; rel=\"original\", </m/earlier>; rel=\"first memento\"; datetime=\"{EARLIER}\",
+                 </m/listed>; rel=\"memento\"; datetime=\"{LASTMOD}\""
+            )
+            .as_bytes(),
+        )
+        .with("Content-Type", "application/link-format"),
+        _ => Reply::status(404),
+    }
+}
+
+/// The listed version, of which no digest is published.
+fn listed(server: &Server) -> Wanted {
+    Wanted { lastmod: time(LASTMOD), listed_at: time(LATER), ..bare(server, "/a") }
+}
+
+fn paths(server: &Server) -> Vec<String> {
+    server.received().into_iter().map(|request| request.path).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_listed_version_comes_from_its_memento_when_the_resource_has_changed_again() {
+    let server = Server::start(archive);
+    let mut mounted = Mounted::plain(&server);
+    let vouched = Wanted { hashes: vec![digest(Algorithm::Sha256, LISTED)], ..listed(&server) };
+    for (ino, links) in [
+        (3, Wanted { mementos: vec![server.uri("/m/timeless")], ..vouched.clone() }),
+        (4, Wanted { timegate: Some(server.uri("/gate")), ..vouched.clone() }),
+        (5, Wanted { timemap: Some(server.uri("/map")), ..vouched.clone() }),
+    ] {
+        let wanted = Wanted { ino: INodeNo(ino), ..links };
+        // So that none is found under the digest of the one before.
+        mounted = Mounted::plain(&server);
+
+        assert_eq!(mounted.read_all(&wanted).await.unwrap(), LISTED, "{wanted:?}");
+        assert_eq!(mounted.content.state(wanted.ino).1, Verified::Digest(Algorithm::Sha256));
+    }
+    assert_eq!(mounted.events(), [Event::Sized(INodeNo(5), LISTED.len() as u64)], "nobody was told of a change");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_published_length_that_loc_no_longer_has_leads_to_the_memento() {
+    let server = Server::start(archive);
+    let mounted = Mounted::plain(&server);
+    let wanted = Wanted {
+        length: Some(LISTED.len() as u64),
+        mementos: vec![server.uri("/m/earlier"), server.uri("/m/timeless"), server.uri("/m/listed")],
+        ..listed(&server)
+    };
+
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), LISTED);
+    assert!(paths(&server).ends_with(&["/m/earlier", "/m/timeless", "/m/listed"].map(str::to_owned)));
+    assert_eq!(mounted.content.state(wanted.ino).1, Verified::Length);
+}
+
+/// Promise: an open file keeps its bytes or gets ESTALE, never others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_version_is_served_by_its_memento_or_not_at_all() {
+    let server = Server::start(archive);
+    let mut mounted = Mounted::plain(&server);
+    let replaced = Wanted { is_replaced: true, ..listed(&server) };
+    let with_memento = Wanted { mementos: vec![server.uri("/m/listed")], ..replaced.clone() };
+    assert_eq!(mounted.read_all(&with_memento).await.unwrap(), LISTED);
+    assert_eq!(paths(&server), ["/m/listed"], "what the resource is now is not even asked");
+
+    let of_no_known_time = Wanted { mementos: vec![server.uri("/m/later")], ..replaced.clone() };
+    let gone = Wanted { mementos: vec![server.uri("/none")], ..replaced.clone() };
+    let vouched = Wanted { hashes: vec![digest(Algorithm::Sha256, b"none has these")], ..gone.clone() };
+    for (ino, wanted) in [(3, replaced), (4, of_no_known_time), (5, gone), (6, vouched)] {
+        let wanted = Wanted { ino: INodeNo(ino), ..wanted };
+        let read = mounted.read_all(&wanted).await;
+        assert!(matches!(read, Err(ContentError::Changed { .. })), "{wanted:?}: {read:?}");
+    }
+    assert!(mounted.events().iter().all(|event| matches!(event, Event::Sized(..))), "sync has nothing to do");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_version_is_taken_from_loc_where_it_is_proved_to_be_the_same() {
+    let server = Server::start(archive);
+    let mut mounted = Mounted::plain(&server);
+    let told = bare(&server, "/a");
+    assert_eq!(mounted.size(&told).await.unwrap(), NOW.len() as u64);
+    let replaced = Wanted { is_replaced: true, ..told };
+
+    assert_eq!(mounted.read_all(&replaced).await.unwrap(), NOW, "the same strong ETag");
+    let vouched =
+        Wanted { ino: INodeNo(3), is_replaced: true, hashes: vec![digest(Algorithm::Md5, NOW)], ..bare(&server, "/a") };
+    assert_eq!(mounted.read_all(&vouched).await.unwrap(), NOW, "the published digest");
+    mounted.events();
+}
+
+/// Issue: what neither has is EIO, never today's bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mount_of_an_earlier_time_shows_the_versions_of_then_and_never_todays_bytes() {
+    let server = Server::start(archive);
+    let mounted = Mounted::plain(&server);
+    let then = Wanted { as_of: time(EARLIER), lastmod: None, ..listed(&server) };
+    let read = |ino, wanted: Wanted| {
+        let wanted = Wanted { ino: INodeNo(ino), ..wanted };
+        let mounted = &mounted;
+        async move { mounted.read_all(&wanted).await }
+    };
+
+    assert_eq!(read(3, Wanted { timegate: Some(server.uri("/gate")), ..then.clone() }).await.unwrap(), OTHER);
+    assert_eq!(read(4, Wanted { timemap: Some(server.uri("/map")), ..then.clone() }).await.unwrap(), OTHER);
+    assert_eq!(read(5, Wanted { mementos: vec![server.uri("/m/earlier")], ..then.clone() }).await.unwrap(), OTHER);
+    assert_eq!(paths(&server).iter().filter(|path| *path == "/a").count(), 0);
+
+    let later = Wanted { mementos: vec![server.uri("/m/listed")], ..then.clone() };
+    let unproved = Wanted { mirrors: vec![(1, server.uri("/m/earlier"))], ..then.clone() };
+    for (ino, wanted) in [(6, then.clone()), (7, later), (8, unproved)] {
+        assert!(matches!(read(ino, wanted).await, Err(ContentError::Unarchived { .. })));
+    }
+    let changed =
+        Wanted { hashes: vec![digest(Algorithm::Sha256, OTHER)], uri: server.uri("/changed"), ..then.clone() };
+    assert_eq!(status_of(read(9, changed.clone()).await), None);
+    assert!(matches!(read(9, changed).await, Err(ContentError::Unarchived { .. })), "404 is no version of then");
+
+    let same = Wanted { hashes: vec![digest(Algorithm::Sha256, NOW)], ..then };
+    assert_eq!(read(10, same).await.unwrap(), NOW, "the published digest proves today's bytes to be those of then");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_of_an_earlier_time_is_that_of_the_version_of_then() {
+    let server = Server::start(archive);
+    let mounted = Mounted::plain(&server);
+    let then = Wanted { as_of: time(EARLIER), lastmod: None, timegate: Some(server.uri("/gate")), ..listed(&server) };
+
+    assert_eq!(mounted.size(&then).await.unwrap(), OTHER.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_resource_is_now_is_shown_where_that_was_asked_for() {
+    let server = Server::start(|request| match request.path.as_str() {
+        "/a" => honest(request, NOW, None).with("Last-Modified", LATER),
+        _ => archive(request),
+    });
+    let mut mounted = Mounted::new(&server, |config| config.unannounced = Unannounced::Show);
+    let wanted = Wanted {
+        hashes: vec![digest(Algorithm::Sha256, LISTED)],
+        mementos: vec![server.uri("/m/listed")],
+        listed_at: time(LASTMOD),
+        ..listed(&server)
+    };
+
+    assert!(matches!(mounted.read_all(&wanted).await, Err(ContentError::Unannounced { shown: true, .. })));
+    assert_eq!(mounted.events(), [Event::Unannounced(wanted.ino)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_map_without_end_and_one_that_leads_in_circles_are_left_after_a_while() {
+    let server = Server::start(|request| match request.path.as_str() {
+        "/a" => Reply::status(404),
+        "/map" => Reply::full(&b"<x>; rel=\"memento\"; datetime=\"never\", ".repeat(200_000)),
+        path => {
+            let next = path.trim_start_matches("/circle/").parse::<u32>().map_or(0, |page| page + 1);
+            Reply::full(format!("</circle/{next}>; rel=\"timemap\", </circle/0>; rel=\"timemap\"").as_bytes())
+        }
+    });
+    let mounted = Mounted::plain(&server);
+    for map in ["/map", "/circle/0"] {
+        let wanted = Wanted { timemap: Some(server.uri(map)), ..listed(&server) };
+        assert_eq!(status_of(mounted.read_all(&wanted).await), Some(404));
+        mounted.content.forget_failures();
+    }
+    assert!(server.received().len() <= 8, "{:?}", paths(&server));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mirror_that_failed_is_asked_last_and_one_with_wrong_bytes_too() {
+    let body = octets(3_000, 41);
+    let dead = Server::start(|_| Reply::status(503));
+    let lying = Server::of(b"other bytes", None);
+    let whole = body.clone();
+    let server = Server::start(move |request| honest(request, &whole, None));
+    let mounted = Mounted::new(&server, |config| {
+        config.mirrors = Mirrors::First;
+        config.stall = Duration::from_secs(2);
+    });
+    let client = Client::new(HttpConfig {
+        own_authority: Some(server.authority().into()),
+        allowed_hosts: vec![dead.authority().into(), lying.authority().into()],
+        ..HttpConfig::default()
+    });
+    let (sender, _events) = unbounded_channel();
+    let folder = mounted.folder.path().join("second");
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = ContentConfig { observed_folder: folder, ..mounted.config.clone() };
+    let content = Content::open(config, client.unwrap(), Handle::current(), sender).unwrap();
+    let resource = |ino: u64, path: &str| Wanted {
+        ino: INodeNo(ino),
+        mirrors: vec![(1, dead.uri(path)), (2, lying.uri(path))],
+        hashes: vec![digest(Algorithm::Sha256, &body)],
+        ..bare(&server, path)
+    };
+
+    assert_eq!(content.read(&resource(3, "/first"), 0, 4096).await.unwrap(), body);
+    let asked = (dead.received().len(), lying.received().len());
+    assert!(asked.0 > 0 && asked.1 == 2, "{asked:?}");
+
+    // Another object with the same bytes would be found under its digest.
+    let mut second = resource(4, "/second");
+    second.hashes = vec![digest(Algorithm::Md5, &body)];
+    assert_eq!(content.read(&second, 0, 4096).await.unwrap(), body);
+    assert_eq!((dead.received().len(), lying.received().len()), asked, "the Source itself comes before them now");
+}
