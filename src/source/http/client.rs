@@ -368,7 +368,7 @@ fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::Req
         Method::Get => reqwest::Method::GET,
         Method::Head => reqwest::Method::HEAD,
     };
-    let range = head::range_text(request.range);
+    let range = head::range_text(request);
     let accept_datetime = request.accept_datetime.and_then(head::date_text);
     let optional = [
         // Taken from what a Source published, which may be anything.

@@ -112,15 +112,19 @@ fn partial(request: &Request, headers: &HeaderMap, content_length: Option<u64>) 
     let field = text(headers, header::CONTENT_RANGE);
     let wrong = || HttpError::WrongRange {
         uri: request.uri.clone(),
-        asked: range_text(request.range).unwrap_or_else(|| "the whole".to_owned()),
+        asked: range_text(request).unwrap_or_else(|| "the whole".to_owned()),
         got: match (field, content_length) {
             (Some(field), Some(length)) => format!("{field:?} and {length} octets"),
             (Some(field), None) => format!("{field:?}"),
             (None, _) => "a 206 without Content-Range".to_owned(),
         },
     };
-    let (asked_first, asked_last) = request.range.ok_or_else(wrong)?;
     let (first, last, total) = field.and_then(content_range).ok_or_else(wrong)?;
+    let (asked_first, asked_last) = match (request.range, request.suffix, total) {
+        (Some(range), ..) => range,
+        (None, Some(octets), Some(total)) => (total.saturating_sub(octets), None),
+        (None, Some(_), None) | (None, None, _) => return Err(wrong()),
+    };
     let ends_right = match (asked_last, total) {
         (Some(asked), Some(total)) => last == asked.min(total - 1),
         (Some(asked), None) => last == asked,
@@ -148,12 +152,13 @@ fn content_range(field: &str) -> Option<(u64, u64, Option<u64>)> {
     (unit.eq_ignore_ascii_case("bytes") && is_sound).then_some((first, last, total))
 }
 
-/// The `Range` field for a range.
-pub(super) fn range_text(range: Option<(u64, Option<u64>)>) -> Option<String> {
-    range.map(|(first, last)| match last {
-        Some(last) => format!("bytes={first}-{last}"),
-        None => format!("bytes={first}-"),
-    })
+/// The `Range` field of a request.
+pub(super) fn range_text(request: &Request) -> Option<String> {
+    match (request.range, request.suffix) {
+        (Some((first, Some(last))), _) => Some(format!("bytes={first}-{last}")),
+        (Some((first, None)), _) => Some(format!("bytes={first}-")),
+        (None, suffix) => suffix.map(|octets| format!("bytes=-{octets}")),
+    }
 }
 
 fn media_type(field: &str) -> Option<Box<str>> {
@@ -250,6 +255,24 @@ mod tests {
         assert!(matches!(read(None, 206, &headers(&range)), Err(HttpError::WrongRange { .. })));
         let short = headers(&[("content-range", "bytes 0-9/10"), ("content-length", "9")]);
         assert!(matches!(read(Some((0, None)), 206, &short), Err(HttpError::WrongRange { .. })));
+    }
+
+    #[test]
+    fn a_suffix_is_taken_only_where_it_ends_with_the_whole() {
+        let table = [
+            ("bytes 90-99/100", true),
+            ("bytes 0-4/5", true),
+            ("bytes 89-99/100", false),
+            ("bytes 91-99/100", false),
+            ("bytes 90-98/100", false),
+            ("bytes 90-99/*", false),
+        ];
+        for (field, is_right) in table {
+            let uri = Uri::parse("http://example.org/a").unwrap();
+            let request = Request { suffix: Some(10), ..Request::get(uri.clone(), Duration::from_secs(1)) };
+            let answer = Head::read(&request, &uri, 206, &headers(&[("content-range", field)]), SystemTime::UNIX_EPOCH);
+            assert_eq!(answer.is_ok(), is_right, "{field}");
+        }
     }
 
     #[test]

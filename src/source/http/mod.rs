@@ -114,6 +114,8 @@ pub struct Request {
     pub method: Method,
     /// First and (inclusive) last octet; an open end where `None`.
     pub range: Option<(u64, Option<u64>)>,
+    /// The last so many octets (at least 1), or all where there are fewer; counts without `range` only.
+    pub suffix: Option<u64>,
     /// A strong ETag: the range is wanted only of that version (`If-Range`).
     pub if_range: Option<Box<str>>,
     /// `If-None-Match`
@@ -141,6 +143,7 @@ impl Request {
             uri,
             method: Method::Get,
             range: None,
+            suffix: None,
             if_range: None,
             if_none_match: None,
             if_modified_since: None,

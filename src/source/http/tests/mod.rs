@@ -113,6 +113,16 @@ async fn a_range_is_asked_for_and_checked() {
 }
 
 #[tokio::test]
+async fn the_end_is_asked_for_without_knowing_the_length() {
+    let server = TestServer::always("HTTP/1.1 206 Partial\nContent-Range: bytes 7-9/10\nContent-Length: 3", b"hij");
+    let request = Request { suffix: Some(3), ..Request::get(server.uri("/"), PLENTY) };
+    let response = client(config(&server)).send(request).await.unwrap();
+
+    assert_eq!(response.status, Status::Partial { first: 7, last: 9, total: Some(10) });
+    assert_eq!(server.received()[0].field("range"), Some("bytes=-3"));
+}
+
+#[tokio::test]
 async fn a_200_to_a_range_is_the_whole() {
     let server = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 5", b"hello");
     let request = Request { range: Some((2, Some(4))), ..Request::get(server.uri("/"), PLENTY) };
