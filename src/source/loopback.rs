@@ -21,6 +21,23 @@ pub(crate) struct Answer {
     body: Vec<u8>,
     /// So many times the body breaks off half way.
     cuts: usize,
+    ranges: Ranges,
+}
+
+/// What a server makes of a question for a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ranges {
+    /// It sends the whole.
+    #[default]
+    Ignored,
+    /// What was asked for, while `If-Range` is its ETag.
+    Right,
+    /// As `Right`, but it says of those that count from the end that they cannot be satisfied.
+    FromStart,
+    /// Octets beside those that were asked for.
+    Shifted,
+    /// It says that none can be satisfied.
+    Refused,
 }
 
 impl Answer {
@@ -53,6 +70,11 @@ impl Answer {
         self.header("ETag", &format!("\"{etag}\""))
     }
 
+    pub fn ranges(mut self, ranges: Ranges) -> Answer {
+        self.ranges = ranges;
+        self
+    }
+
     pub fn cut(mut self, times: usize) -> Answer {
         self.cuts = times;
         self
@@ -73,6 +95,8 @@ pub(crate) struct Asked {
 struct Shared {
     answers: HashMap<String, Answer>,
     log: Vec<Asked>,
+    /// Path and `Range` of each request that had one.
+    ranges: Vec<(String, String)>,
 }
 
 /// The server; it ends with the runtime of its test.
@@ -117,6 +141,14 @@ impl Loopback {
         log
     }
 
+    /// `Range` of each request for `path` since the last call, in the order of their arrival; empty for the whole.
+    pub fn asked_ranges(&self, path: &str) -> Vec<String> {
+        let mut shared = self.shared.lock().unwrap();
+        let (those, others) = std::mem::take(&mut shared.ranges).into_iter().partition(|(asked, _)| asked == path);
+        shared.ranges = others;
+        those.into_iter().map(|(_, range)| range).collect()
+    }
+
     /// A client that may reach this server.
     pub fn client(&self) -> Client {
         Client::new(HttpConfig {
@@ -139,6 +171,7 @@ impl Loopback {
 async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
     let mut stream = BufReader::new(stream);
     let (mut path, mut condition, mut line) = (String::new(), None, String::new());
+    let (mut range, mut if_range) = (None, None);
     loop {
         line.clear();
         if stream.read_line(&mut line).await.unwrap_or(0) == 0 {
@@ -153,6 +186,12 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
             && ["if-none-match", "if-modified-since"].contains(&name.to_ascii_lowercase().as_str())
         {
             condition.get_or_insert(value.to_owned());
+        } else if let Some((name, value)) = text.split_once(": ") {
+            match name.to_ascii_lowercase().as_str() {
+                "range" => range = Some(value.to_owned()),
+                "if-range" => if_range = Some(value.to_owned()),
+                _ => {}
+            }
         }
     }
     let (head, body) = {
@@ -160,10 +199,20 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
         let answer = shared.answers.get(&path).cloned().unwrap_or_else(|| Answer::status(404));
         let validators = answer.headers.iter().filter(|(name, _)| ["ETag", "Last-Modified"].contains(name));
         let matches = condition.is_some() && validators.map(|(_, value)| Some(value.clone())).any(|v| v == condition);
-        let (status, mut body) = if matches { (304, Vec::new()) } else { (answer.status, answer.body) };
+        shared.ranges.push((path.clone(), range.clone().unwrap_or_default()));
+        let etag = answer.headers.iter().find(|(name, _)| *name == "ETag").map(|(_, value)| value.clone());
+        let range = range.filter(|_| if_range.is_none() || if_range == etag);
+        let (status, mut body, content_range) = match (matches, range) {
+            (true, _) => (304, Vec::new(), None),
+            (false, Some(range)) if answer.ranges != Ranges::Ignored => part(&range, answer.ranges, &answer.body),
+            (false, _) => (answer.status, answer.body, None),
+        };
         let mut head = format!("HTTP/1.1 {status} Status\r\nConnection: close\r\n").into_bytes();
         if !matches {
             write!(head, "Content-Length: {}\r\n", body.len()).unwrap();
+        }
+        if let Some(content_range) = content_range {
+            write!(head, "Content-Range: {content_range}\r\n").unwrap();
         }
         for (name, value) in &answer.headers {
             write!(head, "{name}: {value}\r\n").unwrap();
@@ -179,6 +228,24 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
     // The client may have gone: a fault of its test, if any.
     let _ = stream.write_all(&[head, body].concat()).await;
     let _ = stream.shutdown().await;
+}
+
+/// Status, body and `Content-Range` for `bytes=FIRST-[LAST]` or `bytes=-OCTETS`.
+fn part(range: &str, ranges: Ranges, whole: &[u8]) -> (u16, Vec<u8>, Option<String>) {
+    let length = whole.len();
+    let (first, last) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+    let refused = ranges == Ranges::Refused || (first.is_empty() && ranges == Ranges::FromStart);
+    let (first, past): (usize, usize) = match (first, last) {
+        ("", octets) => (length.saturating_sub(octets.parse().unwrap()), length),
+        (first, "") => (first.parse().unwrap(), length),
+        (first, last) => (first.parse().unwrap(), length.min(last.parse::<usize>().unwrap() + 1)),
+    };
+    if refused || first >= past {
+        return (416, Vec::new(), Some(format!("bytes */{length}")));
+    }
+    let shift = usize::from(ranges == Ranges::Shifted);
+    let content_range = format!("bytes {}-{}/{length}", first + shift, past - 1);
+    (206, whole[first + shift..past].to_vec(), Some(content_range))
 }
 
 /// Limits that no test document meets.

@@ -1,2 +1,307 @@
 //! Packages of Resource Dumps and Change Dumps, read in place over ranges (sections 11.1 and 13.1): a ZIP's directory from
 //! its end, members by their ranges, neighbours joined; the whole package where that is cheaper or ranges are not to be had.
+//!
+//! `remote` asks the server, `end` is what the `zip` crate sees of it, `directory` keeps what it says of the members and
+//! finds them by a manifest's `path` (`path`); `octets` reads on from an offset wherever the package lies, `decoder` makes
+//! a member of that, `members` several of one request. A package is read in place only under a strong ETag, which every
+//! range is bound to; each member is checked against the directory and by its CRC-32 before its last octets go out.
+
+mod decoder;
+mod directory;
+mod end;
+mod error;
+mod manifest;
+mod members;
+mod octets;
+mod path;
+mod remote;
+mod whole;
+
+#[cfg(test)]
+mod tests;
+
+pub use directory::Directory;
+pub use error::PackageError;
+pub use manifest::Manifest;
+pub use members::{Member, Members};
+
+use super::http::Client;
+use crate::document::{Limits, Uri};
+use directory::too_large;
+use end::End;
+use lru::LruCache;
+use octets::Place;
+use remote::Answer;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// How long a package that cannot be read is left alone.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
+
+/// How long a failure that may pass is told to all who ask.
+const FAILED_FOR: Duration = Duration::from_secs(5);
+
+/// Ranges of one directory: its end, its beginning, and what a wrong account of its beginning costs.
+const RANGES: usize = 3;
+
+/// What packages may ask of this machine.
+#[derive(Clone, Debug)]
+pub struct PackageConfig {
+    /// A folder of this mount alone, for manifests, directories and whole packages.
+    pub folder: PathBuf,
+    /// Octets of memory for directories.
+    pub memory: u64,
+    /// Octets that one directory may have at the server.
+    pub directory: u64,
+    /// Octets of the folder that whole packages may take.
+    pub whole: u64,
+    /// Bounds on manifests.
+    pub documents: Limits,
+}
+
+impl PackageConfig {
+    /// 32 MiB of memory, directories up to 64 MiB (about 700,000 members), 4 GiB for whole packages.
+    pub fn new(folder: PathBuf) -> PackageConfig {
+        PackageConfig { folder, memory: 32 << 20, directory: 64 << 20, whole: 4 << 30, documents: Limits::default() }
+    }
+}
+
+/// The packages of a Source; cheap to clone, clones share everything.
+#[derive(Clone, Debug)]
+pub struct Packages {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    config: PackageConfig,
+    /// Lock order: `opening` before `known`; neither is held while anything is waited for.
+    opening: Mutex<HashMap<Uri, Arc<tokio::sync::Mutex<()>>>>,
+    known: Mutex<Known>,
+}
+
+/// What is in memory.
+#[derive(Debug)]
+struct Known {
+    directories: LruCache<Uri, Arc<Directory>>,
+    /// Octets that `directories` take.
+    octets: u64,
+    failures: LruCache<Uri, (Instant, PackageError)>,
+}
+
+impl Packages {
+    /// Opens the folder, or makes it.
+    ///
+    /// # Errors
+    /// [`PackageError::Folder`]
+    pub fn open(client: Client, config: PackageConfig) -> Result<Packages, PackageError> {
+        manifest::clear(&config.folder)?;
+        let failures = LruCache::new(FAILURES);
+        let known = Known { directories: LruCache::unbounded(), octets: 0, failures };
+        let shared = Shared { client, config, opening: Mutex::default(), known: Mutex::new(known) };
+        Ok(Packages { shared: Arc::new(shared) })
+    }
+
+    /// The directory of a package that is in memory; nothing is waited for.
+    pub fn known(&self, package: &Uri) -> Option<Arc<Directory>> {
+        self.lock().directories.get(package).cloned()
+    }
+
+    /// The directory of a package: the one that is known, else read from the end of the package. Where it cannot be read
+    /// in place the whole package is fetched, up to [`PackageConfig::whole`].
+    ///
+    /// # Errors
+    /// Any [`PackageError`] of the package; one that was met lately is told again without asking.
+    pub async fn directory(&self, package: &Uri) -> Result<Arc<Directory>, PackageError> {
+        if let Some(directory) = self.known(package) {
+            return Ok(directory);
+        }
+        let _turn = self.turn(package).await;
+        if let Some(known) = self.recall(package) {
+            return known;
+        }
+        let read = self.read(package, None).await;
+        self.remember(package, read)
+    }
+
+    /// The directory of the version that the server has now: it is asked whether it is still the known one.
+    ///
+    /// # Errors
+    /// See [`Packages::directory`].
+    pub async fn current(&self, package: &Uri) -> Result<Arc<Directory>, PackageError> {
+        let _turn = self.turn(package).await;
+        let known = self.known(package);
+        if known.is_none()
+            && let Some(recalled) = self.recall(package)
+        {
+            return recalled;
+        }
+        let read = self.read(package, known).await;
+        self.remember(package, read)
+    }
+
+    /// Forgets a directory whose version the server does not have any more.
+    fn forget(&self, directory: &Directory) {
+        let mut known = self.lock();
+        let package = directory.package();
+        if known.directories.peek(package).is_some_and(|known| known.version == directory.version)
+            && let Some(gone) = known.directories.pop(package)
+        {
+            known.octets = known.octets.saturating_sub(gone.octets());
+        }
+    }
+
+    /// Waits until nobody else is reading the directory of `package`.
+    async fn turn(&self, package: &Uri) -> Turn<'_> {
+        let lock = {
+            let mut opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(opening.entry(package.clone()).or_default())
+        };
+        let guard = Arc::clone(&lock).lock_owned().await;
+        Turn { packages: self, package: package.clone(), guard: Some(guard) }
+    }
+
+    /// What is known of `package`, a failure included.
+    fn recall(&self, package: &Uri) -> Option<Result<Arc<Directory>, PackageError>> {
+        let mut known = self.lock();
+        if let Some(directory) = known.directories.get(package) {
+            return Some(Ok(Arc::clone(directory)));
+        }
+        let (since, error) = known.failures.peek(package)?;
+        let counts = if error.is_retryable() { FAILED_FOR } else { LEFT_ALONE };
+        if since.elapsed() < counts {
+            return Some(Err(error.clone()));
+        }
+        known.failures.pop(package);
+        None
+    }
+
+    fn remember(
+        &self,
+        package: &Uri,
+        read: Result<Arc<Directory>, PackageError>,
+    ) -> Result<Arc<Directory>, PackageError> {
+        let mut known = self.lock();
+        match &read {
+            Ok(directory) => {
+                known.failures.pop(package);
+                known.octets += directory.octets();
+                if let Some(before) = known.directories.put(package.clone(), Arc::clone(directory)) {
+                    known.octets = known.octets.saturating_sub(before.octets());
+                }
+                // The newest stays, however large it is: it is about to be used.
+                while known.octets > self.shared.config.memory
+                    && known.directories.len() > 1
+                    && let Some((_, evicted)) = known.directories.pop_lru()
+                {
+                    known.octets = known.octets.saturating_sub(evicted.octets());
+                }
+            }
+            Err(error) => {
+                known.failures.put(package.clone(), (Instant::now(), error.clone()));
+            }
+        }
+        read
+    }
+
+    /// Reads the directory from the server, or finds that the `known` one is still right.
+    async fn read(&self, package: &Uri, known: Option<Arc<Directory>>) -> Result<Arc<Directory>, PackageError> {
+        let client = &self.shared.client;
+        for _ in 0..RANGES {
+            let etag = known.as_ref().and_then(|known| known.version.etag.as_deref());
+            match (remote::ask_end(client, package, etag).await?, &known) {
+                (Answer::Same, Some(known)) => return Ok(Arc::clone(known)),
+                // A 304 to a question without condition is refused by the client.
+                (Answer::Same, None) => break,
+                (Answer::Whole(response), _) => return whole::fetch(self, package, *response).await.map(Arc::new),
+                (Answer::End(version, end), _) => match self.in_place(package, version, end).await {
+                    // Another version came up between two ranges.
+                    Err(PackageError::Changed { .. }) => {}
+                    read => return read.map(Arc::new),
+                },
+            }
+        }
+        Err(PackageError::Changed { package: package.clone() })
+    }
+
+    /// Reads the directory of a version of which the end is here, and more of it where it is larger than that.
+    async fn in_place(
+        &self,
+        package: &Uri,
+        version: directory::Version,
+        mut end: End,
+    ) -> Result<Directory, PackageError> {
+        let limit = self.shared.config.directory;
+        for _ in 0..RANGES {
+            let (package_, version_) = (package.clone(), version.clone());
+            // A directory of a million members takes a second to read.
+            let task = tokio::task::spawn_blocking(move || {
+                let read = Directory::read(&package_, &version_, &mut end, limit);
+                (read, end)
+            });
+            let (read, back) =
+                task.await.map_err(|_| PackageError::damaged(package, "reading its directory failed"))?;
+            end = back;
+            match (read, end.missed()) {
+                (Ok(Some(mut directory)), _) => {
+                    if let Some(octets) = end.into_whole() {
+                        directory.place = Place::Memory(octets.into());
+                    }
+                    return Ok(directory);
+                }
+                (Ok(None), Some(missed)) => {
+                    if end.length() - missed > limit {
+                        return Err(too_large(package, limit));
+                    }
+                    let range = missed..end.first();
+                    end.prepend(remote::range(&self.shared.client, package, &version, range).await?);
+                }
+                (Err(PackageError::Damaged { cause: Some(cause), .. }), _) if !end.has_directory() => {
+                    tracing::debug!(%package, error = %cause, "no directory at the end of a package");
+                    let seen = remote::describe(&self.shared.client, package).await;
+                    return Err(PackageError::NotZip { package: package.clone(), seen });
+                }
+                (Err(error), _) => return Err(error),
+                (Ok(None), None) => break,
+            }
+        }
+        Err(PackageError::damaged(package, "its directory begins at ever other places"))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Failures remembered; an older one is met again.
+const FAILURES: std::num::NonZeroUsize = match std::num::NonZeroUsize::new(1024) {
+    Some(failures) => failures,
+    None => std::num::NonZeroUsize::MIN,
+};
+
+/// The right to read the directory of one package.
+struct Turn<'a> {
+    packages: &'a Packages,
+    package: Uri,
+    guard: Option<tokio::sync::OwnedMutexGuard<()>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut opening = self.packages.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        self.guard = None;
+        // Those who wait hold clones of it; who comes later makes another.
+        if opening.get(&self.package).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            opening.remove(&self.package);
+        }
+    }
+}
+
+/// What the files of one package are named by.
+fn key(package: &Uri) -> String {
+    format!("{:032x}", xxh3_128(package.as_str().as_bytes()))
+}

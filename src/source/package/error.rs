@@ -1,0 +1,138 @@
+//! Why a package, or a member of one, cannot be read.
+
+use crate::document::{DocumentError, Uri};
+use crate::source::http::HttpError;
+use std::{io, path::PathBuf, sync::Arc};
+use zip::result::ZipError;
+
+/// Why a package, or a member of one, cannot be read: names what, where, and what to do.
+///
+/// Everyone who waited for the same octets gets the same error, so it can be cloned.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PackageError {
+    /// A request failed for good.
+    #[error("{package} cannot be fetched")]
+    Http {
+        /// The package.
+        package: Uri,
+        /// What went wrong.
+        #[source]
+        cause: Arc<HttpError>,
+    },
+    /// A package of another kind, or no package at all.
+    #[error("{package} is not a ZIP, it is {seen}; what it holds is read from the resources' own URIs")]
+    NotZip {
+        /// The package.
+        package: Uri,
+        /// What it seems to be.
+        seen: String,
+    },
+    /// A ZIP that breaks its own rules.
+    #[error("{package} is a ZIP that cannot be trusted: {what}")]
+    Damaged {
+        /// The package.
+        package: Uri,
+        /// What is wrong with it.
+        what: String,
+        /// The parser's answer, where it is the parser's.
+        #[source]
+        cause: Option<Arc<ZipError>>,
+    },
+    /// The server has another version than the one whose directory was read.
+    #[error("{package} changed while it was read; it is read anew at the next attempt")]
+    Changed {
+        /// The package.
+        package: Uri,
+    },
+    /// There is no `manifest.xml` in it.
+    #[error("{package} has no manifest.xml: nobody knows which resources its members are")]
+    NoManifest {
+        /// The package.
+        package: Uri,
+    },
+    /// Its `manifest.xml` is no ResourceSync document.
+    #[error("the manifest.xml of {package} cannot be read")]
+    Manifest {
+        /// The package.
+        package: Uri,
+        /// What is wrong with it.
+        #[source]
+        cause: Arc<DocumentError>,
+    },
+    /// The manifest names a member that the package does not have.
+    #[error("{package} has no member {path:?}, although its manifest names it")]
+    NoMember {
+        /// The package.
+        package: Uri,
+        /// The `path` of the manifest's entry.
+        path: Box<str>,
+    },
+    /// Several members of different bytes could be meant.
+    #[error("several members of {package} could be {path:?}: none is taken")]
+    Ambiguous {
+        /// The package.
+        package: Uri,
+        /// The `path` of the manifest's entry.
+        path: Box<str>,
+    },
+    /// A member that cannot be read, or whose bytes are not what the package says.
+    #[error("{path:?} in {package} {what}")]
+    Member {
+        /// The package.
+        package: Uri,
+        /// Name of the member.
+        path: Box<str>,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// More than this machine is to bear.
+    #[error("{package}: {what} passes the limit of {limit} octets")]
+    TooLarge {
+        /// The package.
+        package: Uri,
+        /// What is too large.
+        what: &'static str,
+        /// Octets.
+        limit: u64,
+    },
+    /// The folder for packages cannot be read or written.
+    #[error("the folder for packages failed at {path}", path = .path.display())]
+    Folder {
+        /// File or folder.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        cause: Arc<io::Error>,
+    },
+}
+
+impl PackageError {
+    /// Whether the same may succeed later, with nothing changed at the Source but its mood.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            PackageError::Http { cause, .. } => cause.is_retryable(),
+            PackageError::Changed { .. } | PackageError::Folder { .. } => true,
+            PackageError::NotZip { .. }
+            | PackageError::Damaged { .. }
+            | PackageError::NoManifest { .. }
+            | PackageError::Manifest { .. }
+            | PackageError::NoMember { .. }
+            | PackageError::Ambiguous { .. }
+            | PackageError::Member { .. }
+            | PackageError::TooLarge { .. } => false,
+        }
+    }
+
+    /// Whether it is about one member alone: others of the same package may be sound.
+    pub fn is_of_one_member(&self) -> bool {
+        matches!(self, PackageError::NoMember { .. } | PackageError::Ambiguous { .. } | PackageError::Member { .. })
+    }
+
+    pub(super) fn http(package: &Uri, cause: HttpError) -> PackageError {
+        PackageError::Http { package: package.clone(), cause: Arc::new(cause) }
+    }
+
+    pub(super) fn damaged(package: &Uri, what: impl Into<String>) -> PackageError {
+        PackageError::Damaged { package: package.clone(), what: what.into(), cause: None }
+    }
+}

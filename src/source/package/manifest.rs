@@ -1,0 +1,206 @@
+//! A package's own manifest, `manifest.xml` at its top (sections 11.1.1 and 13.1.1), on this machine's disk.
+
+use super::decoder::Decoder;
+use super::directory::{Directory, Found};
+use super::octets::Octets;
+use super::path::{Excess, plain};
+use super::{PackageError, Packages, key};
+use crate::document::{Capability, Entry, Header, Limits, PackageMember, Reader, Uri};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Name of the member.
+const NAME: &str = "manifest.xml";
+
+/// The manifest of one version of a package.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    package: Uri,
+    /// Where the package came from: the base of relative references.
+    base: Uri,
+    file: Arc<File>,
+    header: Header,
+    limits: Limits,
+}
+
+impl Manifest {
+    /// The package that it lies in.
+    pub fn package(&self) -> &Uri {
+        &self.package
+    }
+
+    /// What stands before its first entry.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// [`Capability::ResourceDumpManifest`] or [`Capability::ChangeDumpManifest`], also where the publisher wrote the dump's
+    /// own capability; `None` where it says neither.
+    pub fn capability(&self) -> Option<Capability> {
+        match self.header.capability {
+            Some(Capability::ResourceDumpManifest | Capability::ResourceDump) => Some(Capability::ResourceDumpManifest),
+            Some(Capability::ChangeDumpManifest | Capability::ChangeDump) => Some(Capability::ChangeDumpManifest),
+            _ => None,
+        }
+    }
+
+    /// Its entries, from the first.
+    ///
+    /// # Errors
+    /// [`PackageError::Manifest`]
+    pub fn reader(&self) -> Result<Reader<Box<dyn BufRead + Send>>, PackageError> {
+        let file = At { file: Arc::clone(&self.file), position: 0 };
+        let octets: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
+        Reader::new(octets, Some(self.base.clone()), self.limits)
+            .map_err(|cause| PackageError::Manifest { package: self.package.clone(), cause: Arc::new(cause) })
+    }
+
+    /// Where the bytes of an entry lie; `None` where it has no `path`, as a deletion.
+    pub fn member(&self, entry: &Entry) -> Option<PackageMember> {
+        entry.path.as_ref().map(|path| PackageMember { package: self.package.clone(), path: path.clone() })
+    }
+}
+
+impl Packages {
+    /// The manifest of the version that the server has now. The one inside the package counts, whatever copy of it is
+    /// published beside it.
+    ///
+    /// # Errors
+    /// [`PackageError::NoManifest`], [`PackageError::Manifest`], any error of the package.
+    pub async fn manifest(&self, package: &Uri) -> Result<Manifest, PackageError> {
+        let mut directory = self.current(package).await?;
+        for _ in 0..2 {
+            match self.manifest_of(&directory).await {
+                Err(PackageError::Changed { .. }) => {
+                    self.forget(&directory);
+                    directory = self.directory(package).await?;
+                }
+                manifest => return manifest,
+            }
+        }
+        self.manifest_of(&directory).await
+    }
+
+    /// The manifest of one version, from the folder or out of the package.
+    pub(super) async fn manifest_of(&self, directory: &Directory) -> Result<Manifest, PackageError> {
+        let package = directory.package();
+        let Found::Member(number) = directory.find(NAME) else {
+            return Err(PackageError::NoManifest { package: package.clone() });
+        };
+        let Some(record) = directory.record(number).copied() else {
+            return Err(PackageError::NoManifest { package: package.clone() });
+        };
+        let limits = self.shared.config.documents;
+        if record.length > limits.document {
+            let what = "its manifest.xml";
+            return Err(PackageError::TooLarge { package: package.clone(), what, limit: limits.document });
+        }
+        let version = format!("{:?} {:08x} {}", directory.version, record.crc, record.length);
+        let name = format!("{}.{:016x}.manifest", key(package), xxh3_64(version.as_bytes()));
+        let path = self.shared.config.folder.join(name);
+        let file = match File::open(&path) {
+            Ok(file) if file.metadata().is_ok_and(|metadata| metadata.len() == record.length) => file,
+            _ => {
+                self.unpack(directory, number, &path).await?;
+                File::open(&path).map_err(failed(&path))?
+            }
+        };
+        let base = directory.version.final_uri.clone();
+        let header = Header {
+            root: crate::document::Root::UrlSet,
+            capability: None,
+            at: None,
+            completed: None,
+            from: None,
+            until: None,
+            links: Vec::new(),
+        };
+        let mut manifest = Manifest { package: package.clone(), base, file: Arc::new(file), header, limits };
+        manifest.header = manifest.reader()?.header().clone();
+        Ok(manifest)
+    }
+
+    /// Puts a member at `path`, whole or not at all.
+    async fn unpack(&self, directory: &Directory, number: u32, path: &Path) -> Result<(), PackageError> {
+        let package = directory.package();
+        let Some(record) = directory.record(number).copied() else {
+            return Err(PackageError::NoManifest { package: package.clone() });
+        };
+        let extent = directory.extent(number);
+        let (client, place) = (&self.shared.client, directory.place.clone());
+        let mut octets = Octets::new(client, package, &directory.version, place, extent.start, extent.end);
+        let mut decoder = Decoder::begin(directory, record, NAME, &mut octets).await?;
+        let temporary = tempfile::Builder::new()
+            .suffix(".tmp")
+            .tempfile_in(&self.shared.config.folder)
+            .map_err(failed(&self.shared.config.folder))?;
+        let (file, temporary) = temporary.into_parts();
+        let mut file = tokio::fs::File::from_std(file);
+        while let Some(chunk) = decoder.chunk(directory, &mut octets).await? {
+            file.write_all(&chunk).await.map_err(failed(&temporary))?;
+        }
+        file.flush().await.map_err(failed(&temporary))?;
+        temporary.persist(path).map_err(|error| failed(path)(error.error))
+    }
+
+    /// Finds out what the paths of the manifest have in excess of the members' names, once.
+    pub(super) async fn learn_excess(&self, directory: &Arc<Directory>) {
+        if directory.excess.get().is_some() {
+            return;
+        }
+        let Ok(manifest) = self.manifest_of(directory).await else { return };
+        let own = Arc::clone(directory);
+        let learning = tokio::task::spawn_blocking(move || {
+            let mut excess = Excess::default();
+            let mut reader = manifest.reader()?;
+            let broken = |cause| PackageError::Manifest { package: own.package().clone(), cause: Arc::new(cause) };
+            while let Some(entry) = reader.next_entry().map_err(broken)? {
+                if let Some(path) = &entry.path {
+                    excess.add(&plain(path), |name| own.spelt(name) != Found::Nothing);
+                }
+            }
+            Ok::<_, PackageError>(excess.segments())
+        });
+        if let Ok(Ok(segments)) = learning.await {
+            // Whoever was first found the same.
+            let _ = directory.excess.set(segments);
+        }
+    }
+}
+
+/// Reads a file that others read too.
+struct At {
+    file: Arc<File>,
+    position: u64,
+}
+
+impl Read for At {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.position)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+/// An operating system's answer about `path` as our error.
+pub(super) fn failed(path: &Path) -> impl FnOnce(io::Error) -> PackageError {
+    let path = path.to_owned();
+    move |cause| PackageError::Folder { path, cause: Arc::new(cause) }
+}
+
+/// Makes the folder, and removes from it what was half written when a process was killed.
+pub(super) fn clear(folder: &Path) -> Result<(), PackageError> {
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    for entry in fs::read_dir(folder).map_err(failed(folder))? {
+        let path = entry.map_err(failed(folder))?.path();
+        if path.extension().is_some_and(|extension| extension == "tmp") {
+            fs::remove_file(&path).map_err(failed(&path))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! Members read one after another, neighbours out of one request.
+
+use super::decoder::Decoder;
+use super::directory::{Directory, Found};
+use super::octets::Octets;
+use super::{PackageError, Packages};
+use crate::document::Uri;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Octets between two wanted members that are rather let pass than skipped by another request: what comes in the time of
+/// a round trip.
+const GAP: u64 = 256 << 10;
+
+/// How often reading begins anew because the package changed.
+const ANEW: u32 = 2;
+
+/// One member of a package, as it is unpacked.
+#[derive(Debug)]
+pub struct Member {
+    members: Members,
+    length: u64,
+}
+
+/// Several members of a package, in the order in which they lie in it. [`Members::next`] goes to the next one,
+/// [`Members::chunk`] reads on in it; what was not read of it is passed over.
+#[derive(Debug)]
+pub struct Members {
+    packages: Packages,
+    directory: Arc<Directory>,
+    /// What is still to come: (number of the path, path), in the order in which they lie.
+    waiting: VecDeque<(usize, Box<str>)>,
+    /// Paths that lead to no member, told first.
+    missing: VecDeque<(usize, PackageError)>,
+    /// How the members to come are asked for.
+    runs: VecDeque<Run>,
+    octets: Option<Octets>,
+    decoder: Option<Decoder>,
+    changes: u32,
+}
+
+/// Members that one request brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Run {
+    /// Octets of the package.
+    range: Range<u64>,
+    /// How many members.
+    count: usize,
+}
+
+impl Packages {
+    /// One member: `path` is that of the manifest's entry. The first octets are asked for here, so that a package that has
+    /// changed is noticed, and read anew, before any are handed out.
+    ///
+    /// # Errors
+    /// Any [`PackageError`].
+    pub async fn member(&self, package: &Uri, path: &str) -> Result<Member, PackageError> {
+        let mut members = self.members(package, &[path.into()]).await?;
+        match members.next().await {
+            Some((_, Ok(length))) => Ok(Member { members, length }),
+            Some((_, Err(error))) => Err(error),
+            None => Err(PackageError::NoMember { package: package.clone(), path: path.into() }),
+        }
+    }
+
+    /// Several members, neighbours by one request.
+    ///
+    /// # Errors
+    /// Any [`PackageError`] of the package; what is wrong with one member is told when it comes up.
+    pub async fn members(&self, package: &Uri, paths: &[Box<str>]) -> Result<Members, PackageError> {
+        let directory = self.directory(package).await?;
+        let mut members = Members {
+            packages: self.clone(),
+            directory,
+            waiting: paths.iter().cloned().enumerate().collect(),
+            missing: VecDeque::new(),
+            runs: VecDeque::new(),
+            octets: None,
+            decoder: None,
+            changes: 0,
+        };
+        members.plan().await;
+        Ok(members)
+    }
+}
+
+impl Member {
+    /// Octets in all, as the directory says; no more ever come.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The next octets; `None` at the end. The last ones come only when length and CRC-32 of all are right.
+    ///
+    /// # Errors
+    /// Any [`PackageError`]; nothing comes after one.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, PackageError> {
+        self.members.chunk().await
+    }
+}
+
+impl Members {
+    /// Goes to the next member: which of the paths it is, and its length or why it cannot be read. `None` after the last.
+    /// After an error of the whole package ([`PackageError::is_of_one_member`] says no) the others meet it too.
+    pub async fn next(&mut self) -> Option<(usize, Result<u64, PackageError>)> {
+        self.decoder = None;
+        if let Some((number, error)) = self.missing.pop_front() {
+            return Some((number, Err(error)));
+        }
+        loop {
+            let (number, path) = self.waiting.front()?.clone();
+            match self.begin(&path).await {
+                Err(PackageError::Changed { .. }) if self.changes < ANEW => {
+                    self.changes += 1;
+                    self.packages.forget(&self.directory);
+                    match self.packages.directory(self.directory.package()).await {
+                        Ok(directory) => self.directory = directory,
+                        Err(error) => {
+                            self.waiting.pop_front();
+                            return Some((number, Err(error)));
+                        }
+                    }
+                    self.plan().await;
+                    if let Some((number, error)) = self.missing.pop_front() {
+                        return Some((number, Err(error)));
+                    }
+                }
+                begun => {
+                    self.waiting.pop_front();
+                    self.pass();
+                    if begun.is_err() {
+                        // Where the octets stand is not known any more.
+                        self.octets = None;
+                    }
+                    return Some((number, begun));
+                }
+            }
+        }
+    }
+
+    /// The next octets of the member that [`Members::next`] went to; `None` at its end.
+    ///
+    /// # Errors
+    /// Any [`PackageError`]; nothing more of this member comes after one.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, PackageError> {
+        let (Some(decoder), Some(octets)) = (&mut self.decoder, &mut self.octets) else { return Ok(None) };
+        let chunk = decoder.chunk(&self.directory, octets).await;
+        if chunk.is_err() {
+            (self.decoder, self.octets) = (None, None);
+        }
+        chunk
+    }
+
+    /// Reads the local header of the next member.
+    async fn begin(&mut self, path: &str) -> Result<u64, PackageError> {
+        let number = self.found(path)?;
+        let Some(record) = self.directory.record(number).copied() else { return Err(self.no_member(path)) };
+        let extent = self.directory.extent(number);
+        let octets = match &mut self.octets {
+            Some(octets) if octets.position() <= record.header && record.header < octets.until() => octets,
+            octets => {
+                let until = self.runs.front().map_or(extent.end, |run| run.range.end.max(extent.end));
+                let (client, directory) = (&self.packages.shared.client, &self.directory);
+                octets.insert(Octets::new(
+                    client,
+                    directory.package(),
+                    &directory.version,
+                    directory.place.clone(),
+                    record.header,
+                    until,
+                ))
+            }
+        };
+        self.decoder = Some(Decoder::begin(&self.directory, record, path, octets).await?);
+        Ok(record.length)
+    }
+
+    /// One member of the run has come up.
+    fn pass(&mut self) {
+        if let Some(run) = self.runs.front_mut() {
+            run.count = run.count.saturating_sub(1);
+            if run.count == 0 {
+                self.runs.pop_front();
+            }
+        }
+    }
+
+    /// Finds all members that are still waited for, and joins neighbours.
+    async fn plan(&mut self) {
+        (self.octets, self.decoder) = (None, None);
+        let mut found = Vec::with_capacity(self.waiting.len());
+        for (number, path) in self.waiting.drain(..).collect::<Vec<_>>() {
+            if self.directory.find(&path) == Found::Nothing {
+                self.packages.learn_excess(&self.directory).await;
+            }
+            match self.found(&path) {
+                Ok(member) => found.push((member, number, path)),
+                Err(error) => self.missing.push_back((number, error)),
+            }
+        }
+        found.sort_unstable();
+        self.runs = runs(found.iter().map(|(member, ..)| self.directory.extent(*member)));
+        self.waiting = found.into_iter().map(|(_, number, path)| (number, path)).collect();
+    }
+
+    fn found(&self, path: &str) -> Result<u32, PackageError> {
+        match self.directory.find(path) {
+            Found::Member(number) => Ok(number),
+            Found::Nothing => Err(self.no_member(path)),
+            Found::Several => {
+                Err(PackageError::Ambiguous { package: self.directory.package().clone(), path: path.into() })
+            }
+        }
+    }
+
+    fn no_member(&self, path: &str) -> PackageError {
+        PackageError::NoMember { package: self.directory.package().clone(), path: path.into() }
+    }
+}
+
+/// Joins extents, which are in order, over gaps that cost less than a request.
+fn runs(extents: impl Iterator<Item = Range<u64>>) -> VecDeque<Run> {
+    let mut runs: VecDeque<Run> = VecDeque::new();
+    for extent in extents {
+        match runs.back_mut() {
+            Some(run) if extent.start <= run.range.end.saturating_add(GAP) => {
+                run.range.end = run.range.end.max(extent.end);
+                run.count += 1;
+            }
+            _ => runs.push_back(Run { range: extent, count: 1 }),
+        }
+    }
+    runs
+}

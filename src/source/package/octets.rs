@@ -1,0 +1,175 @@
+//! Octets of one version of a package from an offset on, wherever they lie.
+
+use super::PackageError;
+use super::directory::Version;
+use super::remote;
+use crate::document::Uri;
+use crate::source::http::{Body, Client};
+use bytes::Bytes;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Octets read from a file at once.
+const BLOCK: u64 = 128 << 10;
+
+/// How often in a row a range is asked for again that broke off without bringing anything.
+const RETRIES: u32 = 3;
+
+/// Where the octets of a version are.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// All of them in memory.
+    Memory(Bytes),
+    /// All of them in a file of this machine, which nobody changes.
+    File { file: Arc<File>, path: Arc<PathBuf> },
+    /// At the server.
+    Server,
+}
+
+/// Reads a version of a package forwards.
+pub(super) struct Octets {
+    client: Client,
+    package: Uri,
+    version: Version,
+    place: Place,
+    /// Offset of the next octet.
+    position: u64,
+    /// First octet past what one request asks for; past it there is another request.
+    until: u64,
+    /// Octets that have come and were not taken, from `position` on.
+    rest: Bytes,
+    body: Option<Body>,
+    fruitless: u32,
+}
+
+impl Octets {
+    /// Reads from `from` on; what is likely wanted ends at `until`.
+    pub fn new(client: &Client, package: &Uri, version: &Version, place: Place, from: u64, until: u64) -> Octets {
+        Octets {
+            client: client.clone(),
+            package: package.clone(),
+            version: version.clone(),
+            place,
+            position: from,
+            until,
+            rest: Bytes::new(),
+            body: None,
+            fruitless: 0,
+        }
+    }
+
+    /// Offset of the next octet.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// First octet past what the request under way asks for.
+    pub fn until(&self) -> u64 {
+        self.until
+    }
+
+    /// At least one octet, at most `most` (which is not 0), that lie here.
+    ///
+    /// # Errors
+    /// [`PackageError::Changed`] where the server has another version; at the end of the package [`PackageError::Damaged`].
+    pub async fn next(&mut self, most: u64) -> Result<Bytes, PackageError> {
+        if self.rest.is_empty() {
+            self.rest = self.come(most).await?;
+        }
+        let count = (self.rest.len() as u64).min(most);
+        self.position += count;
+        Ok(self.rest.split_to(count as usize))
+    }
+
+    /// Exactly `count` octets.
+    pub async fn exactly(&mut self, count: u64) -> Result<Vec<u8>, PackageError> {
+        let mut octets = Vec::with_capacity(count as usize);
+        while (octets.len() as u64) < count {
+            octets.extend_from_slice(&self.next(count - octets.len() as u64).await?);
+        }
+        Ok(octets)
+    }
+
+    /// Goes forward to `position`. At the server what lies between is let pass where it is on its way already.
+    pub async fn skip_to(&mut self, position: u64) -> Result<(), PackageError> {
+        while self.position < position {
+            if matches!(self.place, Place::Server) && (self.body.is_some() || !self.rest.is_empty()) {
+                self.next(position - self.position).await?;
+            } else {
+                self.rest = Bytes::new();
+                self.position = position;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next octets from where they lie.
+    async fn come(&mut self, most: u64) -> Result<Bytes, PackageError> {
+        let left = self.version.length.saturating_sub(self.position);
+        if left == 0 {
+            return Err(PackageError::damaged(&self.package, "a member goes on past its end"));
+        }
+        match &self.place {
+            Place::Memory(octets) => {
+                let first = self.position as usize;
+                let past = (self.position + most.min(left)) as usize;
+                if past > octets.len() {
+                    return Err(PackageError::damaged(&self.package, "it ends too early"));
+                }
+                Ok(octets.slice(first..past))
+            }
+            Place::File { file, path } => {
+                let (file, path, position) = (Arc::clone(file), Arc::clone(path), self.position);
+                let mut block = vec![0; most.min(left).min(BLOCK) as usize];
+                let read =
+                    tokio::task::spawn_blocking(move || file.read_exact_at(&mut block, position).map(|()| block));
+                let read = read.await.map_err(std::io::Error::other).and_then(|read| read);
+                read.map(Bytes::from)
+                    .map_err(|cause| PackageError::Folder { path: path.to_path_buf(), cause: Arc::new(cause) })
+            }
+            Place::Server => self.arrive(most).await,
+        }
+    }
+
+    /// The next octets from the server; a body that breaks off is asked for again from here on.
+    async fn arrive(&mut self, most: u64) -> Result<Bytes, PackageError> {
+        loop {
+            let outcome = match &mut self.body {
+                Some(body) => remote::chunk(&self.package, body).await,
+                None => {
+                    // Past what was foreseen, no more than what is wanted now.
+                    let until =
+                        if self.position < self.until { self.until } else { self.position.saturating_add(most) };
+                    let range = self.position..until.min(self.version.length);
+                    let body = remote::ask_range(&self.client, &self.package, &self.version, range).await?;
+                    self.body = Some(body);
+                    continue;
+                }
+            };
+            match outcome {
+                Ok(Some(octets)) if octets.is_empty() => {}
+                Ok(Some(octets)) => {
+                    self.fruitless = 0;
+                    return Ok(octets);
+                }
+                Ok(None) => self.body = None,
+                Err(error) => {
+                    self.body = None;
+                    self.fruitless += 1;
+                    if self.fruitless > RETRIES || !error.is_retryable() {
+                        return Err(error);
+                    }
+                    tracing::debug!(%error, "a range of a package broke off, asking for the rest");
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Octets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Octets({} from {} on)", self.package, self.position)
+    }
+}

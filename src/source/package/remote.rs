@@ -1,0 +1,247 @@
+//! Asking the server of a package: its end, its ranges, all of it.
+
+use super::PackageError;
+use super::directory::Version;
+use super::end::End;
+use crate::document::Uri;
+use crate::source::http::{Body, Client, HttpError, Request, Response, Status};
+use bytes::Bytes;
+use std::ops::Range;
+use std::time::Duration;
+
+/// The head of a response is due within this, repetitions included; the body has the client's low-speed limit.
+const HEAD_DUE: Duration = Duration::from_secs(60);
+
+/// Octets asked for from the end. The directory's last record lies within the last 64 KiB and 22; the rest holds the
+/// directory of about a thousand members, for less than a second request would cost.
+pub(super) const END: u64 = 128 << 10;
+
+/// A package that comes whole, although its end was asked for, is kept in memory up to here.
+const SMALL: u64 = 1 << 20;
+
+/// What the server says to a question for the end of a package.
+pub(super) enum Answer {
+    /// The end, or all of it where it is small, of a version.
+    End(Version, End),
+    /// It is as it was.
+    Same,
+    /// It cannot be read in place: the whole is on its way.
+    Whole(Box<Response>),
+}
+
+/// Asks for the end of `package`. With `known` the answer can be that it is still that version.
+pub(super) async fn ask_end(client: &Client, package: &Uri, known: Option<&str>) -> Result<Answer, PackageError> {
+    let mut request = request(package);
+    request.suffix = Some(END);
+    request.is_document = true;
+    request.if_none_match = known.map(Box::from);
+    let response = match client.send(request).await {
+        Ok(response) => response,
+        // What does not know how to count from the end says that the range cannot be satisfied.
+        Err(HttpError::Status { status: 416, .. }) => return ask_explicitly(client, package, None).await,
+        Err(cause) => return Err(PackageError::http(package, cause)),
+    };
+    match response.status {
+        Status::NotModified => Ok(Answer::Same),
+        Status::Partial { first, total: Some(total), .. } => {
+            // One body is of one version, whatever its validators are worth.
+            let is_whole = first == 0;
+            if strong(&response).is_some() || is_whole {
+                let version = version(package, &response, total)?;
+                let octets = all(package, response.body, total - first).await?;
+                return Ok(Answer::End(version, End::new(total, octets)));
+            }
+            drop(response);
+            ask_whole(client, package).await.map(|response| Answer::Whole(response.into()))
+        }
+        Status::Partial { total: None, .. } => {
+            ask_whole(client, package).await.map(|response| Answer::Whole(response.into()))
+        }
+        Status::Full => match response.content_length {
+            Some(length) if length <= SMALL => {
+                let version = version(package, &response, length)?;
+                let octets = all(package, response.body, length).await?;
+                Ok(Answer::End(version, End::new(length, octets)))
+            }
+            Some(length) if strong(&response).is_some() => {
+                drop(response);
+                ask_explicitly(client, package, Some(length)).await
+            }
+            _ => Ok(Answer::Whole(response.into())),
+        },
+    }
+}
+
+/// Asks for the end by its offsets; a server that has no ranges at all sends the whole.
+async fn ask_explicitly(client: &Client, package: &Uri, length: Option<u64>) -> Result<Answer, PackageError> {
+    let length = match length {
+        Some(length) => length,
+        None => {
+            let head = Request::head(package.clone(), HEAD_DUE);
+            let response = client.send(head).await.map_err(|cause| PackageError::http(package, cause))?;
+            match response.content_length {
+                Some(length) => length,
+                None => return ask_whole(client, package).await.map(|response| Answer::Whole(response.into())),
+            }
+        }
+    };
+    if length == 0 {
+        return Err(PackageError::NotZip { package: package.clone(), seen: "empty".into() });
+    }
+    let mut request = request(package);
+    request.range = Some((length.saturating_sub(END), Some(length - 1)));
+    request.is_document = true;
+    let response = match client.send(request).await {
+        Ok(response) => response,
+        Err(HttpError::Status { status: 416, .. }) => return Err(PackageError::Changed { package: package.clone() }),
+        Err(cause) => return Err(PackageError::http(package, cause)),
+    };
+    match response.status {
+        Status::Partial { first, total: Some(total), .. } if total == length && strong(&response).is_some() => {
+            let version = version(package, &response, total)?;
+            let octets = all(package, response.body, total - first).await?;
+            Ok(Answer::End(version, End::new(total, octets)))
+        }
+        Status::Full => Ok(Answer::Whole(response.into())),
+        Status::Partial { .. } | Status::NotModified => {
+            drop(response);
+            ask_whole(client, package).await.map(|response| Answer::Whole(response.into()))
+        }
+    }
+}
+
+/// Asks for the whole of `package`.
+pub(super) async fn ask_whole(client: &Client, package: &Uri) -> Result<Response, PackageError> {
+    let response = client.send(request(package)).await.map_err(|cause| PackageError::http(package, cause))?;
+    uncoded(package, &response)?;
+    Ok(response)
+}
+
+/// A range of one version of a package, as its body.
+pub(super) async fn ask_range(
+    client: &Client,
+    package: &Uri,
+    version: &Version,
+    range: Range<u64>,
+) -> Result<Body, PackageError> {
+    let changed = || PackageError::Changed { package: package.clone() };
+    let mut request = request(package);
+    request.range = Some((range.start, Some(range.end.saturating_sub(1))));
+    request.if_range = version.etag.clone();
+    let response = match client.send(request).await {
+        Ok(response) => response,
+        Err(HttpError::Status { status: 416 | 412, .. }) => return Err(changed()),
+        Err(cause) => return Err(PackageError::http(package, cause)),
+    };
+    let is_same = version.etag.is_some() && strong(&response) == version.etag.as_deref();
+    match response.status {
+        Status::Partial { first, last, total }
+            if is_same && first == range.start && last + 1 == range.end && total == Some(version.length) =>
+        {
+            uncoded(package, &response)?;
+            Ok(response.body)
+        }
+        _ => Err(changed()),
+    }
+}
+
+/// The octets of a range, which is no longer than the caller is ready to hold.
+pub(super) async fn range(
+    client: &Client,
+    package: &Uri,
+    version: &Version,
+    range: Range<u64>,
+) -> Result<Vec<u8>, PackageError> {
+    let length = range.end.saturating_sub(range.start);
+    let body = ask_range(client, package, version, range).await?;
+    all(package, body, length).await
+}
+
+/// What the first octets of a package say that it is.
+pub(super) async fn describe(client: &Client, package: &Uri) -> String {
+    let mut request = request(package);
+    request.range = Some((0, Some(511)));
+    let Ok(mut response) = client.send(request).await else { return "something else".into() };
+    let mut first: Vec<u8> = Vec::new();
+    while first.len() < 512
+        && let Ok(Some(octets)) = response.body.chunk().await
+    {
+        first.extend_from_slice(&octets);
+    }
+    kind(&first, response.media_type.as_deref()).to_owned()
+}
+
+/// What begins with these octets.
+fn kind<'a>(first: &[u8], media_type: Option<&'a str>) -> &'a str {
+    const KINDS: [(&[u8], &str); 8] = [
+        (b"PK\x03\x04", "a ZIP whose end, and with it the directory, is missing"),
+        (b"\xfd7zXZ\0", "an xz archive (.tar.xz)"),
+        (b"\x1f\x8b", "a gzip archive (.tar.gz)"),
+        (b"BZh", "a bzip2 archive (.tar.bz2)"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+        (b"\x28\xb5\x2f\xfd", "a zstd archive (.tar.zst)"),
+        (b"Rar!", "a RAR archive"),
+        (b"<", "an HTML or XML page"),
+    ];
+    let known = KINDS.iter().find(|(magic, _)| first.trim_ascii_start().starts_with(magic));
+    match known {
+        Some((_, kind)) => kind,
+        None if first.get(257..262) == Some(b"ustar") => "a tar archive",
+        None => media_type.unwrap_or("of an unknown kind"),
+    }
+}
+
+fn request(package: &Uri) -> Request {
+    Request::get(package.clone(), HEAD_DUE)
+}
+
+/// The ETag of a response, where it is a strong one.
+pub(super) fn strong(response: &Response) -> Option<&str> {
+    response.etag.as_deref().filter(|etag| etag.starts_with('"'))
+}
+
+/// The version that a response is of.
+pub(super) fn version(package: &Uri, response: &Response, length: u64) -> Result<Version, PackageError> {
+    uncoded(package, response)?;
+    Ok(Version { final_uri: response.final_uri.clone(), etag: strong(response).map(Box::from), length })
+}
+
+/// Offsets in a package mean nothing where a content coding lies over it.
+fn uncoded(package: &Uri, response: &Response) -> Result<(), PackageError> {
+    match &response.encoding {
+        None => Ok(()),
+        Some(coding) => {
+            let what = format!("it is sent with the content coding {coding:?}, which was not asked for");
+            Err(PackageError::damaged(package, what))
+        }
+    }
+}
+
+/// A body to its end, of a length that is known.
+async fn all(package: &Uri, mut body: Body, length: u64) -> Result<Vec<u8>, PackageError> {
+    let mut octets = Vec::with_capacity(length as usize);
+    while let Some(chunk) = body.chunk().await.map_err(|cause| PackageError::http(package, cause))? {
+        octets.extend_from_slice(&chunk);
+    }
+    Ok(octets)
+}
+
+/// The next octets of a body; `None` at its end.
+pub(super) async fn chunk(package: &Uri, body: &mut Body) -> Result<Option<Bytes>, PackageError> {
+    body.chunk().await.map_err(|cause| PackageError::http(package, cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_zip_is_named() {
+        assert_eq!(kind(b"\xfd7zXZ\0rest", Some("application/zip")), "an xz archive (.tar.xz)");
+        assert_eq!(kind(b"\n <!DOCTYPE html>", None), "an HTML or XML page");
+        let tar = [&[b'a'; 257][..], b"ustar"].concat();
+        assert_eq!(kind(&tar, None), "a tar archive");
+        assert_eq!(kind(b"whatever", Some("image/png")), "image/png");
+        assert_eq!(kind(b"", None), "of an unknown kind");
+    }
+}
