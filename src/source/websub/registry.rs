@@ -1,0 +1,334 @@
+//! All subscriptions of a mount, by the path that each was given, and the file that keeps paths and secrets for the next mount.
+
+use super::WebsubError;
+use super::subscription::Subscription;
+use crate::document::Uri;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Random octets of a path and of a secret; the standard of capability URLs is 16, secrets stay below 200 characters.
+const RANDOM: usize = 24;
+
+/// Subscriptions that are over and kept, so that late deliveries are told so and a path can be used again.
+const MOST_OVER: usize = 256;
+
+/// What a subscription is for. One set may have several channels, and two sets may share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Subject {
+    /// The Capability List of the set that the channel belongs to, where there is one.
+    pub set: Option<Uri>,
+    /// What is subscribed to.
+    pub topic: Uri,
+    /// Where.
+    pub hub: Uri,
+}
+
+/// A subscription with all that its listener and its requests need.
+pub(super) struct Member {
+    pub subject: Subject,
+    /// Only where nobody on the way to the hub can read it.
+    pub secret: Option<Box<str>>,
+    pub subscription: Subscription,
+    pub deliveries: u64,
+    pub last_delivery: Option<SystemTime>,
+}
+
+/// Never the secret.
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("subject", &self.subject)
+            .field("secret", &self.secret.is_some())
+            .field("subscription", &self.subscription)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Path below the callback's base -> subscription.
+#[derive(Default)]
+pub(super) struct Registry {
+    pub members: HashMap<Box<str>, Member>,
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    set: Option<String>,
+    topic: String,
+    hub: String,
+    path: String,
+    secret: Option<String>,
+    /// Seconds since 1970.
+    lease_ends: Option<u64>,
+}
+
+impl Registry {
+    /// What `file` keeps; nothing where there is none, or where it cannot be understood: the paths are new then.
+    pub fn load(file: &Path) -> Registry {
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Registry::default(),
+            Err(cause) => {
+                tracing::warn!(file = %file.display(), %cause, "earlier subscriptions cannot be read");
+                return Registry::default();
+            }
+        };
+        match serde_json::from_str::<Vec<Kept>>(&text) {
+            Ok(kept) => Registry { members: kept.into_iter().filter_map(member).collect() },
+            Err(cause) => {
+                tracing::warn!(file = %file.display(), %cause, "earlier subscriptions cannot be understood");
+                Registry::default()
+            }
+        }
+    }
+
+    /// The text that [`Registry::load`] reads; the same for the same state.
+    pub fn text(&self) -> String {
+        let mut kept: Vec<Kept> = self
+            .members
+            .iter()
+            .map(|(path, member)| Kept {
+                set: member.subject.set.as_ref().map(Uri::to_string),
+                topic: member.subject.topic.to_string(),
+                hub: member.subject.hub.to_string(),
+                path: path.to_string(),
+                secret: member.secret.as_deref().map(str::to_owned),
+                lease_ends: member.subscription.lease_ends().and_then(seconds),
+            })
+            .collect();
+        kept.sort_by(|a, b| a.path.cmp(&b.path));
+        // Strings and numbers alone: nothing in it can fail to be written.
+        serde_json::to_string_pretty(&kept).unwrap_or_default()
+    }
+
+    /// Makes the subscriptions those of `wanted`: what is new is asked for, what is not among them is left.
+    pub fn follow(&mut self, wanted: &[Subject], now: SystemTime) -> Result<(), WebsubError> {
+        for member in self.members.values_mut() {
+            if wanted.contains(&member.subject) {
+                member.subscription.join(now);
+            } else {
+                member.subscription.leave(now);
+            }
+        }
+        for subject in wanted {
+            if self.members.values().any(|member| member.subject == *subject) {
+                continue;
+            }
+            let secret = keeps_secrets(&subject.hub).then(random).transpose()?;
+            let subscription = Subscription::new(now);
+            let member = Member { subject: subject.clone(), secret, subscription, deliveries: 0, last_delivery: None };
+            self.members.insert(random()?, member);
+        }
+        let mut over = self.members.values().filter(|member| member.subscription.is_over()).count();
+        self.members.retain(|_, member| {
+            let drops = member.subscription.is_over() && over > MOST_OVER;
+            over -= usize::from(drops);
+            !drops
+        });
+        Ok(())
+    }
+
+    /// Leaves all of them.
+    pub fn leave(&mut self, now: SystemTime) {
+        self.members.values_mut().for_each(|member| member.subscription.leave(now));
+    }
+
+    /// Whether all are left and the hubs know, or have been told often enough.
+    pub fn is_over(&self) -> bool {
+        self.members.values().all(|member| member.subscription.is_over())
+    }
+
+    /// The next time at which a subscription has something to say.
+    pub fn due(&self) -> Option<SystemTime> {
+        self.members.values().filter_map(|member| member.subscription.due()).min()
+    }
+}
+
+/// Writes what must outlive the process: whole or not at all, readable by its owner alone.
+pub(super) fn save(file: &Path, text: &str) -> std::io::Result<()> {
+    let new = file.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => return Err(cause),
+        _ => {}
+    }
+    let mut writing = fs::File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+    writing.write_all(text.as_bytes())?;
+    writing.sync_all()?;
+    fs::rename(&new, file)
+}
+
+fn member(kept: Kept) -> Option<(Box<str>, Member)> {
+    let set = kept.set.map(|set| Uri::parse(&set)).transpose().ok()?;
+    let subject = Subject { set, topic: Uri::parse(&kept.topic).ok()?, hub: Uri::parse(&kept.hub).ok()? };
+    let lease_ends = kept.lease_ends.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end)));
+    let member = Member {
+        subject,
+        secret: kept.secret.map(Into::into),
+        subscription: Subscription::kept(lease_ends),
+        deliveries: 0,
+        last_delivery: None,
+    };
+    Some((kept.path.into(), member))
+}
+
+fn seconds(time: SystemTime) -> Option<u64> {
+    time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+/// Whether nobody on the way to `hub` can read what is sent to it: over TLS, or within this machine.
+pub(super) fn keeps_secrets(hub: &Uri) -> bool {
+    let host = hub.host().trim_matches(['[', ']']);
+    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    hub.scheme() == "https" || host == "localhost" || is_loopback
+}
+
+/// Nobody can guess it.
+fn random() -> Result<Box<str>, WebsubError> {
+    let mut octets = [0; RANDOM];
+    getrandom::fill(&mut octets).map_err(|cause| WebsubError::Random { cause })?;
+    Ok(octets.iter().map(|octet| format!("{octet:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::websub::subscription::{Mode, Standing};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn uri(raw: &str) -> Uri {
+        Uri::parse(raw).unwrap()
+    }
+
+    fn subject(topic: &str, hub: &str) -> Subject {
+        Subject { set: Some(uri("http://example.org/cl.xml")), topic: uri(topic), hub: uri(hub) }
+    }
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    #[test]
+    fn each_subscription_has_a_path_that_nobody_can_guess() {
+        let mut registry = Registry::default();
+        let wanted: Vec<_> =
+            (0..50).map(|n| subject(&format!("http://example.org/{n}"), "https://hub.example.org/")).collect();
+        registry.follow(&wanted, now()).unwrap();
+
+        assert_eq!(registry.members.len(), 50);
+        let secrets: std::collections::HashSet<_> = registry.members.values().map(|member| &member.secret).collect();
+        assert_eq!(secrets.len(), 50);
+        for path in registry.members.keys() {
+            assert!(path.len() >= 32 && path.bytes().all(|digit| digit.is_ascii_hexdigit()), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_secret_goes_only_where_nobody_can_read_it_on_the_way() {
+        for (hub, is_kept) in [
+            ("https://hub.example.org/", true),
+            ("http://hub.example.org/", false),
+            ("http://localhost:8080/", true),
+            ("http://127.0.0.1/", true),
+            ("http://127.8.0.1/", true),
+            ("http://[::1]:9/", true),
+            ("http://10.0.0.1/", false),
+            ("http://localhost.example.org/", false),
+        ] {
+            let mut registry = Registry::default();
+            registry.follow(&[subject("http://example.org/topic", hub)], now()).unwrap();
+            assert_eq!(registry.members.values().all(|member| member.secret.is_some()), is_kept, "{hub}");
+        }
+    }
+
+    #[test]
+    fn paths_secrets_and_leases_outlive_a_restart_in_a_file_of_the_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("websub.json");
+        let wanted =
+            [subject("http://example.org/a", "http://127.0.0.1/"), subject("http://example.org/b", "http://h.org/")];
+        let mut registry = Registry::default();
+        registry.follow(&wanted, now()).unwrap();
+        for member in registry.members.values_mut() {
+            member.subscription.wake(now());
+            assert!(member.subscription.verify(now(), Mode::Subscribe, Some(500)));
+        }
+        let text = registry.text();
+        fs::write(&file, "older and open to all").unwrap();
+        save(&file, &text).unwrap();
+
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut again = Registry::load(&file);
+        assert_eq!(again.text(), text);
+        assert!(again.members.values().all(|member| member.subscription.is_active(now())));
+        again.follow(&wanted, now()).unwrap();
+        assert_eq!(again.text(), text, "what is wanted again keeps its path");
+        assert_eq!(again.due(), Some(now()), "and is asked for again");
+    }
+
+    #[test]
+    fn what_is_no_longer_wanted_is_left_and_its_path_kept() {
+        let (a, b) =
+            (subject("http://example.org/a", "http://h.org/"), subject("http://example.org/b", "http://h.org/"));
+        let mut registry = Registry::default();
+        registry.follow(&[a.clone(), b.clone()], now()).unwrap();
+        registry.follow(std::slice::from_ref(&b), now()).unwrap();
+
+        let standings: Vec<_> = registry
+            .members
+            .values()
+            .map(|member| (member.subject == a, member.subscription.standing(now())))
+            .collect();
+        assert!(standings.contains(&(true, Standing::Left)) && standings.contains(&(false, Standing::Asked)));
+        registry.leave(now());
+        assert!(registry.is_over());
+    }
+
+    #[test]
+    fn another_hub_or_set_is_another_subscription() {
+        let mut registry = Registry::default();
+        let first = subject("http://example.org/a", "http://h.org/");
+        let moved = Subject { hub: uri("http://h.net/"), ..first.clone() };
+        let shared = Subject { set: Some(uri("http://example.org/cl2.xml")), ..first.clone() };
+        registry.follow(&[first], now()).unwrap();
+        registry.follow(&[moved, shared], now()).unwrap();
+
+        assert_eq!(registry.members.len(), 3);
+        assert_eq!(registry.members.values().filter(|member| member.subscription.is_wanted()).count(), 2);
+    }
+
+    #[test]
+    fn subscriptions_that_are_over_do_not_pile_up() {
+        let mut registry = Registry::default();
+        for n in 0..MOST_OVER + 50 {
+            registry.follow(&[subject(&format!("http://example.org/{n}"), "http://h.org/")], now()).unwrap();
+        }
+        assert_eq!(registry.members.len(), MOST_OVER + 1);
+    }
+
+    #[test]
+    fn a_damaged_file_means_new_paths_and_no_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("websub.json");
+        assert!(Registry::load(&file).members.is_empty());
+        for text in ["", "[", "{}", "[{\"topic\": 7}]", "[{\"set\":null,\"topic\":\"x\",\"hub\":\"y\",\"path\":\"z\"}]"]
+        {
+            fs::write(&file, text).unwrap();
+            assert!(Registry::load(&file).members.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_printed() {
+        let mut registry = Registry::default();
+        registry.follow(&[subject("http://example.org/a", "https://h.org/")], now()).unwrap();
+        let member = registry.members.values().next().unwrap();
+
+        assert!(!format!("{member:?}").contains(member.secret.as_deref().unwrap()));
+    }
+}

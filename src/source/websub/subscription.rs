@@ -1,0 +1,499 @@
+//! One subscription as a state machine: what is to be sent when, and what may be answered. No I/O and no clock of its own.
+//!
+//! ```text
+//! due --wake--> asked --verify--> confirmed --wake (2/3 of the lease)--> asked …
+//!                 |  \--nothing comes, or the hub refuses--> due (later and later)
+//!                 \--denied--> due (a day later)
+//! leave: the same circle with `unsubscribe`, ended by its verification or given up
+//! ```
+//!
+//! Times are the wall clock's: a lease runs on while the machine sleeps.
+
+use std::time::{Duration, SystemTime};
+
+/// The lease that is asked for; the granted one counts.
+pub const LEASE_ASKED: Duration = Duration::from_secs(86_400);
+/// No lease is believed to be longer (Framework Notification, 4.2: "not more than 1 month").
+const LONGEST_LEASE: Duration = Duration::from_secs(31 * 86_400);
+/// No hub makes us ask more often, whatever lease it grants.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// A hub that has accepted a request and does not verify it within this is asked again.
+const VERIFIED_WITHIN: Duration = Duration::from_secs(120);
+/// A verification is answered again so long, for hubs that did not get the first answer.
+const REPEATED_WITHIN: Duration = Duration::from_secs(60);
+/// The first pause after a failure; doubles up to the last.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LAST_PAUSE: Duration = Duration::from_secs(3600);
+/// A hub that has denied a subscription is asked again after this.
+const AFTER_DENIAL: Duration = Duration::from_secs(86_400);
+/// Requests to unsubscribe that fail before the lease is left to run out.
+const UNSUBSCRIPTIONS: u32 = 3;
+
+/// `hub.mode`: what is wished, and what a hub wants verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// To get what is announced.
+    Subscribe,
+    /// To get no more.
+    Unsubscribe,
+}
+
+impl Mode {
+    /// The word in requests and verifications.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Subscribe => "subscribe",
+            Mode::Unsubscribe => "unsubscribe",
+        }
+    }
+
+    /// The mode that a verification names.
+    pub fn parse(raw: &str) -> Option<Mode> {
+        [Mode::Subscribe, Mode::Unsubscribe].into_iter().find(|mode| mode.as_str() == raw)
+    }
+}
+
+/// Whether a verification of intent would find an intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent {
+    /// Nothing has been asked for.
+    None,
+    /// A request has been sent and not been verified.
+    Open,
+    /// It was verified first at that time.
+    Verified(SystemTime),
+}
+
+/// One subscription. Whoever owns it sends what [`Subscription::wake`] says and reports what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    mode: Mode,
+    intent: Intent,
+    /// When the next request is to be sent, if ever.
+    due: Option<SystemTime>,
+    /// A request has been sent and the hub's answer to it is not here; no other is sent meanwhile.
+    is_under_way: bool,
+    lease_ends: Option<SystemTime>,
+    /// Requests in a row that came to nothing.
+    failures: u32,
+    is_denied: bool,
+}
+
+/// Where a subscription stands, for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Known from an earlier mount; nobody has said yet whether it is still wanted.
+    Kept,
+    /// Asked for, not verified yet.
+    Asked,
+    /// Its lease runs.
+    Active,
+    /// The hub does not verify or does not answer; it is asked again.
+    Failing,
+    /// The hub has refused it for good; it is asked again a day later.
+    Denied,
+    /// No longer wanted.
+    Left,
+}
+
+impl Subscription {
+    /// A subscription that is wanted and due at once.
+    pub fn new(now: SystemTime) -> Subscription {
+        Subscription { due: Some(now), ..Subscription::kept(None) }
+    }
+
+    /// One of an earlier mount, with the lease that was granted then: nothing is sent before [`Subscription::join`] or
+    /// [`Subscription::leave`].
+    pub fn kept(lease_ends: Option<SystemTime>) -> Subscription {
+        Subscription {
+            mode: Mode::Subscribe,
+            intent: Intent::None,
+            due: None,
+            is_under_way: false,
+            lease_ends,
+            failures: 0,
+            is_denied: false,
+        }
+    }
+
+    /// It is wanted; nothing changes where that was known.
+    pub fn join(&mut self, now: SystemTime) {
+        if self.mode == Mode::Unsubscribe || self.due.is_none() {
+            *self =
+                Subscription { due: Some(now), is_under_way: self.is_under_way, ..Subscription::kept(self.lease_ends) };
+        }
+    }
+
+    /// It is no longer wanted: what the hub may hold is undone.
+    pub fn leave(&mut self, now: SystemTime) {
+        if self.mode == Mode::Unsubscribe {
+            return;
+        }
+        let may_be_held = self.lease_ends.is_some_and(|end| end > now) || self.intent != Intent::None;
+        *self = Subscription {
+            mode: Mode::Unsubscribe,
+            due: may_be_held.then_some(now),
+            is_under_way: self.is_under_way,
+            ..Subscription::kept(self.lease_ends)
+        };
+    }
+
+    /// When [`Subscription::wake`] has something to say.
+    pub fn due(&self) -> Option<SystemTime> {
+        self.due.filter(|_| !self.is_under_way)
+    }
+
+    /// What is to be sent now, if anything; [`Subscription::answered`] must follow.
+    pub fn wake(&mut self, now: SystemTime) -> Option<Mode> {
+        self.due().filter(|due| *due <= now)?;
+        if self.intent == Intent::Open {
+            // The hub accepted the last request and never asked whether it was meant.
+            self.failures += 1;
+        }
+        if self.has_given_up(now) {
+            self.due = None;
+            return None;
+        }
+        self.intent = Intent::Open;
+        self.is_denied = false;
+        self.is_under_way = true;
+        self.due = Some(now + VERIFIED_WITHIN.max(pause(self.failures)));
+        Some(self.mode)
+    }
+
+    /// What the hub answered to the request of [`Subscription::wake`]: whether it `accepted` it, and the pause it asked for.
+    /// `mode` is what was sent: what has been wished since then is not touched by it.
+    pub fn answered(&mut self, now: SystemTime, mode: Mode, accepted: bool, retry_after: Option<Duration>) {
+        self.is_under_way = false;
+        // Some verify before they answer; what is verified does not depend on the answer.
+        if accepted || self.mode != mode || self.intent != Intent::Open || self.due.is_none() {
+            return;
+        }
+        self.intent = Intent::None;
+        self.failures += 1;
+        let wait = pause(self.failures).max(retry_after.unwrap_or_default()).min(LAST_PAUSE);
+        self.due = (!self.has_given_up(now)).then(|| now + wait);
+    }
+
+    /// Whether a hub that asks if `mode` is intended, with that `hub.lease_seconds`, is to be told yes. The lease granted
+    /// counts from now on.
+    pub fn verify(&mut self, now: SystemTime, mode: Mode, lease_seconds: Option<u64>) -> bool {
+        if mode != self.mode {
+            return false;
+        }
+        let first = match self.intent {
+            Intent::None => return false,
+            Intent::Open => now,
+            Intent::Verified(first) if now > first + REPEATED_WITHIN => return false,
+            Intent::Verified(first) => first,
+        };
+        self.intent = Intent::Verified(first);
+        self.failures = 0;
+        match mode {
+            Mode::Subscribe => {
+                let lease = lease_seconds.map_or(LEASE_ASKED, Duration::from_secs).min(LONGEST_LEASE);
+                self.lease_ends = Some(now + lease);
+                self.due = Some(now + (lease * 2 / 3).max(SHORTEST_PAUSE));
+            }
+            Mode::Unsubscribe => {
+                self.lease_ends = None;
+                self.due = None;
+            }
+        }
+        true
+    }
+
+    /// The hub has said `hub.mode=denied`, which it may at any time.
+    pub fn denied(&mut self, now: SystemTime) {
+        self.intent = Intent::None;
+        self.lease_ends = None;
+        self.failures = 0;
+        self.is_denied = true;
+        self.due = (self.mode == Mode::Subscribe).then(|| now + AFTER_DENIAL);
+    }
+
+    /// Whether what is delivered is taken: 410 otherwise.
+    pub fn is_wanted(&self) -> bool {
+        self.mode == Mode::Subscribe && !self.is_denied
+    }
+
+    /// Whether the hub delivers, as far as it has told.
+    pub fn is_active(&self, now: SystemTime) -> bool {
+        self.is_wanted() && self.lease_ends.is_some_and(|end| end > now)
+    }
+
+    /// Whether it is left and nothing more will be sent.
+    pub fn is_over(&self) -> bool {
+        self.mode == Mode::Unsubscribe && self.due.is_none()
+    }
+
+    /// Until when the hub has promised to deliver, or may still do so.
+    pub fn lease_ends(&self) -> Option<SystemTime> {
+        self.lease_ends
+    }
+
+    /// For a person.
+    pub fn standing(&self, now: SystemTime) -> Standing {
+        match self.mode {
+            Mode::Unsubscribe => Standing::Left,
+            Mode::Subscribe if self.is_denied => Standing::Denied,
+            Mode::Subscribe if self.due.is_none() => Standing::Kept,
+            Mode::Subscribe if self.is_active(now) => Standing::Active,
+            Mode::Subscribe if self.failures > 0 => Standing::Failing,
+            Mode::Subscribe => Standing::Asked,
+        }
+    }
+
+    fn has_given_up(&self, now: SystemTime) -> bool {
+        let may_be_held = self.lease_ends.is_none_or(|end| end > now);
+        self.mode == Mode::Unsubscribe && (self.failures >= UNSUBSCRIPTIONS || !may_be_held)
+    }
+}
+
+/// The pause after so many failures in a row.
+fn pause(failures: u32) -> Duration {
+    match failures {
+        0 => Duration::ZERO,
+        _ => FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(LAST_PAUSE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// So many seconds after the test began.
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000) + Duration::from_secs(seconds)
+    }
+
+    /// Subscribed at 0 with that lease.
+    fn subscribed(lease: u64) -> Subscription {
+        let mut subscription = Subscription::new(at(0));
+        assert_eq!(subscription.wake(at(0)), Some(Mode::Subscribe));
+        subscription.answered(at(0), Mode::Subscribe, true, None);
+        assert!(subscription.verify(at(0), Mode::Subscribe, Some(lease)));
+        subscription
+    }
+
+    #[test]
+    fn a_verification_after_the_answer_makes_it_active_for_the_granted_lease() {
+        let mut subscription = Subscription::new(at(0));
+        assert_eq!(subscription.wake(at(0)), Some(Mode::Subscribe));
+        subscription.answered(at(1), Mode::Subscribe, true, None);
+        assert_eq!(subscription.standing(at(1)), Standing::Asked);
+
+        assert!(subscription.verify(at(2), Mode::Subscribe, Some(300)));
+
+        assert_eq!(subscription.standing(at(2)), Standing::Active);
+        assert!(subscription.is_active(at(301)) && !subscription.is_active(at(302)));
+    }
+
+    #[test]
+    fn a_verification_before_the_answer_counts_whatever_the_answer_is() {
+        for accepted in [true, false] {
+            let mut subscription = Subscription::new(at(0));
+            subscription.wake(at(0));
+            assert!(subscription.verify(at(1), Mode::Subscribe, Some(300)));
+            subscription.answered(at(2), Mode::Subscribe, accepted, None);
+
+            assert!(subscription.is_active(at(2)));
+            assert_eq!(subscription.due(), Some(at(201)));
+        }
+    }
+
+    #[test]
+    fn a_lease_is_renewed_at_two_thirds_and_runs_on_meanwhile() {
+        let mut subscription = subscribed(300);
+        assert_eq!((subscription.wake(at(199)), subscription.due()), (None, Some(at(200))));
+
+        assert_eq!(subscription.wake(at(200)), Some(Mode::Subscribe));
+        assert!(subscription.is_active(at(250)));
+        assert!(subscription.verify(at(250), Mode::Subscribe, Some(600)));
+
+        assert_eq!(subscription.lease_ends(), Some(at(850)));
+        assert_eq!(subscription.due(), None, "the answer is still to come");
+        subscription.answered(at(251), Mode::Subscribe, true, None);
+        assert_eq!(subscription.due(), Some(at(650)));
+    }
+
+    #[test]
+    fn a_renewal_that_fails_is_repeated_and_the_lease_runs_out() {
+        let mut subscription = subscribed(300);
+        subscription.wake(at(200));
+        subscription.answered(at(200), Mode::Subscribe, false, None);
+
+        assert_eq!(subscription.due(), Some(at(210)));
+        assert!(subscription.is_active(at(299)));
+        assert_eq!(subscription.standing(at(300)), Standing::Failing);
+    }
+
+    #[test]
+    fn nothing_is_verified_that_was_not_asked_for() {
+        let mut idle = Subscription::new(at(0));
+        assert!(!idle.verify(at(0), Mode::Subscribe, Some(300)), "before any request");
+
+        let mut asked = Subscription::new(at(0));
+        asked.wake(at(0));
+        assert!(!asked.verify(at(1), Mode::Unsubscribe, None), "another mode");
+
+        let mut active = subscribed(86_400);
+        assert!(!active.verify(at(61), Mode::Subscribe, Some(1)), "long after it was verified");
+        assert_eq!(active.lease_ends(), Some(at(86_400)));
+
+        let mut refused = Subscription::new(at(0));
+        refused.wake(at(0));
+        refused.answered(at(1), Mode::Subscribe, false, None);
+        assert!(!refused.verify(at(2), Mode::Subscribe, Some(300)), "a request that the hub refused");
+    }
+
+    #[test]
+    fn a_hub_that_lost_our_answer_may_ask_again() {
+        let mut subscription = subscribed(300);
+
+        assert!(subscription.verify(at(30), Mode::Subscribe, Some(300)));
+        assert_eq!(subscription.lease_ends(), Some(at(330)));
+    }
+
+    #[test]
+    fn a_lease_is_neither_believed_to_be_endless_nor_makes_us_ask_all_the_time() {
+        assert_eq!(subscribed(u64::MAX).lease_ends(), Some(at(31 * 86_400)));
+        assert_eq!(subscribed(0).due(), Some(at(1)));
+        let mut silent = Subscription::new(at(0));
+        silent.wake(at(0));
+        assert!(silent.verify(at(0), Mode::Subscribe, None));
+        assert_eq!(silent.lease_ends(), Some(at(0) + LEASE_ASKED));
+    }
+
+    #[test]
+    fn a_hub_that_refuses_is_asked_ever_less_often_and_when_it_says() {
+        let mut subscription = Subscription::new(at(0));
+        let mut pauses = Vec::new();
+        let mut now = at(0);
+        for _ in 0..10 {
+            assert_eq!(subscription.wake(now), Some(Mode::Subscribe));
+            subscription.answered(now, Mode::Subscribe, false, None);
+            let due = subscription.due().unwrap();
+            pauses.push(due.duration_since(now).unwrap().as_secs());
+            now = due;
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600]);
+
+        let mut subscription = Subscription::new(at(0));
+        subscription.wake(at(0));
+        subscription.answered(at(0), Mode::Subscribe, false, Some(Duration::from_secs(90)));
+        assert_eq!(subscription.due(), Some(at(90)));
+        subscription.wake(at(90));
+        subscription.answered(at(90), Mode::Subscribe, false, Some(Duration::from_secs(u64::MAX)));
+        assert_eq!(subscription.due(), Some(at(90) + LAST_PAUSE));
+    }
+
+    #[test]
+    fn a_hub_that_accepts_and_never_verifies_is_asked_again_and_may_still_verify() {
+        let mut subscription = Subscription::new(at(0));
+        subscription.wake(at(0));
+        subscription.answered(at(0), Mode::Subscribe, true, None);
+        assert_eq!(subscription.due(), Some(at(0) + VERIFIED_WITHIN));
+
+        assert_eq!(subscription.wake(at(120)), Some(Mode::Subscribe));
+        subscription.answered(at(120), Mode::Subscribe, true, None);
+        assert_eq!(subscription.standing(at(121)), Standing::Failing);
+        assert!(subscription.verify(at(130), Mode::Subscribe, Some(300)));
+        assert_eq!(subscription.standing(at(131)), Standing::Active);
+    }
+
+    #[test]
+    fn a_denial_ends_it_and_it_is_asked_for_again_a_day_later() {
+        for mut subscription in [subscribed(300), Subscription::new(at(0))] {
+            subscription.denied(at(5));
+
+            assert!(!subscription.is_wanted() && !subscription.is_active(at(5)));
+            assert_eq!(subscription.standing(at(5)), Standing::Denied);
+            assert_eq!(subscription.due(), Some(at(5) + AFTER_DENIAL));
+            subscription.join(at(6));
+            assert_eq!(subscription.standing(at(6)), Standing::Denied, "that it is still wanted is no news");
+            assert_eq!(subscription.wake(at(5) + AFTER_DENIAL), Some(Mode::Subscribe));
+            assert!(subscription.is_wanted());
+        }
+    }
+
+    #[test]
+    fn leaving_unsubscribes_and_refuses_deliveries_at_once() {
+        let mut subscription = subscribed(300);
+        subscription.leave(at(10));
+
+        assert!(!subscription.is_wanted() && !subscription.is_over());
+        assert_eq!(subscription.wake(at(10)), Some(Mode::Unsubscribe));
+        assert!(!subscription.verify(at(11), Mode::Subscribe, Some(300)));
+        assert!(subscription.verify(at(11), Mode::Unsubscribe, Some(300)));
+        subscription.answered(at(12), Mode::Unsubscribe, true, None);
+        assert!(subscription.is_over());
+        assert_eq!(subscription.lease_ends(), None);
+    }
+
+    #[test]
+    fn what_was_never_asked_for_is_left_without_a_word() {
+        let mut subscription = Subscription::new(at(0));
+        subscription.leave(at(1));
+
+        assert!(subscription.is_over());
+        assert_eq!(subscription.wake(at(1)), None);
+    }
+
+    #[test]
+    fn an_answer_to_what_is_no_longer_wished_changes_nothing() {
+        let mut subscription = Subscription::new(at(0));
+        subscription.wake(at(0));
+        subscription.leave(at(1));
+        assert_eq!(subscription.due(), None, "one request at a time");
+
+        subscription.answered(at(2), Mode::Subscribe, false, None);
+
+        assert_eq!(subscription.wake(at(2)), Some(Mode::Unsubscribe));
+    }
+
+    #[test]
+    fn an_unsubscription_that_nobody_hears_is_given_up() {
+        let mut subscription = subscribed(86_400);
+        subscription.leave(at(0));
+        let mut now = at(0);
+        for _ in 0..UNSUBSCRIPTIONS {
+            assert_eq!(subscription.wake(now), Some(Mode::Unsubscribe));
+            subscription.answered(now, Mode::Unsubscribe, false, None);
+            now += LAST_PAUSE;
+        }
+        assert!(subscription.is_over());
+
+        let mut expired = subscribed(300);
+        expired.leave(at(10));
+        assert_eq!(expired.wake(at(301)), None);
+        assert!(expired.is_over());
+    }
+
+    #[test]
+    fn one_of_an_earlier_mount_takes_deliveries_and_is_asked_for_when_it_is_wanted() {
+        let mut subscription = Subscription::kept(Some(at(100)));
+        assert!(subscription.is_wanted() && subscription.is_active(at(99)));
+        assert_eq!((subscription.due(), subscription.standing(at(0))), (None, Standing::Kept));
+
+        subscription.join(at(5));
+
+        assert_eq!(subscription.wake(at(5)), Some(Mode::Subscribe));
+        assert!(subscription.is_active(at(99)));
+    }
+
+    #[test]
+    fn one_that_was_left_can_be_joined_again() {
+        let mut subscription = subscribed(300);
+        subscription.leave(at(10));
+        subscription.join(at(20));
+
+        assert!(subscription.is_wanted());
+        assert_eq!(subscription.wake(at(20)), Some(Mode::Subscribe));
+        assert_eq!(subscription.due(), None);
+        subscription.answered(at(20), Mode::Subscribe, true, None);
+        assert!(subscription.verify(at(20) + SECOND, Mode::Subscribe, Some(60)));
+    }
+}
