@@ -12,6 +12,7 @@ mod unmount;
 use crate::causes::chain;
 use crate::mount::MountError;
 use crate::source::SourceError;
+use crate::source::websub::WebsubError;
 use crate::sync::SyncError;
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -111,7 +112,8 @@ impl From<MountError> for CliError {
                 | SyncError::NoThread(_),
             ) => Exit::Failure,
             MountError::Http(_) | MountError::FirstBaseline(SyncError::Naming(_)) => Exit::Usage,
-            MountError::System { .. } => Exit::Failure,
+            MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
+            MountError::Websub(_) | MountError::System { .. } => Exit::Failure,
             MountError::Interrupted => Exit::Interrupted,
         };
         CliError::of(exit, &cause)

@@ -11,6 +11,7 @@ use crate::mount::identity::{Folders, default_cache};
 use crate::mount::{self, MountConfig};
 use crate::source::EntryPoint;
 use crate::source::http::{Credentials, HttpConfig};
+use crate::source::websub::WebsubConfig;
 use crate::sync::SyncConfig;
 use fuser::SessionACL;
 use std::path::{Path, PathBuf};
@@ -117,6 +118,12 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
     let timeout = options.timeout.unwrap_or(TIMEOUT);
     let source_name = entry.to_string();
+    if options.websub_callback.is_some() && options.websub_listen.is_none() {
+        return Err(CliError::new(
+            Exit::Usage,
+            "-o websub-callback=URL: needs websub-listen=HOST:PORT, which it leads to",
+        ));
+    }
     Ok(MountConfig {
         directory: directory.to_owned(),
         cache,
@@ -157,6 +164,10 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             as_of: None,
             alternate: None,
         },
+        websub: options
+            .websub_listen
+            .clone()
+            .map(|listen| WebsubConfig { listen, callback: options.websub_callback.clone() }),
         session: SessionOptions {
             source: source_name,
             acl: if options.allow_other || uid == 0 { SessionACL::All } else { SessionACL::Owner },

@@ -6,6 +6,7 @@
 //!   mounts/DIGEST/               one identity
 //!     identity                   the text the digest is of
 //!     catalog/  spool/  log
+//!     websub.json                paths and secrets of subscriptions, 0600
 //!     observed/INSTANCE/         what reading taught of the inodes of one instance of the catalog; other folders of
 //!                                mounts with `fixity=off`
 //! ```
@@ -32,6 +33,8 @@ pub struct Folders {
     pub mounts: PathBuf,
     /// Where a daemon writes its log.
     pub log: PathBuf,
+    /// What subscriptions need to outlive the process.
+    pub websub: PathBuf,
 }
 
 impl Folders {
@@ -45,6 +48,7 @@ impl Folders {
             spool: own.join("spool"),
             content: config.cache.join("content"),
             log: own.join("log"),
+            websub: own.join("websub.json"),
             mounts,
         }
     }

@@ -8,6 +8,7 @@
 pub mod check;
 pub mod daemon;
 pub mod identity;
+mod notifications;
 pub mod point;
 
 use crate::catalog::{Catalog, CatalogError};
@@ -19,6 +20,7 @@ use crate::fs::{Filesystem, FsOptions};
 use crate::source::SourceError;
 use crate::source::http::{Client, HttpConfig, HttpError};
 use crate::source::spool::Spool;
+use crate::source::websub::{self, Listener, Subscriber, WebsubConfig, WebsubError};
 use crate::sync::poll::{Command, Listeners};
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
 use identity::Folders;
@@ -57,6 +59,8 @@ pub struct MountConfig {
     pub http: HttpConfig,
     /// What is kept; its folders are filled in from `cache`.
     pub content: ContentConfig,
+    /// Where hubs deliver notifications, if they may.
+    pub websub: Option<WebsubConfig>,
     /// How the tree is shown.
     pub fs: FsOptions,
     /// What the kernel is told of the mount.
@@ -95,6 +99,9 @@ pub enum MountError {
     /// The spool cannot be opened.
     #[error("the spool of documents cannot be opened")]
     Spool(#[from] SourceError),
+    /// Notifications cannot be received as asked for.
+    #[error("no notifications can be received")]
+    Websub(#[from] WebsubError),
     /// The first baseline failed and there is no earlier revision.
     #[error("nothing can be shown yet")]
     FirstBaseline(#[from] SyncError),
@@ -173,7 +180,8 @@ pub fn run(
         event_sender,
     )?;
     let spool = Spool::open(&folders.spool)?;
-    let mut synchronizer = Synchronizer::new(config.sync.clone(), client, catalog.clone(), spool);
+    let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
+    let mut synchronizer = Synchronizer::new(config.sync.clone(), client.clone(), catalog.clone(), spool);
 
     // Before the mount can be seen, since who sees it may signal at once; by default each signal would end the process.
     let mut signals = {
@@ -200,15 +208,20 @@ pub fn run(
     let served = session.spawn().map_err(system("no threads"))?;
 
     let (commands, command_receiver) = mpsc::channel(64);
+    let channels = synchronizer.channels();
     runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
+    let subscriber = listener.map(|listener| {
+        let _context = runtime.enter();
+        notifications::start(listener, folders.websub, client, channels, commands.clone())
+    });
     if catalog.has_crashed() {
         runtime.spawn(check::run(catalog, folders.catalog));
     }
     ready().map_err(system("the caller cannot be told"))?;
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
 
-    let result = runtime.block_on(serve(served, point, commands, signals));
+    let result = runtime.block_on(serve(served, point, commands, signals, subscriber));
     notices.stop();
     if invalidator.join().is_err() {
         tracing::error!("the invalidator panicked");
@@ -231,7 +244,7 @@ fn content_name(instance: &str, fixity: Fixity) -> String {
 /// state away, or still serve open files: that one is waited for.
 fn open_catalog(folder: &Path, directory: &Path) -> Result<Catalog, MountError> {
     let mounted_at = |directory: &Path| format!("mounted at {}", directory.display());
-    let deadline = Instant::now() + LINGER + TIDYING;
+    let deadline = Instant::now() + LINGER + websub::LEAVING + TIDYING;
     loop {
         let holder = match Catalog::open(folder, &mounted_at(directory)) {
             Err(CatalogError::Busy { holder, .. }) if Instant::now() < deadline => holder,
@@ -315,11 +328,20 @@ async fn serve(
     point: point::MountPoint,
     commands: mpsc::Sender<Command>,
     mut signals: Signals,
+    subscriber: Option<Subscriber>,
 ) -> Result<(), MountError> {
+    let leave = async {
+        if let Some(subscriber) = subscriber {
+            subscriber.leave().await;
+        }
+    };
     let mut ended = tokio::task::spawn_blocking(move || served.join());
     loop {
         tokio::select! {
-            joined = &mut ended => return finished(joined),
+            joined = &mut ended => {
+                leave.await;
+                return finished(joined);
+            }
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
             _ = signals.hangup.recv() => {
@@ -329,17 +351,22 @@ async fn serve(
         }
     }
     tracing::info!("detaching");
+    let left = tokio::spawn(leave);
     let detached = tokio::task::spawn_blocking(move || point.detach()).await;
     if let Ok(Err(cause)) = detached {
         tracing::error!(%cause, "the mount point cannot be detached");
     }
-    match tokio::time::timeout(LINGER, ended).await {
+    let served = match tokio::time::timeout(LINGER, ended).await {
         Ok(joined) => finished(joined),
         Err(_) => {
             tracing::warn!("files are still open after {LINGER:?}; their readers get errors from now on");
             Ok(())
         }
+    };
+    if let Err(cause) = left.await {
+        tracing::error!(%cause, "hubs were not told");
     }
+    served
 }
 
 fn finished(joined: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), MountError> {

@@ -6,6 +6,7 @@
 
 mod baseline;
 pub mod guard;
+pub mod notification;
 pub mod poll;
 pub mod position;
 pub mod selection;
@@ -22,11 +23,13 @@ use crate::source::spool::{Spool, SpooledDocument};
 use crate::source::walk::{Progress, Walked, walk};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use guard::MaxDelete;
+use notification::SetChannel;
 use position::Position;
 use selection::Selection;
 use status::SharedStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
 const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -134,6 +137,7 @@ pub struct Synchronizer {
     discovered: Option<(Source, Instant)>,
     last_transfer: poll::Transfer,
     status: SharedStatus,
+    channels: watch::Sender<Vec<SetChannel>>,
 }
 
 impl Synchronizer {
@@ -147,7 +151,13 @@ impl Synchronizer {
             discovered: None,
             last_transfer: poll::Transfer::default(),
             status: SharedStatus::default(),
+            channels: watch::Sender::default(),
         }
+    }
+
+    /// The notification channels of the mounted sets, as of each discovery; none before the first.
+    pub fn channels(&self) -> watch::Receiver<Vec<SetChannel>> {
+        self.channels.subscribe()
     }
 
     /// What it tells of itself while it runs.
@@ -231,6 +241,7 @@ impl Synchronizer {
             // Whoever fetches what the lists name has a clone of this client.
             self.client.move_to(authority);
         }
+        self.channels.send_replace(notification::channels(&source, self.config.host.as_deref()));
         self.discovered = Some((source.clone(), Instant::now()));
         Ok(source)
     }

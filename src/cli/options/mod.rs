@@ -46,6 +46,10 @@ pub struct Options {
     pub poll: Option<Duration>,
     /// `max-delete=`
     pub max_delete: MaxDelete,
+    /// `websub-listen=`
+    pub websub_listen: Option<Box<str>>,
+    /// `websub-callback=`, ended by a `/`.
+    pub websub_callback: Option<Uri>,
     /// `timeout=`
     pub timeout: Option<Duration>,
     /// `connect-timeout=`

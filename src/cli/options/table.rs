@@ -148,6 +148,33 @@ pub const TABLE: &[OptionSpec] = &[
         },
     },
     OptionSpec {
+        name: "websub-listen",
+        value: "HOST:PORT",
+        help: "let hubs deliver notifications here, so that changes show at once; port 0: any (default: only look)",
+        set: |o, v| match v.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                o.websub_listen = Some(v.into());
+                Ok(())
+            }
+            _ => Err(format!("{v:?} is no HOST:PORT such as 0.0.0.0:8090")),
+        },
+    },
+    OptionSpec {
+        name: "websub-callback",
+        value: "URL",
+        help: "where hubs reach websub-listen, behind a proxy or by name (default: http://HOST:PORT/)",
+        set: |o, v| {
+            let folder = if v.ends_with('/') { v.to_owned() } else { format!("{v}/") };
+            match Uri::parse(&folder) {
+                Ok(uri) if uri.query().is_none() => {
+                    o.websub_callback = Some(uri);
+                    Ok(())
+                }
+                _ => Err(format!("{v:?} is no address such as https://HOST/websub/")),
+            }
+        },
+    },
+    OptionSpec {
         name: "timeout",
         value: "TIME",
         help: "a read without progress for so long fails (default: 30s)",

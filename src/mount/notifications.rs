@@ -1,0 +1,113 @@
+//! From deliveries of hubs to looks of the synchronizer: follows the channels that discovery finds, and tells whether they live.
+
+use crate::causes::chain;
+use crate::source::http::Client;
+use crate::source::websub::{ChannelStatus, Delivery, Listener, Seen, Standing, Subject, Subscriber};
+use crate::sync::notification::{Inbox, SetChannel, Taken};
+use crate::sync::poll::Command;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::{mpsc, watch};
+
+/// A set whose channels have been silent for so long is polled as if it had none.
+const SILENCE: Duration = Duration::from_secs(24 * 3600);
+/// How often channels are looked at that nothing happens on: leases end.
+const LEASES: Duration = Duration::from_secs(60);
+
+/// Starts to answer hubs on `listener`, and to subscribe to what `channels` says from time to time.
+pub(super) fn start(
+    listener: Listener,
+    state: PathBuf,
+    client: Client,
+    channels: watch::Receiver<Vec<SetChannel>>,
+    commands: mpsc::Sender<Command>,
+) -> Subscriber {
+    tracing::info!(callback = %listener.callback(), "hubs can deliver notifications");
+    let (subscriber, deliveries) = Subscriber::start(listener, state, client);
+    tokio::spawn(pass_on(subscriber.clone(), deliveries, channels, commands));
+    subscriber
+}
+
+/// Runs until the synchronizer has ended.
+async fn pass_on(
+    subscriber: Subscriber,
+    mut deliveries: mpsc::Receiver<Delivery>,
+    mut channels: watch::Receiver<Vec<SetChannel>>,
+    commands: mpsc::Sender<Command>,
+) {
+    let mut inbox = Inbox::new(Instant::now());
+    let mut changes = subscriber.changes();
+    let mut told_live = false;
+    channels.mark_changed();
+    loop {
+        let live = are_live(&channels.borrow(), &subscriber.channels(), SystemTime::now());
+        if live != told_live && commands.send(Command::Channels(live)).await.is_ok() {
+            told_live = live;
+        }
+        let due = inbox.due(Instant::now());
+        tokio::select! {
+            changed = channels.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                follow(&subscriber, &channels.borrow_and_update());
+            }
+            delivery = deliveries.recv() => match delivery {
+                Some(delivery) => take(&subscriber, &mut inbox, &channels.borrow(), &delivery),
+                None => return,
+            },
+            // Looks wait here, where they can be joined, and not in the queue of a synchronizer that is busy.
+            place = commands.reserve(), if due.is_some_and(|due| due <= Instant::now()) => {
+                let Ok(place) = place else { return };
+                if let Some(look) = inbox.next(Instant::now()) {
+                    tracing::debug!(?look, "announced");
+                    place.send(Command::Look(look));
+                }
+            }
+            () = tokio::time::sleep_until(due.unwrap_or_else(|| Instant::now() + LEASES).into()),
+                if due.is_none_or(|due| due > Instant::now()) => {}
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+fn subject(channel: &SetChannel) -> Subject {
+    Subject { set: channel.set.clone(), topic: channel.channel.topic.clone(), hub: channel.channel.hub.clone() }
+}
+
+fn follow(subscriber: &Subscriber, channels: &[SetChannel]) {
+    let wanted: Vec<Subject> = channels.iter().map(subject).collect();
+    if let Err(cause) = subscriber.follow(&wanted) {
+        tracing::warn!("channels are not subscribed to: {}", chain(&cause));
+    }
+}
+
+fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], delivery: &Delivery) {
+    // Of an earlier mount, and not found again by now: the discovery under way looks at everything anyway.
+    let Some(channel) = channels.iter().find(|channel| subject(channel) == delivery.subject) else { return };
+    match inbox.take(&delivery.body, channel, Instant::now()) {
+        Ok(Taken::New) => {}
+        Ok(Taken::Known) => drop(subscriber.counters().add(Seen::Replayed)),
+        Err(cause) => {
+            let count = subscriber.counters().add(Seen::Malformed);
+            if count.is_power_of_two() {
+                let topic = &delivery.subject.topic;
+                tracing::warn!(%topic, count, "a delivery is ignored, it is no notification: {}", chain(&cause));
+            }
+        }
+    }
+}
+
+/// Whether each set has a channel on which notifications arrive.
+fn are_live(channels: &[SetChannel], statuses: &[ChannelStatus], now: SystemTime) -> bool {
+    let lives = |channel: &SetChannel| {
+        let status = statuses.iter().find(|status| status.subject == subject(channel));
+        status.is_some_and(|status| {
+            let silent = status.last_delivery.and_then(|last| now.duration_since(last).ok());
+            status.standing == Standing::Active
+                && status.last_delivery.is_some()
+                && silent.is_none_or(|silent| silent < SILENCE)
+        })
+    };
+    !channels.is_empty() && channels.iter().all(|one| channels.iter().any(|other| other.set == one.set && lives(other)))
+}

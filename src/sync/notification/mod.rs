@@ -1,0 +1,186 @@
+//! What a notification asks to be looked at. Nothing in it is believed: it only says where (Framework Notification, section
+//! 3; Change Notification, section 3). Values alone, no I/O and no clock of its own.
+
+mod inbox;
+#[cfg(test)]
+mod tests;
+
+pub use inbox::{Inbox, Taken};
+
+use super::poll::Look;
+use crate::document::{Capability, Change, DocumentError, Entry, Limits, Reader, Timestamp, Uri};
+use crate::source::{Channel, DocumentLocation, Set, Source};
+
+/// Bounds for a notification, inflated: it has one entry, seldom many.
+const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, links: 100 };
+/// A channel of a mounted set, and what decides how its notifications are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetChannel {
+    /// The Capability List of the set, where there is one.
+    pub set: Option<Uri>,
+    /// The channel.
+    pub channel: Channel,
+    /// The set's Change Lists.
+    pub change_lists: Vec<DocumentLocation>,
+    /// `HOST[:PORT]` whose resources the set is about.
+    pub own_authority: Box<str>,
+}
+
+/// The channels of every set of `source`; `host` is the own `HOST[:PORT]` where a person chose it.
+pub fn channels(source: &Source, host: Option<&str>) -> Vec<SetChannel> {
+    let of_set = |set: &Set| {
+        let lists = set.documents.iter().filter(|(capability, _)| *capability == Capability::ChangeList);
+        let change_lists: Vec<_> = lists.map(|(_, location)| location.clone()).collect();
+        let list = set.capability_list.clone();
+        let of_channel = move |channel: &Channel| SetChannel {
+            set: list.clone(),
+            channel: channel.clone(),
+            change_lists: change_lists.clone(),
+            own_authority: host.or(source.own_authority.as_deref()).unwrap_or(channel.topic.authority()).into(),
+        };
+        set.channels.iter().map(of_channel).collect::<Vec<_>>()
+    };
+    source.sets.iter().flat_map(of_set).collect()
+}
+
+/// Why a delivery is no notification.
+#[derive(Debug, thiserror::Error)]
+pub enum NotificationError {
+    /// It is no ResourceSync document.
+    #[error("it cannot be read")]
+    Document(#[from] DocumentError),
+    /// It is one, but says nothing.
+    #[error("none of its {entries} entries can be understood")]
+    NothingUnderstood {
+        /// How many there are.
+        entries: u64,
+    },
+}
+
+/// What one notification announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// What to look at, changes of the Source Description left out.
+    pub looks: Vec<Look>,
+    /// Changes of the Source Description, which come on every channel.
+    pub descriptions: Vec<Announcement>,
+    /// Whether every change has its time: the same octets are the same notification then, and not another of the kind.
+    pub is_dated: bool,
+}
+
+/// A change that several channels announce.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Announcement {
+    /// The document that has changed.
+    pub document: Uri,
+    /// How.
+    pub change: Option<Change>,
+    /// When.
+    pub datetime: Option<Timestamp>,
+}
+
+/// Reads what was delivered on `channel`. A hub that fetches the topic may find nothing there: an empty body is a reason to look.
+pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, NotificationError> {
+    let mut notification = Notification { looks: Vec::new(), descriptions: Vec::new(), is_dated: true };
+    if body.trim_ascii().is_empty() {
+        return Ok(Notification { looks: vec![Look::Poll], is_dated: false, ..notification });
+    }
+    let base = Some(channel.channel.topic.clone());
+    let mut reader = Reader::new(body, base, LIMITS)?;
+    let mut entries = Vec::new();
+    while let Some(entry) = reader.next_entry()? {
+        entries.push(entry);
+    }
+    if entries.is_empty() && reader.skipped() > 0 {
+        return Err(NotificationError::NothingUnderstood { entries: reader.skipped() });
+    }
+    if entries.is_empty() || reader.skipped() > 0 {
+        // Something has changed that it does not tell.
+        notification.looks.push(Look::Poll);
+        notification.is_dated = false;
+    }
+    notification.is_dated &= entries.iter().all(|entry| entry.datetime.is_some());
+    match kind(reader.header().capability.as_ref(), &entries, &channel.channel) {
+        Kind::Framework => entries.iter().for_each(|entry| notification.add_document(entry)),
+        Kind::Changes => notification.add_changes(&entries, channel),
+        Kind::Other => notification.looks.push(Look::Poll),
+    }
+    let mut seen = Vec::new();
+    notification.looks.retain(|look| {
+        let is_new = !seen.contains(look);
+        seen.push(look.clone());
+        is_new
+    });
+    Ok(notification)
+}
+
+/// What kind of notification a document is.
+enum Kind {
+    /// Its entries are documents.
+    Framework,
+    /// Its entries are resources.
+    Changes,
+    /// It is something else, perhaps what lies at the topic: something has changed.
+    Other,
+}
+
+/// The document itself decides; one that does not say is what its entries look like, and else what its channel is.
+fn kind(own: Option<&Capability>, entries: &[Entry], channel: &Channel) -> Kind {
+    match (own, &channel.capability) {
+        (Some(Capability::FrameworkNotification), _) => Kind::Framework,
+        (Some(Capability::ChangeNotification), _) => Kind::Changes,
+        (Some(_), _) => Kind::Other,
+        (None, _) if entries.iter().any(|entry| entry.capability.is_some()) => Kind::Framework,
+        (None, Capability::ChangeNotification) => Kind::Changes,
+        (None, _) => Kind::Other,
+    }
+}
+
+impl Notification {
+    /// What a Framework Notification says of one document (table 2, and the archives).
+    fn add_document(&mut self, entry: &Entry) {
+        use Capability::*;
+        let index = || entry.links.iter().find(|link| &*link.rel == "index").and_then(|link| link.uri().cloned());
+        match (&entry.capability, entry.change) {
+            (
+                Some(
+                    ResourceList | ResourceDump | ChangeList | ChangeDump | ResourceListArchive | ResourceDumpArchive
+                    | ChangeListArchive | ChangeDumpArchive,
+                ),
+                Some(Change::Created | Change::Updated),
+            ) => self.looks.push(Look::Document { document: entry.loc.clone(), index: index() }),
+            (Some(CapabilityList), Some(_)) => self.looks.push(Look::Rediscover),
+            (Some(Description), Some(_)) => {
+                let (document, change, datetime) = (entry.loc.clone(), entry.change, entry.datetime);
+                self.descriptions.push(Announcement { document, change, datetime });
+            }
+            _ => self.looks.push(Look::Poll),
+        }
+    }
+
+    /// What a Change Notification says: the set's Change Lists will tell the same, and without one the resources themselves.
+    fn add_changes(&mut self, entries: &[Entry], channel: &SetChannel) {
+        if entries.is_empty() {
+            return;
+        }
+        for list in &channel.change_lists {
+            self.looks.push(match list {
+                DocumentLocation::Uri(list) => Look::Document { document: list.clone(), index: None },
+                DocumentLocation::File(_) => Look::Poll,
+            });
+        }
+        if !channel.change_lists.is_empty() {
+            return;
+        }
+        let (own, foreign): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|entry| *entry.loc.authority() == *channel.own_authority);
+        if !own.is_empty() {
+            let change = |entry: &&Entry| (entry.loc.clone(), entry.change.unwrap_or(Change::Updated));
+            self.looks.push(Look::Resources(own.iter().map(change).collect()));
+        }
+        if !foreign.is_empty() {
+            // Nobody is sent to other hosts by a notification; what the lists say of them is looked at.
+            self.looks.push(Look::Poll);
+        }
+    }
+}
