@@ -104,7 +104,7 @@ impl From<MountError> for CliError {
             MountError::Catalog(_) | MountError::Content(_) | MountError::Spool(_) => Exit::Cache,
             MountError::FirstBaseline(SyncError::Source(inner)) => source_exit(inner),
             MountError::FirstBaseline(SyncError::NoResourceList { .. } | SyncError::Document { .. }) => Exit::NoSource,
-            MountError::FirstBaseline(SyncError::Catalog(_)) => Exit::Cache,
+            MountError::FirstBaseline(SyncError::Catalog(_) | SyncError::Scratch(_)) => Exit::Cache,
             MountError::FirstBaseline(
                 SyncError::WouldEmpty { .. }
                 | SyncError::Incomplete { .. }

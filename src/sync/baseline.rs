@@ -1,8 +1,9 @@
 //! From spooled lists to the catalog's baseline: read on a thread of its own, entered on the caller's.
 
 use super::selection::Selection;
+use super::selection::plan::{Chooser, Plan};
 use super::{Stage, SyncError};
-use crate::catalog::Baseline;
+use crate::catalog::{Baseline, Naming};
 use crate::document::{Capability, Change, Entry, Limits, Uri};
 use crate::source::spool::{Spool, SpooledDocument};
 use std::ops::ControlFlow;
@@ -17,20 +18,52 @@ const PROGRESS_STEP: u64 = 20_000;
 const BATCH: usize = 128;
 const BATCHES_WAITING: usize = 8;
 
-/// Adds every resource of `documents` that `selection` chooses to `baseline`; how many there were. A list that breaks off fails the whole.
+/// What `selection` chooses of `documents`, brought forward by `later`: of each resource the last statement made after them.
+/// The documents are read only where the links of their entries count.
+pub fn chooser(
+    selection: &Selection,
+    naming: &Naming,
+    spool: &Spool,
+    documents: &[SpooledDocument],
+    limits: Limits,
+    later: &[(Change, Entry)],
+) -> Result<Chooser, SyncError> {
+    let scratch = || spool.scratch();
+    let mut plan = Plan::new(selection, naming, &scratch);
+    for (change, entry) in later {
+        plan.change(*change, entry).map_err(SyncError::Scratch)?;
+    }
+    if plan.reads_lists() {
+        for document in documents {
+            let mut failed = None;
+            for_each_resource(spool, document, limits, &mut |entry| match plan.list(&entry) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(cause) => {
+                    failed = Some(cause);
+                    ControlFlow::Break(())
+                }
+            })?;
+            failed.map_or(Ok(()), |cause| Err(SyncError::Scratch(cause)))?;
+        }
+    }
+    Ok(plan.finish())
+}
+
+/// Adds every resource of `documents` that `chooser` chooses to `baseline`; how many there were. A list that breaks off fails
+/// the whole.
 pub fn read_into(
     baseline: &mut Baseline<'_>,
     spool: &Spool,
     documents: &[SpooledDocument],
     limits: Limits,
-    selection: &Selection,
+    chooser: &Chooser,
     progress: &dyn Fn(Stage),
 ) -> Result<u64, SyncError> {
     thread::scope(|scope| {
         let (batches, arriving) = sync_channel(BATCHES_WAITING);
         let reading = thread::Builder::new()
             .name("list-reader".into())
-            .spawn_scoped(scope, move || read_batches(spool, documents, limits, selection, &batches))
+            .spawn_scoped(scope, move || read_batches(spool, documents, limits, chooser, &batches))
             .map_err(SyncError::NoThread)?;
         let mut entries = 0;
         // Where adding fails the channel closes, and the reading thread ends at its next batch.
@@ -56,14 +89,20 @@ fn read_batches(
     spool: &Spool,
     documents: &[SpooledDocument],
     limits: Limits,
-    selection: &Selection,
+    chooser: &Chooser,
     batches: &SyncSender<Vec<Entry>>,
 ) -> Result<(), SyncError> {
     let mut batch = Vec::with_capacity(BATCH);
+    let mut failed = None;
     for document in documents {
         for_each_resource(spool, document, limits, &mut |entry| {
-            if selection.chooses(&entry) {
-                batch.push(entry);
+            match chooser.chooses(&entry) {
+                Ok(true) => batch.push(entry),
+                Ok(false) => {}
+                Err(cause) => {
+                    failed = Some(cause);
+                    return ControlFlow::Break(());
+                }
             }
             if batch.len() < BATCH {
                 return ControlFlow::Continue(());
@@ -73,6 +112,7 @@ fn read_batches(
                 Err(_) => ControlFlow::Break(()),
             }
         })?;
+        failed.take().map_or(Ok(()), |cause| Err(SyncError::Scratch(cause)))?;
     }
     // Where nobody receives it, the receiver has failed and says so.
     let _ = batches.send(batch);

@@ -47,7 +47,7 @@ pub struct SyncConfig {
     pub maps: Vec<(Box<str>, Box<str>)>,
     /// `extension=type`
     pub extension_by_type: bool,
-    /// `type=`, `collection=`, `conforms=`
+    /// `include=`, `exclude=`, `type=`, `collection=`, `conforms=`, `with=`
     pub selection: Selection,
     /// Bounds for every document.
     pub limits: Limits,
@@ -117,6 +117,9 @@ pub enum SyncError {
         /// Which part.
         what: String,
     },
+    /// What is collected while lists are chosen from has no room on the disk.
+    #[error("the lists cannot be chosen from: the spool's folder takes no more")]
+    Scratch(#[source] std::io::Error),
     /// A `map=` that cannot be.
     #[error("these names cannot be given")]
     Naming(#[from] MapError),
@@ -273,8 +276,9 @@ impl Synchronizer {
         let committed = tokio::task::spawn_blocking(move || {
             let documents: Vec<_> = leaves(&walks).collect();
             let at = position::at(&walks);
+            let chooser = baseline::chooser(&selection, &naming, &spool, &documents, limits, &[])?;
             let mut baseline = catalog.baseline(naming)?;
-            let entries = baseline::read_into(&mut baseline, &spool, &documents, limits, &selection, &*progress)?;
+            let entries = baseline::read_into(&mut baseline, &spool, &documents, limits, &chooser, &*progress)?;
             if entries == 0 && files_now > 0 {
                 return Err(SyncError::WouldEmpty { files: files_now });
             }

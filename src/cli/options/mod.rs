@@ -26,7 +26,7 @@ pub struct Options {
     pub maps: Vec<(Box<str>, Box<str>)>,
     /// `extension=type`
     pub extension_by_type: bool,
-    /// `type=`, `collection=`, `conforms=`
+    /// `include=`, `exclude=`, `type=`, `collection=`, `conforms=`, `with=`
     pub selection: Selection,
     /// `cache=`
     pub cache: Option<PathBuf>,
@@ -264,6 +264,9 @@ mod tests {
             ("noxattr=1", "no value"),
             ("map=x", "URI_PREFIX=PATH"),
             ("set=ftp://h/", "http"),
+            ("include=[", "docs/**"),
+            ("conforms=dc", "no URI of its own"),
+            ("with=all", "describes"),
         ] {
             let refused = parse(given).unwrap_err();
 

@@ -2,8 +2,9 @@
 
 use super::Options;
 use super::value::{choice, number, pair, path, size, time};
+use crate::causes::chain;
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
-use crate::document::Uri;
+use crate::document::{Href, Uri};
 use crate::sync::guard::MaxDelete;
 
 /// One option: its name, what its value looks like (empty: none is taken), a line of help, and what it does.
@@ -53,6 +54,18 @@ pub const TABLE: &[OptionSpec] = &[
         set: |o, v| choice(v, &[("type", true)]).map(|on| o.extension_by_type = on),
     },
     OptionSpec {
+        name: "include",
+        value: "GLOB",
+        help: "only paths such as docs/** or *.pdf; may be repeated",
+        set: |o, v| o.selection.included.add(v).map_err(|cause| chain(&cause)),
+    },
+    OptionSpec {
+        name: "exclude",
+        value: "GLOB",
+        help: "no such paths, whatever else chooses them; may be repeated",
+        set: |o, v| o.selection.excluded.add(v).map_err(|cause| chain(&cause)),
+    },
+    OptionSpec {
         name: "type",
         value: "TYPE",
         help: "only resources of this media type, such as application/pdf or image/*; may be repeated",
@@ -65,13 +78,19 @@ pub const TABLE: &[OptionSpec] = &[
         name: "collection",
         value: "URI",
         help: "only members of this collection; may be repeated",
-        set: |o, v| Uri::parse(v).map(|uri| o.selection.collections.push(uri)).map_err(|cause| cause.to_string()),
+        set: |o, v| Href::parse(v).map(|uri| o.selection.collections.push(uri)).map_err(|cause| cause.to_string()),
     },
     OptionSpec {
         name: "conforms",
         value: "URI",
-        help: "only records of this format (their profile, or what they are describedby); may be repeated",
-        set: |o, v| Uri::parse(v).map(|uri| o.selection.formats.push(uri)).map_err(|cause| cause.to_string()),
+        help: "only records of this format (their profile, or what they are describedby) and what they describe; may be repeated",
+        set: |o, v| Href::parse(v).map(|uri| o.selection.formats.push(uri)).map_err(|cause| cause.to_string()),
+    },
+    OptionSpec {
+        name: "with",
+        value: "describes",
+        help: "beside the records chosen by these, whatever they describe",
+        set: |o, v| choice(v, &[("describes", true)]).map(|on| o.selection.with_described = on),
     },
     OptionSpec {
         name: "cache",

@@ -209,6 +209,14 @@ impl Spool {
         })
     }
 
+    /// An empty file beside the documents that has no name: whatever ends this process ends it too.
+    pub fn scratch(&self) -> io::Result<File> {
+        let path = self.temporary();
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        fs::remove_file(&path)?;
+        Ok(file)
+    }
+
     /// The octets of `document`, all but one compression undone.
     fn octets(&self, document: &SpooledDocument) -> Result<Box<dyn BufRead + Send>, SourceError> {
         let key = key(&document.location);

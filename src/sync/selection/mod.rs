@@ -1,0 +1,277 @@
+//! Which of the listed resources are mounted: by path, media type, collection and format.
+//!
+//! | option | chooses |
+//! |---|---|
+//! | `include=GLOB` | what lies at such a path |
+//! | `exclude=GLOB` | nothing that lies at such a path, whatever else chooses it |
+//! | `type=TYPE` | what is published with this media type |
+//! | `collection=URI` | members of this collection (section 14.7) |
+//! | `conforms=URI` | metadata records of this format (section 14.5), and the resources they describe |
+//! | `with=describes` | beside the records that the options above choose, whatever these describe |
+//!
+//! Of several values of one option one must agree, and one of each option given. What is not chosen is neither stored nor
+//! asked for.
+//!
+//! A record's format is its `profile`, or what it is `describedby` as the profile for metadata harvesting writes it. That a
+//! record describes a resource is said by either: the record `describes` it, or it is `describedby` the record. So what an
+//! entry says of itself ([`Selection::chooses`]) is not enough for the last two options: a [`plan::Plan`] reads the lists
+//! once before they are chosen from, and a change of one resource is judged beside the others ([`changes::Judge`]).
+
+pub mod changes;
+mod globs;
+mod hashes;
+pub mod plan;
+
+pub use globs::{GlobError, Globs};
+pub use hashes::Scratch;
+
+use crate::document::{Entry, Href, Link};
+
+/// What was chosen; a kind with nothing in it chooses everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// `include=`
+    pub included: Globs,
+    /// `exclude=`
+    pub excluded: Globs,
+    /// `type=`: media types, `image/*` for all of a kind.
+    pub types: Vec<Box<str>>,
+    /// `collection=`: what a resource is a member of (section 14.7).
+    pub collections: Vec<Href>,
+    /// `conforms=`: the `profile` of a record, or what it is `describedby` (section 14.5).
+    pub formats: Vec<Href>,
+    /// `with=describes`
+    pub with_described: bool,
+}
+
+impl Selection {
+    /// Whether `entry`, at `path` in the tree, is chosen by what it says itself. `path` counts with
+    /// [`Selection::judges_paths`] only.
+    pub fn chooses(&self, entry: &Entry, path: &str) -> bool {
+        !self.excludes(path) && self.agrees(entry, path) && (self.formats.is_empty() || self.is_record(entry))
+    }
+
+    /// Whether paths count.
+    pub fn judges_paths(&self) -> bool {
+        !self.included.is_empty() || !self.excluded.is_empty()
+    }
+
+    /// Whether the links of other entries count.
+    pub fn follows_links(&self) -> bool {
+        !self.formats.is_empty() || self.brings_described()
+    }
+
+    /// Whether `with=describes` adds anything: where nothing is left out but by name there is nothing to add.
+    fn brings_described(&self) -> bool {
+        self.with_described && (!self.formats.is_empty() || self.is_narrow())
+    }
+
+    /// Whether options beside `conforms=` choose, so that a record may be of the format and yet not be in the tree.
+    fn is_narrow(&self) -> bool {
+        !self.included.is_empty() || !self.types.is_empty() || !self.collections.is_empty()
+    }
+
+    fn excludes(&self, path: &str) -> bool {
+        !self.excluded.is_empty() && self.excluded.matches(path)
+    }
+
+    /// Whether all kinds agree but `exclude=` and `conforms=`.
+    fn agrees(&self, entry: &Entry, path: &str) -> bool {
+        (self.types.is_empty() || entry.media_type.as_deref().is_some_and(|published| self.has_type(published)))
+            && (self.collections.is_empty() || leads(entry, &["collection"], &self.collections))
+            && (self.included.is_empty() || self.included.matches(path))
+    }
+
+    /// Whether `entry` is a record of one of the formats.
+    fn is_record(&self, entry: &Entry) -> bool {
+        leads(entry, &["profile", DESCRIBED_BY], &self.formats)
+    }
+
+    fn has_type(&self, published: &str) -> bool {
+        let essence = published.split(';').next().unwrap_or_default().trim();
+        self.types.iter().any(|wanted| match wanted.strip_suffix("/*") {
+            Some(kind) => essence.split('/').next().is_some_and(|published| published.eq_ignore_ascii_case(kind)),
+            None => essence.eq_ignore_ascii_case(wanted),
+        })
+    }
+
+    /// A stable text of the choice, a line each: equal texts choose the same.
+    pub fn identity(&self) -> Vec<String> {
+        let included = self.included.patterns().map(|it| format!("include={}", it.escape_default()));
+        let excluded = self.excluded.patterns().map(|it| format!("exclude={}", it.escape_default()));
+        let types = self.types.iter().map(|it| format!("type={}", it.to_ascii_lowercase()));
+        let collections = self.collections.iter().map(|it| format!("collection={it}"));
+        let formats = self.formats.iter().map(|it| format!("conforms={it}"));
+        let with = self.with_described.then(|| "with=describes".to_owned());
+        let mut lines: Vec<_> =
+            included.chain(excluded).chain(types).chain(collections).chain(formats).chain(with).collect();
+        lines.sort();
+        lines.dedup();
+        lines
+    }
+}
+
+/// The relation of a resource to a record about it.
+const DESCRIBED_BY: &str = "describedby";
+/// The relation of a record to what it is about.
+const DESCRIBES: &str = "describes";
+
+/// Whether a link of one of `relations` leads to one of `wanted`.
+fn leads(entry: &Entry, relations: &[&str], wanted: &[Href]) -> bool {
+    entry.links.iter().any(|link| relations.contains(&&*link.rel) && wanted.contains(&link.href))
+}
+
+/// Where the links of one relation lead, as far as a list can list it.
+fn targets<'e>(links: &'e [Link], relation: &'static str) -> impl Iterator<Item = &'e crate::document::Uri> {
+    links.iter().filter(move |link| &*link.rel == relation).filter_map(Link::uri)
+}
+
+/// What brings a resource into the tree beside what its entry says itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Through {
+    /// A record of one of the formats describes it: as good as being such a record.
+    format: bool,
+    /// A record that is chosen itself describes it, and `with=describes` is given.
+    chosen: bool,
+}
+
+impl Selection {
+    /// [`Selection::chooses`] with what other entries say of `entry`.
+    fn chooses_through(&self, entry: &Entry, path: &str, through: impl FnOnce() -> Through) -> bool {
+        if self.excludes(path) {
+            return false;
+        }
+        let agrees = self.agrees(entry, path);
+        if agrees && (self.formats.is_empty() || self.is_record(entry)) {
+            return true;
+        }
+        if !agrees && !self.brings_described() || !self.follows_links() {
+            return false;
+        }
+        let through = through();
+        agrees && through.format || through.chosen
+    }
+
+    /// What `record` gives to the resources that it describes.
+    fn gives(&self, record: &Entry, path: &str) -> Through {
+        let format = !self.formats.is_empty() && self.is_record(record);
+        Through { format, chosen: self.brings_described() && self.chooses(record, path) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Uri;
+
+    fn href(text: &str) -> Href {
+        Href::parse(text).unwrap()
+    }
+
+    fn globs(pattern: &str) -> Globs {
+        let mut globs = Globs::default();
+        globs.add(pattern).unwrap();
+        globs
+    }
+
+    fn entry(media_type: Option<&str>, links: &[(&str, &str)]) -> Entry {
+        Entry {
+            media_type: media_type.map(Into::into),
+            links: links.iter().map(|(rel, to)| Link::new(rel, href(to))).collect(),
+            ..Entry::new(Uri::parse("http://h/a").unwrap())
+        }
+    }
+
+    #[test]
+    fn nothing_given_chooses_everything() {
+        assert!(Selection::default().chooses(&entry(None, &[]), "a"));
+    }
+
+    #[test]
+    fn a_type_is_chosen_without_its_parameters_and_in_any_case() {
+        let selection = Selection { types: vec!["application/PDF".into(), "image/*".into()], ..Selection::default() };
+
+        for (published, chosen) in [
+            (Some("application/pdf"), true),
+            (Some("Application/Pdf; version=1.7"), true),
+            (Some("image/png"), true),
+            (Some("imagery/png"), false),
+            (Some("text/html"), false),
+            (None, false),
+        ] {
+            assert_eq!(selection.chooses(&entry(published, &[]), "a"), chosen, "{published:?}");
+        }
+    }
+
+    #[test]
+    fn one_of_each_kind_must_agree() {
+        let selection = Selection {
+            collections: vec![href("http://h/c1"), href("http://h/c2")],
+            formats: vec![href("http://h/format")],
+            ..Selection::default()
+        };
+        let chooses = |links: &[(&str, &str)]| selection.chooses(&entry(None, links), "a");
+        let member = ("collection", "http://h/c2");
+
+        assert!(chooses(&[member, ("profile", "http://h/format")]));
+        assert!(chooses(&[member, ("describedby", "http://h/format")]));
+        assert!(!chooses(&[member]));
+        assert!(!chooses(&[("profile", "http://h/format")]));
+        assert!(!chooses(&[member, ("via", "http://h/format")]));
+    }
+
+    #[test]
+    fn a_format_or_collection_may_be_named_by_a_urn() {
+        let selection = Selection {
+            collections: vec![href("urn:x:c")],
+            formats: vec![href("info:format/mets")],
+            ..Selection::default()
+        };
+
+        let links = [("collection", "urn:x:c"), ("profile", "info:format/mets")];
+        assert!(selection.chooses(&entry(None, &links), "a"));
+        assert!(!selection.chooses(&entry(None, &links[..1]), "a"));
+    }
+
+    #[test]
+    fn what_is_excluded_is_not_chosen_by_anything_else() {
+        let selection = Selection { included: globs("docs/"), excluded: globs("*.tmp"), ..Selection::default() };
+
+        assert!(selection.chooses(&entry(None, &[]), "docs/a"));
+        assert!(!selection.chooses(&entry(None, &[]), "docs/a.tmp"));
+        assert!(!selection.chooses(&entry(None, &[]), "a"));
+    }
+
+    #[test]
+    fn the_identity_does_not_depend_on_the_order() {
+        let one = Selection { types: vec!["a/b".into(), "C/D".into()], ..Selection::default() };
+        let other = Selection { types: vec!["c/d".into(), "a/b".into(), "a/b".into()], ..Selection::default() };
+
+        assert_eq!(one.identity(), other.identity());
+        assert_eq!(one.identity(), ["type=a/b", "type=c/d"]);
+    }
+
+    #[test]
+    fn each_option_is_in_the_identity() {
+        let all = Selection {
+            included: globs("a\nb"),
+            excluded: globs("*.tmp"),
+            types: vec!["a/b".into()],
+            collections: vec![href("urn:x:c")],
+            formats: vec![href("http://h/f")],
+            with_described: true,
+        };
+
+        assert_eq!(
+            all.identity(),
+            [
+                "collection=urn:x:c",
+                "conforms=http://h/f",
+                "exclude=*.tmp",
+                "include=a\\nb",
+                "type=a/b",
+                "with=describes"
+            ]
+        );
+    }
+}

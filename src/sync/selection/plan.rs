@@ -1,0 +1,235 @@
+//! Choosing from whole lists: which records choose others is collected first, then every entry is judged.
+
+use super::hashes::{Collected, Scratch, UriSet};
+use super::{DESCRIBED_BY, DESCRIBES, Selection, Through, targets};
+use crate::catalog::Naming;
+use crate::document::{Change, Entry, Uri};
+use std::collections::HashSet;
+use std::io;
+
+/// The first reading of the lists. Memory: some 130 MiB at most, whatever the lists hold; the rest is in scratch files.
+pub struct Plan<'a> {
+    selection: Selection,
+    naming: Naming,
+    scratch: Scratch<'a>,
+    /// What later statements speak of: the lists do not count there.
+    later: HashSet<Uri>,
+    format: Described<Collected>,
+    chosen: Described<Collected>,
+}
+
+/// Judges the entries of the lists that a [`Plan`] has read, and of the changes it was told of.
+#[derive(Debug)]
+pub struct Chooser {
+    selection: Selection,
+    naming: Naming,
+    format: Described<UriSet>,
+    chosen: Described<UriSet>,
+}
+
+/// Records of one kind, and what they describe by their own word.
+#[derive(Debug, Default)]
+struct Described<S> {
+    records: S,
+    resources: S,
+}
+
+impl<'a> Plan<'a> {
+    /// A plan for `selection` under `naming`.
+    pub fn new(selection: &Selection, naming: &Naming, scratch: Scratch<'a>) -> Plan<'a> {
+        let (format, chosen) = (Described::default(), Described::default());
+        let (selection, naming) = (selection.clone(), naming.clone());
+        Plan { selection, naming, scratch, later: HashSet::new(), format, chosen }
+    }
+
+    /// Whether the lists must be read before they can be chosen from; where not, the plan may be finished at once.
+    pub fn reads_lists(&self) -> bool {
+        self.selection.follows_links()
+    }
+
+    /// Takes the last statement about a resource that was made after the lists. To be called before [`Plan::list`].
+    pub fn change(&mut self, change: Change, entry: &Entry) -> io::Result<()> {
+        self.later.insert(entry.loc.clone());
+        if change == Change::Deleted { Ok(()) } else { self.see(entry) }
+    }
+
+    /// Takes an entry of a list.
+    pub fn list(&mut self, entry: &Entry) -> io::Result<()> {
+        if self.later.contains(&entry.loc) { Ok(()) } else { self.see(entry) }
+    }
+
+    fn see(&mut self, entry: &Entry) -> io::Result<()> {
+        let gives = self.selection.gives(entry, &path(&self.selection, &self.naming, entry));
+        for (given, described) in [(gives.format, &mut self.format), (gives.chosen, &mut self.chosen)] {
+            if given {
+                described.records.add(entry.loc.as_str(), self.scratch)?;
+                for resource in targets(&entry.links, DESCRIBES) {
+                    described.resources.add(resource.as_str(), self.scratch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything was read.
+    pub fn finish(self) -> Chooser {
+        let finish = |described: Described<Collected>| Described {
+            records: described.records.finish(),
+            resources: described.resources.finish(),
+        };
+        Chooser {
+            selection: self.selection,
+            naming: self.naming,
+            format: finish(self.format),
+            chosen: finish(self.chosen),
+        }
+    }
+}
+
+impl Chooser {
+    /// Whether `entry` is chosen. An entry whose resource is `deleted` says nothing to choose by: it is not to be asked of.
+    ///
+    /// # Errors
+    /// A scratch file that cannot be read.
+    pub fn chooses(&self, entry: &Entry) -> io::Result<bool> {
+        let path = path(&self.selection, &self.naming, entry);
+        let mut failure = None;
+        let chosen = self.selection.chooses_through(entry, &path, || {
+            self.through(entry).unwrap_or_else(|error| {
+                failure = Some(error);
+                Through::default()
+            })
+        });
+        failure.map_or(Ok(chosen), Err)
+    }
+
+    fn through(&self, entry: &Entry) -> io::Result<Through> {
+        Ok(Through { format: self.format.describe(entry)?, chosen: self.chosen.describe(entry)? })
+    }
+}
+
+impl Described<UriSet> {
+    fn describe(&self, entry: &Entry) -> io::Result<bool> {
+        if self.resources.contains(entry.loc.as_str())? {
+            return Ok(true);
+        }
+        for record in targets(&entry.links, DESCRIBED_BY) {
+            if self.records.contains(record.as_str())? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Where `entry` lies in the tree, if that counts.
+pub(super) fn path(selection: &Selection, naming: &Naming, entry: &Entry) -> Box<str> {
+    if selection.judges_paths() { naming.path(&entry.loc, entry.media_type.as_deref()).path } else { "".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Globs;
+    use super::*;
+    use crate::document::{Href, Link};
+
+    const DC: &str = "http://purl.org/dc/terms/";
+    const MODS: &str = "http://www.loc.gov/mods/v3";
+
+    fn entry(name: &str, media_type: &str, links: &[(&str, &str)]) -> Entry {
+        let absolute = |to: &str| if to.contains(':') { to.to_owned() } else { format!("http://h/{to}") };
+        Entry {
+            media_type: Some(media_type.into()),
+            links: links.iter().map(|(rel, to)| Link::new(rel, Href::parse(&absolute(to)).unwrap())).collect(),
+            ..Entry::new(Uri::parse(&format!("http://h/{name}")).unwrap())
+        }
+    }
+
+    /// An item of two formats; `b1` links back, `b2` is described by its record's word alone, `b3` says by whom itself.
+    fn lists() -> Vec<Entry> {
+        vec![
+            entry("b1.pdf", "application/pdf", &[("describedby", "dc"), ("describedby", "mods")]),
+            entry("b2.txt", "text/plain", &[]),
+            entry("b3.pdf", "application/pdf", &[("describedby", "dc")]),
+            entry("b4.pdf", "application/pdf", &[("describedby", "mods")]),
+            entry("lone", "text/plain", &[]),
+            entry("dc", "application/xml", &[("describes", "b1.pdf"), ("describes", "b2.txt"), ("profile", DC)]),
+            entry("mods", "application/xml", &[("describes", "b1.pdf"), ("describedby", MODS)]),
+        ]
+    }
+
+    fn chosen(selection: &Selection, changes: &[(Change, Entry)]) -> Vec<String> {
+        let naming = Naming::new("h", [], false).unwrap();
+        let scratch = || tempfile::tempfile();
+        let mut plan = Plan::new(selection, &naming, &scratch);
+        for (change, entry) in changes {
+            plan.change(*change, entry).unwrap();
+        }
+        for entry in lists() {
+            plan.list(&entry).unwrap();
+        }
+        let chooser = plan.finish();
+        let changed = |entry: &Entry| changes.iter().any(|(_, changed)| changed.loc == entry.loc);
+        let last = changes.iter().filter(|(change, _)| *change != Change::Deleted).map(|(_, entry)| entry.clone());
+        let mut names: Vec<_> = lists()
+            .into_iter()
+            .filter(|entry| !changed(entry))
+            .chain(last)
+            .filter(|entry| chooser.chooses(entry).unwrap())
+            .map(|entry| entry.loc.path()[1..].to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn conforms(format: &str) -> Selection {
+        Selection { formats: vec![Href::parse(format).unwrap()], ..Selection::default() }
+    }
+
+    #[test]
+    fn a_format_brings_its_records_and_what_they_describe_by_either_link() {
+        assert_eq!(chosen(&conforms(DC), &[]), ["b1.pdf", "b2.txt", "b3.pdf", "dc"]);
+        assert_eq!(chosen(&conforms(MODS), &[]), ["b1.pdf", "b4.pdf", "mods"]);
+        assert!(chosen(&conforms("urn:other"), &[]).is_empty());
+    }
+
+    #[test]
+    fn other_kinds_must_agree_with_what_a_format_brings() {
+        let types = |kind: &str| Selection { types: vec![kind.into()], ..conforms(DC) };
+
+        assert_eq!(chosen(&types("application/pdf"), &[]), ["b1.pdf", "b3.pdf"]);
+        assert_eq!(chosen(&types("application/xml"), &[]), ["dc"]);
+    }
+
+    #[test]
+    fn with_describes_adds_what_the_chosen_records_describe() {
+        let mut excluded = Globs::default();
+        excluded.add("*.txt").unwrap();
+        let records = Selection { types: vec!["application/xml".into()], with_described: true, ..Selection::default() };
+
+        assert_eq!(chosen(&records, &[]), ["b1.pdf", "b2.txt", "b3.pdf", "b4.pdf", "dc", "mods"]);
+        let of_format = Selection { formats: conforms(MODS).formats, ..records.clone() };
+        assert_eq!(chosen(&of_format, &[]), ["b1.pdf", "b4.pdf", "mods"]);
+        let without_texts = Selection { excluded, ..records };
+        assert_eq!(chosen(&without_texts, &[]), ["b1.pdf", "b3.pdf", "b4.pdf", "dc", "mods"]);
+    }
+
+    #[test]
+    fn with_describes_alone_leaves_out_nothing() {
+        let all = Selection { with_described: true, ..Selection::default() };
+
+        assert!(!all.follows_links());
+        assert_eq!(chosen(&all, &[]).len(), lists().len());
+    }
+
+    #[test]
+    fn a_change_made_after_the_lists_counts_in_their_place() {
+        let gone = (Change::Deleted, Entry::new(Uri::parse("http://h/dc").unwrap()));
+        let became = (Change::Updated, entry("dc", "application/xml", &[("describes", "b1.pdf"), ("profile", MODS)]));
+        let lone = (Change::Created, entry("new", "text/xml", &[("describes", "lone"), ("profile", DC)]));
+
+        assert!(chosen(&conforms(DC), &[gone]).is_empty());
+        assert_eq!(chosen(&conforms(MODS), &[became]), ["b1.pdf", "b3.pdf", "b4.pdf", "dc", "mods"]);
+        assert_eq!(chosen(&conforms(DC), &[lone]), ["b1.pdf", "b2.txt", "b3.pdf", "dc", "lone", "new"]);
+    }
+}

@@ -1,0 +1,145 @@
+//! A mount of a part of a Source: by path, type, collection and format.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::source::{Resource, Source};
+use common::{eventually, tree};
+use std::collections::BTreeSet;
+
+const DC: &str = "http://purl.org/dc/terms/";
+const MODS: &str = "urn:x-format:mods";
+
+fn shown(mounted: &Mounted) -> BTreeSet<String> {
+    tree(&mounted.path()).into_keys().map(|path| path.to_str().unwrap().to_owned()).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn linked(source: &Source, links: &[(&str, &str)]) -> Resource {
+    let base = source.url();
+    let absolute = |to: &str| if to.contains(':') { to.to_owned() } else { format!("{base}{to}") };
+    let links: Vec<_> =
+        links.iter().map(|(rel, to)| format!("<rs:ln rel=\"{rel}\" href=\"{}\"/>", absolute(to))).collect();
+    Resource { links: links.concat(), ..Resource::new(format!("bytes of {links:?}")) }
+}
+
+fn typed(media_type: &str, resource: Resource) -> Resource {
+    Resource { md: format!("{} type=\"{media_type}\"", resource.md), ..resource }
+}
+
+/// The documents of the profile for metadata harvesting: bitstreams with `describedby` and `collection`, records with
+/// `describes`, `collection` and their format as `describedby`.
+fn harvesting_profile() -> Source {
+    let source = Source::start();
+    let put = |path: &str, media_type: &str, links: &[(&str, &str)]| {
+        source.put(path, typed(media_type, linked(&source, links)));
+    };
+    let (one, two) =
+        (("collection", "http://example.com/collection1"), ("collection", "http://example.com/collection2"));
+    put("item1/a.pdf", "application/pdf", &[("describedby", "item1/dc"), ("describedby", "item1/mods"), one]);
+    put("item1/b.txt", "text/plain", &[one]);
+    put(
+        "item1/dc",
+        "application/xml",
+        &[("describes", "item1/a.pdf"), ("describes", "item1/b.txt"), ("describedby", DC), one],
+    );
+    put("item1/mods", "application/xml", &[("describes", "item1/a.pdf"), ("describedby", MODS), one]);
+    put("item2/c.pdf", "application/pdf", &[("describedby", "item2/dc"), two]);
+    put("item2/dc", "application/xml", &[("profile", DC), two]);
+    put("lone.txt", "text/plain", &[]);
+    source
+}
+
+#[test]
+fn a_format_is_its_records_and_what_they_describe_by_either_link() {
+    let source = harvesting_profile();
+    let shown = |options: &str| shown(&Mounted::new(&source.url(), options));
+
+    assert_eq!(
+        shown(&format!("conforms={DC}")),
+        set(&["item1/a.pdf", "item1/b.txt", "item1/dc", "item2/c.pdf", "item2/dc"])
+    );
+    assert_eq!(shown(&format!("conforms={MODS}")), set(&["item1/a.pdf", "item1/mods"]));
+    assert_eq!(
+        shown(&format!("conforms={DC},conforms={MODS},type=application/pdf")),
+        set(&["item1/a.pdf", "item2/c.pdf"])
+    );
+    assert_eq!(
+        shown(&format!("conforms={DC},collection=http://example.com/collection2")),
+        set(&["item2/c.pdf", "item2/dc"])
+    );
+}
+
+#[test]
+fn a_selection_of_metadata_can_bring_what_it_describes() {
+    let source = harvesting_profile();
+    let shown = |options: &str| shown(&Mounted::new(&source.url(), options));
+
+    assert_eq!(shown("type=application/xml"), set(&["item1/dc", "item1/mods", "item2/dc"]));
+    assert_eq!(
+        shown("type=application/xml,with=describes"),
+        set(&["item1/a.pdf", "item1/b.txt", "item1/dc", "item1/mods", "item2/c.pdf", "item2/dc"])
+    );
+    assert_eq!(shown("include=item1/mods,with=describes"), set(&["item1/a.pdf", "item1/mods"]));
+    assert_eq!(shown("include=item1/,with=describes,exclude=*.pdf"), set(&["item1/b.txt", "item1/dc", "item1/mods"]));
+}
+
+#[test]
+fn paths_are_chosen_by_patterns_and_an_exclusion_wins() {
+    let source = harvesting_profile();
+    source.put("item1", Resource::new("a file where a folder is"));
+    let shown = |options: &str| shown(&Mounted::new(&source.url(), options));
+
+    assert_eq!(shown("include=*.pdf"), set(&["item1/a.pdf", "item2/c.pdf"]));
+    assert_eq!(shown("include=item2/**,include=lone.*"), set(&["item2/c.pdf", "item2/dc", "lone.txt"]));
+    assert_eq!(shown(r"include={a\,b}.*"), set(&["item1/a.pdf", "item1/b.txt"]));
+    assert_eq!(shown("exclude=item?/*,exclude=lone.txt"), set(&["item1"]));
+    assert_eq!(shown("include=*.pdf,exclude=/item1"), set(&["item2/c.pdf"]));
+}
+
+/// What is not chosen is neither stored nor asked for, and two selections of one Source do not mix.
+#[test]
+fn two_selections_of_one_source_are_two_trees_that_stand_at_once() {
+    let source = harvesting_profile();
+    let cache = tempfile::tempdir().unwrap();
+    let texts = Mounted::with_cache(&source.url(), "type=text/plain", cache.path());
+    let records = Mounted::with_cache(&source.url(), &format!("conforms={MODS}"), cache.path());
+    let (only_texts, only_records) = (set(&["item1/b.txt", "lone.txt"]), set(&["item1/a.pdf", "item1/mods"]));
+    assert_eq!((shown(&texts), shown(&records)), (only_texts.clone(), only_records.clone()));
+
+    texts.remount();
+    source.put("new.txt", typed("text/plain", Resource::new("new")));
+    texts.refresh();
+    records.refresh();
+
+    eventually("the new text is shown where texts are", || texts.join("new.txt").exists());
+    assert_eq!(shown(&texts), &only_texts | &set(&["new.txt"]));
+    assert_eq!(shown(&records), only_records);
+    assert!(source.requests_of("item2/c.pdf").is_empty());
+}
+
+#[test]
+fn what_ceases_to_match_goes_and_what_begins_to_match_comes_with_what_it_describes() {
+    let source = harvesting_profile();
+    let mounted = Mounted::new(&source.url(), &format!("conforms={MODS}"));
+    assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/mods"]));
+
+    source.put("item1/mods", linked(&source, &[("describes", "item1/a.pdf"), ("profile", DC)]));
+    source.put("item2/dc", linked(&source, &[("describes", "lone.txt"), ("profile", MODS)]));
+    mounted.refresh();
+
+    eventually("the other record is shown", || mounted.join("item2/dc").exists());
+    assert_eq!(shown(&mounted), set(&["item2/c.pdf", "item2/dc", "lone.txt"]));
+}
+
+#[test]
+fn a_pattern_that_is_none_is_refused_with_an_example() {
+    let source = harvesting_profile();
+
+    let said = Mounted::prepared(&source.url(), "include=[").try_start().unwrap_err();
+
+    assert!(said.contains("-o include=[") && said.contains("*.pdf"), "{said}");
+}
