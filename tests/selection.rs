@@ -143,3 +143,18 @@ fn a_pattern_that_is_none_is_refused_with_an_example() {
 
     assert!(said.contains("-o include=[") && said.contains("*.pdf"), "{said}");
 }
+
+#[test]
+fn a_landing_page_is_shown_by_its_alternate_of_the_type_asked_for() {
+    let source = Source::start();
+    source.put("page", typed("text/html", linked(&source, &[])));
+    source.page("files/paper.pdf", Resource::new("%PDF the paper"));
+    let alternate =
+        format!("<rs:ln rel=\"alternate\" type=\"application/pdf\" href=\"{}files/paper.pdf\"/>", source.url());
+    source.put("work", Resource { links: alternate, ..typed("text/html", Resource::bare("<html>about it</html>")) });
+    let mounted = Mounted::new(&source.url(), "alternate=application/pdf");
+
+    assert_eq!(std::fs::read(mounted.join("work")).unwrap(), b"%PDF the paper");
+    assert_eq!(std::fs::metadata(mounted.join("work")).unwrap().len(), 14);
+    assert_eq!(tree(&mounted.path())[std::path::Path::new("page")], b"bytes of []");
+}

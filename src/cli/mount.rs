@@ -162,7 +162,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             negative_ttl: NEGATIVE_TTL,
             source: source_name.clone(),
             as_of: None,
-            alternate: None,
+            alternate: options.alternate.clone(),
         },
         websub: options
             .websub_listen

@@ -28,6 +28,8 @@ pub struct Options {
     pub extension_by_type: bool,
     /// `include=`, `exclude=`, `type=`, `collection=`, `conforms=`, `with=`
     pub selection: Selection,
+    /// `alternate=`
+    pub alternate: Option<Box<str>>,
     /// `cache=`
     pub cache: Option<PathBuf>,
     /// `cache-size=`
@@ -267,6 +269,7 @@ mod tests {
             ("include=[", "docs/**"),
             ("conforms=dc", "no URI of its own"),
             ("with=all", "describes"),
+            ("alternate=pdf", "application/pdf"),
         ] {
             let refused = parse(given).unwrap_err();
 

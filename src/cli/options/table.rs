@@ -93,6 +93,18 @@ pub const TABLE: &[OptionSpec] = &[
         set: |o, v| choice(v, &[("describes", true)]).map(|on| o.selection.with_described = on),
     },
     OptionSpec {
+        name: "alternate",
+        value: "TYPE",
+        help: "show a resource that has an alternate of this media type with that one's bytes",
+        set: |o, v| match v.split_once('/') {
+            Some((kind, subtype)) if !kind.is_empty() && !subtype.is_empty() => {
+                o.alternate = Some(v.into());
+                Ok(())
+            }
+            _ => Err(format!("{v:?} is no media type such as application/pdf")),
+        },
+    },
+    OptionSpec {
         name: "cache",
         value: "DIR",
         help: "folder of catalog and objects (default: the system's or the user's cache folder)",
