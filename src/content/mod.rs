@@ -5,6 +5,7 @@ pub mod fetcher;
 pub mod fixity;
 pub mod freshness;
 pub mod observed;
+pub mod patch;
 mod wanted;
 
 use crate::document::{ChangeFrequency, Timestamp, Uri};

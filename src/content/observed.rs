@@ -1,7 +1,8 @@
 //! What reading taught of each inode: size, validators, type, verdict. A cache: lost, it is learnt again.
 //!
 //! ```text
-//! key       inode u64, big-endian
+//! key       inode u64, big-endian; with its highest bit set it is the digest of a resource's URI, and the value is of the
+//!           version that was kept last
 //! value     CRC32C of the rest u32 │ version u8 │ verified u8 │ size 9 │ validated at 13 │ etag │ last modified │ type │ object
 //!           │ digests: count u8, each algorithm u8 and octets
 //! ```

@@ -58,7 +58,7 @@ pub(super) enum Ended {
 }
 
 /// What ends an attempt.
-enum Stop {
+pub(super) enum Stop {
     /// The plan says what follows.
     Failure(Failure),
     /// Nothing can follow.
@@ -79,12 +79,12 @@ enum Stage {
 
 /// The fetch of one object, driven by [`Fetch::run`].
 pub(super) struct Fetch {
-    content: Arc<Content>,
-    wanted: Wanted,
-    flight: Arc<Flight>,
-    plan: Plan,
+    pub(super) content: Arc<Content>,
+    pub(super) wanted: Wanted,
+    pub(super) flight: Arc<Flight>,
+    pub(super) plan: Plan,
     /// The strongest published digest, where fixity counts it.
-    published: Option<Digest>,
+    pub(super) published: Option<Digest>,
     /// The digest of an earlier complete fetch of this inode.
     earlier: Option<Digest>,
     /// The strong ETag under which this version was served earlier.
@@ -101,9 +101,9 @@ pub(super) struct Fetch {
     newer_than_list: Option<Timestamp>,
     stage: Stage,
     /// Octets received from the first on.
-    received: u64,
+    pub(super) received: u64,
     /// The last of them, not yet with the writer.
-    rest: BytesMut,
+    pub(super) rest: BytesMut,
     /// Room in memory, where the cache folder has none.
     memory: Option<OwnedSemaphorePermit>,
 }
@@ -140,6 +140,9 @@ impl Fetch {
 
     /// Runs the fetch to its end.
     pub(super) async fn run(mut self) -> Result<Landed, Ended> {
+        if let Some(landed) = self.patched().await? {
+            return Ok(landed);
+        }
         self.adopt_partial().await;
         loop {
             let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.given_up())) };
@@ -227,7 +230,7 @@ impl Fetch {
     }
 
     /// What the transferred octets must be, given in `form`.
-    fn expected(&self, form: Form) -> Expected {
+    pub(super) fn expected(&self, form: Form) -> Expected {
         match form {
             Form::Plain => Expected { length: self.wanted.length, published: self.published, earlier: self.earlier },
             Form::Published(_) | Form::Unasked(_) => {
@@ -529,7 +532,7 @@ impl Fetch {
     }
 
     /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.
-    async fn verdict(&mut self, promise: Promise) -> Result<Landed, Stop> {
+    pub(super) async fn verdict(&mut self, promise: Promise) -> Result<Landed, Stop> {
         let writer = self.writer().await?;
         let last = self.rest.split().freeze();
         let begin = self.begin();
@@ -566,7 +569,7 @@ impl Fetch {
     }
 
     /// Drops what is here; the next attempt begins at the first octet.
-    async fn begin_again(&mut self, doubted: bool) {
+    pub(super) async fn begin_again(&mut self, doubted: bool) {
         self.validator = None;
         self.received = 0;
         self.rest.clear();

@@ -2,7 +2,8 @@
 //!
 //! A reader joins the flight of its inode or starts one ([`Content::fetched`]), waits while it makes progress and takes
 //! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`writer`] keeps, hashes
-//! and publishes its bytes, [`flight`] says what may go out when. [`aside`] serves readers that jump far ahead,
+//! and publishes its bytes, [`flight`] says what may go out when; [`patched`] makes a version of the one before it,
+//! [`memento`] tells versions by time. [`aside`] serves readers that jump far ahead,
 //! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
 
 mod aside;
@@ -12,6 +13,7 @@ mod failures;
 mod fetch;
 mod flight;
 mod memento;
+mod patched;
 mod plan;
 mod promise;
 mod revalidation;
@@ -160,6 +162,7 @@ impl Content {
             observation.verified = Verified::Digest(digest.algorithm());
         });
         self.pin_landed(wanted.ino, &key);
+        self.keep_for_patches(wanted, None, &key, object.length());
         if told.is_none() {
             self.tell(Event::Sized(wanted.ino, object.length()));
         }
@@ -209,6 +212,9 @@ impl Content {
                 None
             }
         };
+        if let Some(key) = &on_disk {
+            self.keep_for_patches(wanted, landed.origin.media_type.as_deref(), key, size);
+        }
         let mut known = None;
         self.observed.update(ino, |observation| {
             known = observation.size.replace(size);

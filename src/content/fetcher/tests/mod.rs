@@ -3,6 +3,7 @@
 
 mod lies;
 mod mementos;
+mod patches;
 mod revalidation;
 mod server;
 mod sizes;
