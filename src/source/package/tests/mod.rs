@@ -1,5 +1,9 @@
 //! Packages as they are published, well and badly, over a server that keeps count.
 
+mod crafted;
+mod hostile;
+mod servers;
+
 use super::*;
 use crate::document::Capability;
 use crate::source::loopback::{Answer, Loopback, Ranges, url, urlset};

@@ -1,0 +1,188 @@
+//! Servers that lie about ranges and versions, or are slow to tell the truth.
+
+use super::crafted::{craft, stored};
+use super::*;
+
+/// A package of three members of 600 kB, too large to come at once.
+fn package(seed: u32) -> (Vec<u8>, [Vec<u8>; 3]) {
+    let parts = [noise(seed, 600_000), noise(seed + 1, 600_000), noise(seed + 2, 600_000)];
+    let members: Vec<_> = ["a", "b", "c"].iter().zip(&parts).map(|(name, part)| stored(name, part)).collect();
+    (craft(&members).octets, parts)
+}
+
+#[tokio::test]
+async fn a_server_without_ranges_is_asked_for_the_whole_once() {
+    let (octets, parts) = package(1);
+    let stage = Stage::with(octets, Ranges::Ignored).await;
+    for (name, part) in ["a", "b", "c"].iter().zip(&parts) {
+        assert!(stage.member(name).await.unwrap() == *part);
+    }
+    let asked = stage.asked();
+    assert!(asked.len() <= 2, "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_count_from_the_end_is_asked_by_offsets() {
+    let (octets, parts) = package(1);
+    let stage = Stage::with(octets, Ranges::FromStart).await;
+    assert!(stage.member("b").await.unwrap() == parts[1]);
+    let asked = stage.asked();
+    assert!(asked[0] == "bytes=-131072" && asked[1].is_empty() && asked.len() == 4, "{asked:?}");
+}
+
+#[tokio::test]
+async fn ranges_without_a_strong_etag_are_not_used() {
+    let (octets, parts) = package(1);
+    for etag in [None, Some("W/\"weak\"")] {
+        let answer = Answer::new("application/zip", octets.clone()).ranges(Ranges::Right);
+        let answer = etag.into_iter().fold(answer, |answer, etag| answer.header("ETag", etag));
+        let stage = Stage::answering(answer).await;
+        assert!(stage.member("b").await.unwrap() == parts[1]);
+        assert!(stage.member("c").await.unwrap() == parts[2]);
+        assert_eq!(stage.asked(), ["bytes=-131072", ""], "{etag:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_range_is_an_error_and_never_octets() {
+    let (octets, _) = package(1);
+    let stage = Stage::with(octets.clone(), Ranges::Shifted).await;
+    let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
+    assert!(matches!(error, PackageError::Http { .. }), "{error:?}");
+
+    let stage = Stage::with(octets.clone(), Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    stage.server.put("/dump.zip", Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Shifted));
+    stage.member("a").await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_package_that_changes_between_ranges_is_read_from_its_new_directory() {
+    let (before, _) = package(1);
+    let (after, parts) = package(7);
+    let stage = Stage::with(before, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    stage.server.put("/dump.zip", Answer::new("application/zip", after).etag("v2").ranges(Ranges::Right));
+    assert!(stage.member("b").await.unwrap() == parts[1]);
+}
+
+#[tokio::test]
+async fn an_etag_that_changes_with_every_answer_is_an_error_in_the_end() {
+    let (octets, _) = package(1);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    // The directory answers 416 to any range but from the end: as if it had shrunk.
+    stage.server.put("/dump.zip", Answer::new("application/zip", vec![0; 10]).etag("v2").ranges(Ranges::Refused));
+    let error = stage.member("a").await.unwrap_err();
+    assert!(matches!(error, PackageError::Changed { .. } | PackageError::NotZip { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_range_that_breaks_off_goes_on_where_it_broke() {
+    let (octets, parts) = package(1);
+    let stage = Stage::with(octets.clone(), Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    let answer = Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right);
+    stage.server.put("/dump.zip", answer.clone().cut(3));
+    stage.asked();
+    assert!(stage.member("a").await.unwrap() == parts[0]);
+    assert_eq!(stage.asked().len(), 4);
+
+    stage.server.put("/dump.zip", answer.cut(1000));
+    assert!(stage.member("b").await.is_ok() || stage.asked().len() < 40, "it ends");
+}
+
+#[tokio::test]
+async fn a_content_coding_that_nobody_asked_for_is_refused() {
+    let (octets, _) = package(1);
+    let answer = Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right);
+    let stage = Stage::answering(answer.header("Content-Encoding", "gzip")).await;
+    let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
+    assert!(crate::causes::chain(&error).contains("content coding"), "{error}");
+}
+
+#[tokio::test]
+async fn a_package_that_is_gone_is_told_so() {
+    let stage = Stage::answering(Answer::status(404)).await;
+    let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
+    assert!(!error.is_retryable() && crate::causes::chain(&error).contains("404"), "{error}");
+}
+
+#[tokio::test]
+async fn a_whole_package_above_the_limit_is_not_fetched() {
+    let (octets, _) = package(1);
+    let stage = Stage::with(octets, Ranges::Ignored).await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = PackageConfig { whole: 1 << 20, ..PackageConfig::new(folder.path().to_owned()) };
+    let packages = Packages::open(stage.server.client(), config).unwrap();
+    let error = packages.directory(&stage.uri()).await.unwrap_err();
+    assert!(matches!(error, PackageError::TooLarge { limit, .. } if limit == 1 << 20), "{error:?}");
+}
+
+#[tokio::test]
+async fn those_who_ask_at_once_share_one_question() {
+    let (octets, _) = package(1);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    let asking: Vec<_> = (0..20)
+        .map(|_| {
+            let (packages, uri) = (stage.packages.clone(), stage.uri());
+            tokio::spawn(async move { packages.directory(&uri).await.map(|directory| directory.len()) })
+        })
+        .collect();
+    for task in asking {
+        assert_eq!(task.await.unwrap().unwrap(), 3);
+    }
+    assert_eq!(stage.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn directories_take_no_more_memory_than_allowed() {
+    let stage = Stage::with(Vec::new(), Ranges::Right).await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = PackageConfig { memory: 100 << 10, ..PackageConfig::new(folder.path().to_owned()) };
+    let packages = Packages::open(stage.server.client(), config).unwrap();
+    for number in 0..10 {
+        let path = format!("/{number}.zip");
+        let octets = craft(&[stored("a", &noise(number, 40_000))]).octets;
+        stage.server.put(&path, Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right));
+        packages.directory(&stage.server.uri(&path)).await.unwrap();
+    }
+    let known = (0..10).filter(|number| packages.known(&stage.server.uri(&format!("/{number}.zip"))).is_some());
+    assert_eq!(known.count(), 2);
+}
+
+#[tokio::test]
+async fn neighbours_come_by_one_request() {
+    let parts: Vec<Vec<u8>> = (0..100).map(|seed| noise(seed, 20_000)).collect();
+    let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
+    let members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| stored(name, part)).collect();
+    let stage = Stage::with(craft(&members).octets, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    stage.asked();
+
+    // Ten in a row, two with a small gap, and one far away; asked for in no order, and one that is not there.
+    let wanted = [7, 3, 5, 4, 6, 8, 9, 0, 2, 1, 13, 90];
+    let mut paths: Vec<Box<str>> = wanted.iter().map(|number| names[*number].as_str().into()).collect();
+    paths.push("missing".into());
+    let mut members = stage.packages.members(&stage.uri(), &paths).await.unwrap();
+    let mut came = 0;
+    while let Some((number, begun)) = members.next().await {
+        let Some(wanted) = wanted.get(number) else {
+            assert!(matches!(begun, Err(PackageError::NoMember { .. })));
+            continue;
+        };
+        assert_eq!(begun.unwrap(), 20_000);
+        // What is not read is passed over.
+        if number % 3 == 0 {
+            continue;
+        }
+        let mut octets = Vec::new();
+        while let Some(chunk) = members.chunk().await.unwrap() {
+            octets.extend_from_slice(&chunk);
+        }
+        assert!(octets == parts[*wanted], "{wanted}");
+        came += 1;
+    }
+    assert_eq!(came, 8);
+    assert_eq!(stage.asked().len(), 2);
+}
