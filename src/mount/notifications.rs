@@ -87,7 +87,9 @@ fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], del
     let Some(channel) = channels.iter().find(|channel| subject(channel) == delivery.subject) else { return };
     match inbox.take(&delivery.body, channel, Instant::now()) {
         Ok(Taken::New) => {}
-        Ok(Taken::Known) => drop(subscriber.counters().add(Seen::Replayed)),
+        Ok(Taken::Known) => {
+            subscriber.counters().add(Seen::Replayed);
+        }
         Err(cause) => {
             let count = subscriber.counters().add(Seen::Malformed);
             if count.is_power_of_two() {

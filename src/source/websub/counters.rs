@@ -103,7 +103,9 @@ mod tests {
         let counters = Counters::default();
         for (number, seen) in Seen::ALL.into_iter().enumerate() {
             assert_eq!(seen as usize, number);
-            (0..=number).for_each(|_| drop(counters.add(seen)));
+            for _ in 0..=number {
+                counters.add(seen);
+            }
         }
 
         let counts: Vec<_> = counters.seen().map(|(_, count)| count).collect();

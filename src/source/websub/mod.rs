@@ -278,20 +278,21 @@ async fn send_requests(shared: Arc<Shared>, state: PathBuf) {
 
 fn due_requests(shared: &Shared, now: SystemTime) -> Vec<HubRequest> {
     let mut registry = shared.registry();
-    let due = |(path, member): (&Box<str>, &mut registry::Member)| {
-        let mode = member.subscription.wake(now)?;
+    let mut requests = Vec::new();
+    for (path, member) in &mut registry.members {
+        let Some(mode) = member.subscription.wake(now) else { continue };
         let callback = format!("{}{path}", shared.callback);
         let secret = member.secret.as_deref().filter(|_| mode == Mode::Subscribe);
-        Some(HubRequest {
+        requests.push(HubRequest {
             path: path.clone(),
             hub: member.subject.hub.clone(),
             topic: member.subject.topic.clone(),
             mode,
             form: form(mode, &member.subject.topic, &callback, secret),
             has_secret: secret.is_some(),
-        })
-    };
-    registry.members.iter_mut().filter_map(due).collect()
+        });
+    }
+    requests
 }
 
 /// The form of a request (WebSub, 5.1).

@@ -29,6 +29,14 @@ pub enum Taken {
     Known,
 }
 
+/// Where an announcement has come from so far.
+#[derive(Debug)]
+struct Announced {
+    first: Instant,
+    /// Set and topic of each channel.
+    channels: BTreeSet<(Option<Uri>, Uri)>,
+}
+
 /// Everything announced and not looked at yet. What comes twice is looked at once, and what comes too fast together.
 #[derive(Debug)]
 pub struct Inbox {
@@ -36,7 +44,7 @@ pub struct Inbox {
     remembered: VecDeque<[u8; 32]>,
     known: HashSet<[u8; 32]>,
     /// Announcements of the Source Description, with the channels they came on.
-    announced: HashMap<Announcement, (Instant, BTreeSet<(Option<Uri>, Uri)>)>,
+    announced: HashMap<Announcement, Announced>,
     rediscover: bool,
     poll: bool,
     documents: Vec<(Uri, Option<Uri>)>,
@@ -165,15 +173,15 @@ impl Inbox {
     /// Whether this is news, and not what another channel has just said. One channel does not say the same twice: that is the
     /// next change of the kind.
     fn is_first_announcement(&mut self, announcement: Announcement, channel: &SetChannel, now: Instant) -> bool {
-        self.announced.retain(|_, (first, _)| now.saturating_duration_since(*first) < SAME_ANNOUNCEMENT);
+        self.announced.retain(|_, known| now.saturating_duration_since(known.first) < SAME_ANNOUNCEMENT);
         let here = (channel.set.clone(), channel.channel.topic.clone());
-        if let Some((_, channels)) = self.announced.get_mut(&announcement)
-            && channels.insert(here.clone())
+        if let Some(known) = self.announced.get_mut(&announcement)
+            && known.channels.insert(here.clone())
         {
             return false;
         }
         if self.announced.len() < MOST_REMEMBERED {
-            self.announced.insert(announcement, (now, BTreeSet::from([here])));
+            self.announced.insert(announcement, Announced { first: now, channels: BTreeSet::from([here]) });
         }
         true
     }
