@@ -49,8 +49,8 @@ pub fn chooser(
     Ok(plan.finish())
 }
 
-/// Adds every resource of `documents` that `chooser` chooses to `baseline`; how many there were. A list that breaks off fails
-/// the whole.
+/// Adds every resource of `documents` that `chooser` chooses to `baseline`; how many there were of each. A list
+/// that breaks off fails the whole.
 pub fn read_into(
     baseline: &mut Baseline<'_>,
     spool: &Spool,
@@ -58,16 +58,20 @@ pub fn read_into(
     limits: Limits,
     chooser: &Chooser,
     progress: &dyn Fn(Stage),
-) -> Result<u64, SyncError> {
+) -> Result<Vec<u64>, SyncError> {
     thread::scope(|scope| {
         let (batches, arriving) = sync_channel(BATCHES_WAITING);
         let reading = thread::Builder::new()
             .name("list-reader".into())
             .spawn_scoped(scope, move || read_batches(spool, documents, limits, chooser, &batches))
             .map_err(SyncError::NoThread)?;
+        let mut counts = vec![0; documents.len()];
         let mut entries = 0;
         // Where adding fails the channel closes, and the reading thread ends at its next batch.
-        for batch in arriving {
+        for (document, batch) in arriving {
+            if let Some(count) = counts.get_mut(document) {
+                *count += batch.len() as u64;
+            }
             for entry in &batch {
                 baseline.add(entry)?;
                 entries += 1;
@@ -78,23 +82,23 @@ pub fn read_into(
         }
         // Only the thread's own word says that the lists have come to their end.
         match reading.join() {
-            Ok(read) => read.map(|()| entries),
+            Ok(read) => read.map(|()| counts),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
 }
 
-/// Sends every chosen resource of `documents`, until nobody receives any more.
+/// Sends every chosen resource of `documents` with the number of its document, until nobody receives any more.
 fn read_batches(
     spool: &Spool,
     documents: &[SpooledDocument],
     limits: Limits,
     chooser: &Chooser,
-    batches: &SyncSender<Vec<Entry>>,
+    batches: &SyncSender<(usize, Vec<Entry>)>,
 ) -> Result<(), SyncError> {
     let mut batch = Vec::with_capacity(BATCH);
     let mut failed = None;
-    for document in documents {
+    for (number, document) in documents.iter().enumerate() {
         for_each_resource(spool, document, limits, &mut |entry| {
             match chooser.chooses(&entry) {
                 Ok(true) => batch.push(entry),
@@ -107,15 +111,15 @@ fn read_batches(
             if batch.len() < BATCH {
                 return ControlFlow::Continue(());
             }
-            match batches.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH))) {
+            match batches.send((number, std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
             }
         })?;
         failed.take().map_or(Ok(()), |cause| Err(SyncError::Scratch(cause)))?;
+        // Where nobody receives it, the receiver has failed and says so.
+        let _ = batches.send((number, std::mem::take(&mut batch)));
     }
-    // Where nobody receives it, the receiver has failed and says so.
-    let _ = batches.send(batch);
     Ok(())
 }
 

@@ -129,7 +129,9 @@ impl Guard {
         if let Some(set) = losses.sets.iter().find(|set| set.going > 0 && set.going >= set.present + set.coming) {
             return Some(Suspicion::EmptySet { set: set.set, files: set.present });
         }
-        if let Some(list) = lists.iter().find(|list| !list.speaks || list.entries > FEW_ENTRIES) {
+        // Where less goes than half of what it listed, the rest is listed elsewhere now.
+        let is_emptied = |list: &&ListLoss| list.entries > FEW_ENTRIES && losses.going >= list.entries.div_ceil(2);
+        if let Some(list) = lists.iter().find(|list| !list.speaks || is_emptied(list)) {
             return Some(Suspicion::EmptyList(list.clone()));
         }
         let gone: u64 = self.deleted.iter().filter(|(hour, _)| is_recent(*hour, now)).map(|(_, files)| files).sum();
@@ -264,11 +266,12 @@ mod tests {
     #[test]
     fn a_list_of_over_ten_entries_does_not_become_empty_and_none_that_is_gone_deletes() {
         let guard = Guard::default();
-        let suspects = |list| guard.suspects(HALF, &losses(1000, 1), &[list], hours(0)).is_some();
+        let suspects = |going, list| guard.suspects(HALF, &losses(1000, going), &[list], hours(0)).is_some();
 
-        assert!(suspects(list(11, true)));
-        assert!(!suspects(list(10, true)));
-        assert!(suspects(list(1, false)), "what cannot be had says nothing");
+        assert!(suspects(11, list(11, true)) && suspects(6, list(11, true)));
+        assert!(!suspects(10, list(10, true)));
+        assert!(!suspects(5, list(11, true)), "most of it is listed elsewhere");
+        assert!(suspects(1, list(1, false)), "what cannot be had says nothing");
         assert_eq!(guard.suspects(HALF, &losses(1000, 0), &[list(11, true)], hours(0)), None, "nothing goes");
     }
 

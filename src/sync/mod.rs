@@ -5,34 +5,47 @@
 //! [`position::Position`] they stand for, and the kernel is told afterwards. Whatever fails before the commit changes nothing.
 
 mod baseline;
+mod children;
+mod followed;
 pub mod guard;
+mod lists;
 pub mod notification;
 pub mod poll;
 pub mod position;
+mod schedule;
 pub mod selection;
 pub mod status;
 #[cfg(test)]
 mod tests;
 
 use crate::catalog::path::MapError;
-use crate::catalog::{Catalog, CatalogError, Committed, Naming};
-use crate::document::{Capability, DocumentError, Limits, Uri};
+use crate::catalog::{Catalog, CatalogError, Committed};
+use crate::causes::chain;
+use crate::document::{Capability, DocumentError, Limits, Timestamp, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::Client;
 use crate::source::spool::{Spool, SpooledDocument};
-use crate::source::walk::{Progress, Walked, walk};
+use crate::source::walk::Progress;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
+use children::Children;
+use followed::{FollowedSet, followed};
 use guard::MaxDelete;
+use lists::{Reading, missing};
 use notification::SetChannel;
 use position::Position;
+use schedule::Schedule;
 use selection::Selection;
-use status::SharedStatus;
+use status::{DocumentStatus, RefreshOutcome, Refreshed, SharedStatus};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
 const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Between two looks that nobody asked for lies at least this, whatever the schedule says.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is synchronized, and under which names.
 #[derive(Clone, Debug)]
@@ -138,21 +151,36 @@ pub struct Synchronizer {
     catalog: Arc<Catalog>,
     spool: Arc<Spool>,
     discovered: Option<(Source, Instant)>,
-    last_transfer: poll::Transfer,
+    schedule: Schedule,
+    children: Children,
     status: SharedStatus,
     channels: watch::Sender<Vec<SetChannel>>,
+}
+
+/// Whoever shows progress.
+pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
+
+/// How much of the Source a refresh looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Every document that is followed.
+    Everything,
+    /// Those that are due.
+    Due,
 }
 
 impl Synchronizer {
     /// A synchronizer that spools documents in `spool` and writes `catalog`.
     pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: Spool) -> Synchronizer {
+        let schedule = Schedule::new(config.poll);
         Synchronizer {
             config,
             client,
             catalog,
             spool: Arc::new(spool),
             discovered: None,
-            last_transfer: poll::Transfer::default(),
+            schedule,
+            children: Children::default(),
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
         }
@@ -168,68 +196,71 @@ impl Synchronizer {
         self.status.clone()
     }
 
-    /// How the last refresh's documents came: decides when the next one is due.
-    pub fn last_transfer(&self) -> poll::Transfer {
-        self.last_transfer
+    /// Asks the Source for everything that may have changed and commits what did. On an error nothing has changed.
+    pub async fn refresh(&mut self, progress: Progressing) -> Result<Outcome, SyncError> {
+        self.refresh_of(Extent::Everything, progress).await
     }
 
-    /// Asks the Source for everything that may have changed and commits what did. On an error nothing has changed.
-    pub async fn refresh(&mut self, progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Result<Outcome, SyncError> {
-        let outcome = self.try_refresh(progress).await;
+    /// As [`Synchronizer::refresh`], asking only for what `extent` says. A first tree is made of everything.
+    pub async fn refresh_of(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
+        let began = Instant::now();
+        let outcome = self.try_refresh(extent, progress).await;
         if outcome.is_err() {
             self.discovered = None;
         }
+        self.tell(&outcome, began.elapsed());
         outcome
     }
 
-    async fn try_refresh(&mut self, progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Result<Outcome, SyncError> {
+    async fn try_refresh(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
         progress(Stage::Discovering);
         let source = self.source().await?;
-        let roots = resource_lists(&source, &self.config.entry)?;
-
-        let started = Instant::now();
-        let mut walks = Vec::with_capacity(roots.len());
-        for root in &roots {
-            let fetching = |so_far| progress(Stage::Fetching(so_far));
-            walks.push(walk(&self.client, &self.spool, root, self.config.limits, &fetching).await?);
+        let (current, stored) = {
+            let snapshot = self.catalog.snapshot()?;
+            (snapshot.revision()?, snapshot.position()?)
+        };
+        let stored = stored.as_deref().and_then(Position::decode);
+        let sets = followed(&source, stored.as_ref());
+        if sets.iter().all(|set| set.lists.is_empty()) {
+            return Err(no_resource_list(&source, &self.config.entry));
         }
-        self.last_transfer = poll::Transfer::of(&walks, started.elapsed());
-        if let Some(leaf) = walks.iter().flat_map(|walked| &walked.leaves).next()
-            && leaves(&walks).next().is_none()
+        self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
+        let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&sets));
+        position.follow(&sets);
+
+        let is_first = current.is_none() || stored.is_none() || self.catalog.is_distrusted();
+        let extent = if is_first { Extent::Everything } else { extent };
+        let read = self.read_lists(&sets, extent, stored.as_ref(), &progress).await?;
+        let Some(read) = read else { return Ok(Outcome::Unchanged) };
+        if let Some(leaf) = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next()
+            && read.iter().all(|it| it.lists().next().is_none())
         {
             // By its Capability List's word a Resource List, by its own another document: no tree is made of that.
             let offers = leaf.capability.as_ref().map_or("nothing", Capability::as_str);
             let offers = format!("{offers} ({})", leaf.document.location);
             return Err(SyncError::NoResourceList { entry: self.config.entry.to_string(), offers });
         }
-
-        let (current, stored) = {
-            let snapshot = self.catalog.snapshot()?;
-            (snapshot.revision()?, snapshot.position()?)
-        };
-        let made_of = stored.as_deref().and_then(Position::decode);
-        let missing = missing(&source, &roots, &walks);
-        if current.is_some() {
-            // What was missing already when the tree was made cannot take anything from it.
-            let new = missing.iter().find(|gap| made_of.as_ref().is_none_or(|made_of| !made_of.lacked(gap)));
-            if let Some(Missing { location, why, .. }) = new {
-                return Err(SyncError::Incomplete { what: format!("{location}: {why}") });
-            }
-        } else {
+        let missing = missing(&source, &sets, &read);
+        if current.is_none() {
             // A first tree of what there is beats none.
             for Missing { location, why, .. } in &missing {
                 tracing::warn!("the tree lacks a part: {location}: {why}");
             }
         }
-        let naming = self.naming(&source, &walks).await?;
-        let position = Position::of(&walks, &missing, &naming);
+        let naming = self.naming(&source, &read).await?;
         // A damaged catalog is built anew from the same documents.
-        if made_of.as_ref() == Some(&position) && !self.catalog.is_distrusted() {
+        if !is_first && position.is_of(&read, &missing, &naming) {
             return Ok(Outcome::Unchanged);
         }
-        let committed = self.merge(naming, position, walks, current.map_or(0, |r| r.totals.files), progress).await?;
+        let next = position.after(&read, &missing, &naming);
+        if let Some(hidden) = next.losses().iter().find(|loss| current.is_some() && !loss.speaks) {
+            return Err(SyncError::Incomplete { what: hidden.location.to_string() });
+        }
+        let files_now = current.map_or(0, |revision| revision.totals.files);
+        let committed = self.merge(Reading { naming, read, missing, position }, files_now, progress).await?;
         // The commit may have used what a stale discovery said: the next refresh looks again.
         self.discovered = None;
+        self.children.tidy(Instant::now());
         Ok(Outcome::Committed(committed))
     }
 
@@ -249,55 +280,54 @@ impl Synchronizer {
         Ok(source)
     }
 
-    async fn naming(&self, source: &Source, walks: &[Walked]) -> Result<Naming, SyncError> {
-        let own_authority = match (&self.config.host, &source.own_authority) {
-            (Some(host), _) => host.clone(),
-            (None, Some(authority)) => authority.clone(),
-            (None, None) => {
-                let (spool, limits) = (self.spool.clone(), self.config.limits);
-                let documents: Vec<_> = leaves(walks).collect();
-                tokio::task::spawn_blocking(move || baseline::smallest_authority(&spool, &documents, limits)).await??
-            }
-        };
-        let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
-        Ok(Naming::new(&own_authority, maps, self.config.extension_by_type)?)
+    /// Whether every set has a notification channel that is alive.
+    fn set_live(&mut self, live: bool) {
+        self.schedule.set_live(live);
+        self.status.write(|status| status.channels_live = live);
     }
 
-    async fn merge(
-        &self,
-        naming: Naming,
-        position: Position,
-        walks: Vec<Walked>,
-        files_now: u64,
-        progress: Arc<dyn Fn(Stage) + Send + Sync>,
-    ) -> Result<Committed, SyncError> {
-        let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
-        let selection = self.config.selection.clone();
-        let committed = tokio::task::spawn_blocking(move || {
-            let documents: Vec<_> = leaves(&walks).collect();
-            let at = position::at(&walks);
-            let chooser = baseline::chooser(&selection, &naming, &spool, &documents, limits, &[])?;
-            let mut baseline = catalog.baseline(naming)?;
-            let entries = baseline::read_into(&mut baseline, &spool, &documents, limits, &chooser, &*progress)?;
-            if entries == 0 && files_now > 0 {
-                return Err(SyncError::WouldEmpty { files: files_now });
-            }
-            if entries == 0 {
-                tracing::warn!("the tree is empty: the lists hold nothing, or nothing that was chosen");
-            }
-            progress(Stage::Committing);
-            Ok(baseline.commit(at, &position.encode())?)
-        })
-        .await??;
-        tracing::info!(
-            revision = committed.revision,
-            created = committed.created,
-            updated = committed.updated,
-            touched = committed.touched,
-            deleted = committed.deleted,
-            "committed"
-        );
-        Ok(committed)
+    /// How long until a document is due.
+    fn pause(&self) -> Duration {
+        let due = self.schedule.next();
+        due.map_or(self.usual_interval(), |due| due.saturating_duration_since(Instant::now())).max(SHORTEST_PAUSE)
+    }
+
+    /// The interval of a document that costs nothing.
+    fn usual_interval(&self) -> Duration {
+        self.config.poll.unwrap_or(schedule::SHORTEST)
+    }
+
+    /// Writes down how a refresh went.
+    fn tell(&self, outcome: &Result<Outcome, SyncError>, took: Duration) {
+        let (now, real_now) = (Instant::now(), SystemTime::now());
+        // Instants are no times of day: they are told by their distance from now.
+        let told = |instant: Instant| {
+            let time = match instant.checked_duration_since(now) {
+                Some(ahead) => real_now + ahead,
+                None => real_now - (now - instant),
+            };
+            Timestamp::from(time).to_string()
+        };
+        let documents = self.schedule.documents().map(|planned| DocumentStatus {
+            location: planned.location.to_string(),
+            interval: planned.interval.as_secs(),
+            asked: planned.asked.map(told),
+            due: Some(told(planned.due)),
+            answer: planned.answer.clone(),
+        });
+        let documents: Vec<_> = documents.collect();
+        let revision = self.catalog.revision().unwrap_or_default();
+        self.status.write(|status| {
+            status.revision = revision.map(|revision| revision.number);
+            status.files = revision.map_or(0, |revision| revision.totals.files);
+            status.at = revision.and_then(|revision| revision.at).map(|at| at.to_string());
+            let ended = Timestamp::from(real_now).to_string();
+            let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            status.last_refresh = Some(Refreshed { ended, milliseconds, outcome: outcome.into() });
+            status.failures = if outcome.is_ok() { 0 } else { status.failures.saturating_add(1) };
+            status.next_poll = self.schedule.next().map(told);
+            status.documents = documents;
+        });
     }
 
     /// After a commit, in the background: makes room in the catalog and in the spool.
@@ -336,41 +366,25 @@ impl Synchronizer {
     }
 }
 
-/// What keeps absence from these walks, one for each of `roots`, from proving that something is gone.
-fn missing(source: &Source, roots: &[DocumentLocation], walks: &[Walked]) -> Vec<Missing> {
-    let skipped = roots.iter().zip(walks).filter(|(_, walked)| walked.skipped > 0).map(|(root, walked)| Missing {
-        location: root.clone(),
-        entries: walked.skipped,
-        why: format!("{} entries of its indexes cannot be understood", walked.skipped),
-    });
-    source.missing.iter().cloned().chain(skipped).collect()
-}
-
-/// The lists of resources among what the walks reached.
-fn leaves(walks: &[Walked]) -> impl Iterator<Item = SpooledDocument> + '_ {
-    let lists = walks.iter().flat_map(|walked| &walked.leaves).filter(|leaf| leaf.lists_resources());
-    lists.map(|leaf| leaf.document.clone())
-}
-
-/// Every Resource List of every set, each once.
-fn resource_lists(source: &Source, entry: &EntryPoint) -> Result<Vec<DocumentLocation>, SyncError> {
-    let mut roots: Vec<DocumentLocation> = Vec::new();
-    for (capability, location) in source.sets.iter().flat_map(|set| &set.documents) {
-        if *capability == Capability::ResourceList && !roots.contains(location) {
-            roots.push(location.clone());
+impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
+    fn from(outcome: &Result<Outcome, SyncError>) -> RefreshOutcome {
+        match outcome {
+            Ok(Outcome::Unchanged) => RefreshOutcome::Unchanged,
+            Ok(Outcome::Committed(Committed { created, updated, touched, deleted, .. })) => {
+                RefreshOutcome::Committed { created: *created, updated: *updated, touched: *touched, deleted: *deleted }
+            }
+            Err(cause) => RefreshOutcome::Failed(chain(cause)),
         }
     }
-    if roots.is_empty() {
-        let mut offers: Vec<String> = source
-            .sets
-            .iter()
-            .flat_map(|set| &set.documents)
-            .map(|(capability, location)| format!("{} ({location})", capability.as_str()))
-            .collect();
-        if offers.is_empty() {
-            offers.push("nothing".to_owned());
-        }
-        return Err(SyncError::NoResourceList { entry: entry.to_string(), offers: offers.join(", ") });
+}
+
+/// What the Source offers where there is nothing to make a tree of.
+fn no_resource_list(source: &Source, entry: &EntryPoint) -> SyncError {
+    let documents = source.sets.iter().flat_map(|set| &set.documents);
+    let mut offers: Vec<String> =
+        documents.map(|(capability, location)| format!("{} ({location})", capability.as_str())).collect();
+    if offers.is_empty() {
+        offers.push("nothing".to_owned());
     }
-    Ok(roots)
+    SyncError::NoResourceList { entry: entry.to_string(), offers: offers.join(", ") }
 }

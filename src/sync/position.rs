@@ -1,23 +1,44 @@
 //! What the current revision was made of, committed together with it.
 
-use crate::catalog::Naming;
+use super::followed::FollowedSet;
+use super::guard::{Guard, ListLoss};
+use crate::catalog::{Naming, SetId};
 use crate::document::{Timestamp, Uri};
-use crate::source::walk::Walked;
+use crate::source::walk::{Leaf, Walked};
 use crate::source::{DocumentLocation, Missing};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 /// Version of the written form; another version reads as no position at all, which only costs one merge.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
-/// The documents of a revision with their digests, and the naming they were read under.
+/// The documents of a revision with their digests, the naming they were read under, and how far changes are known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     format: u32,
     naming: String,
-    documents: Vec<Document>,
+    /// The number that the next new set gets: none is given twice.
+    next_set: u32,
+    /// Every set that was ever seen, so that one that comes back is the same one.
+    sets: Vec<SetPosition>,
     /// What the Source offered and was not found.
     missing: Vec<Gap>,
+    /// Lists that are empty or gone while what they listed is held back.
+    emptied: Vec<Document>,
+    /// The state of the guard.
+    pub guard: Guard,
+}
+
+/// How far one set is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetPosition {
+    id: u32,
+    name: String,
+    /// What its part of the last baseline was made of.
+    documents: Vec<Document>,
+    /// The time that this part speaks for: seconds and nanoseconds since the epoch.
+    at: Option<(i64, u32)>,
 }
 
 /// See [`Missing`].
@@ -25,6 +46,8 @@ pub struct Position {
 struct Gap {
     location: Location,
     entries: u64,
+    /// Whether it came to be after the tree was made: what is missing with it is held back.
+    hides: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +55,11 @@ struct Document {
     location: Location,
     /// XXH3 of the document's octets.
     digest: u64,
+    /// The resources that it lists; 0 for an index.
+    entries: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Location {
     Uri(String),
@@ -50,22 +75,158 @@ impl From<&DocumentLocation> for Location {
     }
 }
 
+impl Location {
+    fn document(&self) -> Option<DocumentLocation> {
+        match self {
+            Location::Uri(uri) => Uri::parse(uri).ok().map(DocumentLocation::Uri),
+            Location::File(path) => Some(DocumentLocation::File(path.clone())),
+        }
+    }
+}
+
+impl SetPosition {
+    /// The number of the set in the catalog.
+    pub fn id(&self) -> SetId {
+        SetId(self.id)
+    }
+
+    /// The time that its part of the last baseline speaks for.
+    pub fn at(&self) -> Option<Timestamp> {
+        self.at.map(|(seconds, nanos)| Timestamp { seconds, nanos })
+    }
+
+    fn made_of(&self, walks: &[Walked]) -> bool {
+        let (mut before, mut now) = (self.documents.iter(), walks.iter().flat_map(Walked::documents));
+        loop {
+            match (before.next(), now.next()) {
+                (None, None) => return true,
+                (Some(before), Some(now))
+                    if before.digest == now.digest && before.location == Location::from(&now.location) => {}
+                _ => return false,
+            }
+        }
+    }
+}
+
 impl Position {
-    /// The position after reading `walks`, all that there was but for what is `missing`, under `naming`.
-    pub fn of(walks: &[Walked], missing: &[Missing], naming: &Naming) -> Position {
-        let documents = walks
-            .iter()
-            .flat_map(|walked| walked.indexes.iter().chain(walked.leaves.iter().map(|leaf| &leaf.document)))
-            .map(|document| Document { location: (&document.location).into(), digest: document.digest })
-            .collect();
-        let missing = missing.iter().map(|gap| Gap { location: (&gap.location).into(), entries: gap.entries });
-        Position { format: FORMAT, naming: naming.identity(), documents, missing: missing.collect() }
+    /// A position of these sets, of which nothing is known yet.
+    pub fn of_sets(sets: &[FollowedSet]) -> Position {
+        let mut position = Position {
+            format: FORMAT,
+            naming: String::new(),
+            next_set: 0,
+            sets: Vec::new(),
+            missing: Vec::new(),
+            emptied: Vec::new(),
+            guard: Guard::default(),
+        };
+        position.follow(sets);
+        position
+    }
+
+    /// Makes room for the sets that are new.
+    pub fn follow(&mut self, sets: &[FollowedSet]) {
+        for set in sets {
+            if self.set(set.id).is_none() {
+                let id = set.id.0;
+                self.sets.push(SetPosition { id, name: set.name.clone(), documents: Vec::new(), at: None });
+                self.next_set = self.next_set.max(id.saturating_add(1));
+            }
+        }
+    }
+
+    /// The number for a set that was never seen.
+    pub fn next_set(&self) -> u32 {
+        self.next_set
+    }
+
+    /// The set of this number.
+    pub fn set(&self, id: SetId) -> Option<&SetPosition> {
+        self.sets.iter().find(|set| set.id == id.0)
+    }
+
+    /// The set of this name.
+    pub fn set_named(&self, name: &str) -> Option<&SetPosition> {
+        self.sets.iter().find(|set| set.name == name)
+    }
+
+    /// Whether this set's part of the baseline was made of exactly what was read.
+    pub fn is_made_of(&self, read: &ReadSet) -> bool {
+        self.set(read.id).is_some_and(|set| set.made_of(&read.walks))
+    }
+
+    /// The earliest time that a set's part of the baseline speaks for.
+    pub fn at(&self) -> Option<Timestamp> {
+        self.sets.iter().filter(|set| !set.documents.is_empty()).filter_map(SetPosition::at).min()
+    }
+
+    /// Whether the baseline of this revision was made of exactly these documents of exactly these sets, lacking what is
+    /// `missing`, under `naming`.
+    pub fn is_of(&self, read: &[ReadSet], missing: &[Missing], naming: &Naming) -> bool {
+        let walks = |set: &SetPosition| read.iter().find(|it| it.id.0 == set.id).map_or(&[][..], |it| &it.walks);
+        self.naming == naming.identity()
+            && self.sets.iter().all(|set| set.made_of(walks(set)))
+            && read.iter().all(|it| self.set(it.id).is_some())
+            && self.missing.len() == missing.len()
+            && self.missing.iter().zip(missing).all(|(before, now)| before.is(now))
+    }
+
+    /// The position after a baseline of `read`, which lacks what is `missing`.
+    pub fn after(&self, read: &[ReadSet], missing: &[Missing], naming: &Naming) -> Position {
+        let is_first = self.naming.is_empty();
+        let gap = |gap: &Missing| Gap {
+            location: (&gap.location).into(),
+            entries: gap.entries,
+            hides: !is_first && !self.lacked(gap),
+        };
+        let mut next = Position {
+            naming: naming.identity(),
+            missing: missing.iter().map(gap).collect(),
+            emptied: Vec::new(),
+            ..self.clone()
+        };
+        for set in &mut next.sets {
+            let now = read.iter().find(|it| it.id.0 == set.id);
+            set.at = now.and_then(|it| at(&it.walks)).map(|at| (at.seconds, at.nanos));
+            set.documents = now.map(ReadSet::documents).unwrap_or_default();
+        }
+        next.emptied = self.emptied_in(&next);
+        next
+    }
+
+    /// Lists of this revision, those that it remembers as emptied among them, that list nothing in `next`.
+    fn emptied_in(&self, next: &Position) -> Vec<Document> {
+        let now: HashSet<&Location> = next.listing().map(|list| &list.location).collect();
+        self.listing().chain(&self.emptied).filter(|list| !now.contains(&list.location)).cloned().collect()
+    }
+
+    /// The documents that list something.
+    fn listing(&self) -> impl Iterator<Item = &Document> {
+        self.sets.iter().flat_map(|set| &set.documents).filter(|document| document.entries > 0)
+    }
+
+    /// What the guard must know of the lists before it lets go what they do not list.
+    pub fn losses(&self) -> Vec<ListLoss> {
+        let hiding = self.missing.iter().filter(|gap| gap.hides).map(|gap| (&gap.location, 0, false));
+        let emptied = self.emptied.iter().map(|list| (&list.location, list.entries, true));
+        hiding
+            .chain(emptied)
+            .filter_map(|(location, entries, speaks)| {
+                Some(ListLoss { location: location.document()?, entries, speaks })
+            })
+            .collect()
+    }
+
+    /// Notes that all deletions have been applied: what the tree lacks now cannot be taken from it any more.
+    pub fn settle(&mut self) {
+        self.emptied.clear();
+        self.missing.iter_mut().for_each(|gap| gap.hides = false);
     }
 
     /// Whether `gap`, or a greater one at the same place, was there already when this revision was made.
-    pub fn lacked(&self, gap: &Missing) -> bool {
+    fn lacked(&self, gap: &Missing) -> bool {
         let location = Location::from(&gap.location);
-        self.missing.iter().any(|lacked| {
+        self.missing.iter().filter(|lacked| !lacked.hides).any(|lacked| {
             // A document that was missing as a whole has shown nothing that its single entries could now hide.
             lacked.location == location && (lacked.entries == 0 || 0 < gap.entries && gap.entries <= lacked.entries)
         })
@@ -83,21 +244,58 @@ impl Position {
 
     /// Where the documents lie.
     pub fn locations(&self) -> Vec<DocumentLocation> {
-        self.documents
-            .iter()
-            .filter_map(|document| match &document.location {
-                Location::Uri(uri) => Uri::parse(uri).ok().map(DocumentLocation::Uri),
-                Location::File(path) => Some(DocumentLocation::File(path.clone())),
-            })
-            .collect()
+        let documents = self.sets.iter().flat_map(|set| &set.documents);
+        documents.filter_map(|document| document.location.document()).collect()
     }
 }
 
-/// The time a baseline speaks for: the earliest `at` among its lists, else the newest Last-Modified.
+impl Gap {
+    fn is(&self, missing: &Missing) -> bool {
+        self.entries == missing.entries && self.location == Location::from(&missing.location)
+    }
+}
+
+/// What was read of one set for a baseline.
+#[derive(Debug)]
+pub struct ReadSet {
+    /// The set.
+    pub id: SetId,
+    /// A walk for each of its lists.
+    pub walks: Vec<Walked>,
+    /// The resources that each leaf lists that lists resources, in document order; empty as long as they were not counted.
+    pub counts: Vec<u64>,
+}
+
+impl ReadSet {
+    fn documents(&self) -> Vec<Document> {
+        let mut counts = self.counts.iter().copied();
+        let all = self.walks.iter().flat_map(|walked| {
+            let indexes = walked.indexes.iter().map(|index| (index, false));
+            indexes.chain(walked.leaves.iter().map(|leaf| (&leaf.document, leaf.lists_resources())))
+        });
+        all.map(|(document, lists)| Document {
+            location: (&document.location).into(),
+            digest: document.digest,
+            entries: if lists { counts.next().unwrap_or(0) } else { 0 },
+        })
+        .collect()
+    }
+
+    /// The lists of resources among what the walks reached.
+    pub fn lists(&self) -> impl Iterator<Item = &Leaf> {
+        self.walks.iter().flat_map(|walked| &walked.leaves).filter(|leaf| leaf.lists_resources())
+    }
+}
+
+/// The time that lists speak for: the earliest `at` of the leaves, each by itself or by the index above, else the newest
+/// Last-Modified.
 pub fn at(walks: &[Walked]) -> Option<Timestamp> {
     let leaves = || walks.iter().flat_map(|walked| &walked.leaves);
+    let indexes = || walks.iter().flat_map(|walked| &walked.index_headers);
+    let leaf_at = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
     leaves()
-        .filter_map(|leaf| leaf.header.at)
+        .filter_map(leaf_at)
+        .chain(indexes().filter_map(|header| header.at))
         .min()
         .or_else(|| leaves().filter_map(|leaf| leaf.document.modified).max())
 }
@@ -106,17 +304,36 @@ pub fn at(walks: &[Walked]) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_position_survives_being_stored() {
-        let position = Position {
+    fn gap(path: &str, entries: u64) -> Missing {
+        Missing {
+            location: DocumentLocation::Uri(Uri::parse(&format!("http://example.org/{path}")).unwrap()),
+            entries,
+            why: String::new(),
+        }
+    }
+
+    /// A position of one set that was made of these lists, as (location, entries).
+    fn position(lists: &[(&str, u64)]) -> Position {
+        let document = |(path, entries): &(&str, u64)| Document {
+            location: Location::Uri(format!("http://example.org/{path}")),
+            digest: u64::MAX,
+            entries: *entries,
+        };
+        let documents = lists.iter().map(document).collect();
+        Position {
             format: FORMAT,
             naming: "own=example.org".into(),
-            documents: vec![
-                Document { location: Location::Uri("http://example.org/list.xml".into()), digest: u64::MAX },
-                Document { location: Location::File("/lists/a.xml".into()), digest: 1 },
-            ],
-            missing: vec![Gap { location: Location::Uri("http://example.org/gone.xml".into()), entries: 0 }],
-        };
+            next_set: 5,
+            sets: vec![SetPosition { id: 4, name: "a set".into(), documents, at: Some((1, 2)) }],
+            missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0, hides: true }],
+            emptied: Vec::new(),
+            guard: Guard::default(),
+        }
+    }
+
+    #[test]
+    fn a_position_survives_being_stored() {
+        let position = position(&[("a", 1)]);
 
         let stored = position.encode();
 
@@ -124,21 +341,59 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_missing_before_is_known_to_have_been() {
-        let gap = |path: &str, entries| Missing {
-            location: DocumentLocation::Uri(Uri::parse(&format!("http://example.org/{path}")).unwrap()),
-            entries,
-            why: String::new(),
-        };
+    fn only_what_was_missing_when_the_tree_was_made_is_known_to_have_been() {
         let naming = Naming::new("example.org", [], false).unwrap();
+        let first = Position::of_sets(&[]);
 
-        let position = Position::of(&[], &[gap("dead.xml", 0), gap("index.xml", 3)], &naming);
+        let position = first.after(&[], &[gap("dead.xml", 0), gap("index.xml", 3)], &naming);
 
         assert!(position.lacked(&gap("dead.xml", 0)) && position.lacked(&gap("dead.xml", 5)));
         assert!(position.lacked(&gap("index.xml", 3)) && position.lacked(&gap("index.xml", 1)));
         assert!(!position.lacked(&gap("index.xml", 4)), "an entry that was understood may be hidden now");
         assert!(!position.lacked(&gap("index.xml", 0)), "what the index listed is gone with it");
         assert!(!position.lacked(&gap("other.xml", 0)));
+    }
+
+    #[test]
+    fn what_came_to_be_missing_hides_something_until_it_is_back_or_a_person_has_spoken() {
+        let naming = Naming::new("example.org", [], false).unwrap();
+        let mut position = position(&[("a", 20)]);
+        position.missing.clear();
+        let dead = [gap("dead.xml", 0)];
+        let told = |position: &Position| {
+            position
+                .losses()
+                .iter()
+                .filter(|loss| !loss.speaks)
+                .map(|loss| loss.location.to_string())
+                .collect::<Vec<_>>()
+        };
+
+        let once = position.after(&[], &dead, &naming);
+        let twice = once.after(&[], &dead, &naming);
+        let mut confirmed = twice.clone();
+        confirmed.settle();
+
+        assert_eq!(told(&once), ["http://example.org/dead.xml"]);
+        assert_eq!(told(&twice), told(&once), "it is not lacked because it was held back");
+        assert!(told(&confirmed).is_empty() && told(&confirmed.after(&[], &dead, &naming)).is_empty());
+        assert!(told(&twice.after(&[], &[], &naming)).is_empty());
+    }
+
+    #[test]
+    fn lists_that_became_empty_or_are_gone_are_told_until_they_list_something() {
+        let before = position(&[("a", 20), ("b", 30), ("c", 40), ("d", 0)]);
+        let mut after = position(&[("a", 1), ("b", 0), ("d", 0)]);
+        let told = |position: &Position| -> Vec<_> {
+            position.emptied.iter().map(|list| (list.location.document().unwrap().to_string(), list.entries)).collect()
+        };
+        let at = |path: &str| format!("http://example.org/{path}");
+
+        after.emptied = before.emptied_in(&after);
+        assert_eq!(told(&after), [(at("b"), 30), (at("c"), 40)]);
+        let mut later = position(&[("a", 1), ("b", 30)]);
+        later.emptied = after.emptied_in(&later);
+        assert_eq!(told(&later), [(at("c"), 40)]);
     }
 
     #[test]

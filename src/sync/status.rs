@@ -69,8 +69,6 @@ pub enum RefreshOutcome {
 pub struct DocumentStatus {
     /// Where it lies.
     pub location: String,
-    /// What it is, in the words of the standard.
-    pub capability: String,
     /// How often it is asked for, in seconds.
     pub interval: u64,
     /// When it was asked for last.

@@ -1,0 +1,123 @@
+//! Which children of an index need not be asked for at each look.
+
+use crate::document::Entry;
+use crate::document::Uri;
+use crate::source::walk::{Child, Walked};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+use tokio::time::Instant;
+use xxhash_rust::xxh3::Xxh3;
+
+/// A child whose index says nothing new of it is asked for this often all the same: an index may be wrong.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// What indexes said of their children when these were asked for last.
+#[derive(Debug, Default)]
+pub struct Children {
+    known: HashMap<Uri, (u64, Instant)>,
+}
+
+impl Children {
+    /// What becomes of a child that an index lists so.
+    pub fn choose(&self, entry: &Entry, now: Instant) -> Child {
+        match (said(entry), self.known.get(&entry.loc)) {
+            (Some(said), Some((before, asked))) if said == *before && now < *asked + DAY => Child::Keep,
+            _ => Child::Ask,
+        }
+    }
+
+    /// Notes a walk that chose by [`Children::choose`] at `now`.
+    pub fn note(&mut self, walked: &Walked, now: Instant) {
+        for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
+            if let Some(said) = said(entry)
+                && self.choose(entry, now) == Child::Ask
+            {
+                self.known.insert(entry.loc.clone(), (said, now));
+            }
+        }
+    }
+
+    /// Forgets all that no longer counts, so that the children of indexes that come and go do not pile up.
+    pub fn tidy(&mut self, now: Instant) {
+        self.known.retain(|_, (_, asked)| now < *asked + DAY);
+    }
+}
+
+/// A digest of what an entry says that changes with its document; `None` where it says nothing of the kind.
+fn said(entry: &Entry) -> Option<u64> {
+    if entry.lastmod.is_none() && entry.hashes.is_empty() {
+        return None;
+    }
+    let mut hasher = Xxh3::new();
+    (entry.lastmod, &entry.hashes, entry.length, entry.at, entry.completed).hash(&mut hasher);
+    (entry.from, entry.until, entry.datetime).hash(&mut hasher);
+    Some(hasher.digest())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Header, Root, Timestamp};
+    use crate::source::DocumentLocation;
+    use crate::source::spool::SpooledDocument;
+    use crate::source::walk::Leaf;
+
+    fn entry(second: Option<i64>) -> Entry {
+        let uri = Uri::parse("http://example.org/1.xml").unwrap();
+        Entry { lastmod: second.map(|seconds| Timestamp { seconds, nanos: 0 }), ..Entry::new(uri) }
+    }
+
+    fn walked(entry: Entry) -> Walked {
+        let location = DocumentLocation::Uri(entry.loc.clone());
+        let header = Header {
+            root: Root::UrlSet,
+            capability: None,
+            at: None,
+            completed: None,
+            from: None,
+            until: None,
+            links: Vec::new(),
+        };
+        let document = SpooledDocument { location, base: None, size: 0, digest: 0, modified: None };
+        let leaf = Leaf { document, header, capability: None, unchanged: true, listed: Some(Box::new(entry)) };
+        Walked {
+            leaves: vec![leaf],
+            indexes: Vec::new(),
+            index_headers: Vec::new(),
+            packages: Vec::new(),
+            passed_over: Vec::new(),
+            missing: Vec::new(),
+            transferred: 0,
+            max_age: None,
+            skipped: 0,
+            deviations: Vec::new(),
+            unchanged: true,
+        }
+    }
+
+    #[test]
+    fn a_child_whose_index_entry_is_unchanged_is_asked_once_a_day() {
+        let now = Instant::now();
+        let mut children = Children::default();
+        assert_eq!(children.choose(&entry(Some(1)), now), Child::Ask, "never seen");
+
+        children.note(&walked(entry(Some(1))), now);
+        let later = now + DAY / 2;
+        assert_eq!(children.choose(&entry(Some(1)), later), Child::Keep);
+        assert_eq!(children.choose(&entry(Some(2)), later), Child::Ask);
+        children.note(&walked(entry(Some(1))), later);
+
+        assert_eq!(children.choose(&entry(Some(1)), now + DAY), Child::Ask, "keeping it is not asking");
+    }
+
+    #[test]
+    fn a_child_of_which_its_index_tells_nothing_is_asked_each_time() {
+        let now = Instant::now();
+        let mut children = Children::default();
+
+        children.note(&walked(entry(None)), now);
+
+        assert_eq!(children.choose(&entry(None), now), Child::Ask);
+    }
+}

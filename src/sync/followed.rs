@@ -1,0 +1,173 @@
+//! Which documents of the Source are followed, and for which set of resources.
+
+use super::position::Position;
+use crate::catalog::SetId;
+use crate::document::Capability;
+use crate::source::{DocumentLocation, Set, Source};
+
+/// The documents of one set, by what they are followed for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FollowedSet {
+    /// Its number in the catalog, given for good.
+    pub id: SetId,
+    /// Its Capability List; of a list that stands alone the list.
+    pub name: String,
+    /// Resource Lists and their indexes.
+    pub lists: Vec<DocumentLocation>,
+    /// Resource Dumps and their indexes.
+    pub dumps: Vec<DocumentLocation>,
+    /// Change Lists and their indexes; where there is none, the Change List Archives.
+    pub changes: Vec<DocumentLocation>,
+    /// Change Dumps and their indexes; where there is none, the Change Dump Archives.
+    pub change_dumps: Vec<DocumentLocation>,
+}
+
+/// Why a document is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It says what exists.
+    List,
+    /// It holds what exists, packed.
+    Dump,
+    /// It says what has changed.
+    Changes,
+    /// It holds what has changed, packed.
+    ChangeDump,
+}
+
+impl FollowedSet {
+    /// Where the statements of what exists come from: the lists, and only where there are none the dumps.
+    pub fn baseline(&self) -> (Purpose, &[DocumentLocation]) {
+        if self.lists.is_empty() { (Purpose::Dump, &self.dumps) } else { (Purpose::List, &self.lists) }
+    }
+
+    /// Where the statements of what has changed come from: the lists, and only where there are none the dumps.
+    pub fn incremental(&self) -> (Purpose, &[DocumentLocation]) {
+        if self.changes.is_empty() {
+            (Purpose::ChangeDump, &self.change_dumps)
+        } else {
+            (Purpose::Changes, &self.changes)
+        }
+    }
+
+    /// Everything that is asked for regularly.
+    pub fn documents(&self) -> impl Iterator<Item = &DocumentLocation> {
+        self.baseline().1.iter().chain(self.incremental().1)
+    }
+}
+
+/// The sets of `source` with the numbers that they have in `position`, or new ones. A document that several sets name is
+/// followed for the first: what it says is the same for all.
+pub fn followed(source: &Source, position: Option<&Position>) -> Vec<FollowedSet> {
+    let mut next = position.map_or(0, Position::next_set);
+    let mut taken: Vec<&DocumentLocation> = Vec::new();
+    let mut sets = Vec::with_capacity(source.sets.len());
+    for set in &source.sets {
+        let Some(name) = name(set) else { continue };
+        let id = position.and_then(|position| position.set_named(&name)).map(|set| set.id()).unwrap_or_else(|| {
+            next += 1;
+            SetId(next - 1)
+        });
+        let mut of = |wanted: Capability| -> Vec<DocumentLocation> {
+            let mut found = Vec::new();
+            for (_, location) in set.documents.iter().filter(|(capability, _)| *capability == wanted) {
+                if !taken.contains(&location) {
+                    taken.push(location);
+                    found.push(location.clone());
+                }
+            }
+            found
+        };
+        let lists = of(Capability::ResourceList);
+        let dumps = of(Capability::ResourceDump);
+        let or_archive = |current: Vec<_>, archive: Vec<_>| if current.is_empty() { archive } else { current };
+        let changes = or_archive(of(Capability::ChangeList), of(Capability::ChangeListArchive));
+        let change_dumps = or_archive(of(Capability::ChangeDump), of(Capability::ChangeDumpArchive));
+        sets.push(FollowedSet { id, name, lists, dumps, changes, change_dumps });
+    }
+    sets
+}
+
+/// What tells a set from the others, today and tomorrow.
+fn name(set: &Set) -> Option<String> {
+    match &set.capability_list {
+        Some(list) => Some(list.as_str().to_owned()),
+        None => set.documents.first().map(|(_, location)| location.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Uri;
+
+    fn at(path: &str) -> DocumentLocation {
+        DocumentLocation::Uri(Uri::parse(&format!("http://example.org/{path}")).unwrap())
+    }
+
+    fn set(name: &str, documents: &[(Capability, &str)]) -> Set {
+        Set {
+            capability_list: Some(Uri::parse(&format!("http://example.org/{name}")).unwrap()),
+            described_by: None,
+            documents: documents.iter().map(|(capability, path)| (capability.clone(), at(path))).collect(),
+            channels: Vec::new(),
+        }
+    }
+
+    fn source(sets: Vec<Set>) -> Source {
+        Source {
+            entry: None,
+            own_authority: None,
+            moved_to: None,
+            description: None,
+            sets,
+            missing: Vec::new(),
+            deviations: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_set_keeps_its_number_whatever_becomes_of_the_others() {
+        let [a, b, c] = ["a", "b", "c"].map(|name| set(name, &[(Capability::ResourceList, name)]));
+        let first = followed(&source(vec![a, b.clone()]), None);
+        let position = Position::of_sets(&first);
+
+        let second = followed(&source(vec![c, b]), Some(&position));
+
+        let ids: Vec<_> = second.iter().map(|set| (set.name.as_str(), set.id.0)).collect();
+        assert_eq!(ids, [("http://example.org/c", 2), ("http://example.org/b", 1)]);
+    }
+
+    #[test]
+    fn an_archive_is_followed_only_where_there_is_no_current_document() {
+        use Capability::*;
+        let both = set("a", &[(ChangeListArchive, "old"), (ChangeList, "new"), (ChangeDumpArchive, "dumps")]);
+
+        let sets = followed(&source(vec![both]), None);
+
+        assert_eq!(sets[0].changes, [at("new")]);
+        assert_eq!(sets[0].incremental(), (Purpose::Changes, &[at("new")][..]));
+        assert_eq!(sets[0].change_dumps, [at("dumps")]);
+    }
+
+    #[test]
+    fn dumps_are_followed_only_where_there_are_no_lists() {
+        use Capability::*;
+        let packed = set("a", &[(ResourceDump, "dump"), (ChangeDump, "changes")]);
+        let listed = set("b", &[(ResourceDump, "d"), (ResourceList, "list"), (ChangeDump, "c")]);
+
+        let sets = followed(&source(vec![packed, listed]), None);
+
+        assert_eq!(sets[0].documents().cloned().collect::<Vec<_>>(), [at("dump"), at("changes")]);
+        assert_eq!(sets[1].documents().cloned().collect::<Vec<_>>(), [at("list"), at("c")]);
+    }
+
+    #[test]
+    fn a_document_of_two_sets_is_followed_once() {
+        let [a, b] = ["a", "b"].map(|name| set(name, &[(Capability::ResourceList, "list")]));
+
+        let sets = followed(&source(vec![a, b]), None);
+
+        assert_eq!((sets[0].lists.len(), sets[1].lists.len()), (1, 0));
+    }
+}

@@ -1,0 +1,176 @@
+//! Baseline synchronization: the Resource Lists of every set become one new statement of what exists.
+
+use super::followed::FollowedSet;
+use super::position::{Position, ReadSet};
+use super::schedule::{Cost, jitter};
+use super::{Extent, Progressing, Stage, SyncError, Synchronizer, baseline};
+use crate::catalog::{Committed, Naming};
+use crate::causes::chain;
+use crate::document::{Entry, Header};
+use crate::source::spool::SpooledDocument;
+use crate::source::walk::{Asking, Choice, EVERYTHING, Walked, walk_asking};
+use crate::source::{DocumentLocation, Missing, Source, SourceError};
+use tokio::time::Instant;
+
+/// What a baseline is made of.
+pub struct Reading {
+    pub naming: Naming,
+    pub read: Vec<ReadSet>,
+    /// What is offered and cannot be had.
+    pub missing: Vec<Missing>,
+    /// The position before.
+    pub position: Position,
+}
+
+impl Synchronizer {
+    /// Fetches the lists of `sets`, all of them; `None` where none of those that `extent` asks for differs from what `before`,
+    /// the position of the current revision, was made of.
+    pub(super) async fn read_lists(
+        &mut self,
+        sets: &[FollowedSet],
+        extent: Extent,
+        before: Option<&Position>,
+        progress: &Progressing,
+    ) -> Result<Option<Vec<ReadSet>>, SyncError> {
+        let now = Instant::now();
+        let wanted = |set: &FollowedSet| {
+            extent == Extent::Everything || set.lists.iter().any(|list| self.schedule.is_due(list, now))
+        };
+        let (first, rest): (Vec<_>, Vec<_>) = sets.iter().partition(|set| wanted(set));
+        let mut read = Vec::with_capacity(sets.len());
+        for set in first {
+            read.push(self.read_set(set, extent, before.is_some(), progress).await?);
+        }
+        let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
+        if extent == Extent::Due && read.iter().all(is_same) {
+            return Ok(None);
+        }
+        for set in rest {
+            read.push(self.read_set(set, extent, before.is_some(), progress).await?);
+        }
+        read.sort_by_key(|it| sets.iter().position(|set| set.id == it.id));
+        Ok(Some(read))
+    }
+
+    /// Fetches the lists of one set.
+    async fn read_set(
+        &mut self,
+        set: &FollowedSet,
+        extent: Extent,
+        bears_missing: bool,
+        progress: &Progressing,
+    ) -> Result<ReadSet, SyncError> {
+        let mut walks = Vec::with_capacity(set.lists.len());
+        for list in &set.lists {
+            let now = Instant::now();
+            let mut children = std::mem::take(&mut self.children);
+            // Who asks for everything does not trust what an index says of its children.
+            let keeping = |_: &Header, entry: &Entry| children.choose(entry, now);
+            let choice: Choice<'_> = if extent == Extent::Due { &keeping } else { EVERYTHING.choice };
+            let walked = self.walk(list, Asking { choice, bears_missing, ..EVERYTHING }, progress).await;
+            if let Ok(walked) = &walked {
+                children.note(walked, now);
+            }
+            self.children = children;
+            walks.push(walked?);
+        }
+        Ok(ReadSet { id: set.id, walks, counts: Vec::new() })
+    }
+
+    /// Fetches one document with all below it, and notes when it is due again.
+    pub(super) async fn walk(
+        &mut self,
+        root: &DocumentLocation,
+        asking: Asking<'_>,
+        progress: &Progressing,
+    ) -> Result<Walked, SourceError> {
+        let fetching = |so_far| progress(Stage::Fetching(so_far));
+        let began = Instant::now();
+        let walked = walk_asking(&self.client, &self.spool, root, self.config.limits, asking, &fetching).await;
+        let now = Instant::now();
+        match &walked {
+            Ok(walked) => {
+                let cost = Cost { octets: walked.transferred, took: now - began, max_age: walked.max_age };
+                self.schedule.answered(root, cost, jitter(), now);
+            }
+            Err(cause) => self.schedule.failed(root, chain(cause), jitter(), now),
+        }
+        walked
+    }
+
+    pub(super) async fn naming(&self, source: &Source, read: &[ReadSet]) -> Result<Naming, SyncError> {
+        let own_authority = match (&self.config.host, &source.own_authority) {
+            (Some(host), _) => host.clone(),
+            (None, Some(authority)) => authority.clone(),
+            (None, None) => {
+                let (spool, limits) = (self.spool.clone(), self.config.limits);
+                let documents = documents(read);
+                tokio::task::spawn_blocking(move || baseline::smallest_authority(&spool, &documents, limits)).await??
+            }
+        };
+        let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
+        Ok(Naming::new(&own_authority, maps, self.config.extension_by_type)?)
+    }
+
+    /// Makes one revision of all that was read.
+    pub(super) async fn merge(
+        &self,
+        reading: Reading,
+        files_now: u64,
+        progress: Progressing,
+    ) -> Result<Committed, SyncError> {
+        let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
+        let selection = self.config.selection.clone();
+        let committed = tokio::task::spawn_blocking(move || {
+            let Reading { naming, mut read, missing, position } = reading;
+            let chooser = baseline::chooser(&selection, &naming, &spool, &documents(&read), limits, &[])?;
+            let mut baseline = catalog.baseline(naming.clone())?;
+            let mut entries = 0;
+            for it in &mut read {
+                let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
+                it.counts = baseline::read_into(&mut baseline, &spool, &lists, limits, &chooser, &*progress)?;
+                entries += it.counts.iter().sum::<u64>();
+            }
+            if entries == 0 && files_now > 0 {
+                return Err(SyncError::WouldEmpty { files: files_now });
+            }
+            if entries == 0 {
+                tracing::warn!("the tree is empty: the lists hold nothing, or nothing that was chosen");
+            }
+            progress(Stage::Committing);
+            let next = position.after(&read, &missing, &naming);
+            Ok(baseline.commit(next.at(), &next.encode())?)
+        })
+        .await??;
+        tracing::info!(
+            revision = committed.revision,
+            created = committed.created,
+            updated = committed.updated,
+            touched = committed.touched,
+            deleted = committed.deleted,
+            "committed"
+        );
+        Ok(committed)
+    }
+}
+
+/// What keeps absence from what was read from proving that something is gone.
+pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<Missing> {
+    let mut missing = source.missing.clone();
+    for it in read {
+        let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| &set.lists);
+        for (list, walked) in lists.zip(&it.walks) {
+            missing.extend(walked.missing.iter().cloned());
+            if walked.skipped > 0 {
+                let why = format!("{} entries of its indexes cannot be understood", walked.skipped);
+                missing.push(Missing { location: list.clone(), entries: walked.skipped, why });
+            }
+        }
+    }
+    missing
+}
+
+/// The lists of resources among what was read.
+fn documents(read: &[ReadSet]) -> Vec<SpooledDocument> {
+    read.iter().flat_map(ReadSet::lists).map(|leaf| leaf.document.clone()).collect()
+}

@@ -1,0 +1,276 @@
+//! When each document is due: the interval belongs to the document, not to a person's guess. Pure: it is told the time.
+
+use super::status::Answer;
+use crate::source::DocumentLocation;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The interval for documents that answer 304 or are small.
+pub const SHORTEST: Duration = Duration::from_secs(5 * 60);
+/// No document is left alone longer.
+pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// A document below this size costs nothing worth saving.
+pub const SMALL: u64 = 256 * 1024;
+/// A transfer may take this part of the time at most: one in a hundred.
+const DUTY: u32 = 100;
+/// So much rarer is polling while notifications arrive.
+const LIVE: u32 = 4;
+/// First pause after a failure; doubles up to the interval.
+const FIRST_RETRY: Duration = Duration::from_secs(10);
+
+/// What an answer has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Octets that came whole: of the document and of all below it.
+    pub octets: u64,
+    /// How long that took.
+    pub took: Duration,
+    /// `Cache-Control: max-age`: asking before is pointless.
+    pub max_age: Option<Duration>,
+}
+
+/// The documents that are followed, each a list or an index with all below it, and when they are due.
+#[derive(Debug)]
+pub struct Schedule {
+    /// `poll=`
+    fixed: Option<Duration>,
+    /// Whether every set has a notification channel that is alive.
+    live: bool,
+    documents: BTreeMap<DocumentLocation, Plan>,
+}
+
+/// One document's times.
+#[derive(Clone, Debug)]
+struct Plan {
+    interval: Duration,
+    asked: Option<Instant>,
+    due: Instant,
+    failures: u32,
+    answer: Answer,
+}
+
+/// What the schedule knows of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned<'a> {
+    /// The document.
+    pub location: &'a DocumentLocation,
+    /// How often it is asked for.
+    pub interval: Duration,
+    /// When it was asked for last.
+    pub asked: Option<Instant>,
+    /// When it is due.
+    pub due: Instant,
+    /// What it answered.
+    pub answer: &'a Answer,
+}
+
+impl Schedule {
+    /// A schedule of no documents; `fixed` is `poll=`.
+    pub fn new(fixed: Option<Duration>) -> Schedule {
+        Schedule { fixed, live: false, documents: BTreeMap::new() }
+    }
+
+    /// From now on exactly these documents are followed; new ones are due at once.
+    pub fn follow<'a>(&mut self, locations: impl IntoIterator<Item = &'a DocumentLocation>, now: Instant) {
+        let mut before = std::mem::take(&mut self.documents);
+        for location in locations {
+            let new = || Plan {
+                interval: self.fixed.unwrap_or(SHORTEST),
+                asked: None,
+                due: now,
+                failures: 0,
+                answer: Answer::None,
+            };
+            let plan = before.remove(location).unwrap_or_else(new);
+            self.documents.insert(location.clone(), plan);
+        }
+    }
+
+    /// Whether every set has a notification channel that is alive. Where that ends, the usual intervals count at once.
+    pub fn set_live(&mut self, live: bool) {
+        self.live = live;
+        for plan in self.documents.values_mut().filter(|plan| plan.failures == 0) {
+            if let Some(asked) = plan.asked {
+                let usual = asked + plan.interval;
+                plan.due = if live { plan.due.max(usual) } else { plan.due.min(usual) };
+            }
+        }
+    }
+
+    /// Whether this document is due; one that is not followed never is.
+    pub fn is_due(&self, location: &DocumentLocation, now: Instant) -> bool {
+        self.documents.get(location).is_some_and(|plan| plan.due <= now)
+    }
+
+    /// The document has answered; `jitter` from 0 to 1 spreads Destinations.
+    pub fn answered(&mut self, location: &DocumentLocation, cost: Cost, jitter: f64, now: Instant) {
+        let (fixed, live) = (self.fixed, self.live);
+        let Some(plan) = self.documents.get_mut(location) else { return };
+        plan.interval = interval(fixed, cost);
+        plan.asked = Some(now);
+        plan.failures = 0;
+        plan.answer = if cost.octets == 0 { Answer::Unchanged } else { Answer::Whole(cost.octets) };
+        let rarer = if live && fixed.is_none() { LIVE } else { 1 };
+        plan.due = now + jittered(plan.interval * rarer, jitter);
+    }
+
+    /// The document cannot be had or read.
+    pub fn failed(&mut self, location: &DocumentLocation, why: String, jitter: f64, now: Instant) {
+        let Some(plan) = self.documents.get_mut(location) else { return };
+        plan.failures += 1;
+        plan.asked = Some(now);
+        plan.answer = Answer::Failed(why);
+        plan.due = now + jittered(retry_pause(plan.failures, plan.interval), jitter);
+    }
+
+    /// When the next document is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.documents.values().map(|plan| plan.due).min()
+    }
+
+    /// Every document, in the order of their locations.
+    pub fn documents(&self) -> impl Iterator<Item = Planned<'_>> {
+        self.documents.iter().map(|(location, plan)| Planned {
+            location,
+            interval: plan.interval,
+            asked: plan.asked,
+            due: plan.due,
+            answer: &plan.answer,
+        })
+    }
+}
+
+/// The pause before the next look: `fixed` where a person fixed one, else by what the last one cost and how long the server
+/// says that the answer keeps.
+fn interval(fixed: Option<Duration>, cost: Cost) -> Duration {
+    match fixed {
+        Some(fixed) => fixed,
+        None => {
+            let bearable = if cost.octets <= SMALL { SHORTEST } else { cost.took * DUTY };
+            bearable.max(cost.max_age.unwrap_or_default()).clamp(SHORTEST, LONGEST)
+        }
+    }
+}
+
+/// The pause after `failures` in a row.
+pub fn retry_pause(failures: u32, interval: Duration) -> Duration {
+    FIRST_RETRY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(interval)
+}
+
+/// Up to a tenth more, so that many Destinations do not ask at one moment.
+pub fn jittered(pause: Duration, jitter: f64) -> Duration {
+    pause + pause.mul_f64(jitter.clamp(0.0, 1.0) / 10.0)
+}
+
+/// A number from 0 to 1, another each time.
+pub fn jitter() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    (RandomState::new().hash_one(std::process::id()) % 1000) as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Uri;
+
+    const FREE: Cost = Cost { octets: 0, took: Duration::from_millis(30), max_age: None };
+
+    fn at(path: &str) -> DocumentLocation {
+        DocumentLocation::Uri(Uri::parse(&format!("http://example.org/{path}")).unwrap())
+    }
+
+    /// A schedule of `a` and `b`, and the time when it was made.
+    fn schedule(fixed: Option<Duration>) -> (Schedule, Instant) {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(fixed);
+        schedule.follow([&at("a"), &at("b")], now);
+        (schedule, now)
+    }
+
+    #[test]
+    fn a_small_or_unchanged_document_is_asked_every_five_minutes() {
+        assert_eq!(interval(None, FREE), SHORTEST);
+        assert_eq!(interval(None, Cost { octets: SMALL, took: Duration::from_secs(60), ..FREE }), SHORTEST);
+    }
+
+    #[test]
+    fn a_big_document_takes_less_than_a_hundredth_of_the_time() {
+        let slow = Cost { octets: 88_000_000, took: Duration::from_secs(20), ..FREE };
+
+        assert_eq!(interval(None, slow), Duration::from_secs(2000));
+        assert_eq!(interval(None, Cost { took: Duration::from_secs(86_400), ..slow }), LONGEST);
+    }
+
+    #[test]
+    fn what_the_server_says_may_be_kept_is_not_asked_for_sooner() {
+        let keeps = |seconds| Cost { max_age: Some(Duration::from_secs(seconds)), ..FREE };
+
+        assert_eq!(interval(None, keeps(3600)), Duration::from_secs(3600));
+        assert_eq!(interval(None, keeps(0)), SHORTEST, "it is not asked more often for that");
+        assert_eq!(interval(None, keeps(31_536_000)), LONGEST);
+    }
+
+    #[test]
+    fn a_fixed_interval_is_kept() {
+        let slow = Cost { octets: 88_000_000, took: Duration::from_secs(20), max_age: Some(LONGEST) };
+
+        assert_eq!(interval(Some(Duration::from_secs(2)), slow), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn each_document_has_its_own_time() {
+        let (mut schedule, now) = schedule(None);
+        assert!(schedule.is_due(&at("a"), now) && schedule.is_due(&at("b"), now));
+
+        schedule.answered(&at("a"), FREE, 0.0, now);
+        schedule.answered(&at("b"), Cost { octets: 88_000_000, took: Duration::from_secs(20), ..FREE }, 0.0, now);
+
+        assert_eq!(schedule.next(), Some(now + SHORTEST));
+        assert!(schedule.is_due(&at("a"), now + SHORTEST) && !schedule.is_due(&at("b"), now + SHORTEST));
+        assert!(!schedule.is_due(&at("c"), now + LONGEST), "nobody follows it");
+    }
+
+    #[test]
+    fn what_is_followed_anew_is_due_at_once_and_the_rest_keeps_its_time() {
+        let (mut schedule, now) = schedule(None);
+        schedule.answered(&at("a"), FREE, 0.0, now);
+
+        schedule.follow([&at("a"), &at("c")], now);
+
+        assert!(!schedule.is_due(&at("a"), now) && !schedule.is_due(&at("b"), now) && schedule.is_due(&at("c"), now));
+    }
+
+    #[test]
+    fn live_channels_make_polling_four_times_rarer_and_their_end_undoes_it() {
+        let (mut schedule, now) = schedule(None);
+        schedule.set_live(true);
+        schedule.answered(&at("a"), FREE, 0.0, now);
+        schedule.answered(&at("b"), FREE, 0.0, now);
+        assert_eq!(schedule.next(), Some(now + SHORTEST * 4));
+
+        schedule.set_live(false);
+
+        assert_eq!(schedule.next(), Some(now + SHORTEST));
+    }
+
+    #[test]
+    fn failures_are_retried_soon_and_then_ever_less_often() {
+        let pauses: Vec<u64> = (1..=7).map(|n| retry_pause(n, SHORTEST).as_secs()).collect();
+
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(retry_pause(u32::MAX, SHORTEST), SHORTEST);
+    }
+
+    #[test]
+    fn a_document_that_fails_does_not_hurry_the_others() {
+        let (mut schedule, now) = schedule(None);
+        schedule.answered(&at("b"), FREE, 1.0, now);
+
+        schedule.failed(&at("a"), "gone".into(), 0.0, now);
+
+        assert_eq!(schedule.next(), Some(now + FIRST_RETRY));
+        assert!(!schedule.is_due(&at("b"), now + SHORTEST), "a tenth later by jitter");
+        assert!(schedule.is_due(&at("b"), now + SHORTEST.mul_f64(1.1)));
+    }
+}
