@@ -8,10 +8,12 @@ use super::{Delivery, Shared};
 use crate::document::Uri;
 use crate::source::http::links;
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -167,10 +169,14 @@ async fn deliver(shared: &Shared, path: &str, request: Request, bounds: Bounds) 
     };
     let (head, body) = request.into_parts();
     let body = match whole(&head.headers, body, bounds.body).await {
-        Some(body) => body,
-        None => {
+        Ok(body) => body,
+        Err(Unfit::TooLarge) => {
             refused(Seen::TooLarge, "it is larger than any notification");
             return StatusCode::PAYLOAD_TOO_LARGE;
+        }
+        Err(Unfit::Broken) => {
+            refused(Seen::Malformed, "its body broke off");
+            return StatusCode::BAD_REQUEST;
         }
     };
     if !names_topic(&head.headers, &subject.topic) {
@@ -197,13 +203,28 @@ async fn deliver(shared: &Shared, path: &str, request: Request, bounds: Bounds) 
     StatusCode::ACCEPTED
 }
 
-/// The whole body; `None` where it is larger than `most`, or breaks off.
-async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Option<bytes::Bytes> {
-    let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if told.is_some_and(|told| told > most) {
-        return None;
+/// Why there is no body to look at.
+enum Unfit {
+    TooLarge,
+    Broken,
+}
+
+/// The whole body, of at most `most` octets; what tells that it is larger is not read at all.
+async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Unfit> {
+    let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if told.is_some_and(|told| told > most as u64) {
+        return Err(Unfit::TooLarge);
     }
-    to_bytes(body, most).await.ok()
+    let mut octets = BytesMut::new();
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| Unfit::Broken)?;
+        if octets.len() + piece.len() > most {
+            return Err(Unfit::TooLarge);
+        }
+        octets.extend_from_slice(&piece);
+    }
+    Ok(octets.freeze())
 }
 
 /// Whether the delivery says that it is of `topic` (Framework Notification, 4.3) and of no other.

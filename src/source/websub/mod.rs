@@ -157,8 +157,10 @@ impl Subscriber {
         bounds: Bounds,
     ) -> (Subscriber, mpsc::Receiver<Delivery>) {
         let (deliveries, receiver) = mpsc::channel(WAITING);
+        let registry = Registry::load(&state);
+        let saved = registry.text();
         let shared = Arc::new(Shared {
-            registry: Mutex::new(Registry::load(&state)),
+            registry: Mutex::new(registry),
             changes: watch::Sender::new(()),
             counters: Counters::default(),
             client,
@@ -166,7 +168,7 @@ impl Subscriber {
             deliveries,
         });
         tokio::spawn(listener::serve(listener.listener, shared.clone(), bounds));
-        tokio::spawn(send_requests(shared.clone(), state));
+        tokio::spawn(send_requests(shared.clone(), state, saved));
         (Subscriber { shared }, receiver)
     }
 
@@ -246,10 +248,10 @@ struct HubRequest {
     has_secret: bool,
 }
 
-/// Sends what the subscriptions say, when they say it, for as long as the mount lives. What a hub is told is on disk before.
-async fn send_requests(shared: Arc<Shared>, state: PathBuf) {
+/// Sends what the subscriptions say, when they say it, for as long as the mount lives. What a hub is told is on disk before;
+/// `saved` is what is there now.
+async fn send_requests(shared: Arc<Shared>, state: PathBuf, mut saved: String) {
     let mut changes = shared.changes.subscribe();
-    let mut saved = shared.registry().text();
     loop {
         changes.borrow_and_update();
         let requests = due_requests(&shared, SystemTime::now());
