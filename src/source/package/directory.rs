@@ -41,6 +41,10 @@ pub(super) struct Version {
     pub final_uri: Uri,
     /// A strong ETag: only under one can it be read in place.
     pub etag: Option<Box<str>>,
+    /// A weak one: it tells whether the whole is still the same.
+    pub weak_etag: Option<Box<str>>,
+    /// `Last-Modified`, as the server wrote it.
+    pub last_modified: Option<Box<str>>,
     /// Octets of the whole.
     pub length: u64,
 }
@@ -208,6 +212,11 @@ impl Directory {
 
     pub(super) fn name(&self, record: &Record) -> &[u8] {
         slice(&self.names, record)
+    }
+
+    /// The parts from which [`Directory::new`] makes it again.
+    pub(super) fn parts(&self) -> (u64, &[u8], &[Record]) {
+        (self.start, &self.names, &self.records)
     }
 
     /// Octets of the package in which a member lies, local header included: at least all of it, but for an unusually long

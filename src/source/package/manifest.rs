@@ -2,11 +2,12 @@
 
 use super::decoder::Decoder;
 use super::directory::{Directory, Found};
+use super::kept::{failed, key};
 use super::octets::Octets;
 use super::path::{Excess, plain};
-use super::{PackageError, Packages, key};
+use super::{PackageError, Packages};
 use crate::document::{Capability, Entry, Header, Limits, PackageMember, Reader, Uri};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -185,22 +186,4 @@ impl Read for At {
         self.position += count as u64;
         Ok(count)
     }
-}
-
-/// An operating system's answer about `path` as our error.
-pub(super) fn failed(path: &Path) -> impl FnOnce(io::Error) -> PackageError {
-    let path = path.to_owned();
-    move |cause| PackageError::Folder { path, cause: Arc::new(cause) }
-}
-
-/// Makes the folder, and removes from it what was half written when a process was killed.
-pub(super) fn clear(folder: &Path) -> Result<(), PackageError> {
-    fs::create_dir_all(folder).map_err(failed(folder))?;
-    for entry in fs::read_dir(folder).map_err(failed(folder))? {
-        let path = entry.map_err(failed(folder))?.path();
-        if path.extension().is_some_and(|extension| extension == "tmp") {
-            fs::remove_file(&path).map_err(failed(&path))?;
-        }
-    }
-    Ok(())
 }

@@ -10,6 +10,7 @@ mod decoder;
 mod directory;
 mod end;
 mod error;
+mod kept;
 mod manifest;
 mod members;
 mod octets;
@@ -32,11 +33,11 @@ use end::End;
 use lru::LruCache;
 use octets::Place;
 use remote::Answer;
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use xxhash_rust::xxh3::xxh3_128;
 
 /// How long a package that cannot be read is left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
@@ -99,7 +100,8 @@ impl Packages {
     /// # Errors
     /// [`PackageError::Folder`]
     pub fn open(client: Client, config: PackageConfig) -> Result<Packages, PackageError> {
-        manifest::clear(&config.folder)?;
+        fs::create_dir_all(&config.folder).map_err(kept::failed(&config.folder))?;
+        kept::sweep(&config.folder, None)?;
         let failures = LruCache::new(FAILURES);
         let known = Known { directories: LruCache::unbounded(), octets: 0, failures };
         let shared = Shared { client, config, opening: Mutex::default(), known: Mutex::new(known) };
@@ -124,7 +126,10 @@ impl Packages {
         if let Some(known) = self.recall(package) {
             return known;
         }
-        let read = self.read(package, None).await;
+        let read = match self.left(package).await {
+            Some(left) => Ok(left),
+            None => self.read(package, None).await,
+        };
         self.remember(package, read)
     }
 
@@ -134,24 +139,67 @@ impl Packages {
     /// See [`Packages::directory`].
     pub async fn current(&self, package: &Uri) -> Result<Arc<Directory>, PackageError> {
         let _turn = self.turn(package).await;
-        let known = self.known(package);
-        if known.is_none()
-            && let Some(recalled) = self.recall(package)
-        {
-            return recalled;
-        }
+        let known = match self.recall(package) {
+            Some(Ok(known)) => Some(known),
+            Some(Err(error)) => return Err(error),
+            None => self.left(package).await,
+        };
         let read = self.read(package, known).await;
         self.remember(package, read)
     }
 
-    /// Forgets a directory whose version the server does not have any more.
+    /// Drops everything that is kept of other packages than these.
+    ///
+    /// # Errors
+    /// [`PackageError::Folder`]
+    pub fn retain(&self, packages: &HashSet<&Uri>) -> Result<(), PackageError> {
+        let others: Vec<Arc<Directory>> = {
+            let known = self.lock();
+            let others = known.directories.iter().filter(|(package, _)| !packages.contains(package));
+            others.map(|(_, directory)| Arc::clone(directory)).collect()
+        };
+        others.iter().for_each(|directory| self.forget(directory));
+        kept::sweep(&self.shared.config.folder, Some(packages))
+    }
+
+    /// What an earlier process has left: the whole package, or the directory of a version with a strong ETag, to which every
+    /// range will be bound.
+    async fn left(&self, package: &Uri) -> Option<Arc<Directory>> {
+        if let Some(whole) = self.left_whole(package).await {
+            return Some(Arc::new(whole));
+        }
+        let (folder, limit) = (self.shared.config.folder.clone(), self.shared.config.directory);
+        let package = package.clone();
+        let kept = tokio::task::spawn_blocking(move || kept::kept(&folder, &package, limit));
+        kept.await.ok()?.map(Arc::new)
+    }
+
+    /// Forgets a directory whose version the server does not have any more, and what is kept of it.
     fn forget(&self, directory: &Directory) {
-        let mut known = self.lock();
         let package = directory.package();
-        if known.directories.peek(package).is_some_and(|known| known.version == directory.version)
-            && let Some(gone) = known.directories.pop(package)
         {
-            known.octets = known.octets.saturating_sub(gone.octets());
+            let mut known = self.lock();
+            if known.directories.peek(package).is_some_and(|known| known.version != directory.version) {
+                // Someone else has the new version already.
+                return;
+            }
+            if let Some(gone) = known.directories.pop(package) {
+                known.octets = known.octets.saturating_sub(gone.octets());
+            }
+        }
+        for kind in ["directory", "whole", "part", "json"] {
+            kept::remove(&kept::file(&self.shared.config.folder, package, kind));
+        }
+    }
+
+    /// Forgets the directory of a whole package that is about to be removed.
+    fn forget_file(&self, path: &Path) {
+        let gone = self.lock().directories.iter().find_map(|(_, directory)| match &directory.place {
+            Place::File { path: own, .. } if own.as_path() == path => Some(Arc::clone(directory)),
+            _ => None,
+        });
+        if let Some(gone) = gone {
+            self.forget(&gone);
         }
     }
 
@@ -212,20 +260,37 @@ impl Packages {
     async fn read(&self, package: &Uri, known: Option<Arc<Directory>>) -> Result<Arc<Directory>, PackageError> {
         let client = &self.shared.client;
         for _ in 0..RANGES {
-            let etag = known.as_ref().and_then(|known| known.version.etag.as_deref());
-            match (remote::ask_end(client, package, etag).await?, &known) {
+            let version = known.as_ref().map(|known| &known.version);
+            match (remote::ask_end(client, package, version).await?, &known) {
                 (Answer::Same, Some(known)) => return Ok(Arc::clone(known)),
                 // A 304 to a question without condition is refused by the client.
                 (Answer::Same, None) => break,
-                (Answer::Whole(response), _) => return whole::fetch(self, package, *response).await.map(Arc::new),
+                (Answer::Whole(response), _) => return self.arrive(package, *response).await.map(Arc::new),
                 (Answer::End(version, end), _) => match self.in_place(package, version, end).await {
                     // Another version came up between two ranges.
                     Err(PackageError::Changed { .. }) => {}
-                    read => return read.map(Arc::new),
+                    Err(error) => return Err(error),
+                    Ok(directory) => return Ok(self.keep(directory).await),
                 },
             }
         }
         Err(PackageError::Changed { package: package.clone() })
+    }
+
+    /// Writes a directory down for the next process.
+    async fn keep(&self, directory: Directory) -> Arc<Directory> {
+        let (folder, directory) = (self.shared.config.folder.clone(), Arc::new(directory));
+        if !matches!(directory.place, Place::Server) {
+            return directory;
+        }
+        let own = Arc::clone(&directory);
+        let written =
+            tokio::task::spawn_blocking(move || kept::keep(&folder, &own)).await.map_err(std::io::Error::other);
+        if let Err(error) = written.and_then(|written| written) {
+            let package = directory.package();
+            tracing::warn!(%package, %error, "a directory cannot be kept; it will be asked for after a restart");
+        }
+        directory
     }
 
     /// Reads the directory of a version of which the end is here, and more of it where it is larger than that.
@@ -299,9 +364,4 @@ impl Drop for Turn<'_> {
             opening.remove(&self.package);
         }
     }
-}
-
-/// What the files of one package are named by.
-fn key(package: &Uri) -> String {
-    format!("{:032x}", xxh3_128(package.as_str().as_bytes()))
 }

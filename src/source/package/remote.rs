@@ -30,11 +30,14 @@ pub(super) enum Answer {
 }
 
 /// Asks for the end of `package`. With `known` the answer can be that it is still that version.
-pub(super) async fn ask_end(client: &Client, package: &Uri, known: Option<&str>) -> Result<Answer, PackageError> {
+pub(super) async fn ask_end(client: &Client, package: &Uri, known: Option<&Version>) -> Result<Answer, PackageError> {
     let mut request = request(package);
     request.suffix = Some(END);
     request.is_document = true;
-    request.if_none_match = known.map(Box::from);
+    if let Some(known) = known {
+        request.if_none_match = known.etag.clone().or(known.weak_etag.clone());
+        request.if_modified_since = known.last_modified.clone().filter(|_| request.if_none_match.is_none());
+    }
     let response = match client.send(request).await {
         Ok(response) => response,
         // What does not know how to count from the end says that the range cannot be satisfied.
@@ -203,7 +206,13 @@ pub(super) fn strong(response: &Response) -> Option<&str> {
 /// The version that a response is of.
 pub(super) fn version(package: &Uri, response: &Response, length: u64) -> Result<Version, PackageError> {
     uncoded(package, response)?;
-    Ok(Version { final_uri: response.final_uri.clone(), etag: strong(response).map(Box::from), length })
+    Ok(Version {
+        final_uri: response.final_uri.clone(),
+        etag: strong(response).map(Box::from),
+        weak_etag: response.etag.clone().filter(|_| strong(response).is_none()),
+        last_modified: response.last_modified.clone(),
+        length,
+    })
 }
 
 /// Offsets in a package mean nothing where a content coding lies over it.

@@ -1,46 +1,225 @@
 //! Whole packages on this machine's disk: where the server has no ranges or no strong ETag, or most of one is wanted.
 
-use super::directory::Directory;
-use super::manifest::failed;
-use super::octets::Place;
+use super::directory::{Directory, Version};
+use super::kept::{self, Description, failed};
+use super::octets::{Octets, Place};
 use super::{PackageError, Packages, remote};
 use crate::document::Uri;
 use crate::source::http::Response;
+use std::fs::{self, File};
 use std::io::BufReader;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 use tokio::io::AsyncWriteExt;
 
-/// Brings the body of `response` to the disk and reads the directory of what came.
-pub(super) async fn fetch(
-    packages: &Packages,
-    package: &Uri,
-    mut response: Response,
-) -> Result<Directory, PackageError> {
-    let limit = packages.shared.config.whole;
-    let too_large = || PackageError::TooLarge { package: package.clone(), what: "the whole of it", limit };
-    if response.content_length.is_some_and(|length| length > limit) {
-        return Err(too_large());
-    }
-    let folder = &packages.shared.config.folder;
-    let temporary = tempfile::Builder::new().suffix(".tmp").tempfile_in(folder).map_err(failed(folder))?;
-    let path = temporary.path().to_owned();
-    let kept = temporary.reopen().map_err(failed(&path))?;
-    let mut file = tokio::fs::File::from_std(temporary.into_file());
-    let mut length = 0;
-    while let Some(octets) = remote::chunk(package, &mut response.body).await? {
-        length += octets.len() as u64;
-        if length > limit {
-            return Err(too_large());
+/// How often a package that broke off where it cannot be resumed, or changed, is begun anew.
+const ANEW: u32 = 2;
+
+/// Octets of which it is checked that there is room for them.
+const STEP: u64 = 16 << 20;
+
+impl Packages {
+    /// Brings a whole package to the disk, where most of it is wanted; what came before a break or a restart is not fetched
+    /// again where the server has a strong ETag. `limit` bounds it besides [`super::PackageConfig::whole`], which bounds all.
+    ///
+    /// # Errors
+    /// [`PackageError::TooLarge`], [`PackageError::Folder`], any error of the package.
+    pub async fn whole(&self, package: &Uri, limit: u64) -> Result<Arc<Directory>, PackageError> {
+        let limit = limit.min(self.shared.config.whole);
+        for _ in 0..ANEW {
+            let directory = self.directory(package).await?;
+            if !matches!(directory.place, Place::Server) {
+                return Ok(directory);
+            }
+            if directory.length() > limit {
+                return Err(too_large(package, limit));
+            }
+            let _turn = self.turn(package).await;
+            if let Some(known) = self.known(package).filter(|known| !matches!(known.place, Place::Server)) {
+                return Ok(known);
+            }
+            match self.resume(package, &directory).await {
+                Err(PackageError::Changed { .. }) => self.forget(&directory),
+                whole => return self.remember(package, whole.map(Arc::new)),
+            }
         }
-        file.write_all(&octets).await.map_err(failed(&path))?;
+        Err(PackageError::Changed { package: package.clone() })
     }
-    file.flush().await.map_err(failed(&path))?;
-    let version = remote::version(package, &response, length)?;
-    let (package, limit) = (package.clone(), packages.shared.config.directory);
-    let reading = tokio::task::spawn_blocking(move || {
-        let clone = kept.try_clone().map_err(failed(&path))?;
-        let place = Place::File { file: Arc::new(kept), path: Arc::new(path) };
-        Directory::of_file(&package, &version, place, BufReader::new(clone), limit)
-    });
-    reading.await.unwrap_or_else(|cause| Err(failed(folder)(std::io::Error::other(cause))))
+
+    /// Fetches what is missing of a version that has a strong ETag.
+    async fn resume(&self, package: &Uri, directory: &Directory) -> Result<Directory, PackageError> {
+        let (folder, version) = (&self.shared.config.folder, &directory.version);
+        let part = kept::file(folder, package, "part");
+        let is_same = described(folder, package).as_ref() == Some(version);
+        let here = fs::metadata(&part).map(|metadata| metadata.len()).ok();
+        let from = here.filter(|here| is_same && *here <= version.length).unwrap_or_default();
+        if from == 0 {
+            kept::remove(&part);
+        }
+        describe(folder, package, version)?;
+        self.make_room(package, version.length)?;
+        let mut file = append(&part).await?;
+        let place = Place::Server;
+        let mut octets = Octets::new(&self.shared.client, package, version, place, from, version.length);
+        while octets.position() < version.length {
+            let next = octets.next(version.length - octets.position()).await;
+            match next {
+                Ok(next) => file.write_all(&next).await.map_err(failed(&part))?,
+                Err(error) => {
+                    // What has come is there for the next attempt.
+                    file.flush().await.map_err(failed(&part))?;
+                    if !error.is_retryable() {
+                        kept::remove(&part);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        file.flush().await.map_err(failed(&part))?;
+        self.complete(package, version.clone()).await
+    }
+
+    /// Brings the body of `response`, which is the whole, to the disk; begins anew where it breaks off.
+    pub(super) async fn arrive(&self, package: &Uri, response: Response) -> Result<Directory, PackageError> {
+        let mut response = Some(response);
+        for _ in 0..ANEW {
+            let attempt = match response.take() {
+                Some(response) => response,
+                None => remote::ask_whole(&self.shared.client, package).await?,
+            };
+            match self.receive(package, attempt).await {
+                Err(error @ PackageError::Http { .. }) if error.is_retryable() => {
+                    tracing::debug!(%package, %error, "a whole package broke off, asking anew");
+                }
+                outcome => return outcome,
+            }
+        }
+        let response = remote::ask_whole(&self.shared.client, package).await?;
+        self.receive(package, response).await
+    }
+
+    async fn receive(&self, package: &Uri, mut response: Response) -> Result<Directory, PackageError> {
+        let (folder, limit) = (&self.shared.config.folder, self.shared.config.whole);
+        let announced = response.content_length.unwrap_or_default();
+        if announced > limit {
+            return Err(too_large(package, limit));
+        }
+        let mut version = remote::version(package, &response, announced)?;
+        let part = kept::file(folder, package, "part");
+        kept::remove(&part);
+        kept::remove(&kept::file(folder, package, "json"));
+        self.make_room(package, announced)?;
+        let mut file = append(&part).await?;
+        let (mut length, mut roomy) = (0, announced);
+        while let Some(octets) = remote::chunk(package, &mut response.body).await? {
+            length += octets.len() as u64;
+            if length > limit {
+                drop(file);
+                kept::remove(&part);
+                return Err(too_large(package, limit));
+            }
+            if length > roomy {
+                roomy = length + STEP;
+                self.make_room(package, roomy.min(limit))?;
+            }
+            file.write_all(&octets).await.map_err(failed(&part))?;
+        }
+        file.flush().await.map_err(failed(&part))?;
+        version.length = length;
+        describe(folder, package, &version)?;
+        self.complete(package, version).await
+    }
+
+    /// Gives a part that is whole its name, and reads its directory.
+    async fn complete(&self, package: &Uri, version: Version) -> Result<Directory, PackageError> {
+        let folder = &self.shared.config.folder;
+        let whole = kept::file(folder, package, "whole");
+        fs::rename(kept::file(folder, package, "part"), &whole).map_err(failed(&whole))?;
+        let read = self.read_whole(package, version).await;
+        if let Err(error) = &read
+            && !error.is_retryable()
+        {
+            kept::remove(&whole);
+        }
+        read
+    }
+
+    /// The directory of the whole package that lies in the folder, which is of this version.
+    async fn read_whole(&self, package: &Uri, version: Version) -> Result<Directory, PackageError> {
+        let (folder, limit) = (&self.shared.config.folder, self.shared.config.directory);
+        let (path, own) = (kept::file(folder, package, "whole"), package.clone());
+        let reading = tokio::task::spawn_blocking(move || {
+            let file = File::open(&path).map_err(failed(&path))?;
+            // Used now: others make room before it does.
+            file.set_modified(SystemTime::now()).map_err(failed(&path))?;
+            let clone = file.try_clone().map_err(failed(&path))?;
+            let place = Place::File { file: Arc::new(file), path: Arc::new(path) };
+            Directory::of_file(&own, &version, place, BufReader::new(clone), limit)
+        });
+        let read = reading.await.unwrap_or_else(|cause| Err(failed(folder)(std::io::Error::other(cause))));
+        match read {
+            Err(PackageError::Damaged { cause: Some(_), .. }) => {
+                let seen = remote::describe(&self.shared.client, package).await;
+                Err(PackageError::NotZip { package: package.clone(), seen })
+            }
+            read => read,
+        }
+    }
+
+    /// The whole package that an earlier process has left; its version is not compared with the server's.
+    pub(super) async fn left_whole(&self, package: &Uri) -> Option<Directory> {
+        let folder = &self.shared.config.folder;
+        let whole = kept::file(folder, package, "whole");
+        let length = fs::metadata(&whole).ok()?.len();
+        let version = described(folder, package).filter(|version| version.length == length)?;
+        self.read_whole(package, version).await.ok()
+    }
+
+    /// Removes the whole packages that were used least lately, until `octets` more have room.
+    fn make_room(&self, package: &Uri, octets: u64) -> Result<(), PackageError> {
+        let folder = &self.shared.config.folder;
+        let own = kept::key(package);
+        let mut others = Vec::new();
+        for path in kept::files(folder)? {
+            let is_large = path.extension().is_some_and(|kind| kind == "whole" || kind == "part");
+            let is_own = path.file_stem().is_some_and(|stem| *stem == *own);
+            if is_large && !is_own {
+                // One that was removed meanwhile takes no room.
+                let Ok(metadata) = fs::metadata(&path) else { continue };
+                others.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), metadata.len(), path));
+            }
+        }
+        others.sort();
+        let mut taken: u64 = others.iter().map(|(_, length, _)| length).sum();
+        for (_, length, path) in others {
+            if taken.saturating_add(octets) <= self.shared.config.whole {
+                break;
+            }
+            self.forget_file(&path);
+            kept::remove(&path);
+            taken = taken.saturating_sub(length);
+        }
+        Ok(())
+    }
+}
+
+/// Which version the whole package, or the part of it, in the folder is of.
+fn described(folder: &Path, package: &Uri) -> Option<Version> {
+    let description: Description = serde_json::from_slice(&fs::read(kept::file(folder, package, "json")).ok()?).ok()?;
+    (description.package == package.as_str()).then(|| description.version()).flatten()
+}
+
+fn describe(folder: &Path, package: &Uri, version: &Version) -> Result<(), PackageError> {
+    let path = kept::file(folder, package, "json");
+    let description = serde_json::to_vec(&Description::of(package, version)).map_err(std::io::Error::from);
+    description.and_then(|description| kept::replace(folder, &path, &description)).map_err(failed(&path))
+}
+
+async fn append(path: &Path) -> Result<tokio::fs::File, PackageError> {
+    tokio::fs::OpenOptions::new().create(true).append(true).open(path).await.map_err(failed(path))
+}
+
+fn too_large(package: &Uri, limit: u64) -> PackageError {
+    PackageError::TooLarge { package: package.clone(), what: "the whole of it", limit }
 }

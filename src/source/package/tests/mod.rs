@@ -2,6 +2,7 @@
 
 mod crafted;
 mod hostile;
+mod kept;
 mod servers;
 
 use super::*;
@@ -48,7 +49,7 @@ fn manifest(entries: &[String]) -> Vec<u8> {
 struct Stage {
     server: Loopback,
     packages: Packages,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Stage {
@@ -61,7 +62,16 @@ impl Stage {
         let server = Loopback::with(&[("/dump.zip", answer)]).await;
         let folder = tempfile::tempdir().unwrap();
         let packages = Packages::open(server.client(), PackageConfig::new(folder.path().to_owned())).unwrap();
-        Stage { server, packages, _folder: folder }
+        Stage { server, packages, folder }
+    }
+
+    /// The same after the process has ended and begun again.
+    fn restart(&mut self) {
+        self.packages = Packages::open(self.server.client(), self.config()).unwrap();
+    }
+
+    fn config(&self) -> PackageConfig {
+        PackageConfig::new(self.folder.path().to_owned())
     }
 
     fn uri(&self) -> Uri {

@@ -4,7 +4,7 @@ use super::crafted::{craft, stored};
 use super::*;
 
 /// A package of three members of 600 kB, too large to come at once.
-fn package(seed: u32) -> (Vec<u8>, [Vec<u8>; 3]) {
+pub fn package(seed: u32) -> (Vec<u8>, [Vec<u8>; 3]) {
     let parts = [noise(seed, 600_000), noise(seed + 1, 600_000), noise(seed + 2, 600_000)];
     let members: Vec<_> = ["a", "b", "c"].iter().zip(&parts).map(|(name, part)| stored(name, part)).collect();
     (craft(&members).octets, parts)

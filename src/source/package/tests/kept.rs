@@ -1,0 +1,194 @@
+//! What outlives a process, and what a disk does to it.
+
+use super::crafted::{craft, stored};
+use super::servers::package;
+use super::*;
+use std::fs;
+
+/// The one file of the folder that is of this kind.
+fn file(stage: &Stage, kind: &str) -> std::path::PathBuf {
+    super::super::kept::file(stage.folder.path(), &stage.uri(), kind)
+}
+
+#[tokio::test]
+async fn a_restart_does_not_ask_for_the_directory_again() {
+    let (octets, parts) = package(1);
+    let mut stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    stage.asked();
+
+    stage.restart();
+    assert_eq!(stage.packages.directory(&stage.uri()).await.unwrap().len(), 3);
+    assert_eq!(stage.asked().len(), 0);
+    assert!(stage.member("b").await.unwrap() == parts[1]);
+    assert_eq!(stage.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_directory_of_before_the_restart_never_gives_octets_of_another_version() {
+    let (octets, _) = package(1);
+    let mut stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    let (after, parts) = package(5);
+    stage.server.put("/dump.zip", Answer::new("application/zip", after).etag("v2").ranges(Ranges::Right));
+
+    stage.restart();
+    assert!(stage.member("b").await.unwrap() == parts[1]);
+    stage.restart();
+    stage.asked();
+    assert!(stage.member("c").await.unwrap() == parts[2]);
+    assert_eq!(stage.asked().len(), 1, "the new directory is the one that is kept");
+}
+
+#[tokio::test]
+async fn a_kept_directory_that_is_damaged_or_cut_is_read_anew() {
+    let (octets, parts) = package(1);
+    let mut stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    let path = file(&stage, "directory");
+    let good = fs::read(&path).unwrap();
+    for at in (0..good.len()).step_by(7) {
+        let mut bad = good.clone();
+        bad[at] ^= 0xff;
+        for octets in [bad, good[..at].to_vec()] {
+            fs::write(&path, octets).unwrap();
+            stage.restart();
+            assert_eq!(stage.packages.directory(&stage.uri()).await.unwrap().len(), 3);
+            assert_eq!(fs::read(&path).unwrap(), good);
+        }
+    }
+    assert!(stage.member("a").await.unwrap() == parts[0]);
+}
+
+#[tokio::test]
+async fn a_manifest_is_asked_about_and_not_fetched_again() {
+    let entries: Vec<String> = (0..4000).map(|number| entry(&format!("{number}"), &format!("/{number}"))).collect();
+    let listed = manifest(&entries);
+    let octets = craft(&[stored("manifest.xml", &listed), stored("padding", &noise(1, 2 << 20))]).octets;
+    let mut stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.manifest(&stage.uri()).await.unwrap();
+    assert_eq!(stage.asked().len(), 2);
+    for _ in 0..2 {
+        stage.server.asked();
+        let manifest = stage.packages.manifest(&stage.uri()).await.unwrap();
+        let asked = stage.server.asked();
+        assert!(asked.len() == 1 && asked[0].conditional && asked[0].sent == 0, "{asked:?}");
+        let mut reader = manifest.reader().unwrap();
+        let mut entries = 0;
+        while reader.next_entry().unwrap().is_some() {
+            entries += 1;
+        }
+        assert_eq!(entries, 4000);
+        stage.restart();
+    }
+}
+
+#[tokio::test]
+async fn a_whole_package_is_fetched_once_and_serves_every_member() {
+    let (octets, parts) = package(1);
+    let length = octets.len();
+    let mut stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    assert_eq!(stage.asked(), ["bytes=-131072".to_owned(), format!("bytes=0-{}", length - 1)]);
+    for _ in 0..2 {
+        for (name, part) in ["a", "b", "c"].iter().zip(&parts) {
+            assert!(stage.member(name).await.unwrap() == *part);
+        }
+        assert_eq!(stage.asked().len(), 0);
+        stage.restart();
+    }
+}
+
+#[tokio::test]
+async fn a_whole_package_goes_on_where_a_killed_process_stopped() {
+    let (octets, parts) = package(1);
+    let length = octets.len();
+    let mut stage = Stage::with(octets.clone(), Ranges::Right).await;
+    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    fs::write(file(&stage, "part"), &octets[..1_000_000]).unwrap();
+    fs::remove_file(file(&stage, "whole")).unwrap();
+    stage.asked();
+
+    stage.restart();
+    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    assert_eq!(stage.asked(), [format!("bytes=1000000-{}", length - 1)]);
+    assert!(stage.member("c").await.unwrap() == parts[2]);
+}
+
+#[tokio::test]
+async fn a_part_of_another_version_is_begun_anew() {
+    let (octets, _) = package(1);
+    let mut stage = Stage::with(octets.clone(), Ranges::Right).await;
+    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    fs::write(file(&stage, "part"), &octets[..1_000_000]).unwrap();
+    fs::remove_file(file(&stage, "whole")).unwrap();
+    let (after, parts) = package(5);
+    stage.server.put("/dump.zip", Answer::new("application/zip", after).etag("v2").ranges(Ranges::Right));
+
+    stage.restart();
+    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    assert!(stage.member("c").await.unwrap() == parts[2]);
+}
+
+#[tokio::test]
+async fn whole_packages_make_room_for_each_other_and_keep_to_their_limit() {
+    let stage = Stage::with(Vec::new(), Ranges::Right).await;
+    let config = PackageConfig { whole: 4 << 20, ..stage.config() };
+    let packages = Packages::open(stage.server.client(), config).unwrap();
+    let mut members = Vec::new();
+    for number in 0..4 {
+        let path = format!("/{number}.zip");
+        let (octets, parts) = package(number * 10);
+        stage.server.put(&path, Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right));
+        packages.whole(&stage.server.uri(&path), u64::MAX).await.unwrap();
+        // Begun before it is evicted, read to its end after.
+        members.push((packages.member(&stage.server.uri(&path), "b").await.unwrap(), parts));
+        let lengths = fs::read_dir(stage.folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+        assert!(lengths.sum::<u64>() <= 5 << 20);
+    }
+    for (mut member, parts) in members {
+        let mut octets = Vec::new();
+        while let Some(chunk) = member.chunk().await.unwrap() {
+            octets.extend_from_slice(&chunk);
+        }
+        assert!(octets == parts[1]);
+    }
+    let error = packages.whole(&stage.server.uri("/0.zip"), 1 << 20).await.unwrap_err();
+    assert!(matches!(error, PackageError::TooLarge { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_whole_package_of_weak_validators_is_asked_about() {
+    let (octets, parts) = package(1);
+    let answer = Answer::new("application/zip", octets).header("ETag", "W/\"1\"").ranges(Ranges::Right);
+    let mut stage = Stage::answering(answer).await;
+    stage.packages.current(&stage.uri()).await.unwrap();
+    stage.restart();
+    stage.server.asked();
+    stage.packages.current(&stage.uri()).await.unwrap();
+    let asked = stage.server.asked();
+    assert!(asked.len() == 1 && asked[0].conditional && asked[0].sent == 0, "{asked:?}");
+    assert!(stage.member("a").await.unwrap() == parts[0]);
+}
+
+#[tokio::test]
+async fn what_is_no_longer_listed_is_dropped() {
+    let (octets, _) = package(1);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    let uri = stage.uri();
+    stage.packages.retain(&HashSet::from([&uri])).unwrap();
+    assert!(file(&stage, "whole").exists());
+    stage.packages.retain(&HashSet::new()).unwrap();
+    assert_eq!(fs::read_dir(stage.folder.path()).unwrap().count(), 0);
+    assert!(stage.packages.known(&uri).is_none());
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_named() {
+    let (octets, _) = package(1);
+    let stage = Stage::with(octets, Ranges::Ignored).await;
+    fs::remove_dir_all(stage.folder.path()).unwrap();
+    let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
+    assert!(matches!(error, PackageError::Folder { .. }), "{error:?}");
+}
