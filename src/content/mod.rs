@@ -1,5 +1,6 @@
 //! The bytes: fetched once, verified, kept on disk within a quota, handed out only when they are right.
 
+pub mod check;
 pub mod disk;
 pub mod fetcher;
 pub mod fixity;

@@ -29,11 +29,7 @@ const TIMEGATE: &str = "timegate";
 const TIMEMAP: &str = "timemap";
 
 /// What content must know of the version behind `ino`; `None` where there is no such file.
-pub(super) fn wanted(
-    snapshot: &Snapshot<'_>,
-    ino: INodeNo,
-    options: &FsOptions,
-) -> Result<Option<Wanted>, CatalogError> {
+pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Result<Option<Wanted>, CatalogError> {
     let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
     let resource = match alternate(&resource, options) {
         // What is linked beside it belongs to the generic resource.

@@ -30,6 +30,8 @@ pub mod statistics;
 mod tests;
 pub mod xattr;
 
+pub use links::wanted;
+
 use crate::catalog::Catalog;
 use crate::content::Content;
 use crate::document::Timestamp;

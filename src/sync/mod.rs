@@ -4,6 +4,7 @@
 //! was made of is anything written: all lists are merged into one new revision, committed together with the
 //! [`position::Position`] they stand for, and the kernel is told afterwards. Whatever fails before the commit changes nothing.
 
+pub mod audit;
 mod baseline;
 mod children;
 mod followed;

@@ -20,17 +20,21 @@ fn is_same_coding(one: &str, other: &str) -> bool {
 }
 
 /// The content coding in which a resource is published, if any.
-pub(super) fn published_coding(wanted: &Wanted) -> Option<&str> {
+pub(in crate::content) fn published_coding(wanted: &Wanted) -> Option<&str> {
     wanted.encoding.as_deref().filter(|coding| !is_identity(coding))
 }
 
 /// Whether the length that is published is not the size that is shown.
-pub(super) fn is_decoded(wanted: &Wanted) -> bool {
+pub(in crate::content) fn is_decoded(wanted: &Wanted) -> bool {
     published_coding(wanted).is_some_and(|coding| Coding::named(coding).is_some())
 }
 
 /// A page of HTML where something else is published and no digest tells it from the resource.
-pub(super) fn soft_failure(wanted: &Wanted, vouched: bool, media_type: Option<&str>) -> Option<ContentError> {
+pub(in crate::content) fn soft_failure(
+    wanted: &Wanted,
+    vouched: bool,
+    media_type: Option<&str>,
+) -> Option<ContentError> {
     let published = wanted.media_type.as_deref()?.split(';').next()?.trim().to_ascii_lowercase();
     let is_page = |media_type: &str| media_type == "text/html" || media_type == "application/xhtml+xml";
     let page = media_type.filter(|media_type| is_page(media_type))?;
@@ -43,7 +47,7 @@ pub(super) fn soft_failure(wanted: &Wanted, vouched: bool, media_type: Option<&s
 
 /// How the bytes of one response relate to those that a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(in crate::content) enum Form {
     /// They are the same.
     Plain,
     /// As published: verified, then decoded.
@@ -63,7 +67,7 @@ impl Form {
 
     /// The form of a response with this Content-Encoding; `vouched`: a digest tells right bytes from wrong ones.
     /// An error tells the coding that came and cannot be judged.
-    pub(super) fn of(wanted: &Wanted, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
+    pub(in crate::content) fn of(wanted: &Wanted, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
         let can_tell = vouched || wanted.length.is_some();
         match (published_coding(wanted), encoding.filter(|coding| !is_identity(coding))) {
             (None, None) => Ok(Form::Plain),
@@ -89,7 +93,7 @@ pub(super) struct Promise {
 
 impl Content {
     /// The digest that tells right bytes from wrong ones: the strongest published, unless fixity is off.
-    pub(super) fn vouching_digest(&self, wanted: &Wanted) -> Option<Digest> {
+    pub(in crate::content) fn vouching_digest(&self, wanted: &Wanted) -> Option<Digest> {
         let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
         strongest.copied().filter(|_| self.config.fixity != Fixity::Off)
     }

@@ -1,0 +1,264 @@
+//! Two trees against each other, folder by folder: what is in one, in the other, in both.
+//!
+//! Every name is looked up in the other tree, so the memory is that of the deepest path, whatever the trees hold.
+
+use crate::catalog::{CatalogError, EntryId, Kind, Node, Resource, Snapshot};
+use fuser::INodeNo;
+use std::ops::ControlFlow;
+
+/// A file that one of the trees holds, or both.
+#[derive(Debug)]
+pub struct Compared<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// What the tree has there.
+    pub shown: Option<(INodeNo, Resource)>,
+    /// What the Source lists there.
+    pub listed: Option<Resource>,
+}
+
+/// What is done about each file; it may end the comparison.
+pub type Visit<'v> = &'v mut dyn FnMut(Compared<'_>) -> ControlFlow<()>;
+
+/// Calls `visit` for every file of `shown` and of `listed`, once each.
+///
+/// # Errors
+/// A catalog that cannot answer. What was visited before stands.
+pub fn compare(shown: &Snapshot<'_>, listed: &Snapshot<'_>, visit: Visit<'_>) -> Result<(), CatalogError> {
+    let both = Comparison { shown, listed: Some(listed), visit };
+    both.begin(Some(INodeNo::ROOT))
+}
+
+/// Calls `visit` for every file of `shown`.
+///
+/// # Errors
+/// A catalog that cannot answer. What was visited before stands.
+pub fn each(shown: &Snapshot<'_>, visit: Visit<'_>) -> Result<(), CatalogError> {
+    Comparison { shown, listed: None, visit }.begin(None)
+}
+
+struct Comparison<'c, 's> {
+    shown: &'c Snapshot<'s>,
+    listed: Option<&'c Snapshot<'s>>,
+    visit: Visit<'c>,
+}
+
+impl Comparison<'_, '_> {
+    fn begin(mut self, listed: Option<INodeNo>) -> Result<(), CatalogError> {
+        self.folder(Some(INodeNo::ROOT), listed, &mut String::new()).map(|_| ())
+    }
+
+    /// Compares a folder that is in one of the trees or both; `path` is its path, and is so again at the end.
+    fn folder(
+        &mut self,
+        in_shown: Option<INodeNo>,
+        in_listed: Option<INodeNo>,
+        path: &mut String,
+    ) -> Result<ControlFlow<()>, CatalogError> {
+        let (shown, listed) = (self.shown, self.listed);
+        if let Some(folder) = in_shown {
+            let ended = each_child(shown, folder, path, &mut |path, name, node| {
+                let other = match (listed, in_listed) {
+                    (Some(listed), Some(folder)) => listed.lookup(folder, name)?.filter(|it| it.kind == node.kind),
+                    _ => None,
+                };
+                match node.kind {
+                    Kind::Folder => self.folder(Some(node.ino), other.map(|other| other.ino), path),
+                    Kind::File => {
+                        // Between two look-ups nothing changes: a snapshot is one revision.
+                        let Some(resource) = shown.resource(node.ino)? else { return Ok(ControlFlow::Continue(())) };
+                        let listed = match (listed, other) {
+                            (Some(listed), Some(other)) => listed.resource(other.ino)?,
+                            _ => None,
+                        };
+                        Ok((self.visit)(Compared { path, shown: Some((node.ino, resource)), listed }))
+                    }
+                }
+            })?;
+            if ended.is_break() {
+                return Ok(ended);
+            }
+        }
+        let (Some(listed), Some(folder)) = (listed, in_listed) else { return Ok(ControlFlow::Continue(())) };
+        each_child(listed, folder, path, &mut |path, name, node| {
+            let other = match in_shown {
+                Some(folder) => shown.lookup(folder, name)?.filter(|it| it.kind == node.kind),
+                None => None,
+            };
+            match (other, node.kind) {
+                (Some(_), _) => Ok(ControlFlow::Continue(())),
+                (None, Kind::Folder) => self.folder(None, Some(node.ino), path),
+                (None, Kind::File) => {
+                    let listed = listed.resource(node.ino)?;
+                    Ok((self.visit)(Compared { path, shown: None, listed }))
+                }
+            }
+        })
+    }
+}
+
+/// What is done about a child of a folder: (its path, its name, its node).
+type VisitChild<'v> = &'v mut dyn FnMut(&mut String, &[u8], Node) -> Result<ControlFlow<()>, CatalogError>;
+
+fn each_child(
+    snapshot: &Snapshot<'_>,
+    folder: INodeNo,
+    path: &mut String,
+    visit: VisitChild<'_>,
+) -> Result<ControlFlow<()>, CatalogError> {
+    let above = path.len();
+    let mut outcome = Ok(ControlFlow::Continue(()));
+    snapshot.children(folder, EntryId(0), &mut |_, name, node| {
+        if above > 0 {
+            path.push('/');
+        }
+        // Names are made of URIs: they are UTF-8.
+        path.push_str(&String::from_utf8_lossy(name));
+        outcome = visit(path, name, node);
+        path.truncate(above);
+        matches!(outcome, Ok(ControlFlow::Continue(())))
+    })?;
+    outcome
+}
+
+/// What the Source says now that the tree does not say, in words; `None` where they agree on the content.
+pub fn difference(shown: &Resource, listed: &Resource) -> Option<String> {
+    if shown.uri != listed.uri {
+        return Some(format!("stands for {} where {} is listed", shown.uri, listed.uri));
+    }
+    for ours in &shown.hashes {
+        let theirs = listed.hashes.iter().find(|theirs| theirs.algorithm() == ours.algorithm());
+        if let Some(theirs) = theirs.filter(|theirs| *theirs != ours) {
+            return Some(format!("{ours} where {theirs} is listed"));
+        }
+    }
+    if shown.hashes.is_empty() != listed.hashes.is_empty() {
+        return Some(format!(
+            "{} where {} listed",
+            digests(shown),
+            match listed.hashes.is_empty() {
+                true => "none is".to_owned(),
+                false => format!("{} is", digests(listed)),
+            }
+        ));
+    }
+    let pairs = [
+        ("length", shown.length.map(|it| it.to_string()), listed.length.map(|it| it.to_string())),
+        ("lastmod", shown.lastmod.map(|it| it.to_string()), listed.lastmod.map(|it| it.to_string())),
+        ("encoding", shown.encoding.as_deref().map(str::to_owned), listed.encoding.as_deref().map(str::to_owned)),
+    ];
+    let (what, ours, theirs) = pairs.into_iter().find(|(_, ours, theirs)| ours != theirs)?;
+    let told = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    Some(format!("{what} {} where {} is listed", told(ours), told(theirs)))
+}
+
+fn digests(resource: &Resource) -> String {
+    match resource.hashes.first() {
+        Some(strongest) => strongest.to_string(),
+        None => "no digest".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Catalog, Naming};
+    use crate::document::{Entry, Timestamp, Uri};
+
+    fn catalog(uris: &[(&str, u64)]) -> (tempfile::TempDir, Catalog) {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = Catalog::open(folder.path(), "a test").unwrap();
+        let mut baseline = catalog.baseline(Naming::new("h", [], false).unwrap()).unwrap();
+        for (name, length) in uris {
+            let uri = Uri::parse(&format!("http://h/{name}")).unwrap();
+            baseline.add(&Entry { length: Some(*length), ..Entry::new(uri) }).unwrap();
+        }
+        baseline.commit(None, b"").unwrap();
+        (folder, catalog)
+    }
+
+    /// Path, length shown, length listed; sorted.
+    fn compared(shown: &[(&str, u64)], listed: &[(&str, u64)]) -> Vec<(String, Option<u64>, Option<u64>)> {
+        let ((_one, shown), (_other, listed)) = (catalog(shown), catalog(listed));
+        let mut all = Vec::new();
+        compare(&shown.snapshot().unwrap(), &listed.snapshot().unwrap(), &mut |it| {
+            let length = |resource: Resource| resource.length;
+            let shown = it.shown.and_then(|(_, resource)| length(resource));
+            all.push((it.path.to_owned(), shown, it.listed.and_then(length)));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn every_file_of_both_trees_is_visited_once() {
+        let all = compared(
+            &[("a", 1), ("f/x", 2), ("f/y", 3), ("old/deep/z", 4), ("swap", 5), ("swop/below", 6)],
+            &[("a", 1), ("f/x", 20), ("f/new", 7), ("fresh/deep/z", 8), ("swap/below", 9), ("swop", 10)],
+        );
+
+        let expected = [
+            ("a", Some(1), Some(1)),
+            ("f/new", None, Some(7)),
+            ("f/x", Some(2), Some(20)),
+            ("f/y", Some(3), None),
+            ("fresh/deep/z", None, Some(8)),
+            ("old/deep/z", Some(4), None),
+            ("swap", Some(5), None),
+            ("swap/below", None, Some(9)),
+            ("swop", None, Some(10)),
+            ("swop/below", Some(6), None),
+        ];
+        assert_eq!(all, expected.map(|(path, shown, listed)| (path.to_owned(), shown, listed)));
+    }
+
+    #[test]
+    fn one_tree_alone_is_walked_and_a_visitor_may_end_it() {
+        let (_folder, catalog) = catalog(&[("a/1", 1), ("a/2", 1), ("b/3", 1)]);
+        let mut left = 2;
+
+        each(&catalog.snapshot().unwrap(), &mut |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .unwrap();
+
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn what_differs_is_said_with_both_values() {
+        use crate::document::{Algorithm, Digest};
+        let digest =
+            |algorithm: Algorithm, octet| Digest::new(algorithm, &vec![octet; algorithm.digest_length()]).unwrap();
+        let resource = Resource {
+            uri: Uri::parse("http://h/a").unwrap(),
+            lastmod: Timestamp::parse("2024-01-01T00:00:00Z"),
+            changefreq: None,
+            length: Some(5),
+            hashes: vec![digest(Algorithm::Sha256, 1)],
+            media_type: None,
+            encoding: None,
+            links: Vec::new(),
+            sets: Vec::new(),
+            member: None,
+        };
+        let other = |change: fn(&mut Resource)| {
+            let mut other = resource.clone();
+            change(&mut other);
+            difference(&resource, &other)
+        };
+
+        assert_eq!(other(|_| ()), None);
+        assert_eq!(other(|it| it.media_type = Some("a/b".into())), None, "the content is the same");
+        assert_eq!(other(|it| it.length = None).unwrap(), "length 5 where none is listed");
+        assert!(other(|it| it.hashes.clear()).unwrap().ends_with("where none is listed"));
+        let rehashed = Resource { hashes: vec![digest(Algorithm::Sha256, 2)], ..resource.clone() };
+        assert!(difference(&resource, &rehashed).unwrap().contains("0202"));
+        let both =
+            Resource { hashes: vec![digest(Algorithm::Sha512, 3), digest(Algorithm::Sha256, 1)], ..resource.clone() };
+        assert_eq!(difference(&resource, &both), None, "a digest more is no other content");
+    }
+}

@@ -1,0 +1,461 @@
+//! Audit (section 5.2 of the standard): is what is shown what the Source has?
+//!
+//! What the Source has is what a new mount would show: its lists, asked for anew, brought forward by its changes, chosen from
+//! and named as the mount does, in a catalog of the audit's own that is dropped behind it. That one and the mount's are walked together
+//! ([`compare`]). Whatever takes long, reading every cached object (`content`) or asking for every resource (`fetch`), comes
+//! after that: the list of what is still to be looked at lies in a file, so that no revision is held meanwhile.
+
+pub mod compare;
+mod pending;
+
+use super::{Stage, SyncConfig, SyncError, Synchronizer};
+use crate::catalog::{Catalog, CatalogError, Snapshot};
+use crate::causes::chain;
+use crate::content::check::{self, Asked, Checked};
+use crate::content::{Content, Wanted};
+use crate::source::http::Client;
+use crate::source::spool::Spool;
+use compare::Compared;
+use fuser::INodeNo;
+use futures_util::{StreamExt, stream};
+use pending::{Pending, Version};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Resources that are asked for at once; the client bounds what one host is asked.
+const ASKED_AT_ONCE: usize = 16;
+
+/// Files between two reports of progress.
+const PROGRESS_STEP: u64 = 1000;
+
+/// What is audited beside the lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Depth {
+    /// Every cached object against its digest.
+    pub content: bool,
+    /// Every resource at the Source.
+    pub fetch: bool,
+}
+
+/// How a file is not what the Source has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Difference {
+    /// It is listed and not in the tree.
+    Missing,
+    /// It is in the tree and not listed.
+    Extra,
+    /// It is listed, or served, as other content.
+    Changed,
+    /// The bytes kept here are not those that are published.
+    Corrupt,
+    /// It is listed, and the Source says that it is not there.
+    Gone,
+    /// The Source did not serve it: nobody can tell.
+    Failed,
+}
+
+/// One file that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// In which way.
+    pub difference: Difference,
+    /// Its path in the tree, or where it would be.
+    pub path: String,
+    /// Its resource.
+    pub uri: String,
+    /// What differs, for a person.
+    pub what: String,
+}
+
+/// A file as its tree shows it, for fixity runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its path in the tree.
+    pub path: String,
+    /// Its resource.
+    pub uri: String,
+    /// Octets, where that is published or learnt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<u64>,
+    /// `lastmod`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lastmod: Option<String>,
+    /// `type`
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// The published digests of what a read returns, as `ALGORITHM:HEX`, strongest first.
+    pub hashes: Vec<String>,
+}
+
+/// What an audit came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Files looked at, those that are missing included.
+    pub files: u64,
+    /// Files of which nothing is said.
+    pub in_sync: u64,
+    /// See [`Difference`].
+    pub missing: u64,
+    /// See [`Difference`].
+    pub extra: u64,
+    /// See [`Difference`].
+    pub changed: u64,
+    /// See [`Difference`].
+    pub corrupt: u64,
+    /// See [`Difference`].
+    pub gone: u64,
+    /// See [`Difference`].
+    pub failed: u64,
+    /// Objects that were here and read.
+    pub objects_read: u64,
+    /// Resources that were asked for.
+    pub asked: u64,
+    /// Of these, served, and neither digest nor length is published that they could be held to.
+    pub unvouched: u64,
+    /// The time that the Source's lists speak for.
+    pub at: Option<String>,
+}
+
+/// What an audit tells while it runs; the last is a summary or a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// Something is not as it should be.
+    Finding(Finding),
+    /// A file of the tree, where these were asked for.
+    File(Shown),
+    /// How far it is, for a person.
+    Progress(String),
+    /// All was looked at.
+    Summary(Summary),
+    /// It could not go on: why.
+    Failure(String),
+}
+
+/// Where events go. Whoever drops the other end ends the audit.
+pub type Events = mpsc::Sender<Event>;
+
+/// Why an audit cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The Source's lists cannot be had.
+    #[error("the Source's lists cannot be read anew")]
+    Source(#[from] SyncError),
+    /// A catalog does not answer.
+    #[error("the catalog does not answer")]
+    Catalog(#[from] CatalogError),
+    /// A file of the audit's own cannot be written or read.
+    #[error("{path}", path = .path.display())]
+    Scratch {
+        /// Which.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        cause: io::Error,
+    },
+    /// A thread of this program died.
+    #[error("a worker ended early")]
+    Worker(#[from] tokio::task::JoinError),
+    /// Nobody wants to know any more.
+    #[error("the audit was left before its end")]
+    Left,
+}
+
+/// Finds the version behind an inode as the tree shows it; `None` where there is no such file any more.
+pub type Versions = Arc<dyn Fn(&Snapshot<'_>, INodeNo) -> Result<Option<Wanted>, CatalogError> + Send + Sync>;
+
+/// One tree to be audited.
+#[derive(Clone)]
+pub struct Audit {
+    /// What the tree was made of; `None` for one that was made for this audit, so that there is nothing to compare it with.
+    pub config: Option<SyncConfig>,
+    /// Asks the Source, as the tree does.
+    pub client: Client,
+    /// The tree.
+    pub catalog: Arc<Catalog>,
+    /// What is kept of its bytes; `None` for a tree of which nothing is.
+    pub content: Option<Arc<Content>>,
+    /// The tree's versions.
+    pub versions: Versions,
+    /// A folder for the audit's own files, with room for another catalog.
+    pub scratch: PathBuf,
+}
+
+/// What the Source has now, as a catalog of its own in `folder`.
+pub async fn listed(
+    config: &SyncConfig,
+    client: &Client,
+    folder: &Path,
+    progress: Arc<dyn Fn(Stage) + Send + Sync>,
+) -> Result<Arc<Catalog>, AuditError> {
+    let catalog = Arc::new(Catalog::open(&folder.join("catalog"), "an audit")?);
+    let spool = Spool::open(&folder.join("spool")).map_err(SyncError::from)?;
+    Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool).refresh(progress).await?;
+    Ok(catalog)
+}
+
+impl Audit {
+    /// Makes the audit and tells of it: differences as they are found, then the summary or the failure.
+    pub async fn run(&self, depth: Depth, events: Events) {
+        let last = match self.audit(depth, &events).await {
+            Ok(summary) => Event::Summary(summary),
+            Err(AuditError::Left) => return,
+            Err(cause) => Event::Failure(chain(&cause)),
+        };
+        // Who left before the end does not want to know.
+        let _ = events.send(last).await;
+    }
+
+    /// Tells of every file of the tree, asking nobody; then an empty summary, or the failure.
+    pub async fn list(&self, events: Events) {
+        let last = match self.list_files(&events).await {
+            Ok(()) => Event::Summary(Summary::default()),
+            Err(AuditError::Left) => return,
+            Err(cause) => Event::Failure(chain(&cause)),
+        };
+        let _ = events.send(last).await;
+    }
+
+    async fn list_files(&self, events: &Events) -> Result<(), AuditError> {
+        let (audit, telling) = (self.clone(), events.clone());
+        let listing = tokio::task::spawn_blocking(move || {
+            let mut pending = Pending::new(&audit.scratch)?;
+            let mut failed = None;
+            compare::each(&audit.catalog.snapshot()?, &mut |compared| {
+                let Some((ino, _)) = compared.shown else { return ControlFlow::Continue(()) };
+                match pending.push(ino) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(cause) => {
+                        failed = Some(cause);
+                        ControlFlow::Break(())
+                    }
+                }
+            })?;
+            failed.map_or(Ok(()), Err)?;
+            let mut rest = pending.finish()?;
+            while let Some(batch) = rest.next(&audit.catalog, &audit.versions)? {
+                for Version { path, wanted } in batch {
+                    let shown = audit.shown(path, &wanted);
+                    telling.blocking_send(Event::File(shown)).map_err(|_| AuditError::Left)?;
+                }
+            }
+            Ok(())
+        });
+        listing.await?
+    }
+
+    fn shown(&self, path: String, wanted: &Wanted) -> Shown {
+        let learnt = self.content.as_ref().and_then(|content| content.known_size(wanted.ino));
+        Shown {
+            path,
+            uri: wanted.uri.to_string(),
+            length: learnt.or(wanted.length.filter(|_| wanted.encoding.is_none())),
+            lastmod: wanted.lastmod.map(|lastmod| lastmod.to_string()),
+            media_type: wanted.media_type.as_deref().map(str::to_owned),
+            hashes: check::digests_shown(wanted).iter().map(|digest| digest.to_string()).collect(),
+        }
+    }
+
+    async fn audit(&self, depth: Depth, events: &Events) -> Result<Summary, AuditError> {
+        let listed = match &self.config {
+            Some(config) => {
+                tell(events, "reading the Source's lists".to_owned());
+                Some(listed(config, &self.client, &self.scratch, Arc::new(|_| ())).await?)
+            }
+            None => None,
+        };
+        let (audit, telling) = (self.clone(), events.clone());
+        let compared = tokio::task::spawn_blocking(move || audit.compare(depth, listed.as_deref(), &telling));
+        let (mut summary, pending) = compared.await??;
+        if let Some(pending) = pending {
+            self.look_deeper(depth, pending, &mut summary, events).await?;
+        }
+        summary.in_sync = summary.files.saturating_sub(summary.differences());
+        Ok(summary)
+    }
+
+    /// Compares the tree with what is `listed`; keeps what agrees where it is to be looked at more closely.
+    fn compare(
+        &self,
+        depth: Depth,
+        listed: Option<&Catalog>,
+        events: &Events,
+    ) -> Result<(Summary, Option<Pending>), AuditError> {
+        let mut pending = if depth.content || depth.fetch { Some(Pending::new(&self.scratch)?) } else { None };
+        let mut summary = Summary::default();
+        let mut failed = None;
+        let mut visit = |compared: Compared<'_>| {
+            summary.files += 1;
+            if summary.files % PROGRESS_STEP == 0 {
+                tell(events, format!("comparing the tree with the lists: {} files", summary.files));
+            }
+            let found = if listed.is_some() { finding(&compared) } else { None };
+            let visited = match (found, compared.shown, &mut pending) {
+                (Some(finding), _, _) => {
+                    summary.count(finding.difference);
+                    events.blocking_send(Event::Finding(finding)).map_err(|_| AuditError::Left)
+                }
+                (None, Some((ino, _)), Some(pending)) => pending.push(ino),
+                _ => Ok(()),
+            };
+            match visited {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(cause) => {
+                    failed = Some(cause);
+                    ControlFlow::Break(())
+                }
+            }
+        };
+        let shown = self.catalog.snapshot()?;
+        let at = match listed {
+            Some(listed) => {
+                let listed = listed.snapshot()?;
+                compare::compare(&shown, &listed, &mut visit)?;
+                listed.at()?
+            }
+            None => {
+                compare::each(&shown, &mut visit)?;
+                shown.at()?
+            }
+        };
+        summary.at = at.map(|at| at.to_string());
+        failed.map_or(Ok((summary, pending)), Err)
+    }
+
+    async fn look_deeper(
+        &self,
+        depth: Depth,
+        pending: Pending,
+        summary: &mut Summary,
+        events: &Events,
+    ) -> Result<(), AuditError> {
+        let mut pending = pending.finish()?;
+        let mut looked = 0;
+        loop {
+            let audit = self.clone();
+            let batch = tokio::task::spawn_blocking(move || {
+                let batch = pending.next(&audit.catalog, &audit.versions)?;
+                Ok::<_, AuditError>((pending, batch))
+            });
+            let (rest, Some(batch)) = batch.await?? else { return Ok(()) };
+            pending = rest;
+            let mut looks =
+                stream::iter(batch).map(|version| self.look(depth, version)).buffer_unordered(ASKED_AT_ONCE);
+            while let Some(look) = looks.next().await {
+                summary.objects_read += u64::from(look.read);
+                summary.asked += u64::from(look.asked);
+                summary.unvouched += u64::from(look.unvouched);
+                if let Some(finding) = look.finding {
+                    summary.count(finding.difference);
+                    events.send(Event::Finding(finding)).await.map_err(|_| AuditError::Left)?;
+                }
+                looked += 1;
+                if looked % PROGRESS_STEP == 0 {
+                    tell(events, format!("looking at files: {looked}"));
+                }
+            }
+            if events.is_closed() {
+                return Err(AuditError::Left);
+            }
+        }
+    }
+
+    /// Looks at what is kept of one file, and at what the Source serves of it.
+    async fn look(&self, depth: Depth, version: Version) -> Look {
+        let mut look = Look::default();
+        let Version { path, wanted } = version;
+        let uri = wanted.uri.to_string();
+        let found = |difference, what| Some(Finding { difference, path, uri, what });
+        if let (true, Some(content)) = (depth.content, self.content.clone()) {
+            let version = wanted.clone();
+            match tokio::task::spawn_blocking(move || content.check(&version)).await {
+                Ok(Checked::Absent) => {}
+                Ok(Checked::Intact) => look.read = true,
+                Ok(Checked::Corrupt(what)) => {
+                    return Look { read: true, finding: found(Difference::Corrupt, what), ..look };
+                }
+                Err(cause) => return Look { finding: found(Difference::Failed, cause.to_string()), ..look },
+            }
+        }
+        if !depth.fetch {
+            return look;
+        }
+        look.asked = true;
+        let patience = self.client.patience();
+        let asked = match &self.content {
+            Some(content) => content.ask(&wanted, patience).await,
+            None => check::ask(&self.client, &wanted, &check::published(&wanted), patience).await,
+        };
+        match asked {
+            Asked::Same => {}
+            Asked::There => look.unvouched = true,
+            Asked::Changed(what) => look.finding = found(Difference::Changed, what),
+            Asked::Gone(what) => look.finding = found(Difference::Gone, what),
+            Asked::Failed(what) => look.finding = found(Difference::Failed, what),
+        }
+        look
+    }
+}
+
+/// What a look at one file came to.
+#[derive(Debug, Default)]
+struct Look {
+    read: bool,
+    asked: bool,
+    unvouched: bool,
+    finding: Option<Finding>,
+}
+
+impl Summary {
+    /// Files that are not as they should be.
+    pub fn differences(&self) -> u64 {
+        self.missing + self.extra + self.changed + self.corrupt + self.gone + self.failed
+    }
+
+    fn count(&mut self, difference: Difference) {
+        *match difference {
+            Difference::Missing => &mut self.missing,
+            Difference::Extra => &mut self.extra,
+            Difference::Changed => &mut self.changed,
+            Difference::Corrupt => &mut self.corrupt,
+            Difference::Gone => &mut self.gone,
+            Difference::Failed => &mut self.failed,
+        } += 1;
+    }
+}
+
+impl Difference {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Difference::Missing => "missing",
+            Difference::Extra => "extra",
+            Difference::Changed => "changed",
+            Difference::Corrupt => "corrupt",
+            Difference::Gone => "gone",
+            Difference::Failed => "failed",
+        }
+    }
+}
+
+/// Tells a person how far it is; what finds no room is overtaken by the next.
+fn tell(events: &Events, progress: String) {
+    let _ = events.try_send(Event::Progress(progress));
+}
+
+/// How a file of the two trees differs, if it does.
+fn finding(compared: &Compared<'_>) -> Option<Finding> {
+    let (difference, resource, what) = match (&compared.shown, &compared.listed) {
+        (Some((_, shown)), Some(listed)) => (Difference::Changed, shown, compare::difference(shown, listed)?),
+        (Some((_, shown)), None) => (Difference::Extra, shown, "is not listed".to_owned()),
+        (None, Some(listed)) => (Difference::Missing, listed, "is not in the tree".to_owned()),
+        (None, None) => return None,
+    };
+    Some(Finding { difference, path: compared.path.to_owned(), uri: resource.uri.to_string(), what })
+}
