@@ -1,5 +1,6 @@
 //! The command line: what was typed becomes what is needed; a file for each subcommand; every exit code has a name.
 
+mod audit;
 mod check_catalog;
 mod demo;
 mod explore;
@@ -35,6 +36,7 @@ enum Subcommands {
     Mount(mount::MountArgs),
     Unmount(unmount::UnmountArgs),
     Explore(explore::ExploreArgs),
+    Audit(audit::AuditArgs),
     Demo(demo::DemoArgs),
     #[command(name = crate::mount::check::SUBCOMMAND, hide = true)]
     CheckCatalog(check_catalog::CheckCatalogArgs),
@@ -59,6 +61,8 @@ pub enum Exit {
     Busy = 6,
     /// The cache folder cannot be used.
     Cache = 7,
+    /// An audit found differences.
+    OutOfSync = 9,
     /// Interrupted.
     Interrupted = 130,
 }
@@ -72,7 +76,8 @@ impl Exit {
         4  the Source publishes nothing that can be mounted\n  \
         5  the mount point cannot be used, or nothing is mounted there\n  \
         6  the same Source is mounted already with the same cache folder\n  \
-        7  the cache folder cannot be used\n\
+        7  the cache folder cannot be used\n  \
+        9  an audit found differences\n\
         130  interrupted";
 }
 
@@ -154,6 +159,7 @@ pub fn main() -> ExitCode {
         Subcommands::Mount(args) => mount::run(args, verbosity),
         Subcommands::Unmount(args) => unmount::run(args),
         Subcommands::Explore(args) => explore::run(args, verbosity),
+        Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::CheckCatalog(args) => check_catalog::run(args),
     };
