@@ -1,6 +1,7 @@
 //! Whole fetches against servers that tell the truth and servers that lie: right bytes or a clear error, never a wait
 //! without end.
 
+mod checks;
 mod lies;
 mod mementos;
 mod patches;

@@ -1,0 +1,103 @@
+//! What an audit finds: of what is kept here, and of what the Source serves.
+
+use super::*;
+use crate::content::check::{Asked, Checked, digests_shown};
+use server::Reply;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_is_absent_intact_or_corrupt() {
+    let body = octets(300_000, 1);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    assert_eq!(mounted.content.check(&wanted), Checked::Absent);
+    mounted.read_all(&wanted).await.unwrap();
+    assert_eq!(mounted.content.check(&wanted), Checked::Intact);
+
+    flip_bits(&mounted.config.folder.join("objects"));
+
+    let found = mounted.content.check(&wanted);
+    assert_eq!(found, Checked::Corrupt("the cached copy is damaged after 0 octets".to_owned()));
+    assert_eq!(mounted.content.check(&wanted), Checked::Absent, "it is gone, and is fetched again");
+    assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(mounted.content.check(&wanted), Checked::Intact);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_bytes_are_held_to_a_digest_that_is_published_later() {
+    let body = octets(5_000, 2);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    mounted.read_all(&bare(&server, "/a")).await.unwrap();
+    assert_eq!(mounted.content.check(&bare(&server, "/a")), Checked::Intact);
+
+    let of_others = Wanted { hashes: vec![digest(Algorithm::Md5, b"others")], ..bare(&server, "/a") };
+
+    assert!(matches!(mounted.content.check(&of_others), Checked::Corrupt(what) if what.contains("is published")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_served_is_held_to_what_is_published_and_nothing_of_it_is_kept() {
+    let body = octets(5_000, 3);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let ask = async |wanted: &Wanted| mounted.content.ask(wanted, PLENTY).await;
+    let of_others = Wanted { hashes: vec![digest(Algorithm::Md5, b"others")], ..measured(&server, &body) };
+    let longer = Wanted { length: Some(5_001), ..bare(&server, "/a") };
+
+    assert_eq!(ask(&vouched(&server, &body)).await, Asked::Same);
+    assert_eq!(ask(&measured(&server, &body)).await, Asked::Same);
+    assert_eq!(ask(&bare(&server, "/a")).await, Asked::There);
+    assert!(matches!(ask(&of_others).await, Asked::Changed(_)));
+    assert!(matches!(ask(&longer).await, Asked::Changed(_)));
+    assert_eq!(mounted.content.check(&vouched(&server, &body)), Checked::Absent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nothing_is_published_what_came_before_tells_of_a_change() {
+    let served = Arc::new(Mutex::new(octets(5_000, 4)));
+    let serving = Arc::clone(&served);
+    let server = Server::start(move |_| Reply::full(&serving.lock().unwrap()));
+    let mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+    mounted.read_all(&wanted).await.unwrap();
+    assert_eq!(mounted.content.ask(&wanted, PLENTY).await, Asked::Same);
+
+    served.lock().unwrap()[7] ^= 1;
+
+    assert!(matches!(mounted.content.ask(&wanted, PLENTY).await, Asked::Changed(_)));
+    assert_eq!(mounted.content.check(&wanted), Checked::Intact, "what is kept is what it was");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_is_no_change_and_a_page_is_no_resource() {
+    let replies = Mutex::new(vec![
+        Reply::full(b"<html>").with("Content-Type", "text/html"),
+        Reply::status(403),
+        Reply::status(410),
+        Reply::status(404),
+    ]);
+    let server = Server::start(move |_| replies.lock().unwrap().pop().unwrap());
+    let mounted = Mounted::plain(&server);
+    let wanted = Wanted { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
+    let ask = async || mounted.content.ask(&wanted, PLENTY).await;
+
+    assert!(matches!(ask().await, Asked::Gone(_)));
+    assert!(matches!(ask().await, Asked::Gone(_)));
+    assert!(matches!(ask().await, Asked::Failed(_)));
+    assert!(matches!(ask().await, Asked::Failed(what) if what.contains("login page")));
+}
+
+#[test]
+fn digests_of_coded_octets_say_nothing_of_what_is_read() {
+    let plain = Wanted {
+        hashes: vec![digest(Algorithm::Md5, b"x")],
+        ..Wanted::new(INodeNo(2), crate::document::Uri::parse("http://h/a").unwrap())
+    };
+    let coded = Wanted { encoding: Some("gzip".into()), ..plain.clone() };
+    let as_it_comes = Wanted { encoding: Some("br".into()), ..plain.clone() };
+
+    assert_eq!(digests_shown(&plain).len(), 1);
+    assert_eq!(digests_shown(&coded).len(), 0);
+    assert_eq!(digests_shown(&as_it_comes).len(), 1, "what cannot be decoded is shown as it comes");
+}
