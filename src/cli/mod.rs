@@ -8,6 +8,9 @@ mod mount;
 pub mod options;
 mod printable;
 mod progress;
+mod refresh;
+mod running;
+mod status;
 mod unmount;
 
 use crate::causes::chain;
@@ -38,6 +41,8 @@ enum Subcommands {
     Explore(explore::ExploreArgs),
     Audit(audit::AuditArgs),
     Demo(demo::DemoArgs),
+    Refresh(refresh::RefreshArgs),
+    Status(status::StatusArgs),
     #[command(name = crate::mount::check::SUBCOMMAND, hide = true)]
     CheckCatalog(check_catalog::CheckCatalogArgs),
 }
@@ -61,6 +66,8 @@ pub enum Exit {
     Busy = 6,
     /// The cache folder cannot be used.
     Cache = 7,
+    /// Only somebody else may ask this of the mount.
+    Denied = 8,
     /// An audit found differences.
     OutOfSync = 9,
     /// Interrupted.
@@ -77,6 +84,7 @@ impl Exit {
         5  the mount point cannot be used, or nothing is mounted there\n  \
         6  the same Source is mounted already with the same cache folder\n  \
         7  the cache folder cannot be used\n  \
+        8  only somebody else may ask this of the mount\n  \
         9  an audit found differences\n\
         130  interrupted";
 }
@@ -159,6 +167,8 @@ pub fn main() -> ExitCode {
         Subcommands::Mount(args) => mount::run(args, verbosity),
         Subcommands::Unmount(args) => unmount::run(args),
         Subcommands::Explore(args) => explore::run(args, verbosity),
+        Subcommands::Refresh(args) => refresh::run(args),
+        Subcommands::Status(args) => status::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::CheckCatalog(args) => check_catalog::run(args),

@@ -1,7 +1,8 @@
 //! `resyncfs unmount`
 
+use super::running::mounted_at;
 use super::{CliError, Exit};
-use crate::mount::point::{self, FILESYSTEM_TYPE};
+use crate::mount::point;
 use std::io;
 use std::path::PathBuf;
 
@@ -18,21 +19,7 @@ pub struct UnmountArgs {
 /// Runs the command.
 pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
     let shown = args.directory.display();
-    let absolute = point::resolve(&args.directory)
-        .map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: {cause}")))?;
-    let mounted = point::topmost(&absolute).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    match mounted {
-        Some(mounted) if mounted.filesystem == FILESYSTEM_TYPE => {}
-        _ => {
-            let ours = point::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-            let mut message = format!("{shown}: nothing of resyncfs is mounted there");
-            if !ours.is_empty() {
-                let list: Vec<_> = ours.iter().map(|mounted| mounted.directory.display().to_string()).collect();
-                message = format!("{message}; mounted are: {}", list.join(", "));
-            }
-            return Err(CliError::new(Exit::MountPoint, message));
-        }
-    }
+    let absolute = mounted_at(&args.directory)?;
     point::unmount(&absolute, args.lazy).map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => CliError::new(
             Exit::MountPoint,

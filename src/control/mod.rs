@@ -1,1 +1,31 @@
-//! The control socket of a running mount: HTTP + JSON over a Unix socket.
+//! The control socket of a running mount: HTTP + JSON over a Unix socket, so that `curl --unix-socket` works too.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /status` | | 200 and what the mount tells of itself |
+//! | `POST /refresh` | none, or a [`RefreshOrder`] | when the refresh is done: 200 and what it did, 502 where it failed, 503 where the mount ends |
+//!
+//! Every answer is JSON; one that is no success is `{"error": "…"}`. The socket lies in the mount's own folder of the
+//! cache and answers root and the user of the mount alone. What is told is the mount's to say ([`Answers`]): here it
+//! is just JSON.
+
+mod client;
+mod server;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+pub use client::{ControlError, ask_refresh, ask_status};
+pub use server::{Answers, Refusal, Waiting, serve};
+pub use socket::Socket;
+
+use serde::{Deserialize, Serialize};
+
+/// What `POST /refresh` is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RefreshOrder {
+    /// Apply the deletions that are held back.
+    #[serde(default)]
+    pub accept_deletions: bool,
+}

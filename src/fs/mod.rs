@@ -36,6 +36,7 @@ use crate::catalog::Catalog;
 use crate::content::Content;
 use crate::document::Timestamp;
 use ahead::{AHEAD, SizingAhead};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -71,6 +72,8 @@ pub struct Filesystem {
     catalog: Arc<Catalog>,
     content: Arc<Content>,
     options: FsOptions,
+    /// What the root's `user.resyncfs.control` tells.
+    control_socket: Option<PathBuf>,
     runtime: tokio::runtime::Handle,
     /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
     walks: Mutex<SizingAhead>,
@@ -90,10 +93,16 @@ impl Filesystem {
             catalog,
             content,
             options,
+            control_socket: None,
             runtime,
             walks: Mutex::default(),
             sizing_places: Arc::new(Semaphore::new(AHEAD - 1)),
         }
+    }
+
+    /// The same, telling on its root where the mount's control socket lies.
+    pub fn with_control_socket(self, path: PathBuf) -> Filesystem {
+        Filesystem { control_socket: Some(path), ..self }
     }
 
     /// How the tree is shown.

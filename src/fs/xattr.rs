@@ -17,7 +17,8 @@
 //! A file that shows an alternate of its resource (`alternate=`) tells of that; `entry` and the links are as published.
 //!
 //! On the root: `user.resyncfs.{source,at,revision,committed,files,folders,octets,unsized}` and, not listed, `unannounced`: how
-//! often since the mount bytes were met that are newer than the list and others than it says. What is not listed is
+//! often since the mount bytes were met that are newer than the list and others than it says; `control`: where the mount's
+//! control socket lies. What is not listed is
 //! what changes without the resource changing: `rsync -X` and `cp -a` copy all that is listed.
 
 use super::Filesystem;
@@ -30,6 +31,7 @@ use fuser::INodeNo;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
 
 /// Octets of a value and of a list of names that Linux can carry (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const VALUE_MAX: usize = 65_536;
@@ -72,6 +74,9 @@ impl Filesystem {
     /// GETXATTR: the value of `name`, or its size where the caller's buffer `room` is 0.
     pub fn xattr(&self, ino: INodeNo, name: &[u8], room: u32) -> Result<XattrReply, FsError> {
         let key = self.key(name)?;
+        if let (INodeNo::ROOT, Key::Own("control"), Some(socket)) = (ino, key, &self.control_socket) {
+            return fit(socket.as_os_str().as_bytes().to_vec(), room);
+        }
         let value = if ino == INodeNo::ROOT {
             let revision = self.catalog.revision()?;
             match key {

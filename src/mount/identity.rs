@@ -7,6 +7,7 @@
 //!     identity                   the text the digest is of
 //!     catalog/  spool/  log
 //!     websub.json                paths and secrets of subscriptions, 0600
+//!     control                    the socket of the mount that runs
 //!     observed/INSTANCE/         what reading taught of the inodes of one instance of the catalog; other folders of
 //!                                mounts with `fixity=off`
 //! ```
@@ -35,6 +36,8 @@ pub struct Folders {
     pub log: PathBuf,
     /// What subscriptions need to outlive the process.
     pub websub: PathBuf,
+    /// The control socket.
+    pub control: PathBuf,
 }
 
 impl Folders {
@@ -49,6 +52,7 @@ impl Folders {
             content: config.cache.join("content"),
             log: own.join("log"),
             websub: own.join("websub.json"),
+            control: own.join("control"),
             mounts,
         }
     }

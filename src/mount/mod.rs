@@ -10,9 +10,11 @@ pub mod daemon;
 pub mod identity;
 mod notifications;
 pub mod point;
+pub mod status;
 
 use crate::catalog::{Catalog, CatalogError};
 use crate::content::{Content, ContentConfig, ContentError, Event, Fixity};
+use crate::control::{self, Socket};
 use crate::fs::fuse::Adapter;
 use crate::fs::invalidator::{self, Effects, Invalidator, Notices};
 use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
@@ -24,6 +26,7 @@ use crate::source::websub::{self, Listener, Subscriber, WebsubConfig, WebsubErro
 use crate::sync::poll::{Command, Listeners};
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
 use identity::Folders;
+use status::Told;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -195,7 +198,11 @@ pub fn run(
     }
 
     let (notices, inbox) = invalidator::channel();
-    let filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone());
+    let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone());
+    let control = control_socket(&runtime, &folders.control);
+    if let Some((socket, _)) = &control {
+        filesystem = filesystem.with_control_socket(socket.path().to_owned());
+    }
     let session = mount(&config, Adapter::new(Arc::new(filesystem), notices.clone()))?;
     let system = |what| move |cause| MountError::System { what, cause };
     let device = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
@@ -209,6 +216,11 @@ pub fn run(
 
     let (commands, command_receiver) = mpsc::channel(64);
     let channels = synchronizer.channels();
+    let socket = control.map(|(socket, listener)| {
+        let told = Told::new(&config, synchronizer.status(), catalog.clone(), content.clone());
+        runtime.spawn(control::serve(listener, told.answers(commands.clone())));
+        socket
+    });
     runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
     let subscriber = listener.map(|listener| {
@@ -222,6 +234,7 @@ pub fn run(
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
 
     let result = runtime.block_on(serve(served, point, commands, signals, subscriber));
+    drop(socket);
     notices.stop();
     if invalidator.join().is_err() {
         tracing::error!("the invalidator panicked");
@@ -229,6 +242,15 @@ pub fn run(
     runtime.block_on(content.close());
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// The control socket. A file system that has no sockets is no reason not to mount.
+fn control_socket(runtime: &tokio::runtime::Runtime, path: &Path) -> Option<(Socket, tokio::net::UnixListener)> {
+    let _context = runtime.enter();
+    // The catalog's lock says that no other process uses the same folder.
+    Socket::bind(path)
+        .inspect_err(|cause| tracing::warn!(%cause, socket = %path.display(), "there will be no status and no refresh by command"))
+        .ok()
 }
 
 /// Under which name content keeps what it learns of the inodes of a catalog's `instance`. What was taken without looking at

@@ -1,13 +1,14 @@
 //! The running synchronizer: it looks when a document is due, and when it is told to.
 
 use super::schedule::{jitter, jittered, retry_pause};
+use super::status::Refreshed;
 use super::{Extent, Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::causes::chain;
 use crate::document::{Change, Uri};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 /// What the rest of the mount asks of a running synchronizer.
@@ -17,6 +18,13 @@ pub enum Command {
     Refresh,
     /// Apply the deletions that are held back.
     AcceptDeletions,
+    /// The same as one of these, for somebody who waits to be told what came of it.
+    Asked {
+        /// Whether the deletions that are held back are to be applied.
+        accept_deletions: bool,
+        /// Who waits; told once the refresh has ended.
+        asker: oneshot::Sender<Refreshed>,
+    },
     /// A notification came: look at what it names.
     Look(Look),
     /// Whether every set has a notification channel that is alive: polling is rarer then.
@@ -67,10 +75,15 @@ pub async fn run(
     let mut failures = 0;
     let mut due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
     loop {
+        let mut waiting = None;
         let extent = tokio::select! {
             command = commands.recv() => match command {
                 None => return,
                 Some(Command::Refresh | Command::AcceptDeletions | Command::Look(_)) => Extent::Everything,
+                Some(Command::Asked { asker, .. }) => {
+                    waiting = Some(asker);
+                    Extent::Everything
+                }
                 Some(Command::Channels(live)) => {
                     synchronizer.set_live(live);
                     continue;
@@ -103,6 +116,10 @@ pub async fn run(
                 due = Instant::now() + pause;
                 report(&cause, pause);
             }
+        }
+        if let (Some(asker), Some(refreshed)) = (waiting, synchronizer.status.read().last_refresh) {
+            // Who has gone meanwhile is not told.
+            let _ = asker.send(refreshed);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `resyncfs explore`: what a Source offers, before it is mounted.
 
-mod report;
+pub mod report;
 mod survey;
 
 use super::mount::http;

@@ -228,15 +228,15 @@ fn none_if_empty(text: String) -> String {
     if text.is_empty() { "none".to_owned() } else { text }
 }
 
-fn counted(number: u64, what: &str) -> String {
+pub fn counted(number: u64, what: &str) -> String {
     format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
 }
 
-fn megabytes(octets: u64) -> String {
+pub fn megabytes(octets: u64) -> String {
     format!("{:.1} MB", octets as f64 / 1e6)
 }
 
-fn duration(time: Duration) -> String {
+pub fn duration(time: Duration) -> String {
     match time.as_secs() {
         0 => "a second or less".to_owned(),
         seconds @ 1..=119 => format!("{seconds} s"),
@@ -246,7 +246,7 @@ fn duration(time: Duration) -> String {
 }
 
 /// `1234567` as `1,234,567`.
-fn thousands(number: u64) -> String {
+pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (index, digit) in digits.char_indices() {

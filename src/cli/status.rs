@@ -1,0 +1,246 @@
+//! `resyncfs status`
+
+use super::explore::report::{counted, duration, megabytes, thousands};
+use super::printable::{printable, printable_value};
+use super::refresh::{held_sentence, sentence};
+use super::running::Running;
+use super::{CliError, Exit, tell};
+use crate::control::ask_status;
+use crate::document::Timestamp;
+use crate::mount::status::Status;
+use crate::sync::status::{Answer, DocumentStatus};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// Documents and deviations shown of each kind; `--json` has all.
+const MOST_SHOWN: usize = 20;
+
+/// Tell how a mount is kept in step with its Source
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// Where it is mounted
+    directory: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: StatusArgs) -> Result<u8, CliError> {
+    let running = Running::at(&args.directory)?;
+    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
+    if args.json {
+        // As the mount tells it, what another version knows more included.
+        let status: Value = running.ask(ask_status)?;
+        tell(&format!("{status}\n")).map_err(failed)?;
+    } else {
+        let status: Status = running.ask(ask_status)?;
+        tell(&printable(&screen(&status, SystemTime::now()))).map_err(failed)?;
+    }
+    Ok(Exit::Success as u8)
+}
+
+/// The status as a person reads it at `now`.
+fn screen(status: &Status, now: SystemTime) -> String {
+    let mut text = String::new();
+    let Status { source, directory, process, version, mounted, revision, unannounced, sync } = status;
+    let _ = writeln!(text, "Source       {}", printable_value(source));
+    let _ = writeln!(text, "Mounted at   {directory} {} by process {process} (resyncfs {version})", when(mounted, now));
+    match revision {
+        Some(revision) => {
+            let _ = writeln!(text, "Revision     {}, made {}", revision.number, when(&revision.committed, now));
+            if let Some(at) = &revision.at {
+                let _ = writeln!(text, "             the Source as of {at}");
+            }
+            let _ = writeln!(
+                text,
+                "             {} in {}, {} and {} of unknown length",
+                counted(revision.files, "file"),
+                counted(revision.folders, "folder"),
+                megabytes(revision.octets),
+                counted(revision.unsized_files, "file")
+            );
+        }
+        None => text.push_str("Revision     none can be read\n"),
+    }
+    match &sync.last_refresh {
+        Some(last) => {
+            let took = if last.milliseconds < 1000 {
+                format!("{} ms", last.milliseconds)
+            } else {
+                duration(Duration::from_millis(last.milliseconds))
+            };
+            let _ = writeln!(text, "Last look    {}, {took}: {}", when(&last.ended, now), sentence(&last.outcome));
+        }
+        None => text.push_str("Last look    none has ended yet\n"),
+    }
+    if sync.failures > 1 {
+        let _ = writeln!(text, "             {} looks in a row have failed", sync.failures);
+    }
+    if let Some(next) = &sync.next_poll {
+        let rarely = if sync.channels_live { ", rarely because notifications arrive" } else { "" };
+        let _ = writeln!(text, "Next look    {}{rarely}", when(next, now));
+    }
+    for set in &sync.sets {
+        let _ = writeln!(text, "Set {:<8} {}", set.id + 1, printable_value(&set.name));
+        if let Some(until) = &set.changes_until {
+            let _ = writeln!(text, "             changes are known up to {until}");
+        }
+        if let Some(since) = &set.gap_since {
+            let _ = writeln!(
+                text,
+                "             GAP: changes since {since} may be missing until there is a newer Resource List"
+            );
+        }
+    }
+    list(&mut text, "Documents", sync.documents.iter().map(|document| document_line(document, now)));
+    if let Some(held) = &sync.held {
+        let _ =
+            writeln!(text, "Held back    {}", held_sentence(held, directory.as_ref()).replace('\n', "\n             "));
+    }
+    if sync.unknown_deletions > 0 {
+        let _ = writeln!(text, "Unknown      {} of what was never here", counted(sync.unknown_deletions, "deletion"));
+    }
+    if *unannounced > 0 {
+        let _ = writeln!(
+            text,
+            "Unannounced  bytes newer than the list were met {} times; -o unannounced=show shows them",
+            thousands(*unannounced)
+        );
+    }
+    let deviations = sync.deviations.iter().map(|deviation| {
+        format!(
+            "{:>9}  {} [section {}]: {}",
+            thousands(deviation.count),
+            printable_value(&deviation.rule),
+            printable_value(&deviation.section),
+            printable_value(&deviation.location)
+        )
+    });
+    list(&mut text, "Deviations", deviations);
+    text
+}
+
+fn document_line(document: &DocumentStatus, now: SystemTime) -> String {
+    let answer = match &document.answer {
+        Answer::None => "not asked yet".to_owned(),
+        Answer::Unchanged => "unchanged".to_owned(),
+        Answer::Whole(octets) => format!("came whole ({})", megabytes(*octets)),
+        Answer::Failed(why) => format!("FAILED: {}", printable_value(why)),
+    };
+    let due = document.due.as_deref().map(|due| format!(", due {}", when(due, now))).unwrap_or_default();
+    format!("{}: {answer}{due}", printable_value(&document.location))
+}
+
+fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
+    let more = lines.len().saturating_sub(MOST_SHOWN);
+    for (index, line) in lines.take(MOST_SHOWN).enumerate() {
+        let _ = writeln!(text, "{:<12} {line}", if index == 0 { title } else { "" });
+    }
+    if more > 0 {
+        let _ = writeln!(text, "             and {more} more (--json tells all)");
+    }
+}
+
+/// A time as told, and how far it is from `now`.
+fn when(time: &str, now: SystemTime) -> String {
+    let Some(parsed) = Timestamp::parse(time) else { return printable_value(time) };
+    let instant = SystemTime::from(parsed);
+    match now.duration_since(instant) {
+        Ok(past) => format!("{time} ({} ago)", duration(past)),
+        Err(ahead) => format!("{time} (in {})", duration(ahead.duration())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::status::RevisionStatus;
+    use crate::sync::status::{self, HeldStatus, RefreshOutcome, Refreshed, SetStatus};
+
+    fn status() -> Status {
+        Status {
+            source: "https://repo.example.org/".into(),
+            directory: "/mnt/repo".into(),
+            process: 42,
+            version: "0.1.0".into(),
+            mounted: "2026-01-02T03:00:00Z".into(),
+            revision: Some(RevisionStatus {
+                number: 7,
+                committed: "2026-01-02T03:50:00Z".into(),
+                at: Some("2026-01-02T03:45:00Z".into()),
+                files: 12_345,
+                folders: 67,
+                octets: 1_500_000,
+                unsized_files: 1,
+            }),
+            unannounced: 2,
+            sync: status::Status {
+                last_refresh: Some(Refreshed {
+                    ended: "2026-01-02T03:59:00Z".into(),
+                    milliseconds: 90,
+                    outcome: RefreshOutcome::Committed { created: 1, updated: 2, touched: 0, deleted: 3 },
+                }),
+                next_poll: Some("2026-01-02T04:05:00Z".into()),
+                documents: vec![DocumentStatus {
+                    location: "https://repo.example.org/changes.xml".into(),
+                    interval: 300,
+                    asked: None,
+                    due: Some("2026-01-02T04:05:00Z".into()),
+                    answer: Answer::Unchanged,
+                }],
+                sets: vec![SetStatus {
+                    id: 0,
+                    name: "https://repo.example.org/capabilitylist.xml".into(),
+                    at: None,
+                    changes_until: Some("2026-01-02T03:58:00Z".into()),
+                    gap_since: Some("2026-01-01T00:00:00Z".into()),
+                }],
+                held: Some(HeldStatus {
+                    files: 9000,
+                    since: "2026-01-02T03:59:00Z".into(),
+                    why: "more than half of the tree".into(),
+                }),
+                ..status::Status::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_person_reads_what_is_shown_how_old_it_is_and_what_to_do() {
+        let now = Timestamp::parse("2026-01-02T04:00:00Z").map(SystemTime::from).unwrap();
+
+        let text = screen(&status(), now);
+
+        for line in [
+            "Source       https://repo.example.org/",
+            "Mounted at   /mnt/repo 2026-01-02T03:00:00Z (60 min ago) by process 42 (resyncfs 0.1.0)",
+            "Revision     7, made 2026-01-02T03:50:00Z (10 min ago)",
+            "             the Source as of 2026-01-02T03:45:00Z",
+            "             12,345 files in 67 folders, 1.5 MB and 1 file of unknown length",
+            "Last look    2026-01-02T03:59:00Z (60 s ago), 90 ms: 1 file new, 2 changed, 0 with other metadata, 3 gone",
+            "Next look    2026-01-02T04:05:00Z (in 5 min)",
+            "Set 1        https://repo.example.org/capabilitylist.xml",
+            "             changes are known up to 2026-01-02T03:58:00Z",
+            "             GAP: changes since 2026-01-01T00:00:00Z may be missing until there is a newer Resource List",
+            "Documents    https://repo.example.org/changes.xml: unchanged, due 2026-01-02T04:05:00Z (in 5 min)",
+            "Held back    9,000 deletions held back since 2026-01-02T03:59:00Z: more than half of the tree.",
+            "               resyncfs refresh --accept-deletions /mnt/repo",
+            "Unannounced  bytes newer than the list were met 2 times; -o unannounced=show shows them",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line:?} is missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_source_says_cannot_pretend_to_be_the_screen() {
+        let mut status = status();
+        status.sync.documents[0].answer = Answer::Failed("x\nHeld back    nothing".into());
+
+        let text = screen(&status, SystemTime::UNIX_EPOCH);
+
+        assert!(!text.contains("\nHeld back    nothing"), "{text}");
+    }
+}
