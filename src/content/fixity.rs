@@ -198,14 +198,33 @@ impl HandedOut {
         self.blocks.is_empty()
     }
 
+    /// How many blocks went out.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether the block of this number went out.
+    pub fn went_out(&self, block: u64) -> bool {
+        self.blocks.contains_key(&block)
+    }
+
+    /// Whether each of these blocks, numbered from `first`, went out with this digest.
+    pub fn holds(&self, first: u64, digests: &[u128]) -> bool {
+        (first..).zip(digests).all(|(block, digest)| self.blocks.get(&block) == Some(digest))
+    }
+
+    /// Whether another block went out in the place of one of these.
+    pub fn contradicts(&self, first: u64, digests: &[u128]) -> bool {
+        (first..).zip(digests).any(|(block, digest)| self.blocks.get(&block).is_some_and(|out| out != digest))
+    }
+
     /// The blocks of these digests go out, numbered from `first`. False, and none of them must, where another block
     /// went out in the place of one.
     #[must_use]
     pub fn record(&mut self, first: u64, digests: &[u128]) -> bool {
-        let blocks = || (first..).zip(digests.iter().copied());
-        let agrees = blocks().all(|(block, digest)| self.blocks.get(&block).is_none_or(|out| *out == digest));
+        let agrees = !self.contradicts(first, digests);
         if agrees {
-            self.blocks.extend(blocks());
+            self.blocks.extend((first..).zip(digests.iter().copied()));
         }
         agrees
     }

@@ -13,7 +13,7 @@ use crate::document::{ChangeFrequency, Timestamp, Uri};
 use crate::source::http::{Client, HttpError};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
-use fetcher::{Cooldowns, Failures, Flight, HandedOuts, QUESTIONS, SingleFlight, Windows};
+use fetcher::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, SingleFlight, Windows};
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
@@ -216,8 +216,8 @@ const UNCACHED_LIMIT: usize = 64 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `flights`, then `failures`, `cooldowns`, `handed`, `uncached`, `pinned` and `asked`, none of which is held while
-/// another of these six is taken; the locks inside a flight come last.
+/// Lock order: `flights`, then `failures`, `cooldowns`, `handed`, `uncached`, `ends`, `pinned` and `asked`, none of which is held while
+/// another of these seven is taken; the locks inside a flight come last.
 pub struct Content {
     config: ContentConfig,
     client: Client,
@@ -231,8 +231,10 @@ pub struct Content {
     windows: Windows,
     failures: Mutex<Failures>,
     cooldowns: Mutex<Cooldowns>,
-    handed: HandedOuts,
+    handed: Mutex<HandedOuts>,
     uncached: Mutex<Uncached>,
+    /// Of objects that went past the cache.
+    ends: Mutex<Ends>,
     /// The object of each pinned inode, `None` while it is not here.
     pinned: Mutex<HashMap<INodeNo, Option<ObjectKey>>>,
     fetches: fetcher::Turns,
@@ -277,8 +279,9 @@ impl Content {
             windows: Windows::default(),
             failures: Mutex::default(),
             cooldowns: Mutex::default(),
-            handed: HandedOuts::default(),
+            handed: Mutex::default(),
             uncached: Mutex::default(),
+            ends: Mutex::default(),
             pinned: Mutex::default(),
             fetches: fetcher::Turns::new(FETCHES),
             memory: Arc::new(Semaphore::new(MEMORY_FETCHES)),

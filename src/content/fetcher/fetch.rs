@@ -6,7 +6,7 @@ use super::memento::is_of_version;
 use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, tells_of_bytes};
 use super::promise::{Form, Promise, published_coding, soft_failure, strong};
 use super::verdict::{Judged, Judging};
-use super::writer::{WriteError, Writer};
+use super::writer::{Room, WriteError, Writer};
 use crate::content::disk::ObjectKey;
 use crate::content::fixity::{BLOCK, Expected, WHOLE_LIMIT};
 use crate::content::{Content, ContentError, Event, Unannounced, Verified, Wanted};
@@ -63,8 +63,10 @@ pub(super) enum Stop {
     Failure(Failure),
     /// Nothing can follow.
     End(Ended),
-    /// The cache folder has no room: the object is fetched again, into memory.
+    /// There is no room: the object is fetched again, into memory or past all caches.
     Full(WriteError),
+    /// A reader asks for what has gone past the cache: it is fetched again.
+    Again,
 }
 
 /// The bytes of the attempt under way.
@@ -90,11 +92,11 @@ pub(super) struct Fetch {
     /// The strong ETag under which this version was served earlier.
     etag: Option<Box<str>>,
     /// The size that was told before and may be known to the kernel.
-    told: Option<u64>,
+    pub(super) told: Option<u64>,
     /// The strong validator of what was received, with its place.
     validator: Option<(Uri, Box<str>)>,
     /// Octets of the version under way, as its first response told.
-    length: Option<u64>,
+    pub(super) length: Option<u64>,
     provenance: Provenance,
     /// Last-Modified of the response under way, where it comes from `loc` and tells that the list could not know it. When a
     /// mirror was last modified says nothing of the resource.
@@ -104,8 +106,10 @@ pub(super) struct Fetch {
     pub(super) received: u64,
     /// The last of them, not yet with the writer.
     pub(super) rest: BytesMut,
-    /// Room in memory, where the cache folder has none.
-    memory: Option<OwnedSemaphorePermit>,
+    /// Where the octets go.
+    pub(super) room: Room,
+    /// Leave to hold octets in memory, where the cache folder has no room.
+    pub(super) memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Fetch {
@@ -134,6 +138,7 @@ impl Fetch {
             stage: Stage::Empty,
             received: 0,
             rest: BytesMut::new(),
+            room: Room::Disk,
             memory: None,
         }
     }
@@ -142,6 +147,9 @@ impl Fetch {
     pub(super) async fn run(mut self) -> Result<Landed, Ended> {
         if let Some(landed) = self.patched().await? {
             return Ok(landed);
+        }
+        if self.flight.is_passing() {
+            self.go_past().await;
         }
         self.adopt_partial().await;
         loop {
@@ -157,7 +165,11 @@ impl Fetch {
             let failure = match stop {
                 Stop::End(ended) => return Err(ended),
                 Stop::Full(error) => {
-                    self.take_memory(error).await?;
+                    self.find_room(error).await?;
+                    self.begin_again(false).await;
+                    continue;
+                }
+                Stop::Again => {
                     self.begin_again(false).await;
                     continue;
                 }
@@ -195,7 +207,8 @@ impl Fetch {
 
     /// Goes on where an earlier fetch of this inode was cut, if its bytes belong to a strong validator of the first place.
     async fn adopt_partial(&mut self) {
-        if self.wanted.length.or(self.told).is_some_and(|length| length < WORTH_RESUMING) {
+        let length = self.wanted.length.or(self.told);
+        if self.room != Room::Disk || length.is_some_and(|length| length < WORTH_RESUMING) {
             return;
         }
         let content = Arc::clone(&self.content);
@@ -216,17 +229,6 @@ impl Fetch {
                 writer.discard();
             }
         }
-    }
-
-    /// Once without room on disk, the fetch goes on in memory; a second time, or for what is too large, it fails.
-    async fn take_memory(&mut self, error: WriteError) -> Result<(), Ended> {
-        let expected = self.wanted.length.or(self.told);
-        if self.memory.is_some() || expected.is_some_and(|length| length > WHOLE_LIMIT) {
-            return Err(Ended::Failed(self.unkept(error)));
-        }
-        tracing::warn!(uri = %self.wanted.uri, %error, "the object is held in memory");
-        self.memory = Arc::clone(&self.content.memory).acquire_owned().await.ok();
-        Ok(())
     }
 
     /// What the transferred octets must be, given in `form`.
@@ -261,7 +263,7 @@ impl Fetch {
         Stop::Failure(Failure::Wrong(ContentError::Changed { uri: self.wanted.uri.clone() }))
     }
 
-    fn stalled(&self) -> ContentError {
+    pub(super) fn stalled(&self) -> ContentError {
         ContentError::Stalled { uri: self.wanted.uri.clone() }
     }
 
@@ -308,7 +310,7 @@ impl Fetch {
     }
 
     /// Waits until the writer has done what it was given. May be dropped while it waits.
-    async fn written(&mut self) -> Result<(), Stop> {
+    pub(super) async fn written(&mut self) -> Result<(), Stop> {
         let Stage::Busy(task) = &mut self.stage else { return Ok(()) };
         let done = task.await;
         self.stage = Stage::Empty;
@@ -337,7 +339,7 @@ impl Fetch {
         }
     }
 
-    fn unkept(&self, error: WriteError) -> ContentError {
+    pub(super) fn unkept(&self, error: WriteError) -> ContentError {
         error.into_content(&self.wanted.uri, &self.content.config.folder)
     }
 
@@ -439,13 +441,16 @@ impl Fetch {
             }
             _ => None,
         };
-        self.flight.announce(length, form != Form::Plain || self.memory.is_some(), origin);
+        self.flight.announce(length, form != Form::Plain || self.room == Room::Memory, origin);
         Ok(Promise { form, expected, length })
     }
 
     /// Receives a body to its end and hands it to the writer, whole blocks at a time.
     async fn receive(&mut self, mut response: Response, promise: &Promise) -> Result<(), Stop> {
         loop {
+            if self.room == Room::Nowhere {
+                self.wait_for_readers().await?;
+            }
             let chunk = tokio::time::timeout(self.content.config.stall, response.body.chunk());
             tokio::pin!(chunk);
             // What is here goes on to the readers while the server is silent.
@@ -525,10 +530,10 @@ impl Fetch {
     fn begin(&self) -> impl FnOnce() -> Result<Writer, WriteError> + Send + use<> {
         let content = Arc::clone(&self.content);
         let key = self.key();
-        let in_memory = self.memory.is_some();
+        let (room, length) = (self.room, self.length);
         let algorithm = self.expected(Form::Plain).algorithm();
         let flight = Arc::clone(&self.flight);
-        move || Writer::begin(&content.disk, &key, in_memory, algorithm, content.block_digests, flight)
+        move || Writer::begin(&content.disk, &key, room, length, algorithm, content.block_digests, flight)
     }
 
     /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.

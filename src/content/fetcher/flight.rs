@@ -2,6 +2,7 @@
 //!
 //! The fetch belongs to the object: it is driven by a task of its own and goes on when every reader has given up.
 
+use super::window::{LEAD, Window};
 use crate::content::disk::{Object, Partial};
 use crate::content::fixity::{BLOCK, HandedOut, WHOLE_LIMIT, releasable};
 use crate::content::{ContentError, Fixity};
@@ -23,6 +24,8 @@ pub(in crate::content) enum Held {
     Disk(Arc<Object>),
     /// In memory: the cache folder had no room.
     Memory(Bytes),
+    /// Gone past the cache: only its end is here still.
+    Passed(Window),
 }
 
 impl Held {
@@ -31,10 +34,12 @@ impl Held {
         match self {
             Held::Disk(object) => object.length(),
             Held::Memory(octets) => octets.len() as u64,
+            Held::Passed(end) => end.range().end,
         }
     }
 
-    /// `length` octets at `offset`, fewer at the end; `None` where the disk damaged them. Blocks on the disk.
+    /// `length` octets at `offset`, fewer at the end; `None` where they are not here: damaged, or gone past. Blocks on the
+    /// disk.
     pub(in crate::content) fn read(&self, offset: u64, length: u32) -> Option<Bytes> {
         match self {
             Held::Disk(object) => object
@@ -48,6 +53,10 @@ impl Held {
                 let end = start.saturating_add(u64::from(length)).min(octets.len() as u64);
                 // Both lie within `octets`, whose length is a usize.
                 Some(octets.slice(start as usize..end as usize))
+            }
+            Held::Passed(window) => {
+                let end = window.range().end;
+                window.read(&(offset.min(end)..offset.saturating_add(u64::from(length)).min(end)))
             }
         }
     }
@@ -88,6 +97,18 @@ struct Progress {
     digests: Vec<u128>,
     /// Where what was written can be read before the verdict.
     partial: Option<Arc<Partial>>,
+    /// What came goes past the cache, and this is the latest of it.
+    window: Option<Window>,
+    /// The furthest octet that a reader of what goes past has asked for.
+    demand: u64,
+    /// Somebody waits for the end of what goes past.
+    is_awaited: bool,
+    /// A reader asks for what has gone past.
+    is_asked_again: bool,
+    /// Another block came than one that went out: no verdict can be good for both.
+    contradicted: bool,
+    /// Wrong bytes of the resource went out before.
+    doubted: bool,
     /// Nothing more goes out before the verdict.
     whole: bool,
     origin: Option<Origin>,
@@ -107,6 +128,8 @@ pub(super) enum Look {
     Failed(ContentError),
     /// The octets lie in the partial and have been recorded as handed out.
     Here(Arc<Partial>, Range<u64>),
+    /// These are the octets, recorded as handed out.
+    Octets(Bytes),
     /// The reader is far ahead and may ask for these octets aside.
     Jump(Jump),
     /// Wait; the last time that something arrived.
@@ -129,6 +152,8 @@ pub(in crate::content) struct Flight {
     fixity: Fixity,
     progress: Mutex<Progress>,
     changed: Notify,
+    /// A reader of what goes past the cache wants more.
+    wanted: Notify,
 }
 
 impl Flight {
@@ -147,6 +172,12 @@ impl Flight {
                 frontier: 0,
                 digests: Vec::new(),
                 partial: None,
+                window: None,
+                demand: 0,
+                is_awaited: false,
+                is_asked_again: false,
+                contradicted: false,
+                doubted,
                 whole,
                 origin: None,
                 end_is_out: false,
@@ -154,7 +185,61 @@ impl Flight {
                 handed,
             }),
             changed: Notify::new(),
+            wanted: Notify::new(),
         }
+    }
+
+    /// From now on what comes goes past the cache. What went out before binds each block by itself, so that the others
+    /// can go out although the whole is never here.
+    pub(super) fn pass_by(&self) {
+        let mut progress = self.progress();
+        progress.window = Some(Window::default());
+        progress.whole = progress.doubted || self.fixity == Fixity::Strict;
+    }
+
+    /// Whether what comes goes past the cache.
+    pub(super) fn is_passing(&self) -> bool {
+        self.progress().window.is_some()
+    }
+
+    /// Wakes whoever drives the flight, when a reader wants more of what goes past.
+    pub(super) fn wanted(&self) -> &Notify {
+        &self.wanted
+    }
+
+    /// Whether more may come: of what goes past the cache only as much as readers follow.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.progress().may_go_on()
+    }
+
+    /// Somebody waits for the end, whether readers follow or not.
+    pub(super) fn await_whole(&self) {
+        self.progress().is_awaited = true;
+        self.wanted.notify_one();
+    }
+
+    /// Whether a reader waits for what has gone past; it is asked for once.
+    pub(super) fn take_asked_again(&self) -> bool {
+        std::mem::take(&mut self.progress().is_asked_again)
+    }
+
+    /// More went past the cache.
+    pub(super) fn pass(&self, octets: Bytes, digests: &[u128]) {
+        let mut progress = self.progress();
+        let first = progress.digests.len() as u64;
+        let contradicted = progress.handed.lock().unwrap_or_else(PoisonError::into_inner).contradicts(first, digests);
+        progress.contradicted |= contradicted;
+        if let Some(window) = &mut progress.window {
+            window.push(octets);
+        }
+    }
+
+    /// The whole went past and is right: its blocks are what later fetches are held to, and the end is here.
+    pub(super) fn passed(&self) -> Option<Window> {
+        let progress = self.progress();
+        let window = progress.window.clone()?;
+        let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        handed.record(0, &progress.digests).then_some(window)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -204,7 +289,16 @@ impl Flight {
     pub(super) fn restart(&self, doubted: bool) {
         let mut progress = self.progress();
         let handed = !progress.handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        progress.whole |= doubted || handed;
+        progress.doubted |= doubted;
+        if let Some(window) = &mut progress.window {
+            *window = Window::default();
+            progress.whole |= doubted;
+        } else {
+            progress.whole |= doubted || handed;
+        }
+        progress.demand = 0;
+        progress.is_asked_again = false;
+        progress.contradicted = false;
         progress.attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         progress.length = None;
         progress.frontier = 0;
@@ -265,11 +359,16 @@ impl Flight {
     /// What there is for a read of `length` octets at `offset`; `may_jump` as long as asking aside has not failed.
     /// A read that touches the withheld end waits whole: it is never shortened.
     pub(super) fn look(&self, offset: u64, length: u32, may_jump: bool) -> Look {
-        let progress = self.progress();
+        let mut progress = self.progress();
         match &progress.phase {
             Phase::Landed(held) => return Look::Landed(held.clone()),
             Phase::Failed(error) => return Look::Failed(error.clone()),
             Phase::UnderWay => {}
+        }
+        if progress.window.is_some() {
+            let found = progress.look_past(self.fixity, offset, length, may_jump);
+            self.wanted.notify_one();
+            return found;
         }
         let wait = Look::Wait(progress.moved);
         let Some(whole_length) = progress.length.filter(|_| !progress.whole) else { return wait };
@@ -323,6 +422,58 @@ impl Flight {
 }
 
 impl Progress {
+    /// See [`Flight::may_go_on`].
+    fn may_go_on(&self) -> bool {
+        if self.window.is_none() || self.is_awaited || self.frontier < self.demand.saturating_add(LEAD) {
+            return true;
+        }
+        // Nobody can follow where nothing goes out before the verdict.
+        let nothing_goes_out = self.whole || self.length.is_none();
+        self.contradicted || (nothing_goes_out && !self.is_proved_at(self.frontier))
+    }
+
+    /// Whether the block at `offset` is known from what went out before.
+    fn is_proved_at(&self, offset: u64) -> bool {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).went_out(offset / BLOCK)
+    }
+
+    /// [`Flight::look`] where what comes goes past the cache.
+    fn look_past(&mut self, fixity: Fixity, offset: u64, length: u32, may_jump: bool) -> Look {
+        if !self.may_go_on() {
+            // It stood still for want of a reader, and that is not the server's fault.
+            self.moved = Instant::now();
+        }
+        let wait = Look::Wait(self.moved);
+        let Some(whole_length) = self.length else { return wait };
+        let range = offset.min(whole_length)..offset.saturating_add(u64::from(length)).min(whole_length);
+        let Some(window) = self.window.as_ref().filter(|_| !range.is_empty()) else { return wait };
+        let is_behind = range.start < window.range().start;
+        let is_far = is_behind || range.start >= self.frontier.saturating_add(JUMP);
+        if let Some(origin) = self.origin.as_ref().filter(|_| is_far && may_jump && !self.whole) {
+            return Look::Jump(Jump { origin: origin.clone(), attempt: self.attempt, range });
+        }
+        if is_behind {
+            self.is_asked_again = true;
+            return wait;
+        }
+        let octets = window.read(&range);
+        self.demand = self.demand.max(range.end);
+        let Some(octets) = octets else { return wait };
+        // Written blocks have digests; their numbers fit, for the digests are in memory.
+        let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
+        let Some(digests) = self.digests.get(blocks) else { return wait };
+        let may_go_out =
+            !self.whole && !self.contradicted && range.end <= releasable(fixity, self.length, self.frontier);
+        let first = range.start / BLOCK;
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        // A block that went out before can go out again, whatever the verdict will be.
+        if handed.holds(first, digests) || (may_go_out && handed.record(first, digests)) {
+            Look::Octets(octets)
+        } else {
+            wait
+        }
+    }
+
     /// Records the blocks of `range`, all of them written, as handed out. False: other blocks went out in their place.
     fn hand_out(&self, range: &Range<u64>) -> bool {
         // Written blocks have digests; their numbers fit, for the digests are in memory.

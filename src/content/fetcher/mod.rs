@@ -12,15 +12,18 @@ mod cooldown;
 mod failures;
 mod fetch;
 mod flight;
+mod handed;
 mod memento;
 mod patched;
 mod plan;
 mod promise;
 mod revalidation;
+mod room;
 mod single_flight;
 mod size;
 mod turns;
 mod verdict;
+mod window;
 mod writer;
 
 #[cfg(test)]
@@ -30,13 +33,14 @@ pub(super) use aside::Windows;
 pub(super) use cooldown::Cooldowns;
 pub(super) use failures::Failures;
 pub(super) use flight::{Flight, Held};
+pub(super) use handed::HandedOuts;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure};
 pub(super) use revalidation::QUESTIONS;
 pub(super) use single_flight::SingleFlight;
 pub(super) use turns::Turns;
+pub(super) use window::Ends;
 
 use super::disk::ObjectKey;
-use super::fixity::HandedOut;
 use super::{Content, ContentError, Event, Unannounced, Verified, Wanted};
 use crate::causes::chain;
 use crate::document::{Timestamp, Uri};
@@ -45,10 +49,12 @@ use cooldown::Fault;
 use fetch::{Ended, Fetch, Landed};
 use flight::Look;
 use fuser::INodeNo;
+use handed::Kept;
 use plan::{Place, Proof, places};
+use promise::published_coding;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A damaged object is fetched again so often within one read.
@@ -114,6 +120,13 @@ impl Content {
                 return Err(poisoned(wanted));
             }
         }
+        let end = |(offset, _)| {
+            let end = self.ends.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino)?;
+            end.covers(offset).then(|| Joined::Here(Held::Passed(end)))
+        };
+        if let Some(end) = read.and_then(end) {
+            return Ok(end);
+        }
         if let Some((offset, length)) = read {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
@@ -126,11 +139,16 @@ impl Content {
         if let Some(flight) = flight {
             return Ok(Joined::UnderWay(flight));
         }
-        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
+        let kept = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino);
         // Of a past version the Source may well serve another one's bytes: none go out before the verdict.
         let doubted =
             wanted.is_past() || self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
-        let flight = Arc::new(Flight::new(self.config.fixity, handed.unwrap_or_default(), doubted));
+        let went_past = kept.as_ref().is_some_and(|kept| kept.is_whole);
+        let handed = kept.map(|kept| kept.handed).unwrap_or_default();
+        let flight = Arc::new(Flight::new(self.config.fixity, handed, doubted));
+        if went_past {
+            flight.pass_by();
+        }
         flights.insert(wanted.ino, Arc::clone(&flight));
         self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&flight)));
         Ok(Joined::UnderWay(flight))
@@ -150,7 +168,7 @@ impl Content {
         let key = ObjectKey::digest(&self.config.source, &digest);
         let object = self.disk.get(&key)?;
         let agrees = |length: Option<u64>| length.is_none_or(|length| length == object.length());
-        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.ino);
+        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).contains(wanted.ino);
         // Where bytes went out before a verdict the flight must compare them.
         if !agrees(wanted.length) || !agrees(told) || handed {
             return None;
@@ -211,6 +229,7 @@ impl Content {
                 self.uncached.lock().unwrap_or_else(PoisonError::into_inner).put(ino, octets.clone());
                 None
             }
+            Held::Passed(_) => None,
         };
         if let Some(key) = &on_disk {
             self.keep_for_patches(wanted, landed.origin.media_type.as_deref(), key, size);
@@ -227,7 +246,14 @@ impl Content {
             observation.validated_at = Some(Timestamp::now());
         });
         self.pin_landed(ino, &landed.key);
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
+        match &landed.held {
+            Held::Passed(end) => {
+                // Those who followed it have not read all of it yet.
+                self.ends.lock().unwrap_or_else(PoisonError::into_inner).put(ino, end.clone());
+                self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true });
+            }
+            _ => self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino),
+        }
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).landed(ino, &wanted.uri);
         if known != Some(size) {
             self.tell(Event::Sized(ino, size));
@@ -248,7 +274,10 @@ impl Content {
             return self.poison(wanted, flight, error);
         }
         if went_out {
-            self.handed.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, handed);
+            // What was proved before stays so.
+            let before = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(ino);
+            let is_whole = before.is_some_and(|before| before.is_whole);
+            self.remember_handed(ino, Kept { handed, is_whole });
         }
         let changed = matches!(error, ContentError::Changed { .. });
         if changed || mismatch || matches!(error, ContentError::Unarchived { .. }) {
@@ -280,12 +309,27 @@ impl Content {
             observation.verified = Verified::Failed;
             observation.object = None;
         });
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");
         let shown = self.count_unannounced(&error);
         // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
         self.end(ino, flight, Err(error));
         self.tell(if shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
+    }
+
+    /// Remembers what went out, and gives up the inodes that are forgotten for it.
+    fn remember_handed(&self, ino: INodeNo, kept: Kept) {
+        let unjudged = self.handed.lock().unwrap_or_else(PoisonError::into_inner).keep(ino, kept);
+        for ino in unjudged {
+            tracing::warn!(ino = ino.0, "too much went out without a verdict: nothing more does of this version");
+            self.observed.update(ino, |observation| {
+                observation.verified = Verified::Failed;
+                observation.object = None;
+            });
+            self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+            self.tell(Event::Poisoned(ino));
+        }
     }
 
     /// Ends a flight and takes it out of the table at once: who comes later finds the object or starts another.
@@ -323,6 +367,7 @@ impl Content {
                         _ => Err(self.unreadable(std::io::Error::other("what was just written is gone"))),
                     };
                 }
+                Look::Octets(octets) => return Ok(Found::Octets(octets)),
                 Look::Jump(jump) => {
                     let aside = tokio::time::timeout(self.config.stall, self.aside(wanted.ino, flight, &jump)).await;
                     match aside {
@@ -407,6 +452,3 @@ impl Drop for Crash<'_> {
         }
     }
 }
-
-/// What was handed out of the inodes whose last flight failed before its verdict.
-pub(super) type HandedOuts = Mutex<HashMap<INodeNo, Arc<Mutex<HandedOut>>>>;

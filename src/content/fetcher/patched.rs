@@ -76,6 +76,7 @@ impl Fetch {
             Err(Stop::Failure(failure)) => {
                 tracing::debug!(uri = %self.wanted.uri, ?failure, "patches do not lead here")
             }
+            Err(Stop::Again) => {}
             Err(Stop::Full(error)) => tracing::debug!(uri = %self.wanted.uri, %error, "no room for a patched version"),
         }
         self.begin_again(false).await;

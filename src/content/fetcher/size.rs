@@ -64,6 +64,7 @@ impl Content {
         match self.join(&wanted, None)? {
             Joined::Here(held) => Ok(held.length()),
             Joined::UnderWay(flight) => loop {
+                flight.await_whole();
                 let changed = flight.changed().notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();

@@ -26,9 +26,9 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
-    /// Whether there was no room: the object may still be held in memory.
+    /// Whether there was no room: the object may still be had in another way.
     pub(super) fn is_full(&self) -> bool {
-        matches!(self, WriteError::Disk(DiskError::Full { .. }))
+        matches!(self, WriteError::Disk(DiskError::Full { .. }) | WriteError::TooLarge)
     }
 
     /// The error that a reader of `uri` gets; `folder` is the cache's.
@@ -51,6 +51,19 @@ impl WriteError {
 enum Sink {
     Disk(Arc<Partial>),
     Memory(Vec<u8>),
+    /// Nowhere: the flight holds the latest of them.
+    Past(Arc<Flight>),
+}
+
+/// Where there is room for an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// In the cache folder.
+    Disk,
+    /// In memory.
+    Memory,
+    /// Nowhere.
+    Nowhere,
 }
 
 impl Sink {
@@ -62,6 +75,7 @@ impl Sink {
                 held.extend_from_slice(octets);
                 Ok(())
             }
+            Sink::Past(_) => Ok(()),
         }
     }
 
@@ -69,6 +83,7 @@ impl Sink {
         match self {
             Sink::Disk(partial) => Ok(Held::Disk(partial.commit(key, length)?)),
             Sink::Memory(octets) => Ok(Held::Memory(Bytes::from(octets))),
+            Sink::Past(flight) => flight.passed().map(Held::Passed).ok_or(WriteError::TooLarge),
         }
     }
 }
@@ -97,6 +112,7 @@ impl Read for SinkReader<'_> {
                 let start = self.offset as usize;
                 buffer[..wanted].copy_from_slice(&held[start..start + wanted]);
             }
+            Sink::Past(_) => return Err(io::ErrorKind::Unsupported.into()),
         }
         self.offset += wanted as u64;
         Ok(wanted)
@@ -112,16 +128,21 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A writer of a new object: into the cache folder under `key`, or into memory.
+    /// A writer of a new object, of `length` octets as far as known: into the cache folder under `key`, or where `room` is.
     pub(super) fn begin(
         disk: &Arc<Disk>,
         key: &ObjectKey,
-        in_memory: bool,
+        room: Room,
+        length: Option<u64>,
         algorithm: Algorithm,
         digests: BlockDigests,
         flight: Arc<Flight>,
     ) -> Result<Writer, WriteError> {
-        let sink = if in_memory { Sink::Memory(Vec::new()) } else { Sink::Disk(Arc::new(disk.begin(key, None)?)) };
+        let sink = match room {
+            Room::Disk => Sink::Disk(Arc::new(disk.begin(key, length)?)),
+            Room::Memory => Sink::Memory(Vec::new()),
+            Room::Nowhere => Sink::Past(Arc::clone(&flight)),
+        };
         Ok(Writer { sink, verifier: Verifier::new(algorithm), digests, flight })
     }
 
@@ -168,17 +189,21 @@ impl Writer {
 
     /// The next octets: whole blocks, but for the object's last. True, once, when the kernel must drop the pages of
     /// the end (see [`Flight::advance`]).
-    pub(super) fn absorb(&mut self, octets: &[u8]) -> Result<bool, WriteError> {
+    pub(super) fn absorb(&mut self, octets: &Bytes) -> Result<bool, WriteError> {
         self.sink.write(self.verifier.length(), octets)?;
         Ok(self.pass(octets))
     }
 
-    fn pass(&mut self, octets: &[u8]) -> bool {
+    fn pass(&mut self, octets: &Bytes) -> bool {
         self.verifier.update(octets);
         let digests: Vec<u128> = octets.chunks(BLOCK as usize).map(|block| self.digests.of(block)).collect();
         let partial = match &self.sink {
             Sink::Disk(partial) => Some(partial),
             Sink::Memory(_) => None,
+            Sink::Past(flight) => {
+                flight.pass(octets.clone(), &digests);
+                None
+            }
         };
         self.flight.advance(partial, &digests, self.verifier.length())
     }
@@ -223,6 +248,7 @@ impl Written {
     ) -> Result<(Option<Seen>, Written), WriteError> {
         let mut sink = match &self.sink {
             Sink::Memory(_) => Sink::Memory(Vec::new()),
+            Sink::Past(_) => return Err(WriteError::TooLarge),
             Sink::Disk(_) => Sink::Disk(Arc::new(disk.begin(into, None)?)),
         };
         let mut verifier = Verifier::new(algorithm);

@@ -1,0 +1,59 @@
+//! What is done with an object for which the cache folder has no room.
+
+use super::fetch::{Ended, Fetch, Stop};
+use super::promise::Form;
+use super::writer::{Room, WriteError};
+use crate::content::fixity::WHOLE_LIMIT;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What goes past the cache goes on for so long while no reader follows it.
+const UNFOLLOWED: Duration = Duration::from_secs(10);
+
+impl Fetch {
+    /// Without room on disk the object is fetched into memory; one too large for that goes past, to those who read it now.
+    /// Where that cannot be either, it cannot be had.
+    pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
+        let expected = self.length.or(self.wanted.length).or(self.told);
+        let is_large = self.room == Room::Memory || expected.is_some_and(|length| length > WHOLE_LIMIT);
+        // What must be decoded must be here whole.
+        if self.room == Room::Nowhere || (is_large && Form::published(&self.wanted) != Form::Plain) {
+            return Err(Ended::Failed(self.unkept(error)));
+        }
+        tracing::warn!(uri = %self.wanted.uri, %error, "the object is not cached");
+        self.room = Room::Memory;
+        if is_large {
+            self.flight.pass_by();
+            self.room = Room::Nowhere;
+        }
+        if self.memory.is_none() {
+            self.memory = Arc::clone(&self.content.memory).acquire_owned().await.ok();
+        }
+        Ok(())
+    }
+
+    /// The object went past the cache before.
+    pub(super) async fn go_past(&mut self) {
+        self.room = Room::Nowhere;
+        self.memory = Arc::clone(&self.content.memory).acquire_owned().await.ok();
+    }
+
+    /// Waits until a reader follows what goes past the cache, for nothing of it is kept. Where none does the fetch ends.
+    pub(super) async fn wait_for_readers(&mut self) -> Result<(), Stop> {
+        // What was given to the writer counts as come.
+        self.written().await?;
+        loop {
+            let wanted = self.flight.wanted().notified();
+            if self.flight.may_go_on() {
+                self.flight.touch();
+                return Ok(());
+            }
+            if self.flight.take_asked_again() {
+                return Err(Stop::Again);
+            }
+            if tokio::time::timeout(self.content.config.stall.min(UNFOLLOWED), wanted).await.is_err() {
+                return Err(Stop::End(Ended::Failed(self.stalled())));
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The latest octets of an object that goes past the cache, because the cache has no room for it.
+
+use bytes::{Bytes, BytesMut};
+use fuser::INodeNo;
+use lru::LruCache;
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+/// Octets that are held for readers that follow the stream.
+pub(super) const WINDOW: u64 = 16 << 20;
+
+/// So many octets the stream may run ahead of its furthest reader. Readers ask for several pieces at once, in any order: what
+/// lies behind the furthest must still be here.
+pub(super) const LEAD: u64 = 4 << 20;
+
+/// Objects whose end is held for those who followed them.
+const ENDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+
+/// The end of what has come so far.
+#[derive(Clone, Debug, Default)]
+pub(in crate::content) struct Window {
+    /// Pieces without a gap between them.
+    pieces: VecDeque<Bytes>,
+    range: Range<u64>,
+}
+
+impl Window {
+    /// More came; what lies too far behind is let go.
+    pub(super) fn push(&mut self, octets: Bytes) {
+        self.range.end += octets.len() as u64;
+        self.pieces.push_back(octets);
+        while let Some(first) = self.pieces.front() {
+            let octets = first.len() as u64;
+            if self.range.end - self.range.start - octets < WINDOW {
+                break;
+            }
+            self.range.start += octets;
+            self.pieces.pop_front();
+        }
+    }
+
+    /// Where the octets that are here lie in the object.
+    pub(super) fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// Whether all octets from `offset` on are here, where this is the end of the object.
+    pub(super) fn covers(&self, offset: u64) -> bool {
+        self.range.contains(&offset)
+    }
+
+    /// These octets; `None` unless all of them are here.
+    pub(super) fn read(&self, wanted: &Range<u64>) -> Option<Bytes> {
+        if wanted.start < self.range.start || wanted.end > self.range.end {
+            return None;
+        }
+        let mut octets = BytesMut::with_capacity((wanted.end - wanted.start) as usize);
+        let mut start = self.range.start;
+        for piece in &self.pieces {
+            let end = start + piece.len() as u64;
+            if start >= wanted.end {
+                break;
+            }
+            if end > wanted.start {
+                let from = wanted.start.saturating_sub(start) as usize;
+                octets.extend_from_slice(&piece[from..(wanted.end.min(end) - start) as usize]);
+            }
+            start = end;
+        }
+        Some(octets.freeze())
+    }
+}
+
+/// The ends of the objects that went past last: whoever followed one reads on when its fetch has ended.
+pub(in crate::content) struct Ends {
+    by_inode: LruCache<INodeNo, Window>,
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Ends { by_inode: LruCache::new(ENDS) }
+    }
+}
+
+impl Ends {
+    pub(super) fn get(&mut self, ino: INodeNo) -> Option<Window> {
+        self.by_inode.get(&ino).cloned()
+    }
+
+    pub(super) fn put(&mut self, ino: INodeNo, end: Window) {
+        self.by_inode.put(ino, end);
+    }
+
+    pub(super) fn remove(&mut self, ino: INodeNo) {
+        self.by_inode.pop(&ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_latest_octets_are_here_and_they_are_the_right_ones() {
+        let mut window = Window::default();
+        let mut all = Vec::new();
+        for number in 0..50_u8 {
+            let piece = vec![number; (1 << 20) + usize::from(number)];
+            all.extend_from_slice(&piece);
+            window.push(piece.into());
+            let range = window.range();
+            assert!(range.end == all.len() as u64 && range.end - range.start < WINDOW + (2 << 20));
+        }
+        let range = window.range().clone();
+        assert!(range.end - range.start >= WINDOW);
+        for wanted in [range.clone(), range.start + 5..range.start + (3 << 20), range.end..range.end] {
+            let expected = &all[wanted.start as usize..wanted.end as usize];
+            assert_eq!(window.read(&wanted).unwrap(), expected);
+        }
+        assert_eq!(window.read(&(range.start - 1..range.end)), None);
+        assert_eq!(window.read(&(range.start..range.end + 1)), None);
+    }
+}
