@@ -8,7 +8,7 @@ use super::promise::{Form, Promise, published_coding, soft_failure, strong};
 use super::verdict::{Judged, Judging};
 use super::writer::{Room, WriteError, Writer};
 use crate::content::disk::ObjectKey;
-use crate::content::fixity::{BLOCK, Expected, WHOLE_LIMIT};
+use crate::content::fixity::{BLOCK, Expected};
 use crate::content::{Content, ContentError, Event, Unannounced, Verified, Wanted};
 use crate::document::{Digest, Timestamp, Uri};
 use crate::source::http::{Request, Response, Status};

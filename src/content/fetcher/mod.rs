@@ -51,8 +51,6 @@ use flight::Look;
 use fuser::INodeNo;
 use handed::Kept;
 use plan::{Place, Proof, places};
-use promise::published_coding;
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};

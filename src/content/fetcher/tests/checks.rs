@@ -3,6 +3,7 @@
 use super::*;
 use crate::content::check::{Asked, Checked, digests_shown};
 use server::Reply;
+use std::sync::Mutex;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_kept_is_absent_intact_or_corrupt() {
