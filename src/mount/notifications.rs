@@ -19,7 +19,7 @@ pub(super) fn start(
     listener: Listener,
     state: PathBuf,
     client: Client,
-    channels: watch::Receiver<Vec<SetChannel>>,
+    channels: watch::Receiver<Option<Vec<SetChannel>>>,
     commands: mpsc::Sender<Command>,
 ) -> Subscriber {
     tracing::info!(callback = %listener.callback(), "hubs can deliver notifications");
@@ -32,7 +32,7 @@ pub(super) fn start(
 async fn pass_on(
     subscriber: Subscriber,
     mut deliveries: mpsc::Receiver<Delivery>,
-    mut channels: watch::Receiver<Vec<SetChannel>>,
+    mut channels: watch::Receiver<Option<Vec<SetChannel>>>,
     commands: mpsc::Sender<Command>,
 ) {
     let mut inbox = Inbox::new(Instant::now());
@@ -40,7 +40,8 @@ async fn pass_on(
     let mut told_live = false;
     channels.mark_changed();
     loop {
-        let live = are_live(&channels.borrow(), &subscriber.channels(), SystemTime::now());
+        let live =
+            are_live(channels.borrow().as_deref().unwrap_or_default(), &subscriber.channels(), SystemTime::now());
         if live != told_live && commands.send(Command::Channels(live)).await.is_ok() {
             told_live = live;
         }
@@ -50,10 +51,13 @@ async fn pass_on(
                 if changed.is_err() {
                     return;
                 }
-                follow(&subscriber, &channels.borrow_and_update());
+                // Until discovery has said what there is, subscriptions of an earlier mount are kept as they are.
+                if let Some(channels) = &*channels.borrow_and_update() {
+                    follow(&subscriber, channels);
+                }
             }
             delivery = deliveries.recv() => match delivery {
-                Some(delivery) => take(&subscriber, &mut inbox, &channels.borrow(), &delivery),
+                Some(delivery) => take(&subscriber, &mut inbox, channels.borrow().as_deref().unwrap_or_default(), &delivery),
                 None => return,
             },
             // Looks wait here, where they can be joined, and not in the queue of a synchronizer that is busy.

@@ -155,7 +155,7 @@ pub struct Synchronizer {
     schedule: Schedule,
     children: Children,
     status: SharedStatus,
-    channels: watch::Sender<Vec<SetChannel>>,
+    channels: watch::Sender<Option<Vec<SetChannel>>>,
 }
 
 /// Whoever shows progress.
@@ -187,8 +187,8 @@ impl Synchronizer {
         }
     }
 
-    /// The notification channels of the mounted sets, as of each discovery; none before the first.
-    pub fn channels(&self) -> watch::Receiver<Vec<SetChannel>> {
+    /// The notification channels of the mounted sets, as of each discovery; `None` before the first.
+    pub fn channels(&self) -> watch::Receiver<Option<Vec<SetChannel>>> {
         self.channels.subscribe()
     }
 
@@ -276,7 +276,7 @@ impl Synchronizer {
             // Whoever fetches what the lists name has a clone of this client.
             self.client.move_to(authority);
         }
-        self.channels.send_replace(notification::channels(&source, self.config.host.as_deref()));
+        self.channels.send_replace(Some(notification::channels(&source, self.config.host.as_deref())));
         self.discovered = Some((source.clone(), Instant::now()));
         Ok(source)
     }

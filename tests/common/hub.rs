@@ -10,9 +10,10 @@ use axum::http::{HeaderMap, StatusCode};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the hub does with requests.
 #[derive(Clone, Debug)]
@@ -65,8 +66,7 @@ struct State {
 pub struct Hub {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
-    client: reqwest::Client,
-    runtime: tokio::runtime::Runtime,
+    _runtime: tokio::runtime::Runtime,
 }
 
 #[derive(Clone)]
@@ -85,10 +85,10 @@ impl Hub {
         // The client wants one although it never speaks TLS; a test before may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = runtime.block_on(async { reqwest::Client::builder().no_proxy().build().unwrap() });
-        let desk = Desk { state: state.clone(), client: client.clone() };
+        let desk = Desk { state: state.clone(), client };
         let router = Router::new().route("/websub/", axum::routing::post(take)).with_state(desk);
         runtime.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Hub { address, state, client, runtime }
+        Hub { address, state, _runtime: runtime }
     }
 
     /// `http://127.0.0.1:PORT/websub/`
@@ -104,6 +104,11 @@ impl Hub {
     /// Every request so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.state.lock().unwrap().asked.clone()
+    }
+
+    /// The secret that came with the last request.
+    pub fn last_secret(&self) -> Option<String> {
+        self.asked().last().and_then(|asked| asked.secret.clone())
     }
 
     /// The statuses of all deliveries so far.
@@ -129,22 +134,24 @@ impl Hub {
             "<{topic}> ; rel=\"self\", <{}> ; rel=\"hub\", <{capability_list}> ; rel=\"resourcesync\"",
             self.url()
         );
-        let request = self
-            .client
-            .post(self.url())
-            .header("Content-Type", "application/xml")
-            .header("Link", links)
-            .body(notification.to_owned());
-        let status = self.runtime.block_on(request.send()).unwrap().status();
-        assert_eq!(status.as_u16(), 204);
+        let headers = [("Content-Type", "application/xml"), ("Link", links.as_str())];
+        assert_eq!(post(&self.url(), &headers, notification.as_bytes()), 204);
     }
+}
 
-    /// Posts something to a callback; the status of the answer.
-    pub fn post(&self, callback: &str, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> u16 {
-        let request = self.client.post(callback).timeout(Duration::from_secs(30)).body(body.into());
-        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        self.runtime.block_on(request.send()).unwrap().status().as_u16()
-    }
+/// Posts something; the status of the answer.
+pub fn post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> u16 {
+    let (authority, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(authority).unwrap();
+    let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let length = body.len();
+    let head = format!(
+        "POST /{path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no answer: {answer:?}"))
 }
 
 /// `X-Hub-Signature` of a body.

@@ -1,6 +1,7 @@
 //! What the tests of the whole program share: a Source that can lie, and the real mount of it.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod flask_hub;
 pub mod hub;
 pub mod mounted;
 pub mod nginx;
@@ -15,6 +16,22 @@ use std::time::{Duration, Instant};
 /// How often each repeated test repeats: 5 in the suite, more on demand.
 pub fn rounds() -> u64 {
     std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(5)
+}
+
+/// A program of the virtual environment that `variable` names, by default `folder` among those that scripts/prepare makes.
+pub fn venv_program(variable: &str, folder: &str, name: &str) -> PathBuf {
+    let venv = std::env::var_os(variable).map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)?;
+        Some(cache.join("resyncfs-tests").join(folder))
+    });
+    let program = venv.expect("there is a home folder").join("bin").join(name);
+    assert!(
+        program.exists(),
+        "{} is not there: scripts/prepare installs it, which scripts/test runs",
+        program.display()
+    );
+    program
 }
 
 /// Every file below `folder` with its bytes, by relative path.

@@ -2,6 +2,7 @@
 
 use super::eventually;
 use super::random::Random;
+use super::venv_program;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -154,16 +155,9 @@ impl Drop for Nginx {
     }
 }
 
-/// The virtual environment with `resync`, made by scripts/test.
+/// A program of the library `resync`.
 pub fn resync_program(name: &str) -> PathBuf {
-    let venv = std::env::var_os("RESYNC_VENV").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)?;
-        Some(cache.join("resyncfs-tests/resync-2.0.1"))
-    });
-    let program = venv.expect("there is a home folder").join("bin").join(name);
-    assert!(program.exists(), "{} is not there: scripts/test installs it", program.display());
-    program
+    venv_program("RESYNC_VENV", "resync-2.0.1", name)
 }
 
 fn resync_build(arguments: &[&str]) {

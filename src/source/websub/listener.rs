@@ -137,9 +137,9 @@ fn verify(shared: &Shared, path: &str, query: &str) -> Response {
     if !member.subscription.verify(now, mode, lease) {
         return not_found(Seen::NotAsked);
     }
-    let lease_ends = member.subscription.lease_ends();
+    let lease = member.subscription.lease_ends().and_then(|end| end.duration_since(now).ok());
     drop(registry);
-    tracing::info!(%topic, mode = mode.as_str(), ?lease_ends, "verified to the hub");
+    tracing::info!(%topic, mode = mode.as_str(), ?lease, "verified to the hub");
     shared.counters.add(Seen::Verified);
     shared.changed();
     // What somebody else wrote is text and nothing that a browser would run.
