@@ -202,7 +202,7 @@ impl Directory {
     pub(super) fn octets(&self) -> u64 {
         let spellings = if self.spellings.get().is_some() { self.names.len() + 64 * self.records.len() } else { 0 };
         let records = (size_of::<Record>() + size_of::<u32>()) * self.records.len();
-        let held = if let Place::Memory(octets) = &self.place { octets.len() } else { 0 };
+        let held = if let Place::Memory { octets, .. } = &self.place { octets.len() } else { 0 };
         (self.names.len() + records + spellings + held + size_of::<Directory>()) as u64
     }
 
@@ -226,6 +226,14 @@ impl Directory {
         let next = self.records.get(number as usize + 1).map_or(self.start, |next| next.header);
         let likely = least_end(record).unwrap_or(self.start).saturating_add(EXTRA);
         record.header..likely.min(next)
+    }
+
+    /// Where the last member ends that, with all before it from `number` on, ends by `most`; at least the end of the first.
+    pub(super) fn run_end(&self, number: u32, most: u64) -> u64 {
+        let first = self.extent(number).end;
+        let others = self.records.partition_point(|record| record.header < most);
+        let last = (number as usize + 1..others).rev().map(|other| self.extent(other as u32).end);
+        last.into_iter().find(|end| *end <= most).map_or(first, |end| end.max(first))
     }
 
     /// The member that the `path` of a manifest's entry means: the one of that name, with or without leading slash; else

@@ -36,6 +36,8 @@ pub struct Members {
     missing: VecDeque<(usize, PackageError)>,
     /// How the members to come are asked for.
     runs: VecDeque<Run>,
+    /// Whether they are one of many that are asked for one by one.
+    is_single: bool,
     octets: Option<Octets>,
     decoder: Option<Decoder>,
     changes: u32,
@@ -58,6 +60,7 @@ impl Packages {
     /// Any [`PackageError`].
     pub async fn member(&self, package: &Uri, path: &str) -> Result<Member, PackageError> {
         let mut members = self.members(package, &[path.into()]).await?;
+        members.is_single = true;
         match members.next().await {
             Some((_, Ok(length))) => Ok(Member { members, length }),
             Some((_, Err(error))) => Err(error),
@@ -77,6 +80,7 @@ impl Packages {
             waiting: paths.iter().cloned().enumerate().collect(),
             missing: VecDeque::new(),
             runs: VecDeque::new(),
+            is_single: false,
             octets: None,
             decoder: None,
             changes: 0,
@@ -162,15 +166,13 @@ impl Members {
             Some(octets) if octets.position() <= record.header && record.header < octets.until() => octets,
             octets => {
                 let until = self.runs.front().map_or(extent.end, |run| run.range.end.max(extent.end));
-                let (client, directory) = (&self.packages.shared.client, &self.directory);
-                octets.insert(Octets::new(
-                    client,
-                    directory.package(),
-                    &directory.version,
-                    directory.place.clone(),
-                    record.header,
-                    until,
-                ))
+                let (packages, directory) = (&self.packages, &self.directory);
+                let place = match self.is_single {
+                    true => packages.place(directory, number).await?,
+                    false => directory.place.clone(),
+                };
+                let (package, version) = (directory.package(), &directory.version);
+                octets.insert(Octets::new(&packages.shared.client, package, version, place, record.header, until))
             }
         };
         self.decoder = Some(Decoder::begin(&self.directory, record, path, octets).await?);

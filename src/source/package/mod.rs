@@ -15,7 +15,9 @@ mod manifest;
 mod members;
 mod octets;
 mod path;
+mod price;
 mod remote;
+mod siblings;
 mod whole;
 
 #[cfg(test)]
@@ -25,6 +27,7 @@ pub use directory::Directory;
 pub use error::PackageError;
 pub use manifest::Manifest;
 pub use members::{Member, Members};
+pub use price::{Line, Price};
 
 use super::http::Client;
 use crate::document::{Limits, Uri};
@@ -33,6 +36,7 @@ use end::End;
 use lru::LruCache;
 use octets::Place;
 use remote::Answer;
+use siblings::Siblings;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,6 +87,7 @@ struct Shared {
     /// Lock order: `opening` before `known`; neither is held while anything is waited for.
     opening: Mutex<HashMap<Uri, Arc<tokio::sync::Mutex<()>>>>,
     known: Mutex<Known>,
+    siblings: Siblings,
 }
 
 /// What is in memory.
@@ -104,7 +109,8 @@ impl Packages {
         kept::sweep(&config.folder, None)?;
         let failures = LruCache::new(FAILURES);
         let known = Known { directories: LruCache::unbounded(), octets: 0, failures };
-        let shared = Shared { client, config, opening: Mutex::default(), known: Mutex::new(known) };
+        let (opening, siblings) = (Mutex::default(), Siblings::new());
+        let shared = Shared { client, config, opening, known: Mutex::new(known), siblings };
         Ok(Packages { shared: Arc::new(shared) })
     }
 
@@ -228,6 +234,11 @@ impl Packages {
         None
     }
 
+    /// Whether a failure of `package` is remembered that counts still.
+    fn has_failed(&self, package: &Uri) -> bool {
+        matches!(self.recall(package), Some(Err(_)))
+    }
+
     fn remember(
         &self,
         package: &Uri,
@@ -314,7 +325,7 @@ impl Packages {
             match (read, end.missed()) {
                 (Ok(Some(mut directory)), _) => {
                     if let Some(octets) = end.into_whole() {
-                        directory.place = Place::Memory(octets.into());
+                        directory.place = Place::Memory { first: 0, octets: octets.into() };
                     }
                     return Ok(directory);
                 }

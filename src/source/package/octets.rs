@@ -20,8 +20,8 @@ const RETRIES: u32 = 3;
 /// Where the octets of a version are.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    /// All of them in memory.
-    Memory(Bytes),
+    /// Those from an offset on in memory; what is not lies at the server.
+    Memory { first: u64, octets: Bytes },
     /// All of them in a file of this machine, which nobody changes.
     File { file: Arc<File>, path: Arc<PathBuf> },
     /// At the server.
@@ -112,13 +112,15 @@ impl Octets {
             return Err(PackageError::damaged(&self.package, "a member goes on past its end"));
         }
         match &self.place {
-            Place::Memory(octets) => {
-                let first = self.position as usize;
-                let past = (self.position + most.min(left)) as usize;
-                if past > octets.len() {
-                    return Err(PackageError::damaged(&self.package, "it ends too early"));
+            Place::Memory { first, octets } => {
+                let here = self.position.checked_sub(*first).and_then(|offset| octets.get(offset as usize..));
+                match here.filter(|here| !here.is_empty()) {
+                    Some(here) => Ok(octets.slice_ref(&here[..here.len().min(most.min(left) as usize)])),
+                    None => {
+                        self.place = Place::Server;
+                        self.arrive(most).await
+                    }
                 }
-                Ok(octets.slice(first..past))
             }
             Place::File { file, path } => {
                 let (file, path, position) = (Arc::clone(file), Arc::clone(path), self.position);

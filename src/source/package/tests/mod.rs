@@ -4,9 +4,10 @@ mod crafted;
 mod hostile;
 mod kept;
 mod servers;
+mod siblings;
 
 use super::*;
-use crate::document::Capability;
+use crate::document::{Capability, PackageMember};
 use crate::source::loopback::{Answer, Loopback, Ranges, url, urlset};
 use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
@@ -86,6 +87,12 @@ impl Stage {
         }
         assert_eq!(octets.len() as u64, member.length());
         Ok(octets)
+    }
+
+    /// As a resource is read: its price first.
+    async fn wanted(&self, path: &str) -> (Option<Price>, Vec<u8>) {
+        let price = self.packages.price(&PackageMember { package: self.uri(), path: path.into() });
+        (price, self.member(path).await.unwrap())
     }
 
     fn asked(&self) -> Vec<String> {

@@ -1,0 +1,248 @@
+//! Members of one package that are wanted one after another: their octets come together, and all at once where that costs
+//! no more than what has been spent on some of them.
+
+use super::directory::{Directory, Found, Version};
+use super::octets::Place;
+use super::price::{Line, Price};
+use super::{PackageError, Packages, remote};
+use crate::document::{PackageMember, Uri};
+use bytes::Bytes;
+use lru::LruCache;
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Who is asked for within this time of each other are siblings.
+const TOGETHER: Duration = Duration::from_secs(2);
+
+/// So many before it make of a member a sibling.
+const ENOUGH: usize = 3;
+
+/// Octets between the first of those and it.
+const NEAR: u64 = 4 << 20;
+
+/// Octets that come together: at first, and at most.
+const WINDOW: Range<u64> = 512 << 10..4 << 20;
+
+/// Packages whose members are followed.
+const PACKAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
+/// Windows in memory, each of up to [`WINDOW`]'s end or one member of at most that.
+const WINDOWS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+
+/// What is wanted of the packages lately.
+#[derive(Debug)]
+pub(super) struct Siblings {
+    /// Lock order: `demands` before `windows`; neither is held while anything is waited for.
+    demands: Mutex<LruCache<Uri, Arc<Demand>>>,
+    windows: Mutex<LruCache<Uri, Window>>,
+}
+
+/// Octets of one version that lie together.
+#[derive(Clone, Debug)]
+struct Window {
+    version: Version,
+    first: u64,
+    octets: Bytes,
+}
+
+impl Window {
+    fn covers(&self, version: &Version, extent: &Range<u64>) -> bool {
+        self.version == *version && self.first <= extent.start && extent.end <= self.first + self.octets.len() as u64
+    }
+
+    fn place(&self) -> Place {
+        Place::Memory { first: self.first, octets: self.octets.clone() }
+    }
+}
+
+/// What is wanted of one package.
+#[derive(Debug, Default)]
+struct Demand {
+    lately: Mutex<Lately>,
+    /// Held by who fetches a window; the others find it in it.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Lately {
+    /// When and where members were asked for; of an unknown directory all lie at 0.
+    asked: VecDeque<(Instant, u64)>,
+    /// Windows fetched since the siblings began.
+    windows: u32,
+    /// Round trips spent on ranges: their octets are wanted anyway.
+    spent: Duration,
+    /// The whole package is on its way, or cannot be had.
+    is_settled: bool,
+}
+
+impl Lately {
+    /// One more is asked for, at this offset; whether it is a sibling of those before.
+    fn ask(&mut self, now: Instant, offset: u64) -> bool {
+        while self.asked.front().is_some_and(|(then, _)| now.saturating_duration_since(*then) > TOGETHER)
+            || self.asked.len() > 64
+        {
+            self.asked.pop_front();
+        }
+        let is_sibling = self.has_siblings(offset);
+        if !is_sibling {
+            self.windows = 0;
+        }
+        self.asked.push_back((now, offset));
+        is_sibling
+    }
+
+    fn has_siblings(&self, offset: u64) -> bool {
+        self.asked.iter().filter(|(_, other)| other.abs_diff(offset) <= NEAR).count() >= ENOUGH
+    }
+
+    /// Octets of the next window.
+    fn window(&self) -> u64 {
+        (WINDOW.start << self.windows.min(8)).min(WINDOW.end)
+    }
+
+    /// One more range is asked for at the server; whether the whole package would have cost no more by now.
+    fn spend(&mut self, whole: u64) -> bool {
+        let line = Line::TYPICAL;
+        self.spent = self.spent.saturating_add(line.time(Price { requests: 1, octets: 0 }));
+        let is_due = !self.is_settled && self.spent >= line.time(Price { requests: 1, octets: whole });
+        self.is_settled |= is_due;
+        is_due
+    }
+}
+
+impl Siblings {
+    pub fn new() -> Siblings {
+        Siblings { demands: Mutex::new(LruCache::new(PACKAGES)), windows: Mutex::new(LruCache::new(WINDOWS)) }
+    }
+
+    fn demand(&self, package: &Uri) -> Arc<Demand> {
+        let mut demands = self.demands.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(demands.get_or_insert(package.clone(), Arc::default))
+    }
+
+    fn window(&self, package: &Uri, version: &Version, extent: &Range<u64>) -> Option<Place> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.get(package).filter(|window| window.covers(version, extent)).map(Window::place)
+    }
+}
+
+impl Packages {
+    /// What a member would take to be read now, which is to be asked for each that is wanted: siblings make it cheaper. `None`:
+    /// it cannot be had as far as is known. Nothing is waited for.
+    pub fn price(&self, member: &PackageMember) -> Option<Price> {
+        let demand = self.shared.siblings.demand(&member.package);
+        let ask = |offset| demand.lately.lock().unwrap_or_else(PoisonError::into_inner).ask(Instant::now(), offset);
+        let Some(directory) = self.known(&member.package) else {
+            if self.has_failed(&member.package) {
+                return None;
+            }
+            // Its directory serves all of them; who is alone pays for it.
+            let requests = if ask(0) { 1 } else { 3 };
+            return Some(Price { requests, octets: remote::END });
+        };
+        let extent = match directory.find(&member.path) {
+            Found::Member(number) if directory.record(number)?.unreadable().is_none() => directory.extent(number),
+            // What the paths have in excess may not be known yet.
+            Found::Nothing if directory.excess.get().is_none() => return Some(Price { requests: 2, octets: 0 }),
+            Found::Member(_) | Found::Nothing | Found::Several => return None,
+        };
+        let is_sibling = ask(extent.start);
+        let is_here = !matches!(directory.place, Place::Server)
+            || self.shared.siblings.window(&member.package, &directory.version, &extent).is_some();
+        Some(match (is_here, is_sibling) {
+            (true, _) => Price::default(),
+            (false, true) => Price { requests: 0, octets: extent.end - extent.start },
+            (false, false) => Price { requests: 1, octets: extent.end - extent.start },
+        })
+    }
+
+    /// Where to read a member from: of siblings the octets come together.
+    pub(super) async fn place(&self, directory: &Arc<Directory>, number: u32) -> Result<Place, PackageError> {
+        if !matches!(directory.place, Place::Server) {
+            return Ok(directory.place.clone());
+        }
+        let (package, version, extent) = (directory.package(), &directory.version, directory.extent(number));
+        let siblings = &self.shared.siblings;
+        if let Some(place) = siblings.window(package, version, &extent) {
+            return Ok(place);
+        }
+        let demand = siblings.demand(package);
+        let alone = || {
+            let lately = demand.lately.lock().unwrap_or_else(PoisonError::into_inner);
+            !lately.has_siblings(extent.start)
+        };
+        if alone() {
+            self.spend(&demand, directory);
+            return Ok(Place::Server);
+        }
+        let _fetching = demand.fetching.lock().await;
+        if let Some(place) = siblings.window(package, version, &extent) {
+            return Ok(place);
+        }
+        let size = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).window();
+        let until = directory.run_end(number, extent.start.saturating_add(size));
+        self.spend(&demand, directory);
+        if until == extent.end {
+            return Ok(Place::Server);
+        }
+        let octets = match remote::range(&self.shared.client, package, version, extent.start..until).await {
+            Ok(octets) => Bytes::from(octets),
+            // By itself it goes on where it breaks off.
+            Err(error) if error.is_retryable() && !matches!(error, PackageError::Changed { .. }) => {
+                return Ok(Place::Server);
+            }
+            Err(error) => return Err(error),
+        };
+        demand.lately.lock().unwrap_or_else(PoisonError::into_inner).windows += 1;
+        let window = Window { version: version.clone(), first: extent.start, octets };
+        let place = window.place();
+        siblings.windows.lock().unwrap_or_else(PoisonError::into_inner).put(package.clone(), window);
+        Ok(place)
+    }
+
+    /// Counts what is asked for at the server, and has the whole package fetched when that would have been no dearer.
+    fn spend(&self, demand: &Demand, directory: &Arc<Directory>) {
+        let is_due = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).spend(directory.length());
+        if !is_due || directory.length() > self.shared.config.whole {
+            return;
+        }
+        let (packages, package) = (self.clone(), directory.package().clone());
+        tokio::spawn(async move {
+            if let Err(error) = packages.whole(&package, u64::MAX).await {
+                tracing::debug!(%package, error = %crate::causes::chain(&error), "the whole of a package cannot be had");
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_asked_for_together_are_siblings_and_get_ever_larger_windows() {
+        let (mut lately, now) = (Lately::default(), Instant::now());
+        for offset in 0..3 {
+            assert!(!lately.ask(now, offset));
+        }
+        assert!(lately.ask(now, 3));
+        assert!(!lately.ask(now, 100 << 20), "far away");
+        assert!(!lately.ask(now + 2 * TOGETHER, 4), "long ago");
+        lately.windows = 2;
+        assert_eq!(lately.window(), 2 << 20);
+        lately.windows = u32::MAX;
+        assert_eq!(lately.window(), WINDOW.end);
+    }
+
+    #[test]
+    fn the_whole_is_due_once_when_its_price_has_been_spent() {
+        let mut lately = Lately::default();
+        let whole = 80_000_000;
+        let spent = (0..).take_while(|_| !lately.spend(whole)).count();
+        assert_eq!(spent, 250, "10.04 s of 40 ms each");
+        assert!(!lately.spend(whole));
+    }
+}

@@ -1,0 +1,98 @@
+//! Many members of one package, wanted one by one.
+
+use super::crafted::{craft, stored};
+use super::*;
+
+/// A package of so many members of 10 kB, and their octets.
+fn many(count: u32) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
+    let parts: Vec<_> = (0..count).map(|number| (format!("m{number}"), noise(number, 10_000))).collect();
+    let members: Vec<_> = parts.iter().map(|(name, part)| stored(name, part)).collect();
+    (craft(&members).octets, parts)
+}
+
+#[tokio::test]
+async fn siblings_come_together_and_get_cheaper() {
+    let (octets, parts) = many(400);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    stage.asked();
+    let mut prices = Vec::new();
+    for (name, part) in &parts {
+        let (price, octets) = stage.wanted(name).await;
+        assert!(octets == *part, "{name}");
+        prices.push(price.unwrap().requests);
+    }
+    assert!(prices[..3] == [1, 1, 1] && prices[3..].iter().all(|requests| *requests == 0), "{prices:?}");
+    let asked = stage.asked();
+    assert!(asked.len() <= 10, "{} requests for 400 members", asked.len());
+}
+
+#[tokio::test]
+async fn those_who_ask_for_siblings_at_once_share_their_octets() {
+    let (octets, parts) = many(200);
+    let stage = std::sync::Arc::new(Stage::with(octets, Ranges::Right).await);
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    stage.asked();
+    let reading: Vec<_> = parts
+        .into_iter()
+        .map(|(name, part)| {
+            let stage = std::sync::Arc::clone(&stage);
+            tokio::spawn(async move { stage.wanted(&name).await.1 == part })
+        })
+        .collect();
+    for task in reading {
+        assert!(task.await.unwrap());
+    }
+    assert!(stage.asked().len() <= 12);
+}
+
+#[tokio::test]
+async fn members_far_apart_come_by_themselves_until_the_whole_is_no_dearer() {
+    // A package of 6 MB is worth about 20 requests.
+    let (octets, parts) = many(600);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    stage.asked();
+    for number in (0..600).map(|step| (step * 401) % 600) {
+        let (name, part) = &parts[number];
+        assert!(stage.wanted(name).await.1 == *part, "{name}");
+    }
+    let asked = stage.asked();
+    assert!(asked.len() <= 40, "{} requests for 600 members", asked.len());
+}
+
+#[tokio::test]
+async fn a_window_of_a_version_that_is_gone_is_not_used() {
+    let (octets, parts) = many(100);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    for (name, part) in &parts[..50] {
+        assert!(stage.wanted(name).await.1 == *part);
+    }
+    let renewed: Vec<_> = (0..100).map(|number| (format!("m{number}"), noise(number + 1000, 12_000))).collect();
+    let members: Vec<_> = renewed.iter().map(|(name, part)| stored(name, part)).collect();
+    let answer = Answer::new("application/zip", craft(&members).octets).etag("v2").ranges(Ranges::Right);
+    stage.server.put("/dump.zip", answer);
+    for (number, (name, part)) in parts.iter().enumerate().skip(50) {
+        let octets = stage.wanted(name).await.1;
+        assert!(octets == *part || octets == renewed[number].1, "one version or the other, never a mixture");
+    }
+    stage.packages.current(&stage.uri()).await.unwrap();
+    assert!(stage.wanted("m99").await.1 == renewed[99].1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_had_has_no_price() {
+    let (octets, _) = many(3);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    let price = |path: &str| stage.packages.price(&PackageMember { package: stage.uri(), path: path.into() });
+    assert_eq!(price("m1").unwrap().requests, 3, "the directory is not known");
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    assert_eq!(price("m1"), Some(Price::default()), "a small package is here");
+    stage.packages.member(&stage.uri(), "gone").await.unwrap_err();
+    assert_eq!(price("gone"), None);
+
+    let gone = PackageMember { package: stage.server.uri("/gone.zip"), path: "a".into() };
+    assert!(stage.packages.price(&gone).is_some());
+    stage.packages.directory(&gone.package).await.unwrap_err();
+    assert_eq!(stage.packages.price(&gone), None);
+}
