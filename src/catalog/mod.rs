@@ -16,6 +16,7 @@ mod octets;
 pub mod path;
 mod record;
 mod running;
+mod sets;
 pub mod snapshot;
 mod sorter;
 mod store;
@@ -31,7 +32,8 @@ use tokio::sync::Notify;
 
 pub use path::Naming;
 pub use snapshot::Snapshot;
-pub use update::changes::{Applied, Changes, Decision, HeldDeletion, Losses, SetLoss, Statement};
+pub use update::changes::{Applied, Changes, HeldDeletion, Journaled, Statement};
+pub use update::losses::{Decision, Losses, SetLoss};
 pub use update::{Baseline, Committed};
 
 /// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.
@@ -174,6 +176,9 @@ pub enum CatalogError {
     /// ([`Catalog::distrust`]).
     #[error("the catalog is damaged: {0}")]
     Damaged(String),
+    /// Changes have nothing to change before the first baseline.
+    #[error("the catalog has no revision yet")]
+    NoRevision,
 }
 
 /// The catalog of one mount identity; share it by `Arc`.

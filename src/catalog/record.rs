@@ -2,8 +2,10 @@
 
 use super::octets::{Octets, push_number, push_string, push_time, push_varint};
 use super::symbols::{Symbol, Symbols};
-use super::{Freshness, Kind, Node, Resource, Totals};
-use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, Href, LOWEST_PRIORITY, Link, Timestamp, Uri};
+use super::{Freshness, Kind, Node, Resource, SetId, Totals};
+use crate::document::{
+    Algorithm, ChangeFrequency, Digest, Entry, Href, LOWEST_PRIORITY, Link, PackageMember, Timestamp, Uri,
+};
 use fuser::INodeNo;
 
 fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
@@ -131,15 +133,19 @@ impl<'a> NodeRecord<'a> {
 
 /// The cold record of one resource, its variable parts still encoded.
 ///
-/// Layout: flags, more flags and `changefreq`, then as flagged: the URI (only where the path does not give it), `lastmod`,
-/// `length`, `type`, `encoding`, `hash`, `ln`.
+/// Layout: flags, more flags and `changefreq`, then as flagged: the URI (only where the path does not give it), the sets
+/// (only where they are not the first one alone), the package member, `lastmod`, `length`, `type`, `encoding`, `hash`, `ln`.
 #[derive(Clone, Copy)]
 pub(super) struct ResourceRecord<'a> {
+    flags: u8,
     /// The scheme, where the URI follows from the path.
     pub https: bool,
     /// The URI, where it does not follow from the path.
     pub uri: Option<&'a str>,
     pub changefreq: Option<ChangeFrequency>,
+    pub sets: Sets<'a>,
+    /// The octets of the package member; empty where there is none.
+    pub member: &'a [u8],
     pub lastmod: Option<Timestamp>,
     pub length: Option<u64>,
     pub media_type: Option<Symbol<'a>>,
@@ -148,8 +154,80 @@ pub(super) struct ResourceRecord<'a> {
     has_links: bool,
     /// Digests and links.
     tail: Octets<'a>,
-    /// Everything behind the URI.
+    /// Everything behind the package member.
     body: &'a [u8],
+}
+
+/// The sets of a resource, ascending, as its record holds them: one is always there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sets<'a> {
+    /// For each set its number and, in the lowest bit, whether another follows. Empty for the first set alone.
+    octets: &'a [u8],
+}
+
+impl<'a> Sets<'a> {
+    fn read(octets: &mut Octets<'a>) -> Option<Sets<'a>> {
+        let before = octets.0;
+        while {
+            let numbered = octets.varint()?;
+            u32::try_from(numbered >> 1).ok()?;
+            numbered & 1 == 1
+        } {}
+        Some(Sets { octets: &before[..before.len() - octets.0.len()] })
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = SetId> + use<'a> {
+        let mut octets = Octets(self.octets);
+        let first = if self.octets.is_empty() { Some(SetId::default()) } else { None };
+        first.into_iter().chain(std::iter::from_fn(move || Some(SetId((octets.varint()? >> 1) as u32))))
+    }
+
+    pub(super) fn contains(self, set: SetId) -> bool {
+        self.iter().any(|other| other == set)
+    }
+
+    /// What a record holds for `sets`, which are ascending and not none.
+    pub(super) fn encode(sets: &[SetId], out: &mut Vec<u8>) {
+        if *sets != [SetId::default()] {
+            for (index, set) in sets.iter().enumerate() {
+                push_varint(out, u64::from(set.0) << 1 | u64::from(index + 1 < sets.len()));
+            }
+        }
+    }
+}
+
+/// What stands before `lastmod` in a record.
+struct Front<'a> {
+    flags: u8,
+    changefreq: Option<ChangeFrequency>,
+    uri: Option<&'a str>,
+    sets: &'a [u8],
+    member: &'a [u8],
+}
+
+impl Front<'_> {
+    fn push(&self, out: &mut Vec<u8>) {
+        let when = |condition: bool, bit: u8| if condition { bit } else { 0 };
+        out.push(self.flags & !flag::URI | when(self.uri.is_some(), flag::URI));
+        out.push(
+            changefreq_code(self.changefreq)
+                | when(!self.sets.is_empty(), more::SETS)
+                | when(!self.member.is_empty(), more::MEMBER),
+        );
+        if let Some(uri) = self.uri {
+            push_string(out, uri);
+        }
+        out.extend_from_slice(self.sets);
+        out.extend_from_slice(self.member);
+    }
+}
+
+/// Of the second octet of a record.
+mod more {
+    /// The code of `changefreq`.
+    pub const CHANGEFREQ: u8 = 7;
+    pub const SETS: u8 = 8;
+    pub const MEMBER: u8 = 16;
 }
 
 mod flag {
@@ -163,24 +241,32 @@ mod flag {
     pub const LINKS: u8 = 128;
 }
 
-/// Encodes what `entry` says; `with_uri` where its path does not give the URI back.
-pub(super) fn push_resource(out: &mut Vec<u8>, entry: &Entry, with_uri: bool, symbols: &Symbols) {
+/// Encodes what `entry` says; `with_uri` where its path does not give the URI back, `sets` ascending.
+pub(super) fn push_resource(
+    out: &mut Vec<u8>,
+    entry: &Entry,
+    with_uri: bool,
+    sets: &[SetId],
+    member: Option<&PackageMember>,
+    symbols: &Symbols,
+) {
     let uri = entry.loc.as_str();
     let when = |condition: bool, bit: u8| if condition { bit } else { 0 };
-    out.push(
-        when(uri.starts_with("https:"), flag::HTTPS)
-            | when(with_uri, flag::URI)
-            | when(entry.lastmod.is_some(), flag::LASTMOD)
-            | when(entry.length.is_some(), flag::LENGTH)
-            | when(entry.media_type.is_some(), flag::TYPE)
-            | when(entry.encoding.is_some(), flag::ENCODING)
-            | when(!entry.hashes.is_empty(), flag::DIGESTS)
-            | when(!entry.links.is_empty(), flag::LINKS),
-    );
-    out.push(changefreq_code(entry.changefreq));
-    if with_uri {
-        push_string(out, uri);
+    let flags = when(uri.starts_with("https:"), flag::HTTPS)
+        | when(entry.lastmod.is_some(), flag::LASTMOD)
+        | when(entry.length.is_some(), flag::LENGTH)
+        | when(entry.media_type.is_some(), flag::TYPE)
+        | when(entry.encoding.is_some(), flag::ENCODING)
+        | when(!entry.hashes.is_empty(), flag::DIGESTS)
+        | when(!entry.links.is_empty(), flag::LINKS);
+    let (mut encoded_sets, mut encoded_member) = (Vec::new(), Vec::new());
+    Sets::encode(sets, &mut encoded_sets);
+    if let Some(member) = member {
+        push_member(&mut encoded_member, member, uri, symbols);
     }
+    let (sets, member) = (&encoded_sets[..], &encoded_member[..]);
+    let uri_within = with_uri.then_some(uri);
+    Front { flags, changefreq: entry.changefreq, uri: uri_within, sets, member }.push(out);
     if let Some(lastmod) = entry.lastmod {
         push_time(out, lastmod);
     }
@@ -207,13 +293,23 @@ impl<'a> ResourceRecord<'a> {
         let mut octets = Octets(octets);
         let flags = octets.octet()?;
         let has = |bit: u8| flags & bit != 0;
-        let changefreq = changefreq(octets.octet()?)?;
+        let beside = octets.octet()?;
+        let changefreq = changefreq(beside & more::CHANGEFREQ)?;
         let uri = if has(flag::URI) { Some(octets.string()?) } else { None };
+        let sets = if beside & more::SETS != 0 { Sets::read(&mut octets)? } else { Sets { octets: &[] } };
+        let before = octets.0;
+        if beside & more::MEMBER != 0 {
+            skip_member(&mut octets)?;
+        }
+        let member = &before[..before.len() - octets.0.len()];
         let body = octets.0;
         Some(ResourceRecord {
+            flags,
             https: has(flag::HTTPS),
             uri,
             changefreq,
+            sets,
+            member,
             lastmod: if has(flag::LASTMOD) { Some(octets.time()?) } else { None },
             length: if has(flag::LENGTH) { Some(octets.varint()?) } else { None },
             media_type: if has(flag::TYPE) { Some(Symbol::read(&mut octets)?) } else { None },
@@ -264,17 +360,15 @@ impl<'a> ResourceRecord<'a> {
             media_type: resolve(self.media_type)?,
             encoding: resolve(self.encoding)?,
             links,
-            sets: Vec::new(),
-            member: None,
+            sets: self.sets.iter().collect(),
+            member: if self.member.is_empty() { None } else { Some(member(self.member, uri.as_str(), symbols)?) },
             uri,
         })
     }
 
-    /// The same record without length and digests; `None` where it makes no sense.
-    pub(super) fn push_unpublished(&self, record: &[u8], out: &mut Vec<u8>) -> Option<()> {
-        let (flags, rest) = record.split_first()?;
-        out.push(flags & !(flag::LENGTH | flag::DIGESTS));
-        out.extend_from_slice(&rest[..rest.len() - self.body.len()]);
+    /// The same record without length and digests, and so without the member of exactly these; `None` where it makes no sense.
+    pub(super) fn push_unpublished(&self, out: &mut Vec<u8>) -> Option<()> {
+        Front { flags: self.flags & !(flag::LENGTH | flag::DIGESTS), member: &[], ..self.front() }.push(out);
         let mut body = Octets(self.body);
         let mut copy = |octets: &Octets<'a>, behind: &Octets<'a>| {
             out.extend_from_slice(&octets.0[..octets.0.len() - behind.0.len()]);
@@ -299,13 +393,59 @@ impl<'a> ResourceRecord<'a> {
         Some(())
     }
 
-    /// The same record, the URI within it: for a path that has ceased to give it.
-    pub(super) fn push_with_uri(&self, record: &[u8], uri: &str, out: &mut Vec<u8>) {
-        out.push(record.first().copied().unwrap_or_default() | flag::URI);
-        out.push(record.get(1).copied().unwrap_or_default());
-        push_string(out, uri);
+    fn front(&self) -> Front<'a> {
+        let ResourceRecord { flags, changefreq, uri, member, .. } = *self;
+        Front { flags, changefreq, uri, sets: self.sets.octets, member }
+    }
+
+    /// The same record with or without the URI in it: as its path gives it or not.
+    pub(super) fn push_with_uri(&self, uri: Option<&str>, out: &mut Vec<u8>) {
+        Front { uri, ..self.front() }.push(out);
         out.extend_from_slice(self.body);
     }
+
+    /// The same resource as a member of these sets, ascending and not none, and where a package holds it (octets of another
+    /// record of the same URI, or none).
+    pub(super) fn push_belonging(&self, uri: Option<&str>, sets: &[SetId], member: &[u8], out: &mut Vec<u8>) {
+        let mut encoded = Vec::new();
+        Sets::encode(sets, &mut encoded);
+        Front { uri, sets: &encoded, member, ..self.front() }.push(out);
+        out.extend_from_slice(self.body);
+    }
+
+    /// Whether both say the same of the resource, whatever sets and packages hold it.
+    pub(super) fn says_the_same(&self, other: &ResourceRecord<'_>) -> bool {
+        let said = flag::LASTMOD | flag::LENGTH | flag::TYPE | flag::ENCODING | flag::DIGESTS | flag::LINKS;
+        (self.flags & said, self.changefreq, self.body) == (other.flags & said, other.changefreq, other.body)
+    }
+}
+
+/// Package, then the path: the length of the end that it shares with the resource's own URI, and what stands before.
+fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str, symbols: &Symbols) {
+    symbols.push_package(out, member.package.as_str());
+    let path = &*member.path;
+    let mut shared = own.bytes().rev().zip(path.bytes().rev()).take_while(|(a, b)| a == b).count();
+    while !path.is_char_boundary(path.len() - shared) {
+        shared -= 1;
+    }
+    push_varint(out, shared as u64);
+    push_string(out, &path[..path.len() - shared]);
+}
+
+fn skip_member(octets: &mut Octets<'_>) -> Option<()> {
+    Symbol::read(octets)?;
+    octets.varint()?;
+    octets.string().map(|_| ())
+}
+
+fn member(octets: &[u8], own: &str, symbols: &Symbols) -> Option<PackageMember> {
+    let mut octets = Octets(octets);
+    let package = symbols.resolve(Symbol::read(&mut octets)?)?;
+    let shared = own.get(own.len().checked_sub(octets.count()?)?..)?;
+    Some(PackageMember {
+        package: Uri::parse(&package).ok()?,
+        path: [octets.string()?, shared].concat().into_boxed_str(),
+    })
 }
 
 mod link_flag {
@@ -483,11 +623,15 @@ mod tests {
         entry
     }
 
+    fn packed() -> PackageMember {
+        PackageMember { package: Uri::parse("https://h/part1.zip").unwrap(), path: "/resources/b?c".into() }
+    }
+
     #[test]
     fn a_record_cut_anywhere_is_never_another_resource() {
         let (entry, symbols) = (full(), Symbols::default());
         let mut octets = Vec::new();
-        push_resource(&mut octets, &entry, true, &symbols);
+        push_resource(&mut octets, &entry, true, &[SetId(3), SetId(300)], Some(&packed()), &symbols);
 
         let whole = ResourceRecord::decode(&octets).unwrap();
         assert_eq!(whole.uri, Some(entry.loc.as_str()));
@@ -502,19 +646,53 @@ mod tests {
     fn a_record_that_ceases_to_follow_from_its_path_keeps_all_else() {
         let (entry, symbols) = (full(), Symbols::default());
         let (mut without, mut with, mut expected) = (Vec::new(), Vec::new(), Vec::new());
-        push_resource(&mut without, &entry, false, &symbols);
-        push_resource(&mut expected, &entry, true, &symbols);
+        push_resource(&mut without, &entry, false, &[SetId(7)], Some(&packed()), &symbols);
+        push_resource(&mut expected, &entry, true, &[SetId(7)], Some(&packed()), &symbols);
 
-        ResourceRecord::decode(&without).unwrap().push_with_uri(&without, entry.loc.as_str(), &mut with);
+        ResourceRecord::decode(&without).unwrap().push_with_uri(Some(entry.loc.as_str()), &mut with);
 
         assert_eq!(with, expected);
+        let mut again = Vec::new();
+        ResourceRecord::decode(&with).unwrap().push_with_uri(None, &mut again);
+        assert_eq!(again, without);
+    }
+
+    #[test]
+    fn the_only_set_of_a_source_costs_nothing_and_others_come_back() {
+        let (entry, symbols) = (full(), Symbols::default());
+        let encoded = |sets: &[SetId]| {
+            let mut octets = Vec::new();
+            push_resource(&mut octets, &entry, true, sets, None, &symbols);
+            octets
+        };
+        let first = encoded(&[SetId(0)]);
+        assert_eq!(encoded(&[SetId(1)]).len(), first.len() + 1);
+        for sets in [&[SetId(0)][..], &[SetId(0), SetId(1)], &[SetId(5), SetId(u32::MAX)]] {
+            let octets = encoded(sets);
+            let record = ResourceRecord::decode(&octets).unwrap();
+            assert_eq!(record.sets.iter().collect::<Vec<_>>(), sets);
+            assert!(record.says_the_same(&ResourceRecord::decode(&first).unwrap()));
+            assert_eq!(record.resource(entry.loc.clone(), &symbols).unwrap().member, None);
+        }
+    }
+
+    #[test]
+    fn a_package_member_comes_back() {
+        let (entry, symbols) = (full(), Symbols::default());
+        for path in ["/resources/é", "a/b?c", "", "https://h/a/b?c", "x/https://h/a/b?c"] {
+            let packed = PackageMember { path: path.into(), ..packed() };
+            let mut octets = Vec::new();
+            push_resource(&mut octets, &entry, false, &[SetId(0)], Some(&packed), &symbols);
+            let record = ResourceRecord::decode(&octets).unwrap();
+            assert_eq!(record.resource(entry.loc.clone(), &symbols).unwrap().member, Some(packed));
+        }
     }
 
     #[test]
     fn every_single_octet_changed_is_decoded_without_a_panic() {
         let (entry, symbols) = (full(), Symbols::default());
         let mut octets = Vec::new();
-        push_resource(&mut octets, &entry, true, &symbols);
+        push_resource(&mut octets, &entry, true, &[SetId(3), SetId(300)], Some(&packed()), &symbols);
         for index in 0..octets.len() {
             for octet in 0..=255 {
                 let mut changed = octets.clone();

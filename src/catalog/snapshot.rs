@@ -1,12 +1,16 @@
 //! One revision as readers see it.
 
-use super::octets::{Octets, damaged};
-use super::record::ResourceRecord;
-use super::store::{ROOT, Store, ino_key, meta};
-use super::{Catalog, CatalogError, EntryId, Naming, Node, Resource, Revision};
+use super::octets::{Octets, damaged, unseal};
+use super::record::{InodeRecord, ResourceRecord};
+use super::store::{ROOT, Store, ino_key, meta, statement_key};
+use super::update::held;
+use super::update::journal::Row;
+use super::update::locate::locate;
+use super::{Catalog, CatalogError, EntryId, HeldDeletion, Journaled, Naming, Node, Resource, Revision, SetId};
 use crate::document::{Timestamp, Uri};
 use fuser::INodeNo;
 use heed::{RoTxn, WithoutTls};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// One revision, for one operation: take it, use it, drop it. Any number may exist at a time, on any threads; none
@@ -137,6 +141,86 @@ impl<'c> Snapshot<'c> {
             node = self.lookup(folder.ino, name.as_bytes())?;
         }
         Ok(node)
+    }
+
+    /// The file of a resource, wherever its path lies: by rule, beside a folder of the same name, or with a digest.
+    pub fn locate(&self, uri: &Uri) -> Result<Option<Node>, CatalogError> {
+        self.read(|| {
+            let Some(_) = self.store.revision(&self.txn)? else { return Ok(None) };
+            let naming = self.store.naming(&self.txn)?;
+            Ok(locate(&self.store, &self.txn, &naming, uri)?.map(|located| located.node.node()))
+        })
+    }
+
+    /// Calls `visit` for every file whose inode is greater than `after`, ascending, with its path and resource, until it
+    /// answers `false`. A snapshot held for long keeps old pages from reuse: visit some ten thousand, and go on with another.
+    pub fn files(
+        &self,
+        after: Option<INodeNo>,
+        visit: &mut dyn FnMut(INodeNo, &str, Resource) -> bool,
+    ) -> Result<(), CatalogError> {
+        self.read(|| {
+            let first = ino_key(after.map_or(ROOT, |ino| ino.0));
+            for pair in self.store.inodes.range(&self.txn, &(Bound::Excluded(&first[..]), Bound::Unbounded))? {
+                let (key, sealed) = pair?;
+                let sense = || damaged("sense", key);
+                let record = InodeRecord::decode(unseal(key, sealed)?).ok_or_else(sense)?;
+                if record.resource.is_empty() {
+                    continue;
+                }
+                let ino = INodeNo(Octets(key).number().ok_or_else(sense)?);
+                let path = path(&self.store, &self.txn, ino.0)?.ok_or_else(sense)?;
+                let resource = self.read_resource(ino)?.ok_or_else(sense)?;
+                if !visit(ino, &path, resource) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The sets of this revision, ascending.
+    pub fn sets(&self) -> Result<Vec<SetId>, CatalogError> {
+        self.read(|| Ok(self.store.sets(&self.txn)?.iter().map(|record| record.set).collect()))
+    }
+
+    /// How many files are members of a set.
+    pub fn set_files(&self, set: SetId) -> Result<u64, CatalogError> {
+        self.read(|| Ok(self.store.sets(&self.txn)?.files(set)))
+    }
+
+    /// The time that the list of a set speaks for; `None` where it does not tell.
+    pub fn set_at(&self, set: SetId) -> Result<Option<Timestamp>, CatalogError> {
+        self.read(|| Ok(self.store.sets(&self.txn)?.at(set)))
+    }
+
+    /// The last change of a resource in a set, unless the set's list speaks for a later time.
+    pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
+        self.read(|| {
+            let key = statement_key(set, uri);
+            let Some(row) = self.store.get(&self.txn, self.store.journal, &key)? else { return Ok(None) };
+            let row = Row::decode(row).ok_or_else(|| damaged("sense", &key))?;
+            Ok(Some(Journaled { change: row.change, time: row.time }))
+        })
+    }
+
+    /// How many deletions are held back.
+    pub fn held_count(&self) -> Result<u64, CatalogError> {
+        Ok(self.store.held.len(&self.txn)?)
+    }
+
+    /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
+    pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
+        self.read(|| {
+            for pair in self.store.held.iter(&self.txn)? {
+                let (key, sealed) = pair?;
+                let deletion = held::decode(key, unseal(key, sealed)?).ok_or_else(|| damaged("sense", key))?;
+                if !visit(deletion) {
+                    break;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Every inode that has lost its name since the catalog was opened and was not dropped yet, ascending.

@@ -46,6 +46,8 @@ pub(super) struct Sorter {
 pub(super) struct Sorted {
     folder: PathBuf,
     heads: BinaryHeap<Run>,
+    /// Runs that were read to their end.
+    ended: Vec<Run>,
     /// Whether the top's pair was handed out and must be passed by.
     used: bool,
 }
@@ -54,9 +56,51 @@ pub(super) struct Sorted {
 struct Run {
     /// Earlier runs come first among equal keys.
     order: usize,
-    source: Box<dyn BufRead + Send>,
+    source: Source,
     key: Vec<u8>,
     value: Vec<u8>,
+}
+
+/// Where a run is read from.
+enum Source {
+    Memory(Cursor<Vec<u8>>),
+    File(BufReader<File>),
+}
+
+impl Source {
+    /// Goes back to the run's first octet.
+    fn rewind(&mut self) -> std::io::Result<()> {
+        match self {
+            Source::Memory(octets) => octets.set_position(0),
+            Source::File(file) => file.rewind()?,
+        }
+        Ok(())
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Source::Memory(octets) => octets.read(out),
+            Source::File(file) => file.read(out),
+        }
+    }
+}
+
+impl BufRead for Source {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        match self {
+            Source::Memory(octets) => octets.fill_buf(),
+            Source::File(file) => file.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        match self {
+            Source::Memory(octets) => octets.consume(count),
+            Source::File(file) => file.consume(count),
+        }
+    }
 }
 
 impl Sorter {
@@ -89,19 +133,13 @@ impl Sorter {
         if self.runs.is_empty() && self.arena.len() <= self.limits.resident {
             let mut octets = Vec::with_capacity(self.arena.len());
             write_run(&self.arena, &self.starts, &mut octets).map_err(|cause| io_error(&self.folder, cause))?;
-            self.runs.push(Run::new(0, Box::new(Cursor::new(octets))));
+            self.runs.push(Run::new(0, Source::Memory(Cursor::new(octets))));
         } else if !self.starts.is_empty() {
             self.spill()?;
         }
         let Sorter { folder, runs, arena, starts, .. } = self;
         drop((arena, starts));
-        let mut heads = BinaryHeap::with_capacity(runs.len());
-        for mut run in runs {
-            if run.advance().map_err(|cause| io_error(&folder, cause))? {
-                heads.push(run);
-            }
-        }
-        Ok(Sorted { folder, heads, used: false })
+        Sorted { folder, heads: BinaryHeap::new(), ended: runs, used: false }.begin()
     }
 
     fn spill(&mut self) -> Result<(), CatalogError> {
@@ -115,7 +153,7 @@ impl Sorter {
                 Ok(file)
             })
             .map_err(|cause| io_error(&self.folder, cause))?;
-        self.runs.push(Run::new(order, Box::new(BufReader::with_capacity(1 << 17, source))));
+        self.runs.push(Run::new(order, Source::File(BufReader::with_capacity(1 << 17, source))));
         self.arena.clear();
         self.starts.clear();
         Ok(())
@@ -188,6 +226,29 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 }
 
 impl Sorted {
+    /// The same pairs once more from the smallest, those of `other` among them, behind ours of equal keys.
+    pub(super) fn again_with(mut self, other: Option<Sorted>) -> Result<Sorted, CatalogError> {
+        self.ended.extend(std::mem::take(&mut self.heads));
+        if let Some(mut other) = other {
+            let behind = self.ended.iter().map(|run| run.order + 1).max().unwrap_or(0);
+            other.ended.extend(std::mem::take(&mut other.heads));
+            self.ended.extend(other.ended.into_iter().map(|run| Run { order: run.order + behind, ..run }));
+        }
+        self.begin()
+    }
+
+    /// Goes to the first pair of each run.
+    fn begin(mut self) -> Result<Sorted, CatalogError> {
+        self.used = false;
+        for mut run in std::mem::take(&mut self.ended) {
+            match run.rewind().map_err(|cause| io_error(&self.folder, cause))? {
+                true => self.heads.push(run),
+                false => self.ended.push(run),
+            }
+        }
+        Ok(self)
+    }
+
     /// The next pair; `None` at the end.
     #[allow(clippy::type_complexity)]
     pub(super) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>, CatalogError> {
@@ -195,15 +256,23 @@ impl Sorted {
             && let Some(mut top) = self.heads.peek_mut()
             && !top.advance().map_err(|cause| io_error(&self.folder, cause))?
         {
-            PeekMut::pop(top);
+            self.ended.push(PeekMut::pop(top));
         }
         Ok(self.heads.peek().map(|run| (&run.key[..], &run.value[..])))
     }
 }
 
 impl Run {
-    fn new(order: usize, source: Box<dyn BufRead + Send>) -> Run {
+    fn new(order: usize, source: Source) -> Run {
         Run { order, source, key: Vec::new(), value: Vec::new() }
+    }
+
+    /// Steps to the first pair; `false` where there is none.
+    fn rewind(&mut self) -> std::io::Result<bool> {
+        self.source.rewind()?;
+        self.key.clear();
+        self.value.clear();
+        self.advance()
     }
 
     /// Steps to the next pair; `false` at the end.
@@ -267,13 +336,36 @@ mod tests {
         for (key, value) in pairs {
             sorter.add(key, value).unwrap();
         }
-        let mut sorted = sorter.finish().unwrap();
+        let sorted = sorter.finish().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "runs have no names");
+        read(sorted).0
+    }
+
+    fn read(mut sorted: Sorted) -> (Vec<(Vec<u8>, Vec<u8>)>, Sorted) {
         let mut all = Vec::new();
         while let Some((key, value)) = sorted.next().unwrap() {
             all.push((key.to_vec(), value.to_vec()));
         }
-        all
+        (all, sorted)
+    }
+
+    #[test]
+    fn what_was_read_can_be_read_again_with_more_among_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let sorted = |values: &[u8], limits| {
+            let mut sorter = Sorter::new(folder.path(), limits);
+            values.iter().for_each(|value| sorter.add(&[*value / 10], &[*value]).unwrap());
+            sorter.finish().unwrap()
+        };
+        let small = RunLimits { octets: 64, pairs: 2, resident: 0 };
+        for limits in [small, RunLimits::default()] {
+            let mut ours = sorted(&[30, 10, 11, 20, 12], limits);
+            ours.next().unwrap();
+            let (all, ours) = read(ours.again_with(Some(sorted(&[13, 5, 40], small))).unwrap());
+            let values: Vec<_> = all.iter().map(|(_, value)| value[0]).collect();
+            assert_eq!(values, [5, 10, 11, 12, 13, 20, 30, 40]);
+            assert_eq!(read(ours.again_with(None).unwrap()).0, all);
+        }
     }
 
     #[test]

@@ -6,19 +6,25 @@
 //! | names | parent inode, hash of the name | the entry ids of the names with this hash, almost always one |
 //! | inodes | inode | [`InodeRecord`]: parent inode, entry id, resource |
 //! | orphans | inode | [`OrphanRecord`] |
-//! | meta | a word | format, instance, revision, position, naming, symbols |
+//! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
+//! | journal | set, URI (digest) | what was changed there last (`update::journal`) |
+//! | held | set, URI (digest) | a deletion held back: its time, the URI |
+//! | meta | a word | format, instance, revision, position, naming, symbols, sets |
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
 
 use super::octets::{Octets, damaged, push_string, seal, unseal};
 use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
+use super::sets::SetTable;
 use super::symbols::Symbols;
-use super::{CatalogError, Naming};
+use super::{CatalogError, Naming, SetId};
+use crate::document::Uri;
 use crate::lmdb::reserve_lock_file;
 use heed::types::Bytes;
 use heed::{
     CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls,
 };
+use sha2::{Digest, Sha256};
 use std::fs::{DirBuilder, File};
 use std::io::{Read, Seek, Write};
 use std::ops::Bound;
@@ -34,7 +40,7 @@ pub(super) const ROOT: u64 = 1;
 pub(super) const ROOT_ENTRY: u64 = 1;
 
 /// Changes with everything that a reader of the tables must know.
-const FORMAT: &[u8] = b"resyncfs catalog 1";
+const FORMAT: &[u8] = b"resyncfs catalog 2";
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
 const MAP_SIZE: usize = 1 << 38;
@@ -56,6 +62,7 @@ pub(super) mod meta {
     pub const POSITION: &[u8] = b"position";
     pub const NAMING: &[u8] = b"naming";
     pub const SYMBOLS: &[u8] = b"symbols";
+    pub const SETS: &[u8] = b"sets";
 }
 
 /// A store is compacted where it takes more than so many times what is in it, and more than so many octets.
@@ -70,6 +77,9 @@ pub(super) struct Store {
     pub names: Table,
     pub inodes: Table,
     pub orphans: Table,
+    pub displaced: Table,
+    pub journal: Table,
+    pub held: Table,
     pub meta: Table,
 }
 
@@ -154,7 +164,7 @@ impl Store {
         let missing = || io_error(catalog)(std::io::ErrorKind::NotFound.into());
         let (_, folder) = numbered(catalog)?.pop().ok_or_else(missing)?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
-        options.map_size(MAP_SIZE).max_dbs(8).max_readers(MAX_READERS);
+        options.map_size(MAP_SIZE).max_dbs(Store::TABLES.len() as u32).max_readers(MAX_READERS);
         // SAFETY: LMDB's own locks, which the other process keeps too, order what is read here and written there; the folder
         // is for its owner alone.
         let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | EnvFlags::READ_ONLY).open(&folder)? };
@@ -174,7 +184,7 @@ impl Store {
         make_folder(folder)?;
         reserve_lock_file(folder, MAX_READERS).map_err(io_error(folder))?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
-        options.map_size(MAP_SIZE).max_dbs(8).max_readers(MAX_READERS);
+        options.map_size(MAP_SIZE).max_dbs(Store::TABLES.len() as u32).max_readers(MAX_READERS);
         // SAFETY: NO_READ_AHEAD only advises the kernel. The folder is locked by this process ([`FolderLock`]) and
         // for its owner alone, so nobody else changes the mapped file.
         let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD).open(folder)? };
@@ -193,7 +203,7 @@ impl Store {
     /// Reads every record, and fails at the first that is damaged.
     fn read_through(&self) -> Result<(), CatalogError> {
         let txn = self.env.read_txn()?;
-        for table in [self.entries, self.names, self.inodes, self.orphans, self.meta] {
+        for table in self.tables() {
             for pair in table.iter(&txn)? {
                 let (key, sealed) = pair?;
                 unseal(key, sealed)?;
@@ -202,39 +212,49 @@ impl Store {
         Ok(())
     }
 
-    fn new(folder: &Path, env: Env<WithoutTls>, [entries, names, inodes, orphans, meta]: [Table; 5]) -> Store {
-        Store { folder: folder.to_path_buf(), env, entries, names, inodes, orphans, meta }
+    fn new(folder: &Path, env: Env<WithoutTls>, tables: [Table; 8]) -> Store {
+        let [entries, names, inodes, orphans, displaced, journal, held, meta] = tables;
+        Store { folder: folder.to_path_buf(), env, entries, names, inodes, orphans, displaced, journal, held, meta }
     }
 
-    const TABLES: [&'static str; 5] = ["entries", "names", "inodes", "orphans", "meta"];
+    /// In the order of [`Store::TABLES`].
+    pub(super) fn tables(&self) -> [Table; 8] {
+        let Store { entries, names, inodes, orphans, displaced, journal, held, meta, .. } = *self;
+        [entries, names, inodes, orphans, displaced, journal, held, meta]
+    }
 
-    fn existing_tables(env: &Env<WithoutTls>) -> Result<Option<[Table; 5]>, CatalogError> {
+    const TABLES: [&'static str; 8] = ["entries", "names", "inodes", "orphans", "displaced", "journal", "held", "meta"];
+
+    fn existing_tables(env: &Env<WithoutTls>) -> Result<Option<[Table; 8]>, CatalogError> {
         let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| {
-            let mut tables = [None; 5];
+            let mut tables = [None; 8];
             for (table, name) in tables.iter_mut().zip(Store::TABLES) {
                 *table = opener.open_database::<Bytes, Bytes>(txn, Some(name))?;
             }
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
-        match opened.commit() {
-            Some([Some(entries), Some(names), Some(inodes), Some(orphans), Some(meta)]) => {
-                Ok(Some([entries, names, inodes, orphans, meta]))
-            }
-            _ => Ok(None),
+        let Some(tables) = opened.commit() else { return Ok(None) };
+        let [Some(first), ..] = tables else { return Ok(None) };
+        let mut found = [first; 8];
+        for (place, table) in found.iter_mut().zip(tables) {
+            let Some(table) = table else { return Ok(None) };
+            *place = table;
         }
+        Ok(Some(found))
     }
 
     fn create_tables(folder: &Path, env: Env<WithoutTls>) -> Result<Store, CatalogError> {
         let created = env.create_databases_and_commit(env.write_txn()?, |opener, txn| {
-            let mut table = |name| opener.create_database::<Bytes, Bytes>(txn, Some(name));
-            let tables = [table("entries")?, table("names")?, table("inodes")?, table("orphans")?, table("meta")?];
+            let mut table = |index: usize| opener.create_database::<Bytes, Bytes>(txn, Some(Store::TABLES[index]));
+            let tables = [table(0)?, table(1)?, table(2)?, table(3)?, table(4)?, table(5)?, table(6)?, table(7)?];
+            let [.., meta] = tables;
             let mut format = FORMAT.to_vec();
             seal(meta::FORMAT, &mut format);
             // The format is written in the commit that makes the tables: a store without it is foreign.
-            tables[4].put(txn, meta::FORMAT, &format)?;
+            meta.put(txn, meta::FORMAT, &format)?;
             let mut instance = new_instance().to_le_bytes().to_vec();
             seal(meta::INSTANCE, &mut instance);
-            tables[4].put(txn, meta::INSTANCE, &instance)?;
+            meta.put(txn, meta::INSTANCE, &instance)?;
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
         match created.commit() {
@@ -284,7 +304,7 @@ impl Store {
         let used = self.env.real_disk_size()?;
         let txn = self.env.read_txn()?;
         let mut live = 0;
-        for table in [self.entries, self.names, self.inodes, self.orphans, self.meta] {
+        for table in self.tables() {
             let stat = table.stat(&txn)?;
             live += (stat.branch_pages + stat.leaf_pages + stat.overflow_pages) as u64 * u64::from(stat.page_size);
         }
@@ -354,6 +374,12 @@ impl Store {
     pub(super) fn symbols(&self, txn: &RoTxn<'_>) -> Result<Symbols, CatalogError> {
         let octets = self.meta(txn, meta::SYMBOLS)?.unwrap_or_default();
         Symbols::decode(octets).ok_or_else(|| damaged("sense", meta::SYMBOLS))
+    }
+
+    /// The sets of the revision; none before the first.
+    pub(super) fn sets(&self, txn: &RoTxn<'_>) -> Result<SetTable, CatalogError> {
+        let octets = self.meta(txn, meta::SETS)?.unwrap_or_default();
+        SetTable::decode(octets).ok_or_else(|| damaged("sense", meta::SETS))
     }
 
     /// The naming that the revision was made with.
@@ -493,6 +519,37 @@ pub(super) fn ino_key(ino: u64) -> [u8; 5] {
     let mut key = [0; 5];
     key.copy_from_slice(&ino.to_be_bytes()[3..]);
     key
+}
+
+/// Octets of a digest within a key.
+const DIGEST: usize = 16;
+
+/// Key of `journal` and `held`. The digest is one for which nobody makes two URIs meet.
+pub(super) fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
+    let mut key = [0; 4 + DIGEST];
+    key[..4].copy_from_slice(&set.0.to_be_bytes());
+    key[4..].copy_from_slice(&Sha256::digest(uri.as_str().as_bytes())[..DIGEST]);
+    key
+}
+
+/// The set of a key of `journal` or `held`.
+pub(super) fn statement_set(key: &[u8]) -> Option<SetId> {
+    key.first_chunk().map(|set| SetId(u32::from_be_bytes(*set)))
+}
+
+/// Key of `displaced`.
+pub(super) fn displaced_key(path: &str, uri: &Uri) -> [u8; 2 * DIGEST] {
+    let mut key = [0; 2 * DIGEST];
+    key[..DIGEST].copy_from_slice(&displaced_prefix(path));
+    key[DIGEST..].copy_from_slice(&Sha256::digest(uri.as_str().as_bytes())[..DIGEST]);
+    key
+}
+
+/// What the keys of all that lost one plain name begin with.
+pub(super) fn displaced_prefix(path: &str) -> [u8; DIGEST] {
+    let mut prefix = [0; DIGEST];
+    prefix.copy_from_slice(&Sha256::digest(path.as_bytes())[..DIGEST]);
+    prefix
 }
 
 /// What `names` is sorted by within a folder.

@@ -60,7 +60,17 @@ impl Symbols {
 
     /// Writes a string by its number, which it is given here at the latest, or as it is.
     pub(super) fn push(&self, out: &mut Vec<u8>, string: &str) {
-        match self.number(string) {
+        self.push_within(out, string, Self::LIMIT);
+    }
+
+    /// [`Symbols::push`] for the URI of a package. A Source may have one for each resource: these leave half of the
+    /// numbers to all others.
+    pub(super) fn push_package(&self, out: &mut Vec<u8>, uri: &str) {
+        self.push_within(out, uri, Self::LIMIT / 2);
+    }
+
+    fn push_within(&self, out: &mut Vec<u8>, string: &str, limit: usize) {
+        match self.number(string, limit) {
             Some(number) => push_varint(out, number),
             None => {
                 out.push(0);
@@ -69,12 +79,12 @@ impl Symbols {
         }
     }
 
-    fn number(&self, string: &str) -> Option<u64> {
+    fn number(&self, string: &str, limit: usize) -> Option<u64> {
         if let Some(&number) = self.table.read().unwrap_or_else(PoisonError::into_inner).numbers.get(string) {
             return Some(number);
         }
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        if string.len() > Self::LONGEST || table.strings.len() >= Self::LIMIT {
+        if string.len() > Self::LONGEST || table.strings.len() >= limit {
             return None;
         }
         table.strings.push(string.into());

@@ -121,9 +121,11 @@ impl FsError {
 
 fn catalog_errno(error: &CatalogError) -> Errno {
     match error {
-        CatalogError::Busy { .. } | CatalogError::Io { .. } | CatalogError::Store(_) | CatalogError::Damaged(_) => {
-            Errno::EIO
-        }
+        CatalogError::Busy { .. }
+        | CatalogError::Io { .. }
+        | CatalogError::Store(_)
+        | CatalogError::Damaged(_)
+        | CatalogError::NoRevision => Errno::EIO,
     }
 }
 
@@ -187,6 +189,7 @@ mod tests {
             (CatalogError::Io { path: PathBuf::from("/c"), cause: io() }.into(), Errno::EIO, Level::ERROR),
             (CatalogError::Store(heed::Error::Io(io())).into(), Errno::EIO, Level::ERROR),
             (CatalogError::Damaged("crc".into()).into(), Errno::EIO, Level::ERROR),
+            (CatalogError::NoRevision.into(), Errno::EIO, Level::ERROR),
             (status(401), Errno::EACCES, Level::WARN),
             (status(403), Errno::EACCES, Level::WARN),
             (status(404), Errno::EIO, Level::WARN),

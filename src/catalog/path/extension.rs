@@ -22,6 +22,15 @@ pub(super) fn of_media_type(media_type: &str) -> Option<&'static str> {
     EXTENSIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(essence)).map(|(_, extension)| *extension)
 }
 
+/// Types that have an extension: of each extension one at least.
+pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
+    EXTENSIONS
+        .iter()
+        .enumerate()
+        .filter(|(place, (_, extension))| EXTENSIONS[..*place].iter().all(|(_, earlier)| earlier != extension))
+        .map(|(_, (media_type, _))| *media_type)
+}
+
 /// Types that say what a program can do with the file; `application/octet-stream` says nothing.
 const EXTENSIONS: &[(&str, &str)] = &[
     ("application/pdf", "pdf"),

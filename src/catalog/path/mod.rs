@@ -56,6 +56,11 @@ pub const FILE_SUFFIX: &str = "%file";
 /// The folder of the hosts that are not the Source's own, with its slash.
 const HOSTS: &str = "%host/";
 
+/// Media types that together give each extension which [`Naming::extension_by_type`] may add.
+pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
+    extension::media_types()
+}
+
 /// Changes whenever a rule of this module gives another name than before.
 const RULES: u32 = 1;
 

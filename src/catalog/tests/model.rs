@@ -39,7 +39,7 @@ fn as_resource(entry: &Entry) -> Resource {
         media_type: entry.media_type.clone(),
         encoding: entry.encoding.clone(),
         links: entry.links.clone(),
-        sets: Vec::new(),
+        sets: vec![SetId(0)],
         member: None,
     }
 }

@@ -3,9 +3,22 @@
 //! Every applied change is written to the journal, in the same commit: a later baseline whose list speaks for an earlier
 //! time keeps the change (DESIGN, Sync). Rows that a list's `at` has overtaken are dropped by that baseline.
 
-use super::super::{Catalog, CatalogError, SetId};
-use super::Committed;
+use super::super::octets::{damaged, unseal};
+use super::super::record::ResourceRecord;
+use super::super::sets::SetTable;
+use super::super::store::{Store, meta, statement_key};
+use super::super::symbols::Symbols;
+use super::super::{Catalog, CatalogError, Naming, SetId};
+use super::journal::Row;
+use super::locate::{Located, locate, path_by_rule};
+use super::losses::{Decision, Losses, SetLoss};
+use super::settle::{Settling, Stated};
+use super::write::{Numbers, Writer};
+use super::{Committed, held, version};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
+use heed::RoTxn;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 
 /// What a change document says of one resource.
 #[derive(Clone, Copy, Debug)]
@@ -29,77 +42,10 @@ pub enum Applied {
     Changed,
     /// The tree says so already.
     Same,
-    /// A deletion of what is not there (any more).
+    /// A deletion of what is not there (any more). The journal keeps it: an older list may have the resource.
     Unknown,
-    /// The resource has a later statement of this set, or was listed later.
+    /// The resource has a later statement of this set, or (of a deletion) was listed later.
     Older,
-}
-
-/// Files of one set that a commit would take away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetLoss {
-    /// The set.
-    pub set: SetId,
-    /// Its files before the commit.
-    pub present: u64,
-    /// Those of them that would go, from this set at least.
-    pub going: u64,
-    /// Files that the commit adds to it.
-    pub coming: u64,
-}
-
-/// What a commit would take away, for whoever decides whether it may.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// Files of the tree before the commit.
-    pub present: u64,
-    /// Those of them that would go.
-    pub going: u64,
-    /// Files that the commit adds.
-    pub coming: u64,
-    /// The same for each set that loses or gains something.
-    pub sets: Vec<SetLoss>,
-}
-
-/// Whether what would go may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Everything is applied.
-    Apply,
-    /// All but the deletions is applied; these are kept, persisted, as held back.
-    Hold,
-}
-
-/// Changes of single resources that become one revision; dropped without commit they leave no trace.
-pub struct Changes<'c> {
-    #[expect(dead_code)]
-    catalog: &'c Catalog,
-}
-
-impl<'c> Changes<'c> {
-    pub(in crate::catalog) fn new(catalog: &'c Catalog) -> Result<Changes<'c>, CatalogError> {
-        Ok(Changes { catalog })
-    }
-
-    /// Adds one statement. Order counts for none but statements of one resource with equal times: the later call wins.
-    pub fn apply(&mut self, _statement: Statement<'_>) -> Result<Applied, CatalogError> {
-        unimplemented!()
-    }
-
-    /// Adds the deletions that earlier commits have held back.
-    pub fn accept_held(&mut self) -> Result<u64, CatalogError> {
-        unimplemented!()
-    }
-
-    /// Settles names anew for what is affected (a folder where a file was, URIs that meet) and commits tree, journal and
-    /// position at once. `decide` is told what would go and answers whether it may, with the position to store.
-    pub fn commit(
-        self,
-        _at: Option<Timestamp>,
-        _decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
-    ) -> Result<Committed, CatalogError> {
-        unimplemented!()
-    }
 }
 
 /// A deletion that is held back.
@@ -109,6 +55,405 @@ pub struct HeldDeletion {
     pub set: SetId,
     /// The resource.
     pub uri: Uri,
-    /// Since when.
+    /// Since when: the time of the change, or what the list that lacks it speaks for.
     pub time: Timestamp,
+}
+
+/// The change of a resource that a journal keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Journaled {
+    /// What happened.
+    pub change: Change,
+    /// When.
+    pub time: Timestamp,
+}
+
+/// Held deletions accepted by one commit: each takes some hundred octets of memory.
+const ACCEPTED_AT_ONCE: u64 = 100_000;
+
+/// Changes of single resources that become one revision; dropped without commit they leave no trace.
+///
+/// They are kept in memory until the commit, some hundred octets each.
+pub struct Changes<'c> {
+    catalog: &'c Catalog,
+    /// Of each resource what its sets say last.
+    stated: BTreeMap<Uri, Vec<SetChange>>,
+    /// Held deletions that are to be applied.
+    accepted: BTreeMap<Uri, Vec<SetId>>,
+    calls: u64,
+}
+
+/// The last change of a resource in one set.
+struct SetChange {
+    set: SetId,
+    change: Change,
+    time: Timestamp,
+    /// Number of the call.
+    order: u64,
+    /// The row of the journal.
+    row: Vec<u8>,
+}
+
+impl<'c> Changes<'c> {
+    pub(in crate::catalog) fn new(catalog: &'c Catalog) -> Result<Changes<'c>, CatalogError> {
+        Ok(Changes { catalog, stated: BTreeMap::new(), accepted: BTreeMap::new(), calls: 0 })
+    }
+
+    /// Adds one statement. Order counts for none but statements of one resource with equal times: the later call wins.
+    ///
+    /// # Errors
+    /// A catalog that cannot be read. Statements added before stay.
+    pub fn apply(&mut self, statement: Statement<'_>) -> Result<Applied, CatalogError> {
+        let applied = self.applied(statement);
+        if let Err(CatalogError::Damaged(_)) = &applied {
+            self.catalog.distrust();
+        }
+        applied
+    }
+
+    fn applied(&mut self, statement: Statement<'_>) -> Result<Applied, CatalogError> {
+        let Statement { set, change, time, entry, .. } = statement;
+        let catalog = self.catalog;
+        let store = catalog.store();
+        let old = store.env.read_txn()?;
+        let known = known(&store, &old, &entry.loc)?;
+        let sense = || damaged("resource", entry.loc.as_str().as_bytes());
+        let record =
+            known.as_ref().map(|known| ResourceRecord::decode(known.resource).ok_or_else(sense)).transpose()?;
+
+        let mut row = Vec::new();
+        Row::encode(&statement, &catalog.symbols, &mut row);
+        let key = statement_key(set, &entry.loc);
+        let said = self.stated.get(&entry.loc).and_then(|changes| changes.iter().find(|said| said.set == set));
+        let journaled = match said {
+            Some(said) => Some(&said.row[..]),
+            None => store.get(&old, store.journal, &key)?,
+        };
+        let before = journaled.map(|row| Row::decode(row).ok_or_else(sense)).transpose()?;
+        if before.is_some_and(|before| before.time > time) {
+            return Ok(Applied::Older);
+        }
+        let is_member = match said {
+            Some(said) => said.change != Change::Deleted,
+            None => record.is_some_and(|record| record.sets.contains(set)),
+        };
+        if journaled == Some(&row) {
+            return Ok(if change == Change::Deleted && !is_member { Applied::Unknown } else { Applied::Same });
+        }
+        let listed_later = before.is_none() && store.sets(&old)?.at(set).is_some_and(|at| at > time);
+        if change == Change::Deleted && is_member && listed_later {
+            return Ok(Applied::Older);
+        }
+        let applied = match (change, said, &record) {
+            (Change::Deleted, ..) if is_member => Applied::Changed,
+            (Change::Deleted, ..) => Applied::Unknown,
+            (_, None, Some(record)) if is_member => {
+                let (new, _) = Row::decode(&row).and_then(|row| row.record()).ok_or_else(sense)?;
+                let same = version::same_after_update(record, &new, true, &catalog.symbols).ok_or_else(sense)?;
+                if same && record.says_the_same(&new) { Applied::Same } else { Applied::Changed }
+            }
+            _ => Applied::Changed,
+        };
+        self.calls += 1;
+        let said = SetChange { set, change, time, order: self.calls, row };
+        let changes = self.stated.entry(entry.loc.clone()).or_default();
+        match changes.iter_mut().find(|known| known.set == set) {
+            Some(known) => *known = said,
+            None => changes.push(said),
+        }
+        Ok(applied)
+    }
+
+    /// Adds deletions that earlier commits have held back, 100,000 at most; how many. Whoever wants all of them commits and
+    /// begins again until there are none ([`super::super::Snapshot::held_count`]). These are decided: no [`Losses`] count them and no
+    /// [`Decision`] concerns them.
+    pub fn accept_held(&mut self) -> Result<u64, CatalogError> {
+        let store = self.catalog.store();
+        let old = store.env.read_txn()?;
+        let mut accepted = 0;
+        for pair in store.held.iter(&old)?.take(ACCEPTED_AT_ONCE as usize) {
+            let (key, sealed) = pair?;
+            let HeldDeletion { set, uri, .. } =
+                held::decode(key, unseal(key, sealed)?).ok_or_else(|| damaged("sense", key))?;
+            let sets = self.accepted.entry(uri).or_default();
+            if !sets.contains(&set) {
+                sets.push(set);
+                accepted += 1;
+            }
+        }
+        Ok(accepted)
+    }
+
+    /// Settles names anew for what is affected (a folder where a file was, URIs that meet) and commits tree, journal and
+    /// position at once. `at` is what the revision speaks for. `decide` is told what would go and answers whether it may, with
+    /// the position to store.
+    ///
+    /// # Errors
+    /// The tree stays as it was, and before the first baseline there is none: then it is [`CatalogError::NoRevision`].
+    pub fn commit(
+        self,
+        at: Option<Timestamp>,
+        decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
+    ) -> Result<Committed, CatalogError> {
+        let catalog = self.catalog;
+        let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let committed = self.committed(&catalog.store(), at, decide);
+        if let Err(CatalogError::Damaged(_)) = &committed {
+            catalog.distrust();
+        }
+        committed
+    }
+
+    fn committed(
+        self,
+        store: &Store,
+        at: Option<Timestamp>,
+        decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
+    ) -> Result<Committed, CatalogError> {
+        let Changes { catalog, stated, accepted, .. } = self;
+        let old = store.env.read_txn()?;
+        let Some(revision) = store.revision(&old)? else { return Err(CatalogError::NoRevision) };
+        let naming = store.naming(&old)?;
+        let sets = store.sets(&old)?;
+        let resolving = Resolving { store, old: &old, naming: &naming, sets: &sets, symbols: &catalog.symbols };
+
+        let uris: BTreeSet<&Uri> = stated.keys().chain(accepted.keys()).collect();
+        let mut resolved = Vec::with_capacity(uris.len());
+        let mut losses = Counted { files: revision.totals.files, ..Counted::default() };
+        for uri in uris {
+            let changes = stated.get(uri).map_or(&[][..], |changes| &changes[..]);
+            let accepted = accepted.get(uri).map_or(&[][..], |sets| &sets[..]);
+            let resource = resolving.resolve(uri, changes, accepted)?;
+            losses.count(&resource);
+            resolved.push((uri, changes, resource));
+        }
+        let (decision, position) = decide(&losses.losses(&sets));
+
+        let mut writer = Writer::new(catalog, store, Numbers::from(&revision), true, version::now());
+        let mut after = sets.clone();
+        let mut settling = Settling::new(catalog, store, &old, &naming);
+        for (uri, changes, resource) in &mut resolved {
+            for change in changes.iter() {
+                writer.put_row(store.journal, &statement_key(change.set, uri), &change.row)?;
+            }
+            for set in &resource.unheld {
+                writer.drop_row(store.held, &statement_key(*set, uri))?;
+            }
+            if decision == Decision::Hold {
+                for (set, time) in std::mem::take(&mut resource.going) {
+                    writer.put_held(&statement_key(set, uri), time, uri)?;
+                    resource.sets.insert(set);
+                }
+            }
+            resource.before.iter().for_each(|set| after.entry(*set).files = after.files(*set).saturating_sub(1));
+            resource.sets.iter().for_each(|set| after.entry(*set).files += 1);
+            settling.state((*uri).clone(), resolving.stated(uri, resource)?)?;
+        }
+        after.keep(|record| record.files > 0 || sets.get(record.set).is_some());
+        let mut totals = revision.totals;
+        let mut writer = settling.settle(writer, &mut totals)?;
+        writer.settle_folders(&old)?;
+
+        let changed = writer.changed_tree();
+        let wrote = writer.changed();
+        let next = match changed {
+            true => writer.next_revision(at, totals),
+            false => super::super::record::RevisionRecord { at, ..revision },
+        };
+        if next != revision {
+            writer.put_revision(&next)?;
+        }
+        if store.meta(&old, meta::POSITION)? != Some(&position) {
+            writer.put_position(&position)?;
+        }
+        if after != sets {
+            writer.put_sets(&after)?;
+        }
+        if wrote {
+            writer.put_symbols()?;
+            writer.drop_forgotten()?;
+        }
+        writer.commit()
+    }
+}
+
+/// The file of `uri` in the current revision.
+fn known<'t>(store: &Store, old: &'t RoTxn<'_>, uri: &Uri) -> Result<Option<Located<'t>>, CatalogError> {
+    match store.revision(old)? {
+        Some(_) => locate(store, old, &store.naming(old)?, uri),
+        None => Ok(None),
+    }
+}
+
+/// Reads what statements mean beside the revision before.
+struct Resolving<'o> {
+    store: &'o Store,
+    old: &'o RoTxn<'o>,
+    naming: &'o Naming,
+    sets: &'o SetTable,
+    symbols: &'o Symbols,
+}
+
+/// What becomes of one resource.
+struct Resolved<'o> {
+    located: Option<Located<'o>>,
+    /// Its sets before.
+    before: BTreeSet<SetId>,
+    /// Its sets now, those without that are going.
+    sets: BTreeSet<SetId>,
+    /// Its sets but those that an accepted deletion has taken: what [`Losses`] are counted against.
+    undecided: BTreeSet<SetId>,
+    /// Deletions that may be held back, with their times.
+    going: Vec<(SetId, Timestamp)>,
+    /// Sets of which it is no longer held back.
+    unheld: Vec<SetId>,
+    /// The row of the change whose metadata count; none where the old ones do.
+    news: Option<Vec<u8>>,
+}
+
+impl<'o> Resolving<'o> {
+    fn resolve(&self, uri: &Uri, changes: &[SetChange], accepted: &[SetId]) -> Result<Resolved<'o>, CatalogError> {
+        let sense = || damaged("resource", uri.as_str().as_bytes());
+        let located = locate(self.store, self.old, self.naming, uri)?;
+        let before: BTreeSet<SetId> = match &located {
+            Some(located) => ResourceRecord::decode(located.resource).ok_or_else(sense)?.sets.iter().collect(),
+            None => BTreeSet::new(),
+        };
+        let mut resolved = Resolved {
+            located,
+            sets: before.clone(),
+            undecided: before.clone(),
+            before,
+            going: Vec::new(),
+            unheld: Vec::new(),
+            news: None,
+        };
+        let mut latest: Option<&SetChange> = None;
+        for change in changes {
+            let key = statement_key(change.set, uri);
+            let is_held = self.store.get(self.old, self.store.held, &key)?.is_some();
+            if change.change != Change::Deleted {
+                resolved.sets.insert(change.set);
+                if is_held {
+                    resolved.unheld.push(change.set);
+                }
+                if latest.is_none_or(|latest| (change.time, change.order) > (latest.time, latest.order)) {
+                    latest = Some(change);
+                }
+            } else if !is_held && resolved.sets.remove(&change.set) {
+                resolved.going.push((change.set, change.time));
+            }
+        }
+        for set in accepted {
+            if changes.iter().any(|change| change.set == *set && change.change != Change::Deleted) {
+                continue;
+            }
+            resolved.unheld.push(*set);
+            resolved.undecided.remove(set);
+            resolved.sets.remove(set);
+        }
+        if let Some(latest) = latest {
+            let others = resolved.before.iter().filter(|set| changes.iter().all(|change| change.set != **set));
+            let mut later = false;
+            for set in others {
+                later |= self.said(*set, uri)?.is_some_and(|time| time > latest.time);
+            }
+            if !later {
+                resolved.news = Some(latest.row.clone());
+            }
+        }
+        Ok(resolved)
+    }
+
+    /// When `set` said last what it says of a resource that it has.
+    fn said(&self, set: SetId, uri: &Uri) -> Result<Option<Timestamp>, CatalogError> {
+        let key = statement_key(set, uri);
+        match self.store.get(self.old, self.store.journal, &key)? {
+            Some(row) => Ok(Some(Row::decode(row).ok_or_else(|| damaged("sense", &key))?.time)),
+            None => Ok(self.sets.at(set)),
+        }
+    }
+
+    /// The resource as it is to be, for whoever settles its name.
+    fn stated(&self, uri: &Uri, resolved: &Resolved<'_>) -> Result<Stated, CatalogError> {
+        let sense = || damaged("resource", uri.as_str().as_bytes());
+        let by_rule = |record: &ResourceRecord<'_>| match record.media_type {
+            Some(media_type) => {
+                let media_type = self.symbols.resolve(media_type).ok_or_else(sense)?;
+                Ok::<_, CatalogError>(path_by_rule(self.naming, uri, Some(&media_type)).0)
+            }
+            None => Ok(path_by_rule(self.naming, uri, None).0),
+        };
+        let mut stated = Stated::default();
+        let known = match &resolved.located {
+            Some(located) => Some(ResourceRecord::decode(located.resource).ok_or_else(sense)?),
+            None => None,
+        };
+        if let Some(known) = &known {
+            stated.path_before = Some(by_rule(known)?);
+        }
+        let sets: Vec<SetId> = resolved.sets.iter().copied().collect();
+        if sets.is_empty() {
+            return Ok(stated);
+        }
+        let mut resource = Vec::new();
+        match (&resolved.news, &known) {
+            (Some(row), _) => {
+                let row = Row::decode(row).ok_or_else(sense)?;
+                let (new, _) = row.record().ok_or_else(sense)?;
+                let member = match &known {
+                    // Other metadata of the same bytes: the package holds them still.
+                    Some(known) if new.member.is_empty() => {
+                        let same = version::same_after_update(known, &new, true, self.symbols).ok_or_else(sense)?;
+                        if same { known.member } else { &[] }
+                    }
+                    _ => new.member,
+                };
+                new.push_belonging(Some(uri.as_str()), &sets, member, &mut resource);
+                stated.changed = row.shown;
+                stated.updated = true;
+                stated.path = by_rule(&new)?;
+            }
+            (None, Some(known)) => {
+                known.push_belonging(Some(uri.as_str()), &sets, known.member, &mut resource);
+                stated.path = by_rule(known)?;
+            }
+            (None, None) => return Ok(stated),
+        }
+        stated.resource = Some(resource);
+        Ok(stated)
+    }
+}
+
+/// What a commit takes away and adds, counted resource by resource.
+#[derive(Default)]
+struct Counted {
+    files: u64,
+    going: u64,
+    coming: u64,
+    sets: BTreeMap<SetId, (u64, u64)>,
+}
+
+impl Counted {
+    fn count(&mut self, resource: &Resolved<'_>) {
+        let Resolved { undecided, sets, going, .. } = resource;
+        self.going += u64::from(sets.is_empty() && !undecided.is_empty());
+        self.coming += u64::from(resource.before.is_empty() && !sets.is_empty());
+        for (set, _) in going {
+            self.sets.entry(*set).or_default().0 += 1;
+        }
+        for set in sets.difference(&resource.before) {
+            self.sets.entry(*set).or_default().1 += 1;
+        }
+    }
+
+    fn losses(&self, before: &SetTable) -> Losses {
+        let sets = self.sets.iter().map(|(set, (going, coming))| SetLoss {
+            set: *set,
+            present: before.files(*set),
+            going: *going,
+            coming: *coming,
+        });
+        Losses { present: self.files, going: self.going, coming: self.coming, sets: sets.collect() }
+    }
 }

@@ -1,26 +1,40 @@
 //! Diff and merge: a new statement of what exists becomes one commit and the invalidations it means.
 //!
-//! A [`Baseline`] sorts what it is given by (depth, path), each folder as a marker beside the files. Only then does it walk
-//! the sorted stream and the current revision together, folder by folder (`merge`), and writes what differs
-//! (`write`). What makes a new content version, and its times, is decided in `version`.
+//! A [`Baseline`] sorts what it is given by (depth, path), each folder as a marker beside the files (`folders`). Only then does
+//! it walk the sorted stream and the current revision together, folder by folder (`merge`), bringing together what lists,
+//! changes, packages and held deletions say of each path (`stated`). [`Changes`](changes::Changes) finds the few names that
+//! single statements concern. Both place names (`place`) and write what differs (`write`). What makes a new content version,
+//! and its times, is decided in `version`.
 
+mod baseline;
 pub mod changes;
+mod folders;
+mod going;
+pub(super) mod held;
+pub(super) mod journal;
+pub(super) mod locate;
+pub mod losses;
 mod merge;
+mod place;
+mod settle;
+mod stated;
 mod version;
 mod write;
 
-use super::octets::{NUMBER_LIMIT, Octets, damaged, push_time};
+use super::octets::Octets;
+use super::octets::damaged;
 use super::path::disambiguated;
-use super::record::{ResourceRecord, push_resource};
-use super::sorter::{RunLimits, Sorted, Sorter};
-use super::store::{ROOT, Store, ino_key};
-use super::{Catalog, CatalogError, Invalidation, Kind, Naming};
-use crate::document::{Entry, Timestamp, Uri};
+use super::record::ResourceRecord;
+use super::store::{ROOT, ino_key};
+use super::{Catalog, CatalogError, Invalidation, Kind};
+use crate::document::{Timestamp, Uri};
+use folders::OpenFolders;
 use fuser::INodeNo;
 use std::borrow::Cow;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use write::{Numbers, Writer};
+
+pub use baseline::Baseline;
 
 /// The longest chain of folders and file. A path with more segments is cut to this many and its last one
 /// disambiguated: the kernel's own limit on paths leaves little more than names of one octet at such depths.
@@ -36,28 +50,15 @@ const FIRST_SEEN: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };
 mod tag {
     /// A folder; the newest `lastmod` beneath follows.
     pub const FOLDER: u8 = 0;
-    /// A file; its resource follows.
+    /// A file of a list; its resource follows, a member of the list's set alone.
     pub const FILE: u8 = 1;
-}
-
-/// A complete statement of what exists, as it streams in; dropped without commit it leaves no trace.
-pub struct Baseline<'c> {
-    catalog: &'c Catalog,
-    naming: Naming,
-    sorter: Sorter,
-    folders: OpenFolders,
-    path: String,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
-
-/// The folders above the entry added last. A folder's marker is written when the entries leave it, so that it carries the
-/// newest time of what came by.
-struct OpenFolders {
-    /// The path of the innermost one, segments separated by NUL.
-    path: Vec<u8>,
-    /// For each, outermost first: the end of its path, and the newest time beneath. The first is the root.
-    stack: Vec<(usize, Option<Timestamp>)>,
+    /// A file of a change; see `stated::push_change`.
+    pub const CHANGE: u8 = 2;
+    /// What a package holds; the manifest's resource follows, with its member.
+    pub const MEMBER: u8 = 3;
+    /// A file whose deletion is held back; whether that is known, and its resource follow, a member of the sets that have
+    /// it no more.
+    pub const KEPT: u8 = 4;
 }
 
 /// What a commit did.
@@ -77,75 +78,6 @@ pub struct Committed {
     pub invalidations: Vec<Invalidation>,
 }
 
-impl<'c> Baseline<'c> {
-    pub(super) fn new(catalog: &'c Catalog, naming: Naming) -> Baseline<'c> {
-        Baseline::with_limits(catalog, naming, RunLimits::default())
-    }
-
-    pub(super) fn with_limits(catalog: &'c Catalog, naming: Naming, limits: RunLimits) -> Baseline<'c> {
-        Baseline {
-            catalog,
-            naming,
-            sorter: Sorter::new(&catalog.spill_folder, limits),
-            folders: OpenFolders { path: Vec::new(), stack: vec![(0, None)] },
-            path: String::new(),
-            key: Vec::new(),
-            value: Vec::new(),
-        }
-    }
-
-    /// Adds one entry of a list. Order does not matter; of several for one URI the latest `lastmod`, else the last added counts.
-    pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        let by_rule = self.naming.path_into(&entry.loc, entry.media_type.as_deref(), &mut self.path);
-        let (path, whole) = within_depth(&self.path, &entry.loc);
-
-        self.key.clear();
-        self.key.push(0);
-        self.key.extend_from_slice(path.as_bytes());
-        let mut depth = 1;
-        let mut folder = 0;
-        for (at, octet) in self.key[1..].iter_mut().enumerate() {
-            if *octet == b'/' {
-                *octet = 0;
-                depth += 1;
-                folder = at;
-            }
-        }
-        self.key[0] = depth;
-
-        self.folders.enter(&self.key[1..1 + folder], &mut self.sorter)?;
-        self.folders.see(entry.lastmod.unwrap_or(FIRST_SEEN));
-
-        self.value.clear();
-        self.value.push(tag::FILE);
-        push_resource(&mut self.value, entry, !(by_rule && whole), &self.catalog.symbols);
-        self.sorter.add(&self.key, &self.value)
-    }
-
-    /// Merges with the current revision and commits, in one transaction with `position`.
-    ///
-    /// # Errors
-    /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds the store anew, whatever is in the old
-    /// one, so the same baseline given once more will do.
-    ///
-    /// Where the tree is the same nothing is written but, if they differ, `at` and `position`. The first revision of a
-    /// catalog has no invalidations: nothing was shown before.
-    pub fn commit(mut self, at: Option<Timestamp>, position: &[u8]) -> Result<Committed, CatalogError> {
-        let newest = self.folders.close(&mut self.sorter)?;
-        let sorted = self.sorter.finish()?;
-        let _writer = self.catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let statement = merge::Statement { naming: &self.naming, newest, at, position };
-        if self.catalog.distrusted.load(Ordering::Acquire) {
-            return rebuild(self.catalog, sorted, statement);
-        }
-        let committed = merge::merge(self.catalog, &self.catalog.store(), sorted, statement, None);
-        if let Err(CatalogError::Damaged(_)) = committed {
-            self.catalog.distrust();
-        }
-        committed
-    }
-}
-
 /// The path, cut to [`DEEPEST`] segments, and whether it was left whole.
 fn within_depth<'p>(path: &'p str, uri: &Uri) -> (Cow<'p, str>, bool) {
     match path.match_indices('/').nth(DEEPEST - 2) {
@@ -157,86 +89,19 @@ fn within_depth<'p>(path: &'p str, uri: &Uri) -> (Cow<'p, str>, bool) {
     }
 }
 
-impl OpenFolders {
-    /// Leaves the folders that do not lie on the way to `path`, and enters those that do.
-    fn enter(&mut self, path: &[u8], sorter: &mut Sorter) -> Result<(), CatalogError> {
-        if path == self.path {
-            return Ok(());
-        }
-        while !self.innermost_holds(path) {
-            self.leave(sorter)?;
-        }
-        let entered = self.path.len();
-        self.path.extend_from_slice(&path[entered..]);
-        for at in entered + 1..=path.len() {
-            if at == path.len() || path[at] == 0 {
-                self.stack.push((at, None));
-            }
-        }
-        Ok(())
-    }
-
-    fn innermost_holds(&self, path: &[u8]) -> bool {
-        let end = self.path.len();
-        path.starts_with(&self.path) && (end == 0 || path.len() == end || path[end] == 0)
-    }
-
-    /// An entry of this time lies in the innermost.
-    fn see(&mut self, time: Timestamp) {
-        if let Some((_, newest)) = self.stack.last_mut() {
-            *newest = (*newest).max(Some(time));
+/// Writes the sort key of `path`: its depth, and its segments separated by NUL.
+fn push_key(key: &mut Vec<u8>, path: &str) {
+    key.clear();
+    key.push(0);
+    key.extend_from_slice(path.as_bytes());
+    let mut depth = 1;
+    for octet in &mut key[1..] {
+        if *octet == b'/' {
+            *octet = 0;
+            depth += 1;
         }
     }
-
-    fn leave(&mut self, sorter: &mut Sorter) -> Result<(), CatalogError> {
-        // The root, whose path is empty, holds every path and is never left.
-        let Some((_, newest)) = self.stack.pop() else { return Ok(()) };
-        let depth = self.stack.len() as u8;
-        let mut key = vec![depth];
-        key.extend_from_slice(&self.path);
-        let mut value = vec![tag::FOLDER];
-        push_time(&mut value, newest.unwrap_or(FIRST_SEEN));
-        sorter.add(&key, &value)?;
-        if let Some((end, above)) = self.stack.last_mut() {
-            *above = (*above).max(newest);
-            self.path.truncate(*end);
-        }
-        Ok(())
-    }
-
-    /// Leaves all but the root; the newest time of everything, `None` where there is nothing.
-    fn close(&mut self, sorter: &mut Sorter) -> Result<Option<Timestamp>, CatalogError> {
-        while self.stack.len() > 1 {
-            self.leave(sorter)?;
-        }
-        Ok(self.stack.first().and_then(|(_, newest)| *newest))
-    }
-}
-
-/// Builds the tree into an empty store, which then takes the place of the damaged one: every inode and entry id is new,
-/// the root's excepted, for the kernel may still know the old ones.
-fn rebuild(catalog: &Catalog, sorted: Sorted, statement: merge::Statement<'_>) -> Result<Committed, CatalogError> {
-    let damaged = catalog.store();
-    let store = Store::empty(&catalog.spill_folder)?;
-    let mut committed = merge::merge(catalog, &store, sorted, statement, Some(last_numbers(&damaged)))?;
-    committed.invalidations = vec![Invalidation::Everything, Invalidation::Folder(INodeNo(ROOT))];
-    catalog.replace_store(store)?;
-    catalog.distrusted.store(false, Ordering::Release);
-    if let Err(error) = catalog.forget_crash() {
-        tracing::warn!(%error, "the new store will be checked at the next mount");
-    }
-    Ok(committed)
-}
-
-/// The numbers that a damaged store may have given: those of its revision, else half of all.
-fn last_numbers(store: &Store) -> Numbers {
-    let half = NUMBER_LIMIT / 2;
-    let Ok(txn) = store.env.read_txn() else { return Numbers { next_ino: half, next_entry: half, ..Numbers::FIRST } };
-    match store.revision(&txn) {
-        Ok(Some(revision)) => Numbers::from(&revision),
-        Ok(None) => Numbers::FIRST,
-        Err(_) => Numbers { next_ino: half, next_entry: half, ..Numbers::FIRST },
-    }
+    key[0] = depth;
 }
 
 /// The newest time that a folder's marker carries.
@@ -282,7 +147,7 @@ pub(super) fn renew(catalog: &Catalog, ino: INodeNo, renewal: Renewal) -> Result
         Renewal::Unpublished => {
             let sense = || damaged("resource", &ino_key(ino.0));
             let record = ResourceRecord::decode(place.resource).ok_or_else(sense)?;
-            record.push_unpublished(place.resource, &mut stripped).ok_or_else(sense)?;
+            record.push_unpublished(&mut stripped).ok_or_else(sense)?;
             renewed.freshness = ResourceRecord::decode(&stripped).ok_or_else(sense)?.freshness();
             if let Some(size) = renewed.size.take() {
                 totals.octets = totals.octets.saturating_sub(size);
@@ -291,7 +156,8 @@ pub(super) fn renew(catalog: &Catalog, ino: INodeNo, renewal: Renewal) -> Result
             &stripped
         }
     };
-    writer.replace(&old, &naming, (place.parent, place.entry), &node, renewed, resource)?;
+    let namings = write::Namings { old: &naming, new: &naming };
+    writer.replace(&old, namings, (place.parent, place.entry), &node, renewed, resource)?;
     writer.settle_folders(&old)?;
     let record = writer.next_revision(revision.at, totals);
     writer.put_revision(&record)?;

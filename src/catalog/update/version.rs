@@ -34,6 +34,29 @@ pub(super) fn same_version(
     })
 }
 
+/// [`same_version`] where a change says that the resource was updated: a digest must agree, or the `lastmod` that both
+/// publish. Nothing said twice vouches for nothing, nor does a length alone.
+pub(super) fn same_after_update(
+    old: &ResourceRecord<'_>,
+    new: &ResourceRecord<'_>,
+    same_uri: bool,
+    symbols: &Symbols,
+) -> Option<bool> {
+    let same = same_version(old, new, same_uri, symbols)?;
+    let (before, after) = (old.digests()?, new.digests()?);
+    let vouched =
+        new.lastmod.is_some() || after.iter().any(|new| before.iter().any(|old| old.algorithm() == new.algorithm()));
+    Some(same && vouched)
+}
+
+/// Whether both provably describe one content: an equal digest, and no other, else an equal `lastmod` and length.
+pub(super) fn provably_same(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>, symbols: &Symbols) -> Option<bool> {
+    let same = same_version(old, new, true, symbols)?;
+    let (before, after) = (old.digests()?, new.digests()?);
+    let by_digest = after.iter().any(|new| before.iter().any(|old| old.algorithm() == new.algorithm()));
+    Some(same && (by_digest || (new.lastmod.is_some() && new.length.is_some())))
+}
+
 /// The mtime of new content at a name: `lastmod`, else now; but size and mtime never both stay, in whole seconds, for
 /// rsync and its like would then take the content for unchanged.
 pub(super) fn mtime(old: &NodeRecord<'_>, size: Option<u64>, lastmod: Option<Timestamp>, now: Timestamp) -> Timestamp {

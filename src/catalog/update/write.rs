@@ -1,15 +1,23 @@
 //! The one transaction of a commit: what is created, replaced and removed, and what the kernel is to be told of it.
 
 use super::super::octets::{NUMBER_LIMIT, damaged, push_number, seal};
+use super::super::path::disambiguated;
 use super::super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
-use super::super::store::{ROOT, ROOT_ENTRY, Store, Table, entry_key, ino_key, meta, name_hash, name_key, push_naming};
+use super::super::sets::SetTable;
+use super::super::store::{
+    ROOT, ROOT_ENTRY, Store, Table, displaced_key, entry_key, ino_key, meta, name_hash, name_key, push_naming,
+};
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals, snapshot};
-use super::{Committed, MOST_INVALIDATIONS};
-use crate::document::Timestamp;
+use super::locate::{path_by_rule, split};
+use super::{Committed, MOST_INVALIDATIONS, held};
+use crate::document::{Timestamp, Uri};
 use fuser::INodeNo;
 use heed::{PutFlags, RoTxn, RwTxn};
 use std::collections::HashMap;
 use std::sync::PoisonError;
+
+/// Stands in every name that a resource has because the plain one belongs to another ([`disambiguated`]).
+const DISPLACED: &[u8] = b"%~";
 
 /// Writes into one transaction, which begins with the first write: where nothing differs there is none.
 ///
@@ -78,6 +86,13 @@ impl From<&RevisionRecord> for Numbers {
         let RevisionRecord { number, next_ino, next_entry, .. } = *revision;
         Numbers { revision: number, next_ino, next_entry }
     }
+}
+
+/// How names followed from URIs in the revision before, and how they do now.
+#[derive(Clone, Copy)]
+pub(super) struct Namings<'n> {
+    pub old: &'n Naming,
+    pub new: &'n Naming,
 }
 
 /// Parent inode and entry id.
@@ -179,11 +194,13 @@ impl<'c> Writer<'c> {
         parent: u64,
         node: NodeRecord<'_>,
         resource: &[u8],
+        naming: &Naming,
     ) -> Result<(u64, u64), CatalogError> {
         let ino = self.new_ino()?;
         let entry = take_number(&mut self.numbers.next_entry, "entry ids")?;
         self.put_entry((parent, entry), &NodeRecord { ino, ..node })?;
         self.put_inode(ino, (parent, entry), resource)?;
+        self.displaced(naming, node.name, resource, true)?;
         self.created += 1;
         Ok((ino, entry))
     }
@@ -193,12 +210,13 @@ impl<'c> Writer<'c> {
     pub(super) fn replace(
         &mut self,
         old: &RoTxn<'_>,
-        naming: &Naming,
+        namings: Namings<'_>,
         place: Place,
         before: &NodeRecord<'_>,
         new: NodeRecord<'_>,
         resource: &[u8],
     ) -> Result<u64, CatalogError> {
+        let Namings { old: naming, .. } = namings;
         if before.kind == Kind::Folder {
             self.remove_children(old, naming, before.ino)?;
         }
@@ -206,6 +224,7 @@ impl<'c> Writer<'c> {
         self.orphan(old, naming, before)?;
         self.put_entry(place, &NodeRecord { ino, ctime: self.now, ..new })?;
         self.put_inode(ino, place, resource)?;
+        self.displaced(namings.new, new.name, resource, true)?;
         self.updated += 1;
         self.name_changed(place.0, before.name, Some(before.ino));
         let newest = if before.kind == new.kind { new.mtime } else { self.now };
@@ -306,10 +325,11 @@ impl<'c> Writer<'c> {
                     let name = std::str::from_utf8(node.name).map_err(|_| sense())?;
                     let path = self.folder_path(old, place.parent)?.to_string() + name;
                     let uri = naming.uri(&path, resource.https).ok_or_else(sense)?;
-                    resource.push_with_uri(place.resource, uri.as_str(), &mut with_uri);
+                    resource.push_with_uri(Some(uri.as_str()), &mut with_uri);
                 }
             }
         }
+        self.displaced(naming, node.name, &with_uri, false)?;
         let ctime = self.now;
         self.write(|txn, record| {
             OrphanRecord { node: NodeRecord { ctime, ..*node }, resource: &with_uri }.encode(record);
@@ -413,9 +433,64 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Whether anything of the tree was written.
+    /// Whether anything was written.
     pub(super) fn changed(&self) -> bool {
         self.txn.is_some()
+    }
+
+    /// Whether readers will see another tree.
+    pub(super) fn changed_tree(&self) -> bool {
+        !self.shown || self.created + self.updated + self.touched + self.deleted > 0
+    }
+
+    /// Writes a row of a table beside the tree.
+    pub(super) fn put_row(&mut self, table: Table, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        self.write(|txn, record| {
+            record.extend_from_slice(row);
+            seal(key, record);
+            Ok(table.put(&mut txn.txn, key, record)?)
+        })
+    }
+
+    /// Drops a row of a table beside the tree, where it is there.
+    pub(super) fn drop_row(&mut self, table: Table, key: &[u8]) -> Result<(), CatalogError> {
+        self.write(|txn, _| {
+            table.delete(&mut txn.txn, key)?;
+            Ok(())
+        })
+    }
+
+    /// The deletion of `uri` is held back.
+    pub(super) fn put_held(&mut self, key: &[u8], time: Timestamp, uri: &Uri) -> Result<(), CatalogError> {
+        let mut row = Vec::new();
+        held::encode(time, uri, &mut row);
+        self.put_row(self.store.held, key, &row)
+    }
+
+    /// Where a file has its name because the plain one belongs to another: enters, or forgets, that the URI is among those of
+    /// its path.
+    fn displaced(&mut self, naming: &Naming, name: &[u8], resource: &[u8], there: bool) -> Result<(), CatalogError> {
+        if resource.is_empty() || !name.windows(DISPLACED.len()).any(|octets| octets == DISPLACED) {
+            return Ok(());
+        }
+        let sense = || damaged("resource", name);
+        let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
+        // A name that is not by rule has its URI in the record.
+        let Some(uri) = record.uri.and_then(|uri| Uri::parse(uri).ok()) else { return Ok(()) };
+        let media_type = match record.media_type {
+            Some(media_type) => Some(self.catalog.symbols.resolve(media_type).ok_or_else(sense)?),
+            None => None,
+        };
+        let (path, _) = path_by_rule(naming, &uri, media_type.as_deref());
+        let (_, plain) = split(&path);
+        if plain.as_bytes() == name || disambiguated(plain, &uri).as_bytes() != name {
+            return Ok(());
+        }
+        let key = displaced_key(&path, &uri);
+        match there {
+            true => self.put_row(self.store.displaced, &key, uri.as_str().as_bytes()),
+            false => self.drop_row(self.store.displaced, &key),
+        }
     }
 
     /// The next revision.
@@ -440,6 +515,10 @@ impl<'c> Writer<'c> {
     pub(super) fn put_symbols(&mut self) -> Result<(), CatalogError> {
         let symbols = &self.catalog.symbols;
         self.put_meta(meta::SYMBOLS, |record| symbols.encode(record))
+    }
+
+    pub(super) fn put_sets(&mut self, sets: &SetTable) -> Result<(), CatalogError> {
+        self.put_meta(meta::SETS, |record| sets.encode(record))
     }
 
     fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {

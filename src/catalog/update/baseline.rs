@@ -1,0 +1,368 @@
+//! Baseline: a complete statement of what exists, with what changed since.
+
+use super::super::octets::NUMBER_LIMIT;
+use super::super::record::push_resource;
+use super::super::sorter::{RunLimits, Sorted, Sorter};
+use super::super::store::{ROOT, Store, statement_key};
+use super::super::{Catalog, CatalogError, Invalidation, Naming, SetId};
+use super::changes::Statement;
+use super::folders::OpenFolders;
+use super::going::Going;
+use super::journal::{self, Fate, Row};
+use super::locate::path_by_rule;
+use super::losses::{Decision, Losses, SetLoss};
+use super::merge::{Before, Listing, Merge};
+use super::stated::{Overtaken, push_change};
+use super::write::Numbers;
+use super::{Committed, FIRST_SEEN, held, push_key, tag, within_depth};
+use crate::document::{Change, Entry, PackageMember, Timestamp};
+use fuser::INodeNo;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// Changes in memory while the list itself takes most of it.
+const CHANGE_LIMITS: RunLimits = RunLimits { octets: 4 << 20, pairs: 1 << 16, resident: 1 << 20 };
+
+/// A complete statement of what exists, as it streams in; dropped without commit it leaves no trace.
+///
+/// No other commit of statements may come between its first call and its commit.
+pub struct Baseline<'c> {
+    catalog: &'c Catalog,
+    naming: Naming,
+    sorter: Sorter,
+    /// Changes, as rows of the journal.
+    changes: Sorter,
+    folders: OpenFolders,
+    /// The sets and what their lists speak for, ascending; empty for the first set alone.
+    lists: Vec<(SetId, Option<Timestamp>)>,
+    /// The set that is being listed.
+    set: SetId,
+    path: String,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<'c> Baseline<'c> {
+    pub(in crate::catalog) fn new(catalog: &'c Catalog, naming: Naming) -> Baseline<'c> {
+        Baseline::with_limits(catalog, naming, RunLimits::default())
+    }
+
+    pub(in crate::catalog) fn with_limits(catalog: &'c Catalog, naming: Naming, limits: RunLimits) -> Baseline<'c> {
+        Baseline {
+            catalog,
+            naming,
+            sorter: Sorter::new(&catalog.spill_folder, limits),
+            changes: Sorter::new(&catalog.spill_folder, CHANGE_LIMITS),
+            folders: OpenFolders::new(),
+            lists: Vec::new(),
+            set: SetId::default(),
+            path: String::new(),
+            key: Vec::new(),
+            value: Vec::new(),
+        }
+    }
+
+    /// What is added from here on is of `set`, whose list speaks for `at`: changes of the journal that are older do not count
+    /// any more. Without `at` all of them count. A set may be listed in several parts, with the same `at`.
+    pub fn list(&mut self, set: SetId, at: Option<Timestamp>) {
+        self.set = set;
+        match self.lists.binary_search_by_key(&set, |(listed, _)| *listed) {
+            Ok(place) => self.lists[place].1 = at,
+            Err(place) => self.lists.insert(place, (set, at)),
+        }
+    }
+
+    /// Adds one entry of a list. Order does not matter; of several for one URI within a set the latest `lastmod`, else the last
+    /// added counts, and where sets differ the one whose list speaks for the later time.
+    pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
+        self.add_file(entry, None)
+    }
+
+    /// Adds one entry of a dump's manifest where the Source has no list: the resource and the member that holds it.
+    pub fn add_with_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
+        self.add_file(entry, Some(member))
+    }
+
+    /// Adds one entry of a dump's manifest beside lists: where they have its URI and provably this version (an equal digest
+    /// of a shared algorithm, else an equal `lastmod` and length), `member` holds it. It is no statement of what exists.
+    pub fn add_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
+        let by_rule = self.settle_key(entry);
+        self.value.clear();
+        self.value.push(tag::MEMBER);
+        push_resource(&mut self.value, entry, !by_rule, &[self.set], Some(member), &self.catalog.symbols);
+        self.sorter.add(&self.key, &self.value)
+    }
+
+    /// Adds a change of a listed set. It counts unless the set's list speaks for a later time, or the journal has a later
+    /// change of the resource.
+    pub fn apply(&mut self, statement: Statement<'_>) -> Result<(), CatalogError> {
+        self.value.clear();
+        Row::encode(&statement, &self.catalog.symbols, &mut self.value);
+        self.changes.add(&statement_key(statement.set, &statement.entry.loc), &self.value)
+    }
+
+    fn add_file(&mut self, entry: &Entry, member: Option<&PackageMember>) -> Result<(), CatalogError> {
+        let by_rule = self.settle_key(entry);
+        self.folders.enter_above(&self.key, &mut self.sorter)?;
+        self.folders.see(entry.lastmod.unwrap_or(FIRST_SEEN));
+        self.value.clear();
+        self.value.push(tag::FILE);
+        push_resource(&mut self.value, entry, !by_rule, &[self.set], member, &self.catalog.symbols);
+        self.sorter.add(&self.key, &self.value)
+    }
+
+    /// Makes the sort key of an entry; answers whether its path gives the URI back.
+    fn settle_key(&mut self, entry: &Entry) -> bool {
+        let by_rule = self.naming.path_into(&entry.loc, entry.media_type.as_deref(), &mut self.path);
+        let (path, whole) = within_depth(&self.path, &entry.loc);
+        push_key(&mut self.key, &path);
+        by_rule && whole
+    }
+
+    /// [`Baseline::commit_guarded`] for one who lets go whatever is not listed.
+    pub fn commit(self, at: Option<Timestamp>, position: &[u8]) -> Result<Committed, CatalogError> {
+        self.commit_deciding(at, None, position.to_vec())
+    }
+
+    /// Merges with the current revision and commits tree, journal, held deletions and position, in one transaction. `at` is
+    /// what the revision speaks for.
+    ///
+    /// `decide` is told what would go, once, and answers whether it may, with the position to store. Files whose deletion was
+    /// held back before and that are still not listed stay so: they are no loss. Where `decide` answers [`Decision::Hold`]
+    /// the tree is merged a second time, with what would go.
+    ///
+    /// # Errors
+    /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds the store anew, whatever is in the old
+    /// one, so the same baseline given once more will do. What was held back cannot be read then: where `decide` holds
+    /// it again, that baseline fails too.
+    ///
+    /// Where the tree is the same nothing is written but, if they differ, `at`, journal and position. The first revision of a
+    /// catalog has no invalidations: nothing was shown before.
+    pub fn commit_guarded(
+        self,
+        at: Option<Timestamp>,
+        decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
+    ) -> Result<Committed, CatalogError> {
+        self.commit_deciding(at, Some(decide), Vec::new())
+    }
+
+    fn commit_deciding(
+        mut self,
+        at: Option<Timestamp>,
+        decide: Option<Decide<'_>>,
+        position: Vec<u8>,
+    ) -> Result<Committed, CatalogError> {
+        if self.lists.is_empty() {
+            self.lists.push((SetId::default(), at));
+        }
+        let catalog = self.catalog;
+        let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let deciding = Deciding { decide, position };
+        if catalog.distrusted.load(Ordering::Acquire) {
+            return self.rebuild(at, deciding);
+        }
+        let committed = self.merge(&catalog.store(), at, deciding);
+        if let Err(CatalogError::Damaged(_)) = committed {
+            catalog.distrust();
+        }
+        committed
+    }
+
+    fn merge(
+        mut self,
+        store: &Store,
+        at: Option<Timestamp>,
+        deciding: Deciding<'_>,
+    ) -> Result<Committed, CatalogError> {
+        let old = store.env.read_txn()?;
+        let before = Before::read(store, &old)?;
+        let changes = std::mem::replace(&mut self.changes, Sorter::new(&self.catalog.spill_folder, CHANGE_LIMITS));
+        let mut changes = changes.finish()?;
+        let mut overtaken = self.bring_forward(store, &old, &mut changes)?;
+        let stale = held::state(&before, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
+        let newest = self.folders.close(&mut self.sorter)?;
+        let mut sorted = self.sorter.finish()?;
+        let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
+
+        let guarded = deciding.decide.is_some() && before.revision.is_some();
+        let mut going = guarded.then(|| Going::new(&self.catalog.spill_folder));
+        let mut merge = Merge::new(self.catalog, &before, listing, None, going.as_mut())?;
+        merge.walk(&mut sorted, &mut overtaken)?;
+        let (decision, position) = deciding.ask(&merge.losses());
+        if let (Decision::Hold, Some(_)) = (decision, before.revision) {
+            drop(merge);
+            let kept = going.map(Going::finish).transpose()?;
+            let mut sorted = sorted.again_with(kept)?;
+            let mut merge = Merge::new(self.catalog, &before, listing, None, None)?;
+            merge.walk(&mut sorted, &mut overtaken)?;
+            return merge.finish(&position, changes.again_with(None)?, &stale);
+        }
+        merge.finish(&position, changes.again_with(None)?, &stale)
+    }
+
+    /// Adds to the stream what the journal and the new changes say, and answers what lists say in vain.
+    fn bring_forward(
+        &mut self,
+        store: &Store,
+        old: &heed::RoTxn<'_>,
+        changes: &mut Sorted,
+    ) -> Result<Option<Overtaken>, CatalogError> {
+        let mut overtaken = None;
+        let lists = std::mem::take(&mut self.lists);
+        let told = journal::brought_forward(store, old, changes, &lists, &mut |key, row, fate| {
+            if fate == Fate::Goes {
+                return Ok(());
+            }
+            self.add_change(key, row, fate == Fate::New, overtaken.get_or_insert_default())
+        });
+        self.lists = lists;
+        told.map(|()| overtaken)
+    }
+
+    fn add_change(
+        &mut self,
+        key: &[u8],
+        row: &[u8],
+        news: bool,
+        overtaken: &mut Overtaken,
+    ) -> Result<(), CatalogError> {
+        let sense = || super::damaged("sense", key);
+        let row = Row::decode(row).ok_or_else(sense)?;
+        let (record, uri) = row.record().ok_or_else(sense)?;
+        let set = record.sets.iter().next().unwrap_or_default();
+        let https = uri.scheme() == "https";
+        // What a list says of it lies at this path, or by its URI at the path of its type.
+        let (path, by_rule) = path_by_rule(&self.naming, &uri, None);
+        push_key(&mut self.key, &path);
+        if by_rule {
+            overtaken.insert(set, &self.key, https, None);
+        }
+        if !by_rule || self.naming.extension_by_type {
+            overtaken.insert(set, &self.key, https, Some(uri.as_str()));
+        }
+        if row.change == Change::Deleted {
+            return Ok(());
+        }
+        let media_type = match record.media_type {
+            Some(media_type) => Some(self.catalog.symbols.resolve(media_type).ok_or_else(sense)?),
+            None => None,
+        };
+        let (path, by_rule) = path_by_rule(&self.naming, &uri, media_type.as_deref());
+        push_key(&mut self.key, &path);
+        self.folders.enter_above(&self.key, &mut self.sorter)?;
+        self.folders.see(record.lastmod.or(row.shown).unwrap_or(FIRST_SEEN));
+        self.value.clear();
+        push_change(&mut self.value, news, row.time, row.shown);
+        record.push_with_uri((!by_rule).then_some(uri.as_str()), &mut self.value);
+        self.sorter.add(&self.key, &self.value)
+    }
+
+    /// Adds to the stream a resource whose deletion from `set` is held back.
+    fn add_kept(&mut self, uri: &crate::document::Uri, resource: &[u8], set: SetId) -> Result<(), CatalogError> {
+        self.value.clear();
+        let symbols = &self.catalog.symbols;
+        let kept = (uri, resource, &[set][..]);
+        super::going::push_kept(&mut self.key, &mut self.value, kept, true, &self.naming, symbols)?;
+        self.folders.enter_above(&self.key, &mut self.sorter)?;
+        let time = super::going::kept_time(super::Octets(&self.value));
+        self.folders.see(time.unwrap_or(FIRST_SEEN));
+        self.sorter.add(&self.key, &self.value)
+    }
+
+    /// Builds the tree into an empty store, which then takes the place of the damaged one: every inode and entry id is new,
+    /// the root's excepted, for the kernel may still know the old ones. Of the journal all counts that can be read.
+    fn rebuild(mut self, at: Option<Timestamp>, deciding: Deciding<'_>) -> Result<Committed, CatalogError> {
+        let catalog = self.catalog;
+        let damaged = catalog.store();
+        if let Err(error) = self.rescue_journal(&damaged) {
+            tracing::warn!(%error, "changes that were applied since the last list are lost");
+        }
+        let store = Store::empty(&catalog.spill_folder)?;
+        let old = store.env.read_txn()?;
+        let before = Before::read(&store, &old)?;
+        let mut changes =
+            std::mem::replace(&mut self.changes, Sorter::new(&catalog.spill_folder, CHANGE_LIMITS)).finish()?;
+        let mut overtaken = self.bring_forward(&store, &old, &mut changes)?;
+        let newest = self.folders.close(&mut self.sorter)?;
+        let mut sorted = self.sorter.finish()?;
+        let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
+        let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None)?;
+        merge.walk(&mut sorted, &mut overtaken)?;
+        let (decision, position) = deciding.ask(&fewer(&damaged, &merge));
+        if decision == Decision::Hold {
+            return Err(CatalogError::Damaged("deletions cannot be held back while it is built anew".into()));
+        }
+        let mut committed = merge.finish(&position, changes.again_with(None)?, &[])?;
+        drop(before);
+        drop(old);
+        committed.invalidations = vec![Invalidation::Everything, Invalidation::Folder(INodeNo(ROOT))];
+        catalog.replace_store(store)?;
+        catalog.distrusted.store(false, Ordering::Release);
+        if let Err(error) = catalog.forget_crash() {
+            tracing::warn!(%error, "the new store will be checked at the next mount");
+        }
+        Ok(committed)
+    }
+
+    /// Adds the rows of a damaged store's journal to the changes.
+    fn rescue_journal(&mut self, damaged: &Store) -> Result<(), CatalogError> {
+        let txn = damaged.env.read_txn()?;
+        for pair in damaged.journal.iter(&txn)? {
+            let (key, sealed) = pair?;
+            let row = super::super::octets::unseal(key, sealed)?;
+            Row::decode(row).and_then(|row| row.record()).ok_or_else(|| super::damaged("sense", key))?;
+            self.changes.add(key, row)?;
+        }
+        Ok(())
+    }
+}
+
+type Decide<'d> = &'d mut dyn FnMut(&Losses) -> (Decision, Vec<u8>);
+
+/// Who decides whether what would go may go.
+struct Deciding<'d> {
+    decide: Option<Decide<'d>>,
+    /// Where nobody does.
+    position: Vec<u8>,
+}
+
+impl Deciding<'_> {
+    fn ask(self, losses: &Losses) -> (Decision, Vec<u8>) {
+        match self.decide {
+            Some(decide) => decide(losses),
+            None => (Decision::Apply, self.position),
+        }
+    }
+}
+
+/// By how much a tree is smaller than the one that cannot be read any more, as far as that one tells.
+fn fewer(damaged: &Store, merge: &Merge<'_>) -> Losses {
+    let (mut losses, files) = (merge.losses(), merge.files());
+    let Ok(txn) = damaged.env.read_txn() else { return losses };
+    let less = |present: u64, now: u64| (present.saturating_sub(now), now.saturating_sub(present));
+    if let Ok(Some(revision)) = damaged.revision(&txn) {
+        losses.present = revision.totals.files;
+        (losses.going, losses.coming) = less(losses.present, files);
+    }
+    if let Ok(sets) = damaged.sets(&txn) {
+        for record in sets.iter() {
+            let now = losses.sets.iter().find(|loss| loss.set == record.set).map_or(0, |loss| loss.coming);
+            losses.sets.retain(|loss| loss.set != record.set);
+            let (going, coming) = less(record.files, now);
+            losses.sets.push(SetLoss { set: record.set, present: record.files, going, coming });
+        }
+        losses.sets.sort_by_key(|loss| loss.set);
+    }
+    losses
+}
+
+/// The numbers that a damaged store may have given: those of its revision, else half of all.
+fn last_numbers(store: &Store) -> Numbers {
+    let half = NUMBER_LIMIT / 2;
+    let Ok(txn) = store.env.read_txn() else { return Numbers { next_ino: half, next_entry: half, ..Numbers::FIRST } };
+    match store.revision(&txn) {
+        Ok(Some(revision)) => Numbers::from(&revision),
+        Ok(None) => Numbers::FIRST,
+        Err(_) => Numbers { next_ino: half, next_entry: half, ..Numbers::FIRST },
+    }
+}

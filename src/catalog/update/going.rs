@@ -1,0 +1,99 @@
+//! The resources that a baseline would take away, noted while it is merged, so that they can be stated after all.
+
+use super::super::octets::{Octets, damaged, push_varint};
+use super::super::record::ResourceRecord;
+use super::super::sorter::{RunLimits, Sorted, Sorter};
+use super::super::symbols::Symbols;
+use super::super::{CatalogError, Naming, SetId};
+use super::locate::path_by_rule;
+use super::{FIRST_SEEN, OpenFolders, push_key, tag};
+use crate::document::{Timestamp, Uri};
+use std::path::{Path, PathBuf};
+
+/// Of these there are few, or the memory of the list itself is free by now.
+const LIMITS: RunLimits = RunLimits { octets: 8 << 20, pairs: 1 << 17, resident: 1 << 20 };
+
+/// Resources by the path that rules give them in the new tree.
+pub(super) struct Going {
+    folder: PathBuf,
+    sorter: Sorter,
+    /// Inodes that do not stand for their resource any more because it has another name.
+    moved: Vec<u64>,
+}
+
+impl Going {
+    /// Spills into `folder`.
+    pub(super) fn new(folder: &Path) -> Going {
+        Going { folder: folder.to_path_buf(), sorter: Sorter::new(folder, LIMITS), moved: Vec::new() }
+    }
+
+    /// Notes that the resource of `uri` would go from `sets`. `ino` stood for it, 0 where that does not matter.
+    pub(super) fn add(
+        &mut self,
+        uri: &Uri,
+        ino: u64,
+        resource: &[u8],
+        sets: &[SetId],
+        naming: &Naming,
+        symbols: &Symbols,
+    ) -> Result<(), CatalogError> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        push_varint(&mut value, ino);
+        push_kept(&mut key, &mut value, (uri, resource, sets), false, naming, symbols)?;
+        self.sorter.add(&key, &value)
+    }
+
+    /// The resource that `ino` stood for has another name now.
+    pub(super) fn moved(&mut self, ino: u64) {
+        self.moved.push(ino);
+    }
+
+    /// All that goes, as a stream that states it, folders included.
+    pub(super) fn finish(mut self) -> Result<Sorted, CatalogError> {
+        self.moved.sort_unstable();
+        let mut noted = self.sorter.finish()?;
+        let mut stated = Sorter::new(&self.folder, LIMITS);
+        let mut folders = OpenFolders::new();
+        while let Some((key, value)) = noted.next()? {
+            let mut value = Octets(value);
+            let ino = value.varint().ok_or_else(|| damaged("inode", key))?;
+            if self.moved.binary_search(&ino).is_err() {
+                folders.enter_above(key, &mut stated)?;
+                folders.see(kept_time(value).unwrap_or(FIRST_SEEN));
+                stated.add(key, value.0)?;
+            }
+        }
+        folders.close(&mut stated)?;
+        stated.finish()
+    }
+}
+
+/// Appends the sort key and value by which a resource of the revision before is stated once more, for these sets alone.
+/// `held`: it is known to be held back.
+pub(super) fn push_kept(
+    key: &mut Vec<u8>,
+    value: &mut Vec<u8>,
+    (uri, resource, sets): (&Uri, &[u8], &[SetId]),
+    held: bool,
+    naming: &Naming,
+    symbols: &Symbols,
+) -> Result<(), CatalogError> {
+    let sense = || damaged("resource", uri.as_str().as_bytes());
+    let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
+    let media_type = match record.media_type {
+        Some(media_type) => Some(symbols.resolve(media_type).ok_or_else(sense)?),
+        None => None,
+    };
+    let (path, by_rule) = path_by_rule(naming, uri, media_type.as_deref());
+    push_key(key, &path);
+    value.push(tag::KEPT);
+    value.push(u8::from(held));
+    record.push_belonging((!by_rule).then_some(uri.as_str()), sets, record.member, value);
+    Ok(())
+}
+
+/// The `lastmod` of what [`push_kept`] stated.
+pub(super) fn kept_time(mut value: Octets<'_>) -> Option<Timestamp> {
+    value.take(2)?;
+    ResourceRecord::decode(value.0)?.lastmod
+}

@@ -1,0 +1,297 @@
+//! One name of the new tree at a time: compared with the revision before, and written where it differs.
+
+use super::super::octets::damaged;
+use super::super::record::{NodeRecord, ResourceRecord, Sets};
+use super::super::store::{Store, name_hash};
+use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals, snapshot};
+use super::going::Going;
+use super::losses::Tally;
+use super::version;
+use super::write::{Namings, Writer};
+use crate::document::{Timestamp, Uri};
+use heed::RoTxn;
+
+/// New names of one folder that are kept in memory before they are entered: 16 octets each.
+const NAMES_AT_ONCE: usize = 1 << 20;
+
+/// Puts names into the tree, folder by folder, those of a folder before those beneath.
+pub(super) struct Placer<'o> {
+    pub catalog: &'o Catalog,
+    pub store: &'o Store,
+    pub old: &'o RoTxn<'o>,
+    pub old_naming: &'o Naming,
+    pub naming: &'o Naming,
+    /// Whether names follow from URIs as they did in the revision before.
+    pub same_naming: bool,
+    /// Whether there is a revision before.
+    pub has_old: bool,
+    pub writer: Writer<'o>,
+    pub folder: Folder,
+    /// Sums of what was placed.
+    pub totals: Totals,
+    pub tally: Tally,
+    /// Where to note what ceases to be.
+    pub going: Option<&'o mut Going>,
+}
+
+/// The folder whose children are coming by.
+pub(super) struct Folder {
+    pub ino: u64,
+    /// New in this commit: nothing of it is in the revision before.
+    pub fresh: bool,
+    /// Entry ids of the revision before that still exist.
+    pub seen: Vec<u64>,
+    /// (Hash, entry id) of new names.
+    names: Vec<(u64, u64)>,
+}
+
+impl Folder {
+    pub(super) fn new(ino: u64, fresh: bool) -> Folder {
+        Folder { ino, fresh, seen: Vec::new(), names: Vec::new() }
+    }
+}
+
+/// A file to be placed.
+#[derive(Clone, Copy)]
+pub(super) struct File<'a> {
+    pub name: &'a [u8],
+    /// The path by which the record's URI is read, segments separated by NUL; empty where the URI stands in the record.
+    pub path: &'a [u8],
+    pub resource: &'a [u8],
+    /// The time of the change that says so, which stands in for a `lastmod`.
+    pub changed: Option<Timestamp>,
+    /// A change says so that is not in the journal: it is believed that the content is another unless the entry vouches for it.
+    pub updated: bool,
+}
+
+impl<'o> Placer<'o> {
+    /// Places a folder; its inode, and whether it is new in this commit. `newest`: the newest time beneath, for a new one.
+    pub(super) fn place_folder(&mut self, name: &[u8], newest: Timestamp) -> Result<(u64, bool), CatalogError> {
+        self.totals.folders += 1;
+        let parent = self.folder.ino;
+        let now = self.writer.now;
+        let (mtime, freshness) = (newest.min(now), Freshness::Listed);
+        let node = NodeRecord { ino: 0, kind: Kind::Folder, size: None, mtime, ctime: now, freshness, name };
+        let (old, namings) = (self.old, Namings { old: self.old_naming, new: self.naming });
+        let existing = if self.folder.fresh { None } else { self.store.named(old, parent, name)? };
+        Ok(match existing {
+            Some((entry, before)) => {
+                self.folder.seen.push(entry);
+                match before.kind {
+                    Kind::Folder => (before.ino, false),
+                    Kind::File => {
+                        self.note_going(&before)?;
+                        (self.writer.replace(old, namings, (parent, entry), &before, node, &[])?, true)
+                    }
+                }
+            }
+            None => (self.create(node, &[])?, true),
+        })
+    }
+
+    /// Places a file.
+    pub(super) fn place_file(&mut self, file: File<'_>) -> Result<(), CatalogError> {
+        let File { name, path, resource, .. } = file;
+        let sense = || damaged("resource", name);
+        let new = ResourceRecord::decode(resource).ok_or_else(sense)?;
+        let size = new.size();
+        self.totals.files += 1;
+        self.totals.octets = self.totals.octets.saturating_add(size.unwrap_or(0));
+        self.totals.unsized_files += u64::from(size.is_none());
+
+        let parent = self.folder.ino;
+        let now = self.writer.now;
+        let dated = new.lastmod.or(file.changed);
+        let freshness = new.freshness();
+        let mtime = dated.unwrap_or(now);
+        let node = NodeRecord { ino: 0, kind: Kind::File, size, mtime, ctime: now, freshness, name };
+        let (old, namings) = (self.old, Namings { old: self.old_naming, new: self.naming });
+        let existing = if self.folder.fresh { None } else { self.store.named(old, parent, name)? };
+        let Some((entry, before)) = existing else {
+            self.tally_elsewhere(&new, path, false)?;
+            return self.create(node, resource).map(|_| ());
+        };
+        self.folder.seen.push(entry);
+        let place = (parent, entry);
+        if before.kind == Kind::Folder {
+            self.tally_elsewhere(&new, path, true)?;
+            self.note_going_beneath(before.ino)?;
+            self.writer.replace(old, namings, place, &before, node, resource)?;
+            return Ok(());
+        }
+        let known = self.store.inode(old, before.ino)?.filter(|known| (known.parent, known.entry) == place);
+        let known = known.ok_or_else(sense)?.resource;
+        if known == resource && self.same_naming && !file.updated {
+            self.tally.count(new.sets, Some(new.sets));
+            return Ok(());
+        }
+
+        let record = ResourceRecord::decode(known).ok_or_else(sense)?;
+        // One name and one naming, and a URI that the path gives: one path, so the scheme tells.
+        let same_uri = if self.same_naming && record.uri.is_none() == new.uri.is_none() {
+            (record.https, record.uri) == (new.https, new.uri)
+        } else {
+            let old_path = snapshot::path(self.store, old, before.ino)?.ok_or_else(sense)?;
+            let new_path = slashed(path).ok_or_else(sense)?;
+            let old_uri = uri(&record, &old_path, self.old_naming).ok_or_else(sense)?;
+            old_uri == uri(&new, &new_path, self.naming).ok_or_else(sense)?
+        };
+        if same_uri {
+            self.tally.count(new.sets, Some(record.sets));
+            self.note_leaving(&before, record.sets, new.sets)?;
+        } else {
+            self.tally_elsewhere(&new, path, true)?;
+            self.note_going(&before)?;
+        }
+        let same = match file.updated {
+            true => version::same_after_update(&record, &new, same_uri, &self.catalog.symbols),
+            false => version::same_version(&record, &new, same_uri, &self.catalog.symbols),
+        };
+        if known == resource && same_uri && (!file.updated || same == Some(true)) {
+            return Ok(());
+        }
+        if !same.ok_or_else(sense)? {
+            let mtime = version::mtime(&before, size, dated, now);
+            let node = NodeRecord { mtime, ..node };
+            self.writer.replace(old, namings, place, &before, node, resource)?;
+            return Ok(());
+        }
+        let mtime = if record.lastmod == new.lastmod { before.mtime } else { new.lastmod.unwrap_or(before.mtime) };
+        self.writer.touch(place, &before, NodeRecord { size, mtime, freshness, ..before }, resource)
+    }
+
+    fn create(&mut self, node: NodeRecord<'_>, resource: &[u8]) -> Result<u64, CatalogError> {
+        let parent = self.folder.ino;
+        let (ino, entry) = self.writer.create(parent, node, resource, self.naming)?;
+        self.folder.names.push((name_hash(node.name), entry));
+        if self.folder.names.len() >= NAMES_AT_ONCE {
+            self.put_names()?;
+        }
+        if !self.folder.fresh {
+            self.writer.name_changed(parent, node.name, None);
+            self.writer.folder_changed(parent, self.writer.now, true);
+        }
+        Ok(ino)
+    }
+
+    /// Enters the new names of the folder.
+    pub(super) fn put_names(&mut self) -> Result<(), CatalogError> {
+        self.writer.put_names(self.folder.ino, &mut self.folder.names)
+    }
+
+    /// Removes a name of the folder, and all beneath it.
+    pub(super) fn remove(&mut self, entry: u64, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
+        match node.kind {
+            Kind::Folder => self.note_going_beneath(node.ino)?,
+            Kind::File => self.note_going(node)?,
+        }
+        self.writer.remove(self.old, self.old_naming, (self.folder.ino, entry), node)
+    }
+
+    /// Counts a resource that its name did not stand for: it is new, or had another name. `existed`: whether the name did.
+    fn tally_elsewhere(&mut self, new: &ResourceRecord<'_>, path: &[u8], existed: bool) -> Result<(), CatalogError> {
+        // Under the same rules nobody has another name for want of a plain one that nobody had.
+        let may_have_moved = !self.same_naming || self.naming.extension_by_type || path.is_empty() || existed;
+        if !self.has_old || !may_have_moved {
+            self.tally.count(new.sets, None);
+            return Ok(());
+        }
+        let sense = || damaged("resource", path);
+        let uri = uri(new, &slashed(path).ok_or_else(sense)?, self.naming).ok_or_else(sense)?;
+        let located = super::locate::locate(self.store, self.old, self.old_naming, &uri)?;
+        let Some(located) = located else {
+            self.tally.count(new.sets, None);
+            return Ok(());
+        };
+        let record = ResourceRecord::decode(located.resource).ok_or_else(sense)?;
+        self.tally.count(new.sets, Some(record.sets));
+        if let Some(going) = &mut self.going {
+            going.moved(located.node.ino);
+            for set in record.sets.iter().filter(|set| !new.sets.contains(*set)) {
+                going.add(&uri, 0, located.resource, &[set], self.naming, &self.catalog.symbols)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the file at `node` does not stand for its resource any more.
+    fn note_going(&mut self, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
+        if self.going.is_none() {
+            return Ok(());
+        }
+        let sense = || damaged("resource", node.name);
+        let octets = self.store.inode(self.old, node.ino)?.ok_or_else(sense)?.resource;
+        let record = ResourceRecord::decode(octets).ok_or_else(sense)?;
+        let sets: Vec<_> = record.sets.iter().collect();
+        self.note(node, &record, &sets, octets)
+    }
+
+    /// Notes the sets that a resource which stays is no member of any more.
+    fn note_leaving(&mut self, node: &NodeRecord<'_>, before: Sets<'_>, now: Sets<'_>) -> Result<(), CatalogError> {
+        if self.going.is_none() || before == now {
+            return Ok(());
+        }
+        let sets: Vec<_> = before.iter().filter(|set| !now.contains(*set)).collect();
+        if sets.is_empty() {
+            return Ok(());
+        }
+        let sense = || damaged("resource", node.name);
+        let octets = self.store.inode(self.old, node.ino)?.ok_or_else(sense)?.resource;
+        let record = ResourceRecord::decode(octets).ok_or_else(sense)?;
+        self.note(node, &record, &sets, octets)
+    }
+
+    fn note(
+        &mut self,
+        node: &NodeRecord<'_>,
+        record: &ResourceRecord<'_>,
+        sets: &[super::super::SetId],
+        octets: &[u8],
+    ) -> Result<(), CatalogError> {
+        let sense = || damaged("resource", node.name);
+        let uri = match record.uri {
+            Some(uri) => Uri::parse(uri).map_err(|_| sense())?,
+            None => {
+                let path = snapshot::path(self.store, self.old, node.ino)?.ok_or_else(sense)?;
+                self.old_naming.uri(&path, record.https).ok_or_else(sense)?
+            }
+        };
+        match &mut self.going {
+            Some(going) => going.add(&uri, node.ino, octets, sets, self.naming, &self.catalog.symbols),
+            None => Ok(()),
+        }
+    }
+
+    fn note_going_beneath(&mut self, folder: u64) -> Result<(), CatalogError> {
+        if self.going.is_none() {
+            return Ok(());
+        }
+        let (store, old) = (self.store, self.old);
+        let mut folders = vec![folder];
+        while let Some(folder) = folders.pop() {
+            for child in store.children(old, folder, 0)? {
+                let (_, node) = child?;
+                match node.kind {
+                    Kind::Folder => folders.push(node.ino),
+                    Kind::File => self.note_going(&node)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The URI of a record at a path.
+pub(super) fn uri(record: &ResourceRecord<'_>, path: &str, naming: &Naming) -> Option<Uri> {
+    match record.uri {
+        Some(uri) => Uri::parse(uri).ok(),
+        None => naming.uri(path, record.https),
+    }
+}
+
+/// The path of a sort key's octets, segments joined by `/` instead of NUL.
+pub(super) fn slashed(segments: &[u8]) -> Option<String> {
+    let mut path = segments.to_vec();
+    path.iter_mut().filter(|octet| **octet == 0).for_each(|octet| *octet = b'/');
+    String::from_utf8(path).ok()
+}

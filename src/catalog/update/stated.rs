@@ -1,0 +1,317 @@
+//! Everything that lists, changes, packages and held deletions say of one path, brought together.
+
+use super::super::CatalogError;
+use super::super::SetId;
+use super::super::octets::{Octets, damaged, push_time};
+use super::super::record::{ResourceRecord, Sets};
+use super::super::symbols::Symbols;
+use super::{marker_time, tag, version};
+use crate::document::Timestamp;
+use std::collections::HashSet;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// What lists say that changes have overtaken.
+#[derive(Default)]
+pub(super) struct Overtaken {
+    /// Digests of (set, resource).
+    resources: HashSet<u128>,
+    scratch: Vec<u8>,
+}
+
+impl Overtaken {
+    /// The list of `set` does not count for the resource that is known by its `path` (octets of a sort key) and scheme, or by
+    /// its URI.
+    pub(super) fn insert(&mut self, set: SetId, path: &[u8], https: bool, uri: Option<&str>) {
+        let digest = self.digest(set, path, https, uri);
+        self.resources.insert(digest);
+    }
+
+    fn contains(&mut self, path: &[u8], record: &ResourceRecord<'_>) -> bool {
+        let Some(set) = record.sets.iter().next() else { return false };
+        let digest = self.digest(set, path, record.https, record.uri);
+        self.resources.contains(&digest)
+    }
+
+    fn digest(&mut self, set: SetId, path: &[u8], https: bool, uri: Option<&str>) -> u128 {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&set.0.to_be_bytes());
+        match uri {
+            Some(uri) => {
+                self.scratch.push(2);
+                self.scratch.extend_from_slice(uri.as_bytes());
+            }
+            None => {
+                self.scratch.push(u8::from(https));
+                self.scratch.extend_from_slice(path);
+            }
+        }
+        xxh3_128(&self.scratch)
+    }
+}
+
+/// The time that the list of each set speaks for, ascending by set.
+pub(super) type Lists = [(SetId, Option<Timestamp>)];
+
+/// Appends what stands before the record of a change: whether it is news, and the time of the change.
+pub(super) fn push_change(value: &mut Vec<u8>, news: bool, time: Timestamp, shown: Option<Timestamp>) {
+    value.push(tag::CHANGE);
+    value.push(u8::from(news) | u8::from(shown.is_some()) << 1);
+    push_time(value, time);
+    if let Some(shown) = shown {
+        push_time(value, shown);
+    }
+}
+
+/// Everything that is stated of one path.
+#[derive(Default)]
+pub(super) struct Path {
+    /// Depth, then the segments separated by NUL.
+    pub key: Vec<u8>,
+    /// Where it is a folder: the newest time beneath.
+    pub folder: Option<Timestamp>,
+    /// Where it is a file: a resource for each of its URIs. Only the first `files` count; the others keep their memory
+    /// for later paths.
+    resources: Vec<Resource>,
+    files: usize,
+    /// Records of resources that a package holds, each with its member.
+    members: Vec<Vec<u8>>,
+}
+
+/// What is stated of one URI.
+#[derive(Default)]
+pub(super) struct Resource {
+    pub octets: Vec<u8>,
+    /// The change that says so: its time, what its entry gives as `datetime`, and whether it is not in the journal yet.
+    pub change: Option<(Timestamp, Option<Timestamp>, bool)>,
+    /// When it was said, where that had to be found out.
+    stamp: Option<Option<Timestamp>>,
+    /// The sets that are said to have it no more, but whose deletion is held back; whether that was known before.
+    pub kept: Vec<(SetId, bool)>,
+    /// Nothing but held deletions states it.
+    only_kept: bool,
+}
+
+impl Path {
+    pub(super) fn begin(&mut self, key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.folder = None;
+        self.files = 0;
+        self.members.clear();
+    }
+
+    /// The resources, one for each URI.
+    pub(super) fn resources(&self) -> &[Resource] {
+        &self.resources[..self.files]
+    }
+
+    /// Takes one sorted value of this path.
+    pub(super) fn take(
+        &mut self,
+        value: &[u8],
+        lists: &Lists,
+        overtaken: Option<&mut Overtaken>,
+    ) -> Result<(), CatalogError> {
+        let sense = || damaged("resource", &self.key);
+        match value.split_first() {
+            Some((&tag::FILE, resource)) => {
+                if let Some(overtaken) = overtaken {
+                    let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
+                    if overtaken.contains(&self.key, &record) {
+                        return Ok(());
+                    }
+                }
+                self.take_resource(resource, None, lists)
+            }
+            Some((&tag::FOLDER, time)) => {
+                let time = marker_time(Octets(time)).ok_or_else(|| damaged("time", &self.key))?;
+                self.folder = self.folder.max(Some(time));
+                Ok(())
+            }
+            Some((&tag::CHANGE, change)) => {
+                let mut octets = Octets(change);
+                let flags = octets.octet().ok_or_else(sense)?;
+                let time = octets.time().ok_or_else(sense)?;
+                let shown = if flags & 2 != 0 { Some(octets.time().ok_or_else(sense)?) } else { None };
+                self.take_resource(octets.0, Some((time, shown, flags & 1 != 0)), lists)
+            }
+            Some((&tag::MEMBER, record)) => {
+                self.members.push(record.to_vec());
+                Ok(())
+            }
+            Some((&tag::KEPT, kept)) => {
+                let (held, record) = kept.split_first().ok_or_else(sense)?;
+                self.take_kept(*held != 0, record)
+            }
+            _ => Err(damaged("kind", &self.key)),
+        }
+    }
+
+    /// The place of the resource of the same URI as `new`, else behind all.
+    fn place_of(&self, new: &ResourceRecord<'_>) -> Result<usize, CatalogError> {
+        for (index, known) in self.resources().iter().enumerate() {
+            let known = ResourceRecord::decode(&known.octets).ok_or_else(|| damaged("resource", &self.key))?;
+            if (known.https, known.uri) == (new.https, new.uri) {
+                return Ok(index);
+            }
+        }
+        Ok(self.files)
+    }
+
+    /// A resource of a new URI, to be filled.
+    fn new_resource(&mut self) -> &mut Resource {
+        if self.files == self.resources.len() {
+            self.resources.push(Resource::default());
+        }
+        self.files += 1;
+        let resource = &mut self.resources[self.files - 1];
+        resource.octets.clear();
+        resource.kept.clear();
+        resource.change = None;
+        resource.stamp = None;
+        resource.only_kept = false;
+        resource
+    }
+
+    /// Of one URI what was said last counts: by the time of a change or of a list; of two that are no older than each other
+    /// the later `lastmod`, else what was added last. Its sets are all that have it. A path has few URIs, however often they
+    /// are listed.
+    fn take_resource(
+        &mut self,
+        octets: &[u8],
+        change: Option<(Timestamp, Option<Timestamp>, bool)>,
+        lists: &Lists,
+    ) -> Result<(), CatalogError> {
+        if self.files == 0 {
+            let resource = self.new_resource();
+            resource.octets.extend_from_slice(octets);
+            resource.change = change;
+            return Ok(());
+        }
+        let sense = || damaged("resource", octets);
+        let new = ResourceRecord::decode(octets).ok_or_else(sense)?;
+        let place = self.place_of(&new)?;
+        if place == self.files {
+            let resource = self.new_resource();
+            resource.octets.extend_from_slice(octets);
+            resource.change = change;
+            return Ok(());
+        }
+        let resource = &mut self.resources[place];
+        let known = ResourceRecord::decode(&resource.octets).ok_or_else(sense)?;
+        let stamp = |change: Option<(Timestamp, Option<Timestamp>, bool)>, sets: Sets<'_>| match change {
+            Some((time, _, _)) => Some(time),
+            None => list_at(lists, sets.iter().next()),
+        };
+        let known_stamp = resource.stamp.unwrap_or_else(|| stamp(resource.change, known.sets));
+        let new_stamp = stamp(change, new.sets);
+        let stays = !resource.only_kept && (known_stamp, known.lastmod) > (new_stamp, new.lastmod);
+        let mut sets: Vec<SetId> = known.sets.iter().collect();
+        if resource.only_kept {
+            sets.clear();
+        }
+        sets.extend(new.sets.iter());
+        sets.sort_unstable();
+        sets.dedup();
+        let mut merged = Vec::with_capacity(octets.len() + 8);
+        let counts = if stays { known } else { new };
+        counts.push_belonging(counts.uri, &sets, counts.member, &mut merged);
+        if !stays {
+            resource.change = change;
+        }
+        resource.stamp = Some(if stays { known_stamp } else { new_stamp });
+        resource.octets = merged;
+        resource.only_kept = false;
+        Ok(())
+    }
+
+    fn take_kept(&mut self, held: bool, octets: &[u8]) -> Result<(), CatalogError> {
+        let sense = || damaged("resource", octets);
+        let new = ResourceRecord::decode(octets).ok_or_else(sense)?;
+        let place = self.place_of(&new)?;
+        if place == self.files {
+            let resource = self.new_resource();
+            resource.octets.extend_from_slice(octets);
+            resource.only_kept = true;
+        }
+        let resource = &mut self.resources[place];
+        for set in new.sets.iter() {
+            match resource.kept.iter_mut().find(|(kept, _)| *kept == set) {
+                Some((_, known)) => *known |= held,
+                None => resource.kept.push((set, held)),
+            }
+        }
+        Ok(())
+    }
+
+    /// All is taken: brings sets and package members into the records. Of each deletion held back that is overtaken, because
+    /// its set has the resource again, the set is told to `listed` with the resource; of each that is new to `held`.
+    pub(super) fn settle(
+        &mut self,
+        symbols: &Symbols,
+        mut told: impl FnMut(&ResourceRecord<'_>, SetId, Held) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        for member in &self.members {
+            let sense = || damaged("resource", member);
+            let packed = ResourceRecord::decode(member).ok_or_else(sense)?;
+            for resource in &mut self.resources[..self.files] {
+                let known = ResourceRecord::decode(&resource.octets).ok_or_else(sense)?;
+                if (known.https, known.uri) == (packed.https, packed.uri)
+                    && version::provably_same(&known, &packed, symbols).ok_or_else(sense)?
+                {
+                    let sets: Vec<_> = known.sets.iter().collect();
+                    let mut with_member = Vec::with_capacity(resource.octets.len() + packed.member.len());
+                    known.push_belonging(known.uri, &sets, packed.member, &mut with_member);
+                    resource.octets = with_member;
+                }
+            }
+        }
+        for resource in &mut self.resources[..self.files] {
+            if resource.kept.is_empty() {
+                continue;
+            }
+            let sense = || damaged("resource", &resource.octets);
+            let record = ResourceRecord::decode(&resource.octets).ok_or_else(sense)?;
+            let mut sets: Vec<_> = if resource.only_kept { Vec::new() } else { record.sets.iter().collect() };
+            for (set, held) in &resource.kept {
+                match (sets.contains(set), held) {
+                    (true, true) => told(&record, *set, Held::Listed)?,
+                    (true, false) => {}
+                    (false, held) => {
+                        sets.push(*set);
+                        if !held {
+                            told(&record, *set, Held::New)?;
+                        }
+                    }
+                }
+            }
+            sets.sort_unstable();
+            let mut merged = Vec::with_capacity(resource.octets.len() + 8);
+            record.push_belonging(record.uri, &sets, record.member, &mut merged);
+            resource.octets = merged;
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of a deletion that is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// It is held back from now on.
+    New,
+    /// The set has the resource again.
+    Listed,
+}
+
+/// The time that the list of a set speaks for.
+pub(super) fn list_at(lists: &Lists, set: Option<SetId>) -> Option<Timestamp> {
+    lists.iter().find(|(listed, _)| Some(*listed) == set).and_then(|(_, at)| *at)
+}
+
+impl Resource {
+    /// Splits into what [`super::place::File`] needs: the record, the time that stands in for `lastmod`, whether it is news.
+    pub(super) fn placed(&self) -> (&[u8], Option<Timestamp>, bool) {
+        let (changed, updated) = self.change.map_or((None, false), |(_, shown, news)| (shown, news));
+        (&self.octets, changed, updated)
+    }
+}
