@@ -9,6 +9,7 @@ mod baseline;
 mod children;
 mod followed;
 pub mod guard;
+pub mod incremental;
 mod lists;
 pub mod notification;
 pub mod poll;

@@ -1,0 +1,346 @@
+//! What change documents say that is new, in which order it counts, and whether it goes on where the last look ended. Pure.
+//!
+//! A root is a Change List, a Change List Index or a Change List Archive that the Source offers (section 12), or a Change Dump
+//! whose manifests are read (section 13). For each there is one [`Known`], stored with the revision. A look at a root:
+//!
+//! 1. [`Known::wants`] says which children of an index are asked for; the others count as unread.
+//! 2. [`Known::seen`] once, then for each list [`Known::reading`], [`Reading::see`] for each of its entries and
+//!    [`Reading::end`]: a [`ChangeDocument`], which holds whole only what is new.
+//! 3. [`Known::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
+//!    [`Known::tear`], and the changes are applied all the same.
+//! 4. [`Known::read`]: the new changes, each resource once, each with its settled time, and the next [`Known`].
+//!
+//! After a baseline [`Known::rebased`] goes on with the time that it speaks for; [`Known::since`] begins with it.
+//!
+//! *Position.* What was seen is known by the digests of its entries, not by time: in version 1.1 `lastmod` is the resource's own
+//! and may be years old, and a list may be written newest first or in no order.
+//!
+//! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else at its place: behind the entry
+//! before it. What bears a time up to the baseline's is in the baseline. What bears none and may be older is applied all the
+//! same, for that changes nothing; but a deletion of this kind is doubtful, and the resource itself must be asked.
+//!
+//! *Continuity* is proved by one entry that was seen before, or by `from` at or before what is known. Without `from`, and with
+//! nothing seen before, no gap can be seen.
+
+mod order;
+mod reading;
+mod seen;
+#[cfg(test)]
+mod tests;
+
+pub use reading::{ChangeDocument, Reading};
+pub use seen::Seen;
+
+use crate::document::{Change, Entry, Header, PackageMember, Timestamp, Uri};
+use order::{Frame, Moment, is_disordered, settle};
+use seen::Digests;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet, hash_map};
+use std::sync::Arc;
+
+/// Digests kept for one root: beyond this many those of older lists are dropped, never those of the newest.
+const MOST_DIGESTS: usize = 1 << 19;
+
+/// Seconds and nanoseconds since the epoch, as stored.
+type Stored = (i64, u32);
+
+/// How far the changes of one root are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// The time that the baseline speaks for.
+    at: Option<Stored>,
+    /// Changes are known up to here.
+    until: Option<Stored>,
+    /// The change documents read, oldest first.
+    documents: Vec<DocumentRead>,
+    /// Since when changes may be missing that nothing published tells of.
+    pub gap_since: Option<Stored>,
+}
+
+/// How far one change document is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct DocumentRead {
+    location: String,
+    /// Its entries. None are kept of a list that is closed and older than what is known: it does not change any more.
+    entries: Digests,
+    /// End of its interval, where it is closed.
+    until: Option<Stored>,
+    /// `lastmod` of the entry of its index, where that is all it says of the end.
+    listed: Option<Stored>,
+    /// What is not here came later: its Last-Modified, else, where none of its entries bears a time, when it was read.
+    read: Option<Stored>,
+}
+
+/// One change that was not known before, the last of its resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewChange {
+    /// What happened; an entry that does not say is taken for an update.
+    pub change: Change,
+    /// When, as far as can be told.
+    pub time: Timestamp,
+    /// Whether this is a deletion that may be older than the baseline: it is believed where the resource itself answers 404 or
+    /// 410, and nowhere else.
+    pub is_doubtful: bool,
+    /// Whether earlier changes of the resource were passed over for this one: a patch does not lead across them.
+    pub is_collapsed: bool,
+    /// The entry.
+    pub entry: Entry,
+    /// Where a package holds the new bytes.
+    pub member: Option<PackageMember>,
+}
+
+/// What was made of the change documents of a root.
+#[derive(Debug)]
+pub struct News {
+    /// Of each resource the last, in ascending order of time.
+    pub changes: Vec<NewChange>,
+    /// How far the changes are known when these are applied.
+    pub known: Known,
+}
+
+/// The latest statement about a resource so far.
+struct Latest {
+    /// Time, number of the document, place in its order.
+    order: (Timestamp, usize, usize),
+    /// Statements of the resource that were new.
+    new: usize,
+    /// All of them.
+    statements: usize,
+    change: NewChange,
+}
+
+impl Known {
+    /// Nothing is known but a baseline that speaks for `at`; `None` where no time is known that it could speak for.
+    pub fn since(at: Option<Timestamp>) -> Known {
+        Known { at: at.map(stored), until: at.map(stored), ..Known::default() }
+    }
+
+    /// The time up to which changes are known.
+    pub fn until(&self) -> Option<Timestamp> {
+        self.until.map(loaded)
+    }
+
+    /// A baseline was made that speaks for `at`: what was known of changes stays known.
+    pub fn rebased(mut self, at: Option<Timestamp>) -> Known {
+        self.at = self.at.max(at.map(stored));
+        self.until = self.until.max(self.at);
+        self
+    }
+
+    /// Whether a child of an index may hold what is not known. Left out are lists that ended before what is known, whether
+    /// their index says so or they themselves have, while the index says of them what it said before; but never the one that
+    /// was the newest at the last look.
+    pub fn wants(&self, entry: &Entry) -> bool {
+        let location = entry.loc.as_str();
+        if self.documents.last().is_some_and(|newest| newest.location == location) {
+            return true;
+        }
+        let is_over = |until: Option<Stored>| until.is_some() && until <= self.until;
+        let read = || self.documents.iter().find(|document| document.location == location);
+        match (entry.until, entry.lastmod) {
+            (Some(until), _) => !is_over(Some(stored(until))),
+            (None, Some(lastmod)) if entry.from.is_none() => {
+                !read().is_some_and(|read| is_over(read.until) && read.listed == Some(stored(lastmod)))
+            }
+            _ => true,
+        }
+    }
+
+    /// All that was seen, to compare documents with.
+    pub fn seen(&self) -> Arc<Seen> {
+        Arc::new(Seen::of(self.documents.iter().map(|read| (read.location.as_str(), &read.entries))))
+    }
+
+    /// Begins to read a list. `header` need hold no more than what stands before its first entry; `listed` is what an index
+    /// says of it, `modified` the `Last-Modified` it came with.
+    pub fn reading(
+        &self,
+        seen: &Arc<Seen>,
+        location: String,
+        header: Header,
+        listed: Option<Box<Entry>>,
+        modified: Option<Timestamp>,
+    ) -> Reading {
+        Reading::new(seen.clone(), self.until(), location, header, listed, modified)
+    }
+
+    /// Whether `documents` go on where the last look ended, as far as can be seen; `unread` were left out because they hold
+    /// nothing new.
+    pub fn is_joined_by(&self, documents: &[ChangeDocument], unread: &[String]) -> bool {
+        let is_joined = documents.is_empty() || !unread.is_empty() || documents.iter().any(|it| self.joins(it));
+        is_joined && (self.documents.is_empty() || !documents.iter().any(|it| self.is_disordered(it)))
+    }
+
+    /// Whether a document goes on where the last look ended: it holds an entry that is known, or begins before.
+    fn joins(&self, document: &ChangeDocument) -> bool {
+        let is_unknown = || self.document(&document.location).is_none_or(|read| read.entries.0.is_empty());
+        match document.from() {
+            // Nothing is known from any time on that could be missed.
+            _ if self.until.is_none() && self.documents.is_empty() => true,
+            Some(from) if Some(stored(from)) <= self.until => true,
+            None if is_unknown() => true,
+            _ => document.meets_known,
+        }
+    }
+
+    fn is_disordered(&self, document: &ChangeDocument) -> bool {
+        let is_new = |place| {
+            let found = document.kept.binary_search_by_key(&place, |kept| kept.place);
+            found.is_ok_and(|at| document.kept[at].is_new)
+        };
+        // Only whether entries bear a time counts here, not which moments become of it.
+        let now = Timestamp { seconds: 0, nanos: 0 };
+        is_disordered(&document.marks, &self.frame(document, now), &is_new)
+    }
+
+    /// What `documents` say that is not known. They are all that there are now, but those of `unread`, which were left out.
+    /// `now` is the time of the look.
+    pub fn read(&self, mut documents: Vec<ChangeDocument>, unread: &[String], now: Timestamp) -> News {
+        // The open list last: it holds the newest, and it is the one that goes on growing.
+        documents.sort_by_key(|document| (document.until().is_none(), document.until(), document.from()));
+        let mut known = Known { documents: Vec::with_capacity(documents.len()), ..self.clone() };
+        let unread: HashSet<&str> = unread.iter().map(String::as_str).collect();
+        known.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
+        let mut latest: HashMap<Uri, Latest> = HashMap::new();
+        for (number, document) in documents.into_iter().enumerate() {
+            let frame = self.frame(&document, now);
+            let moments = settle(&document.marks, &frame);
+            known.reach(document.until(), now);
+            let (_, times) = order::own_times(&document.marks, &frame);
+            times.iter().for_each(|time| known.reach(*time, now));
+            let is_undated = times.iter().all(Option::is_none);
+            known.documents.push(DocumentRead {
+                entries: Digests(document.marks.iter().map(|mark| mark.digest).collect()),
+                until: document.until().map(stored),
+                listed: document
+                    .listed
+                    .as_deref()
+                    .filter(|entry| entry.until.is_none())
+                    .and_then(|entry| entry.lastmod)
+                    .map(stored),
+                read: document.modified.map(|time| time.min(now)).or(is_undated.then_some(now)).map(stored),
+                location: document.location,
+            });
+            for kept in document.kept {
+                if let Some(moment) = moments[kept.place] {
+                    Latest::note(&mut latest, number, moment, kept);
+                }
+            }
+        }
+        known.shorten();
+        let new = latest.into_values().filter(|latest| latest.new > 0);
+        let mut changes: Vec<(usize, usize, NewChange)> =
+            new.map(|latest| (latest.order.1, latest.order.2, latest.settled())).collect();
+        changes.sort_unstable_by_key(|(number, place, change)| (change.time, *number, *place));
+        News { changes: changes.into_iter().map(|(_, _, change)| change).collect(), known }
+    }
+
+    fn frame(&self, document: &ChangeDocument, now: Timestamp) -> Frame {
+        let before = self.document(&document.location);
+        let is_first_look = self.documents.is_empty();
+        let floor = if is_first_look { self.at } else { before.and_then(|read| read.read).max(self.at) };
+        Frame {
+            from: document.from(),
+            until: document.until(),
+            at: self.at.map(loaded),
+            is_first_look,
+            floor: floor.map(loaded),
+            now: document.modified.map_or(now, |modified| modified.min(now)),
+        }
+    }
+
+    /// Changes up to `time` are known; a time that is yet to come is none.
+    fn reach(&mut self, time: Option<Timestamp>, now: Timestamp) {
+        self.until = self.until.max(time.map(|time| stored(time.min(now))));
+    }
+
+    /// Drops the digests of what does not change any more, and those beyond [`MOST_DIGESTS`]. Nothing stays of a list that
+    /// its index will never have asked for again.
+    fn shorten(&mut self) {
+        let Some((newest, older)) = self.documents.split_last_mut() else { return };
+        let mut room = MOST_DIGESTS.saturating_sub(newest.entries.0.len());
+        // The list before the newest stays whole: entries may wander from the one to the other.
+        for (age, read) in older.iter_mut().rev().enumerate() {
+            let is_over = age > 0 && read.until.is_some() && read.until <= self.until;
+            match room.checked_sub(read.entries.0.len()) {
+                Some(left) if !is_over => room = left,
+                _ => read.entries = Digests::default(),
+            }
+        }
+        let until = self.until;
+        let is_short = |read: &DocumentRead| read.entries.0.is_empty() && read.until.is_some() && read.until <= until;
+        let last = self.documents.len();
+        let mut number = 0;
+        self.documents.retain(|read| {
+            number += 1;
+            number == last || !is_short(read) || read.listed.is_some()
+        });
+    }
+
+    /// Whether `other` knows the same entries of the same documents: a list whose `until` is the time of the request says
+    /// nothing new by that.
+    pub fn knows_the_same(&self, other: &Known) -> bool {
+        let entries = |known: &Known| -> Vec<(String, Digests)> {
+            known.documents.iter().map(|read| (read.location.clone(), read.entries.clone())).collect()
+        };
+        self.gap_since == other.gap_since && entries(self) == entries(other)
+    }
+
+    /// Whether the document at `location` was read.
+    pub fn knows(&self, location: &str) -> bool {
+        self.document(location).is_some()
+    }
+
+    fn document(&self, location: &str) -> Option<&DocumentRead> {
+        self.documents.iter().find(|read| read.location == location)
+    }
+
+    /// The documents that were read.
+    pub fn locations(&self) -> impl Iterator<Item = &str> {
+        self.documents.iter().map(|read| read.location.as_str())
+    }
+
+    /// Marks that changes after what is known may be missing, unless an earlier mark stands.
+    pub fn tear(&mut self, now: Timestamp) {
+        self.gap_since = self.gap_since.or(self.until).or(Some(stored(now)));
+    }
+}
+
+impl Latest {
+    fn note(latest: &mut HashMap<Uri, Latest>, number: usize, moment: Moment, kept: reading::Kept) {
+        let order = (moment.time, number, moment.place);
+        let change = NewChange {
+            change: kept.entry.change.unwrap_or(Change::Updated),
+            time: moment.time,
+            is_doubtful: moment.is_doubtful,
+            is_collapsed: false,
+            entry: kept.entry,
+            member: kept.member,
+        };
+        let new = usize::from(kept.is_new);
+        match latest.entry(change.entry.loc.clone()) {
+            hash_map::Entry::Vacant(vacant) => _ = vacant.insert(Latest { order, new, statements: 1, change }),
+            hash_map::Entry::Occupied(mut occupied) => {
+                let latest = occupied.get_mut();
+                latest.new += new;
+                latest.statements += 1;
+                if latest.order <= order {
+                    (latest.order, latest.change) = (order, change);
+                }
+            }
+        }
+    }
+
+    fn settled(self) -> NewChange {
+        let is_doubtful = self.change.is_doubtful && self.change.change == Change::Deleted;
+        NewChange { is_collapsed: self.statements > 1, is_doubtful, ..self.change }
+    }
+}
+
+fn stored(time: Timestamp) -> Stored {
+    (time.seconds, time.nanos)
+}
+
+fn loaded((seconds, nanos): Stored) -> Timestamp {
+    Timestamp { seconds, nanos }
+}

@@ -1,0 +1,167 @@
+//! What was seen of change documents: the digests of their entries, each document's in its own order.
+
+use crate::document::{Digest, Entry, Link, PackageMember, Timestamp};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use std::collections::HashMap;
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// XXH3 over all that an entry says of its change; `scratch` is for reuse.
+pub fn digest(entry: &Entry, member: Option<&PackageMember>, scratch: &mut Vec<u8>) -> u64 {
+    scratch.clear();
+    push_text(scratch, Some(entry.loc.as_str()));
+    push_text(scratch, entry.change.map(|change| change.as_str()));
+    push_time(scratch, entry.datetime);
+    push_time(scratch, entry.lastmod);
+    push_hashes(scratch, &entry.hashes);
+    push_number(scratch, entry.length);
+    push_text(scratch, entry.media_type.as_deref());
+    push_text(scratch, entry.encoding.as_deref());
+    push_text(scratch, entry.path.as_deref());
+    push_text(scratch, member.map(|member| member.package.as_str()));
+    push_text(scratch, member.map(|member| &*member.path));
+    entry.links.iter().for_each(|link| push_link(scratch, link));
+    xxh3_64(scratch)
+}
+
+fn push_link(octets: &mut Vec<u8>, link: &Link) {
+    push_text(octets, Some(&link.rel));
+    push_text(octets, Some(&link.href.to_string()));
+    push_number(octets, Some(u64::from(link.pri)));
+    push_text(octets, link.media_type.as_deref());
+    push_text(octets, link.encoding.as_deref());
+    push_number(octets, link.length);
+    push_hashes(octets, &link.hashes);
+    push_time(octets, link.modified);
+    push_text(octets, link.path.as_deref());
+}
+
+/// The length goes first, so that neighbours cannot be mistaken for one another; absent is not the same as empty.
+fn push_text(octets: &mut Vec<u8>, text: Option<&str>) {
+    push_number(octets, text.map(|text| text.len() as u64));
+    octets.extend_from_slice(text.unwrap_or_default().as_bytes());
+}
+
+fn push_number(octets: &mut Vec<u8>, number: Option<u64>) {
+    octets.push(u8::from(number.is_some()));
+    octets.extend_from_slice(&number.unwrap_or(0).to_le_bytes());
+}
+
+fn push_time(octets: &mut Vec<u8>, time: Option<Timestamp>) {
+    push_number(octets, time.map(|time| time.seconds as u64));
+    octets.extend_from_slice(&time.map_or(0, |time| time.nanos).to_le_bytes());
+}
+
+fn push_hashes(octets: &mut Vec<u8>, hashes: &[Digest]) {
+    push_number(octets, Some(hashes.len() as u64));
+    for hash in hashes {
+        push_text(octets, Some(hash.algorithm().name()));
+        octets.extend_from_slice(hash.octets());
+    }
+}
+
+/// Digests of the entries of one document, in its order; stored as base64 of little-endian numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Digests(pub Arc<[u64]>);
+
+impl Serialize for Digests {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let octets: Vec<u8> = self.0.iter().flat_map(|digest| digest.to_le_bytes()).collect();
+        serializer.serialize_str(&STANDARD_NO_PAD.encode(octets))
+    }
+}
+
+impl<'de> Deserialize<'de> for Digests {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Digests, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let octets = STANDARD_NO_PAD.decode(text).map_err(D::Error::custom)?;
+        let (digests, rest) = octets.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(D::Error::custom("cut within a digest"));
+        }
+        Ok(Digests(digests.iter().map(|digest| u64::from_le_bytes(*digest)).collect()))
+    }
+}
+
+/// All that was seen of the documents of one root.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Ascending.
+    everywhere: Vec<u64>,
+    documents: HashMap<String, Arc<[u64]>>,
+}
+
+impl Seen {
+    /// What was seen of each document, by its location.
+    pub fn of<'d>(documents: impl Iterator<Item = (&'d str, &'d Digests)>) -> Seen {
+        let mut seen = Seen::default();
+        for (location, digests) in documents {
+            seen.everywhere.extend_from_slice(&digests.0);
+            seen.documents.insert(location.to_owned(), digests.0.clone());
+        }
+        seen.everywhere.sort_unstable();
+        seen
+    }
+
+    /// Whether any of the documents had such an entry.
+    pub fn anywhere(&self, digest: u64) -> bool {
+        self.everywhere.binary_search(&digest).is_ok()
+    }
+
+    /// The digests of the document at `location`; none where it was never read.
+    pub fn of_document(&self, location: &str) -> Arc<[u64]> {
+        self.documents.get(location).cloned().unwrap_or_default()
+    }
+}
+
+/// Tells, entry by entry, which of a document that is read again were there at the last look.
+///
+/// An entry with a time is the same event wherever it stands. One without time may well stand there twice and mean two
+/// changes: of such the document must hold more than before for one to be new, or it must stand behind all that was there.
+#[derive(Debug)]
+pub struct Comparison {
+    before: Arc<[u64]>,
+    /// How many of each are left to be met again.
+    left: HashMap<u64, u32>,
+    /// Where in `before` the document may begin now, all entries met so far being in line: a list goes on where it ended, its
+    /// oldest entries perhaps dropped. Ascending.
+    begins: Vec<usize>,
+    /// Entries met so far.
+    met: usize,
+    /// Whether all of `before` was met in line.
+    is_passed: bool,
+}
+
+impl Comparison {
+    /// A comparison with the entries that a document had `before`.
+    pub fn with(before: Arc<[u64]>) -> Comparison {
+        let mut left = HashMap::new();
+        before.iter().for_each(|digest| *left.entry(*digest).or_insert(0) += 1);
+        Comparison { before, left, begins: Vec::new(), met: 0, is_passed: false }
+    }
+
+    /// Whether the next entry of the document was there before.
+    pub fn meets(&mut self, digest: u64) -> bool {
+        if self.is_passed {
+            return false;
+        }
+        let met = self.met;
+        self.met += 1;
+        let before = &self.before;
+        if met == 0 {
+            self.begins = (0..before.len()).filter(|at| before[*at] == digest).collect();
+        } else {
+            self.begins.retain(|begin| before.get(begin + met) == Some(&digest));
+        }
+        self.is_passed = self.begins.first().is_some_and(|begin| begin + met + 1 == before.len());
+        match self.left.get_mut(&digest) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Sources with random histories.

@@ -1,0 +1,501 @@
+//! Each rule of incremental synchronization by name.
+
+use super::*;
+use crate::document::{Limits, Reader};
+use Change::{Created, Deleted, Updated};
+
+#[test]
+fn a_list_is_applied_from_the_time_of_the_baseline_on() {
+    let all = [dated("a", Created, 5), dated("b", Updated, 10), dated("c", Deleted, 11), dated("d", Created, 12)];
+
+    let (is_joined, news) = look(&Known::since(Some(t(10))), &[list("l", Some(0), None, all.into())], 20);
+
+    assert!(is_joined);
+    assert_eq!(told(&news), [("c", Deleted, 11), ("d", Created, 12)]);
+    assert_eq!(news.known.until(), Some(t(12)));
+}
+
+#[test]
+fn what_was_seen_is_not_told_again() {
+    let mut it = list("l", Some(0), None, vec![dated("a", Created, 11), change("b", Updated)]);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 20).1.known;
+
+    let (is_joined, again) = look(&known, std::slice::from_ref(&it), 30);
+    it.entries.push(dated("c", Created, 25));
+    let (_, news) = look(&known, &[it], 30);
+
+    assert!(is_joined && again.changes.is_empty() && again.known.knows_the_same(&known));
+    assert_eq!(told(&news), [("c", Created, 25)]);
+}
+
+#[test]
+fn example_19_of_version_1_1_is_understood() {
+    let xml = r#"<?xml version="1.0" encoding="UTF-8"?>
+        <urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
+          <rs:ln rel="up" href="http://example.com/dataset1/capabilitylist.xml"/>
+          <rs:md capability="changelist" from="2013-01-03T00:00:00Z"/>
+          <url><loc>http://example.com/res1.html</loc><lastmod>2000-01-01T01:01:00Z</lastmod>
+            <rs:md change="created" datetime="2013-01-03T11:00:00Z"/></url>
+          <url><loc>http://example.com/res2.pdf</loc><lastmod>2013-01-03T13:00:00Z</lastmod>
+            <rs:md change="updated" datetime="2013-01-03T13:00:00Z"/></url>
+          <url><loc>http://example.com/res3.tiff</loc><rs:md change="deleted" datetime="2013-01-03T18:00:00Z"/></url>
+          <url><loc>http://example.com/res2.pdf</loc><rs:md change="updated"/></url>
+        </urlset>"#;
+    let time = |raw| Timestamp::parse(raw).unwrap();
+    let known = Known::since(Some(time("2013-01-03T00:00:00Z")));
+    let mut reader = Reader::new(xml.as_bytes(), None, Limits::default()).unwrap();
+    let mut reading = known.reading(&known.seen(), "l".into(), reader.header().clone(), None, None);
+    while let Some(entry) = reader.next_entry().unwrap() {
+        reading.see(entry, None);
+    }
+    let document = reading.end(reader.header().clone());
+
+    let news = known.read(vec![document], &[], time("2013-01-04T00:00:00Z"));
+
+    let told: Vec<_> =
+        news.changes.iter().map(|it| (it.entry.loc.path(), it.change, it.is_collapsed, it.is_doubtful)).collect();
+    assert_eq!(
+        told,
+        [
+            ("/res1.html", Created, false, false),
+            ("/res3.tiff", Deleted, false, false),
+            ("/res2.pdf", Updated, true, false),
+        ]
+    );
+    assert_eq!(news.changes[0].time, time("2013-01-03T11:00:00Z"));
+    assert!(news.changes[2].time > time("2013-01-03T18:00:00Z"), "its place says that it is the most recent");
+}
+
+#[test]
+fn an_old_lastmod_never_means_already_processed() {
+    let entries = vec![modified("a", Created, 3), dated("b", Created, 12)];
+    for from in [Some(11), None] {
+        let (_, news) = look(&Known::since(Some(t(10))), &[list("l", from, None, vec![entries[0].clone()])], 20);
+        assert_eq!(told(&news).len(), 1, "alone, from {from:?}");
+
+        let (_, news) = look(&Known::since(Some(t(10))), &[list("l", from, None, entries.clone())], 20);
+        assert_eq!(told(&news).len(), 2, "beside another, from {from:?}");
+    }
+}
+
+#[test]
+fn without_datetime_a_lastmod_within_the_interval_is_the_time_of_the_change() {
+    let entries = vec![modified("a", Created, 5), modified("b", Updated, 15)];
+
+    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(0), None, entries)], 20);
+
+    assert_eq!(told(&news), [("b", Updated, 15)]);
+}
+
+#[test]
+fn a_lastmod_outside_the_interval_leaves_the_place_to_decide() {
+    let entries =
+        vec![dated("a", Created, 12), modified("a", Deleted, 2), modified("b", Created, 99), dated("c", Created, 14)];
+
+    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), Some(20), entries)], 30);
+
+    assert_eq!(told(&news), [("a", Deleted, 12), ("b", Created, 12), ("c", Created, 14)]);
+}
+
+#[test]
+fn a_lastmod_that_contradicts_the_datetimes_around_it_leaves_the_place_to_decide() {
+    let entries = vec![dated("a", Created, 15), modified("a", Deleted, 11), dated("b", Created, 17)];
+
+    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
+
+    assert_eq!(told(&news), [("a", Deleted, 15), ("b", Created, 17)]);
+}
+
+#[test]
+fn a_list_may_be_written_newest_first() {
+    let entries = vec![change("a", Deleted), dated("b", Updated, 14), dated("a", Created, 12), dated("c", Created, 11)];
+
+    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
+
+    assert_eq!(told(&news), [("c", Created, 11), ("b", Updated, 14), ("a", Deleted, 14)]);
+}
+
+#[test]
+fn a_list_may_be_written_in_no_order() {
+    let entries =
+        vec![dated("a", Deleted, 14), dated("b", Created, 11), dated("a", Created, 12), dated("c", Created, 13)];
+
+    let (is_joined, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
+
+    assert!(is_joined);
+    assert_eq!(told(&news), [("b", Created, 11), ("c", Created, 13), ("a", Deleted, 14)]);
+}
+
+#[test]
+fn several_changes_of_one_resource_collapse_to_the_last_and_say_so() {
+    let entries =
+        vec![dated("a", Created, 11), dated("a", Updated, 12), dated("a", Deleted, 13), dated("b", Created, 14)];
+
+    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
+
+    assert_eq!(told(&news), [("a", Deleted, 13), ("b", Created, 14)]);
+    assert_eq!(news.changes.iter().map(|it| it.is_collapsed).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn equal_times_are_decided_by_the_place() {
+    let entries = vec![dated("a", Created, 11), dated("a", Deleted, 11)];
+
+    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
+
+    assert_eq!(told(&news), [("a", Deleted, 11)]);
+}
+
+#[test]
+fn a_window_that_rolls_on_is_joined_by_an_entry_seen_before() {
+    let entries: Vec<_> = (11..20).map(|time| dated(&format!("r{time}"), Created, time)).collect();
+    let known = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries[..5].to_vec())], 20).1.known;
+
+    let (is_joined, news) = look(&known, &[list("l", None, None, entries[4..].to_vec())], 30);
+
+    assert!(is_joined);
+    assert_eq!(news.changes.len(), 4);
+}
+
+#[test]
+fn a_window_that_has_rolled_past_is_a_gap() {
+    let entries: Vec<_> = (11..20).map(|time| dated(&format!("r{time}"), Created, time)).collect();
+    let known = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries[..3].to_vec())], 20).1.known;
+
+    for from in [Some(16), None] {
+        let (is_joined, _) = look(&known, &[list("l", from, None, entries[6..].to_vec())], 30);
+
+        assert!(!is_joined, "from {from:?}");
+    }
+}
+
+#[test]
+fn a_list_that_begins_after_the_baseline_is_a_gap_and_its_changes_are_applied_all_the_same() {
+    let it = list("l", Some(12), None, vec![dated("a", Created, 13)]);
+    let mut known = Known::since(Some(t(10)));
+
+    let (is_joined, _) = look(&known, std::slice::from_ref(&it), 20);
+    known.tear(t(20));
+    let news = look(&known, std::slice::from_ref(&it), 20).1;
+    let (is_joined_then, _) = look(&news.known, std::slice::from_ref(&it), 30);
+
+    assert!(!is_joined && is_joined_then);
+    assert_eq!(told(&news), [("a", Created, 13)]);
+    assert_eq!(news.known.gap_since, Some((10, 0)), "since when changes may be missing stays known");
+}
+
+#[test]
+fn without_from_no_gap_can_be_seen() {
+    let (is_joined, _) = look(&Known::since(Some(t(10))), &[list("l", None, None, vec![dated("a", Created, 13)])], 20);
+
+    assert!(is_joined);
+}
+
+#[test]
+fn from_and_until_may_stand_in_the_index_only() {
+    let entry = Entry { from: Some(t(12)), until: Some(t(14)), ..Entry::new(uri("l")) };
+    let mut it = list("l", None, None, vec![modified("a", Created, 13), modified("b", Created, 2)]);
+    it.listed = Some(entry);
+
+    let (is_joined, news) = look(&Known::since(Some(t(10))), &[it], 20);
+
+    assert!(!is_joined, "it begins after what is known");
+    assert_eq!(told(&news), [("a", Created, 13), ("b", Created, 13)]);
+    assert_eq!(news.known.until(), Some(t(14)), "closed by its index");
+}
+
+#[test]
+fn the_lists_own_interval_decides_over_its_index() {
+    let mut it = list("l", Some(5), None, vec![dated("a", Created, 13)]);
+    it.listed = Some(Entry { from: Some(t(12)), until: Some(t(19)), ..Entry::new(uri("l")) });
+
+    let (is_joined, news) = look(&Known::since(Some(t(10))), &[it], 20);
+
+    assert!(is_joined);
+    assert_eq!(news.known.until(), Some(t(13)), "it is open");
+}
+
+#[test]
+fn without_any_time_every_change_at_hand_counts_and_deletions_are_doubtful() {
+    let entries = vec![change("a", Created), change("b", Deleted), change("c", Created), change("c", Deleted)];
+
+    let (is_joined, news) = look(&Known::since(None), &[list("l", None, None, entries)], 20);
+
+    assert!(is_joined);
+    let doubts: Vec<_> = news.changes.iter().map(|it| (it.entry.loc.path(), it.change, it.is_doubtful)).collect();
+    assert_eq!(doubts, [("/a", Created, false), ("/b", Deleted, true), ("/c", Deleted, true)]);
+}
+
+#[test]
+fn a_deletion_of_an_unknown_time_is_doubtful_only_where_it_may_be_older_than_the_baseline() {
+    let doubtful = |from: i64, entries: Vec<Entry>| -> Vec<bool> {
+        let news = look(&Known::since(Some(t(10))), &[list("l", Some(from), None, entries)], 20).1;
+        news.changes.iter().filter(|it| it.change == Deleted).map(|it| it.is_doubtful).collect()
+    };
+
+    assert_eq!(doubtful(0, vec![change("a", Deleted)]), [true]);
+    assert_eq!(doubtful(0, vec![dated("b", Created, 5), change("a", Deleted)]), [true]);
+    assert_eq!(doubtful(0, vec![dated("b", Created, 12), change("a", Deleted)]), [false], "behind a later change");
+    assert_eq!(doubtful(10, vec![change("a", Deleted)]), [false], "the list begins with the baseline");
+    assert!(doubtful(0, vec![change("a", Deleted), dated("b", Created, 9)]).is_empty(), "before an earlier change");
+}
+
+#[test]
+fn a_deletion_of_no_time_that_was_not_there_at_the_last_look_is_certain() {
+    let mut it = list("l", None, None, vec![change("a", Created)]);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 20).1.known;
+    it.entries.push(change("a", Deleted));
+
+    let news = look(&known, &[it], 30).1;
+
+    assert!(!news.changes[0].is_doubtful);
+    assert!(news.changes[0].time > t(20), "it came after the last look");
+}
+
+#[test]
+fn what_bears_no_time_is_later_than_the_document_was_when_it_was_not_in_it() {
+    let mut it = list("l", Some(0), None, vec![dated("a", Created, 11)]);
+    it.modified = Some(15);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 20).1.known;
+    it.entries.push(change("a", Updated));
+    it.modified = Some(25);
+
+    let news = look(&known, &[it], 30).1;
+
+    assert_eq!(told(&news), [("a", Updated, 15)]);
+}
+
+#[test]
+fn the_same_words_said_again_behind_the_old_ones_are_a_new_change() {
+    let words = [change("a", Deleted), change("a", Created), change("a", Deleted)];
+    let known = look(&Known::since(Some(t(10))), &[list("l", None, None, words[..1].to_vec())], 20).1.known;
+
+    let (_, grown) = look(&known, &[list("l", None, None, words.to_vec())], 30);
+    let (_, rolled) = look(&known, &[list("l", None, None, words[1..].to_vec())], 30);
+
+    assert_eq!(grown.changes[0].change, Deleted);
+    assert_eq!(rolled.changes[0].change, Deleted, "the first has rolled out of the window");
+    assert!(grown.changes[0].is_collapsed);
+}
+
+#[test]
+fn a_change_that_comes_late_does_not_undo_a_later_one_that_was_seen() {
+    let known =
+        look(&Known::since(Some(t(10))), &[list("l", Some(0), None, vec![dated("a", Deleted, 15)])], 20).1.known;
+
+    let (_, news) =
+        look(&known, &[list("l", Some(0), None, vec![dated("a", Updated, 12), dated("a", Deleted, 15)])], 30);
+
+    assert_eq!(told(&news), [("a", Deleted, 15)]);
+}
+
+#[test]
+fn overlapping_windows_tell_each_change_once() {
+    let entries: Vec<_> = (11..20).map(|time| dated(&format!("r{time}"), Created, time)).collect();
+    let first = list("1", Some(10), Some(16), entries[..6].to_vec());
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&first), 20).1.known;
+
+    let (is_joined, news) = look(
+        &known,
+        &[first, list("2", Some(14), None, entries[3..].to_vec()), list("3", Some(14), None, entries[3..].to_vec())],
+        30,
+    );
+
+    assert!(is_joined);
+    assert_eq!(news.changes.len(), 3);
+    assert!(news.changes.iter().all(|it| !it.is_doubtful));
+}
+
+#[test]
+fn a_list_that_is_closed_and_begun_anew_under_its_old_name_goes_on() {
+    let open = list("open", Some(10), None, vec![change("a", Created), dated("b", Created, 12)]);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&open), 15).1.known;
+    let closed = List { name: "closed".into(), until: Some(20), ..open };
+
+    let (is_joined, news) = look(&known, &[closed, list("open", Some(20), None, vec![change("a", Created)])], 30);
+
+    assert!(is_joined);
+    assert_eq!(told(&news), [("a", Created, 20)], "the same words, but another list");
+}
+
+#[test]
+fn until_on_a_list_that_still_grows_is_no_end() {
+    let mut it = list("l", Some(10), Some(15), vec![dated("a", Created, 11)]);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 15).1.known;
+    it.until = Some(30);
+    it.entries.push(dated("b", Created, 14));
+    let entry = |until| Entry { until: Some(t(until)), ..Entry::new(uri("l")) };
+
+    let news = look(&known, &[it], 30).1;
+
+    assert_eq!(told(&news), [("b", Created, 14)], "although it was said to be known until 15");
+    assert!(news.known.wants(&entry(12)), "the newest is always asked");
+}
+
+#[test]
+fn until_as_the_time_of_the_request_is_nothing_new() {
+    let mut it = list("l", Some(10), Some(15), vec![dated("a", Created, 11)]);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 15).1.known;
+    it.until = Some(20);
+
+    let news = look(&known, &[it], 20).1;
+
+    assert!(news.changes.is_empty() && news.known.knows_the_same(&known));
+}
+
+#[test]
+fn a_time_to_come_is_not_known_yet() {
+    let news =
+        look(&Known::since(Some(t(10))), &[list("l", Some(10), Some(900), vec![dated("a", Created, 800)])], 20).1;
+
+    assert_eq!(told(&news), [("a", Created, 800)]);
+    assert_eq!(news.known.until(), Some(t(20)));
+}
+
+#[test]
+fn of_an_index_only_lists_that_end_after_what_is_known_are_asked_for_and_the_newest() {
+    let child = |name: &str, from: Option<i64>, until: Option<i64>| Entry {
+        from: from.map(t),
+        until: until.map(t),
+        ..Entry::new(uri(name))
+    };
+    let known = Known::since(Some(t(20)));
+    let chosen = [
+        (child("1", Some(0), Some(10)), false),
+        (child("2", Some(10), Some(20)), false),
+        (child("3", Some(20), Some(30)), true),
+        (child("4", Some(30), None), true),
+        (child("5", None, None), true),
+    ];
+    for (entry, is_wanted) in &chosen {
+        assert_eq!(known.wants(entry), *is_wanted, "{}", entry.loc);
+    }
+
+    let known = look(&known, &[list("3", Some(20), Some(30), vec![dated("a", Created, 25)])], 40).1.known;
+
+    assert!(known.wants(&chosen[2].0), "the newest at the last look");
+    assert!(!known.wants(&chosen[1].0));
+}
+
+#[test]
+fn children_marked_by_lastmod_alone_are_asked_until_they_close_themselves() {
+    let child = |name: &str, lastmod| Entry { lastmod: Some(t(lastmod)), ..Entry::new(uri(name)) };
+    let mut closed = list("1", Some(10), Some(15), vec![dated("a", Created, 11)]);
+    closed.listed = Some(child("1", 15));
+    let mut open = list("2", Some(15), None, vec![dated("b", Created, 16)]);
+    open.listed = Some(child("2", 16));
+    assert!(Known::since(Some(t(10))).wants(&child("1", 15)), "its lastmod says nothing of its changes");
+
+    let known = look(&Known::since(Some(t(10))), &[closed, open], 20).1.known;
+
+    assert!(!known.wants(&child("1", 15)), "closed by its own account");
+    assert!(known.wants(&child("1", 16)), "its index says something new of it");
+    assert!(known.wants(&child("2", 16)));
+}
+
+#[test]
+fn an_index_is_joined_by_lists_that_need_no_reading() {
+    let known = Known::since(Some(t(20)));
+    let newest = list("2", Some(25), None, vec![dated("a", Created, 26)]);
+
+    let (is_joined, _) = look_with(&known, std::slice::from_ref(&newest), &["http://example.org/1".into()], 30);
+    let (is_joined_alone, _) = look(&known, &[newest], 30);
+
+    assert!(is_joined && !is_joined_alone);
+}
+
+#[test]
+fn several_lists_of_a_root_are_one_history() {
+    let one = list("1", Some(10), Some(15), vec![dated("a", Created, 11), dated("b", Created, 14)]);
+    let two = list("2", Some(15), None, vec![dated("a", Deleted, 16)]);
+
+    let (_, news) = look(&Known::since(Some(t(10))), &[two, one], 20);
+
+    assert_eq!(told(&news), [("b", Created, 14), ("a", Deleted, 16)]);
+}
+
+#[test]
+fn a_disorder_that_cannot_be_resolved_is_a_gap() {
+    let known =
+        look(&Known::since(Some(t(10))), &[list("l", Some(0), None, vec![dated("x", Created, 11)])], 15).1.known;
+    let shuffled = |last: Entry| {
+        let entries = vec![
+            dated("b", Created, 14),
+            dated("x", Created, 11),
+            dated("c", Created, 13),
+            dated("a", Created, 12),
+            last,
+        ];
+        look(&known, &[list("l", Some(0), None, entries)], 20).0
+    };
+
+    assert!(!shuffled(change("a", Deleted)), "before or after its creation?");
+    assert!(shuffled(change("d", Created)), "nothing else is said of it");
+}
+
+#[test]
+fn a_baseline_of_a_later_time_leaves_nothing_earlier_to_apply() {
+    let mut it = list("l", Some(0), None, vec![dated("a", Created, 11)]);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 15).1.known;
+    it.entries.extend([dated("b", Deleted, 12), dated("c", Created, 21)]);
+
+    let (is_joined, news) = look(&known.rebased(Some(t(20))), &[it], 30);
+
+    assert!(is_joined);
+    assert_eq!(told(&news), [("c", Created, 21)]);
+}
+
+#[test]
+fn an_entry_that_does_not_say_what_happened_is_an_update_and_one_that_names_a_document_is_none() {
+    let document = Entry { capability: Some(crate::document::Capability::ChangeList), ..Entry::new(uri("l2")) };
+    let silent = Entry { datetime: Some(t(12)), ..Entry::new(uri("a")) };
+
+    let news = look(&Known::since(Some(t(10))), &[list("l", Some(0), None, vec![document, silent])], 20).1;
+
+    assert_eq!(told(&news), [("a", Updated, 12)]);
+}
+
+#[test]
+fn what_is_known_survives_being_stored() {
+    let entries: Vec<_> = (0..50_000).map(|n| dated(&format!("r{n}"), Created, 11 + n)).collect();
+    let it = list("l", Some(0), None, entries);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 99_999).1.known;
+
+    let stored = serde_json::to_vec(&known).unwrap();
+    let loaded: Known = serde_json::from_slice(&stored).unwrap();
+
+    assert_eq!(loaded, known);
+    assert!(stored.len() < 50_000 * 11, "{} octets", stored.len());
+    assert!(look(&loaded, &[it], 99_999).1.changes.is_empty());
+}
+
+#[test]
+fn lists_that_cannot_change_any_more_keep_no_digests() {
+    let mut known = Known::since(Some(t(0)));
+    let mut lists = Vec::new();
+    for day in 0..50 {
+        let entries = (0..100).map(|n| dated(&format!("r{n}"), Updated, day * 1000 + n)).collect();
+        lists.push(list(&format!("{day}"), Some(day * 1000), Some((day + 1) * 1000), entries));
+    }
+
+    known = look(&known, &lists, 99_999).1.known;
+
+    let digests: usize = known.documents.iter().map(|read| read.entries.0.len()).sum();
+    assert_eq!(digests, 200, "those of the last two");
+    let mut wanted = lists.iter().map(|it| Entry { until: it.until.map(t), ..Entry::new(uri(&it.name)) });
+    assert_eq!(wanted.by_ref().filter(|entry| known.wants(entry)).count(), 1);
+}
+
+#[test]
+fn of_a_list_that_was_seen_only_the_new_entries_are_held() {
+    let entries: Vec<_> = (0..20_000).map(|n| dated(&format!("r{n}"), Created, 11 + n)).collect();
+    let mut it = list("l", Some(0), None, entries);
+    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 999_999).1.known;
+    it.entries.push(dated("new", Created, 200_000));
+    let seen = known.seen();
+
+    let mut reading = known.reading(&seen, it.location(), it.header(), None, None);
+    it.entries.iter().for_each(|entry| reading.see(entry.clone(), None));
+
+    assert_eq!(reading.end(it.header()).kept.len(), 1);
+}
