@@ -11,9 +11,10 @@ mod wanted;
 
 use crate::document::{ChangeFrequency, Timestamp, Uri};
 use crate::source::http::{Client, HttpError};
+use crate::source::package::{PackageError, Packages};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
-use fetcher::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, SingleFlight, Windows};
+use fetcher::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, SingleFlight, Standings, Windows};
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
@@ -23,7 +24,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -188,6 +189,15 @@ pub enum ContentError {
         /// The time that is shown.
         at: Timestamp,
     },
+    /// Its member of a package cannot be read.
+    #[error("{uri} cannot be had from its package")]
+    Package {
+        /// The resource.
+        uri: Uri,
+        /// What is wrong with the package or the member.
+        #[source]
+        cause: Arc<PackageError>,
+    },
     /// No progress in time.
     #[error("{uri}: no progress in time")]
     Stalled {
@@ -216,8 +226,8 @@ const UNCACHED_LIMIT: usize = 64 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `flights`, then `failures`, `cooldowns`, `handed`, `uncached`, `ends`, `pinned` and `asked`, none of which is held while
-/// another of these seven is taken; the locks inside a flight come last.
+/// Lock order: `flights`, then `failures`, `cooldowns`, `handed`, `uncached`, `ends`, `pinned`, `asked` and `standings`, none of
+/// which is held while another of these eight is taken; the locks inside a flight come last.
 pub struct Content {
     config: ContentConfig,
     client: Client,
@@ -237,6 +247,8 @@ pub struct Content {
     ends: Mutex<Ends>,
     /// The object of each pinned inode, `None` while it is not here.
     pinned: Mutex<HashMap<INodeNo, Option<ObjectKey>>>,
+    packages: OnceLock<Packages>,
+    standings: Mutex<Standings>,
     fetches: fetcher::Turns,
     memory: Arc<Semaphore>,
     /// Which inodes were asked about lately, whether their bytes are current.
@@ -283,12 +295,20 @@ impl Content {
             uncached: Mutex::default(),
             ends: Mutex::default(),
             pinned: Mutex::default(),
+            packages: OnceLock::new(),
+            standings: Mutex::default(),
             fetches: fetcher::Turns::new(FETCHES),
             memory: Arc::new(Semaphore::new(MEMORY_FETCHES)),
             asked: Mutex::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             unannounced: AtomicU64::new(0),
         }))
+    }
+
+    /// Lets members of packages be read; without it every resource comes from its own URI. Said once, before the first read.
+    pub fn read_packages(&self, packages: Packages) {
+        // A second one would be of the same folder.
+        let _ = self.packages.set(packages);
     }
 
     /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.

@@ -103,6 +103,7 @@ impl FsError {
                 | ContentError::Unannounced { .. }
                 | ContentError::Changed { .. }
                 | ContentError::Unarchived { .. }
+                | ContentError::Package { .. }
                 | ContentError::Stalled { .. } => Level::WARN,
             },
             FsError::Gone(_)
@@ -138,6 +139,7 @@ fn content_errno(error: &ContentError) -> Errno {
         },
         ContentError::Mismatch { .. }
         | ContentError::Unarchived { .. }
+        | ContentError::Package { .. }
         | ContentError::Stalled { .. }
         | ContentError::Cache { .. } => Errno::EIO,
         // The name, opened again, has the new bytes.

@@ -2,6 +2,7 @@
 //! bytes are wrong or of another version.
 
 use super::flight::{Flight, Held, Origin};
+use super::member::Incoming;
 use super::memento::is_of_version;
 use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, tells_of_bytes};
 use super::promise::{Form, Promise, published_coding, soft_failure, strong};
@@ -94,13 +95,13 @@ pub(super) struct Fetch {
     /// The size that was told before and may be known to the kernel.
     pub(super) told: Option<u64>,
     /// The strong validator of what was received, with its place.
-    validator: Option<(Uri, Box<str>)>,
+    pub(super) validator: Option<(Uri, Box<str>)>,
     /// Octets of the version under way, as its first response told.
     pub(super) length: Option<u64>,
-    provenance: Provenance,
+    pub(super) provenance: Provenance,
     /// Last-Modified of the response under way, where it comes from `loc` and tells that the list could not know it. When a
     /// mirror was last modified says nothing of the resource.
-    newer_than_list: Option<Timestamp>,
+    pub(super) newer_than_list: Option<Timestamp>,
     stage: Stage,
     /// Octets received from the first on.
     pub(super) received: u64,
@@ -157,6 +158,7 @@ impl Fetch {
             let stop = match self.attempt(&place).await {
                 Ok(Some(landed)) => {
                     self.content.cool_down(self.plan.faults(), Some(&place));
+                    self.content.member_served(&place, self.plan.has_failed());
                     return Ok(landed);
                 }
                 Ok(None) => continue,
@@ -250,7 +252,7 @@ impl Fetch {
         }
     }
 
-    fn wrong(&self, what: impl Into<String>) -> Stop {
+    pub(super) fn wrong(&self, what: impl Into<String>) -> Stop {
         let (uri, what) = (self.wanted.uri.clone(), what.into());
         let shown = self.content.config.unannounced == Unannounced::Show;
         Stop::Failure(Failure::Wrong(match self.newer_than_list {
@@ -259,7 +261,7 @@ impl Fetch {
         }))
     }
 
-    fn changed(&self) -> Stop {
+    pub(super) fn changed(&self) -> Stop {
         Stop::Failure(Failure::Wrong(ContentError::Changed { uri: self.wanted.uri.clone() }))
     }
 
@@ -280,6 +282,9 @@ impl Fetch {
                 self.content.listed_mementos(&self.wanted, map, self.plan.len(), self.published.is_some()).await;
             self.plan.leads_to(listed.map_err(|error| Stop::Failure(Failure::Refused(error)))?);
             return Ok(None);
+        }
+        if let Place::Member(member) = place {
+            return self.unpacked(member).await.map(Some);
         }
         let from = self.received;
         let response = self.ask(place, from).await?;
@@ -305,7 +310,7 @@ impl Fetch {
             }
         };
         let promise = self.promise(place, &response, resumed)?;
-        self.receive(response, &promise).await?;
+        self.receive(Incoming::Body(Box::new(response.body)), &promise).await?;
         self.verdict(promise).await.map(Some)
     }
 
@@ -446,12 +451,13 @@ impl Fetch {
     }
 
     /// Receives a body to its end and hands it to the writer, whole blocks at a time.
-    async fn receive(&mut self, mut response: Response, promise: &Promise) -> Result<(), Stop> {
+    pub(super) async fn receive(&mut self, mut incoming: Incoming, promise: &Promise) -> Result<(), Stop> {
+        let uri = self.wanted.uri.clone();
         loop {
             if self.room == Room::Nowhere {
                 self.wait_for_readers().await?;
             }
-            let chunk = tokio::time::timeout(self.content.config.stall, response.body.chunk());
+            let chunk = tokio::time::timeout(self.content.config.stall, incoming.chunk(&uri));
             tokio::pin!(chunk);
             // What is here goes on to the readers while the server is silent.
             let chunk = loop {
@@ -467,7 +473,6 @@ impl Fetch {
             let chunk = match chunk {
                 Ok(Ok(chunk)) => chunk,
                 Ok(Err(error)) => {
-                    let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
                     return Err(self.cut(error, promise).await?);
                 }
                 Err(_) => {

@@ -13,6 +13,7 @@ mod failures;
 mod fetch;
 mod flight;
 mod handed;
+mod member;
 mod memento;
 mod patched;
 mod plan;
@@ -34,6 +35,7 @@ pub(super) use cooldown::Cooldowns;
 pub(super) use failures::Failures;
 pub(super) use flight::{Flight, Held};
 pub(super) use handed::HandedOuts;
+pub(super) use member::Standings;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure};
 pub(super) use revalidation::QUESTIONS;
 pub(super) use single_flight::SingleFlight;
@@ -387,9 +389,11 @@ impl Content {
 
     /// See [`places`].
     fn places(&self, wanted: &Wanted, proof: Proof) -> Vec<Place> {
+        let turn = self.turn_of_member(wanted);
         let now = Instant::now();
         let cooldowns = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut places = places(wanted, self.config.mirrors, proof, &|uri| cooldowns.is_cooling(uri.authority(), now));
+        let is_cooling = |uri: &Uri| cooldowns.is_cooling(uri.authority(), now);
+        let mut places = places(wanted, self.config.mirrors, proof, turn, &is_cooling);
         if self.config.unannounced == Unannounced::Show && !wanted.is_past() {
             // What the resource is now is to be shown rather than what is listed.
             places.retain(Place::is_current);
@@ -408,7 +412,7 @@ impl Content {
                 cooldowns.failed(uri.authority(), *fault, now);
             }
         }
-        if let Some(place) = right {
+        if let Some(place) = right.filter(|place| !matches!(place, Place::Member(_))) {
             cooldowns.served(place.uri().authority());
         }
     }

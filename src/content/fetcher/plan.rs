@@ -2,7 +2,7 @@
 
 use super::cooldown::Fault;
 use crate::content::{ContentError, Mirrors, Wanted};
-use crate::document::Uri;
+use crate::document::{PackageMember, Uri};
 
 /// How often a body that was cut, and cannot be resumed, is begun again at one place.
 const RESTARTS: u32 = 2;
@@ -20,6 +20,8 @@ pub(super) enum Place {
     TimeGate(Uri),
     /// Tells where mementos are: [`Plan::leads_to`].
     TimeMap(Uri),
+    /// A member of a package that holds exactly this version.
+    Member(PackageMember),
 }
 
 impl Place {
@@ -29,6 +31,7 @@ impl Place {
             Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) | Place::TimeMap(uri) => {
                 uri
             }
+            Place::Member(member) => &member.package,
         }
     }
 
@@ -40,8 +43,22 @@ impl Place {
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.uri().fmt(f)
+        match self {
+            Place::Member(member) => write!(f, "{} in {}", member.path, member.package),
+            place => place.uri().fmt(f),
+        }
     }
+}
+
+/// When the member of a package is asked for, where the version has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Before all else: it is the cheaper way, or the only one.
+    First,
+    /// When what is current failed.
+    Later,
+    /// Packages are not read.
+    Never,
 }
 
 /// What tells the bytes of a version from others.
@@ -58,7 +75,15 @@ pub(super) struct Proof {
 ///
 /// Only with a published digest a mirror may come first by default. Mirrors whose host `is_cooling` come behind all other
 /// current places. Mementos follow: they have the version that is listed when the resource has changed again.
-pub(super) fn places(wanted: &Wanted, mirrors: Mirrors, proof: Proof, is_cooling: &dyn Fn(&Uri) -> bool) -> Vec<Place> {
+///
+/// The member of a package comes at its `turn`; of a past version, which it holds as certainly as any memento, first.
+pub(super) fn places(
+    wanted: &Wanted,
+    mirrors: Mirrors,
+    proof: Proof,
+    turn: Turn,
+    is_cooling: &dyn Fn(&Uri) -> bool,
+) -> Vec<Place> {
     let mut by_priority: Vec<&(u32, Uri)> = wanted.mirrors.iter().filter(|_| mirrors != Mirrors::Off).collect();
     by_priority.sort_by_key(|(priority, _)| *priority);
     let mirrored: Vec<_> = by_priority.into_iter().map(|(_, uri)| Place::Mirror(uri.clone())).collect();
@@ -77,10 +102,12 @@ pub(super) fn places(wanted: &Wanted, mirrors: Mirrors, proof: Proof, is_cooling
         versions.extend(wanted.timegate.iter().cloned().map(Place::TimeGate));
         versions.extend(wanted.timemap.iter().cloned().map(Place::TimeMap));
     }
+    let member: Vec<_> = wanted.member.iter().filter(|_| turn != Turn::Never).cloned().map(Place::Member).collect();
     let ordered = match wanted.is_past() {
-        true if proof.vouched || proof.earlier => [versions, current].concat(),
-        true => versions,
-        false => [current, versions].concat(),
+        true if proof.vouched || proof.earlier => [member, versions, current].concat(),
+        true => [member, versions].concat(),
+        false if turn == Turn::First => [member, current, versions].concat(),
+        false => [current, member, versions].concat(),
     };
     let mut places: Vec<Place> = Vec::with_capacity(ordered.len());
     for place in ordered {
@@ -168,6 +195,11 @@ impl Plan {
         self.last.clone()
     }
 
+    /// Whether a place before this one failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// What was wrong with the places that were given up.
     pub(super) fn faults(&self) -> &[(Uri, Fault)] {
         &self.faults
@@ -197,7 +229,8 @@ impl Plan {
             }
             Failure::Wrong(error) => {
                 self.remember(error);
-                if self.past_caches {
+                // There is no cache between a package and what it was checked against.
+                if self.past_caches || matches!(self.place(), Some(Place::Member(_))) {
                     self.next_place(Some(Fault::Wrong))
                 } else {
                     self.past_caches = true;
@@ -208,7 +241,9 @@ impl Plan {
     }
 
     fn next_place(&mut self, fault: Option<Fault>) -> Next {
-        let left = self.places.get(self.place).map(|place| place.uri().clone());
+        // A package at fault says nothing of its host.
+        let left = self.places.get(self.place).filter(|place| !matches!(place, Place::Member(_)));
+        let left = left.map(|place| place.uri().clone());
         self.faults.extend(left.zip(fault));
         self.place += 1;
         self.past_caches = false;
@@ -269,7 +304,7 @@ mod tests {
 
     fn order(wanted: &Wanted, mirrors: Mirrors, vouched: bool, cooling: &[&str]) -> Vec<Uri> {
         let proof = Proof { vouched, earlier: false };
-        hosts(&places(wanted, mirrors, proof, &|asked| cooling.iter().any(|name| *asked == uri(name))))
+        hosts(&places(wanted, mirrors, proof, Turn::Never, &|asked| cooling.iter().any(|name| *asked == uri(name))))
     }
 
     fn plan(names: &[&str]) -> Plan {
@@ -324,6 +359,29 @@ mod tests {
         assert_eq!(order(&wanted, Mirrors::Auto, true, &[]), by_digest);
         wanted.lastmod = None;
         assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [uri("memento")], "no time to ask for");
+    }
+
+    #[test]
+    fn a_member_comes_at_its_turn_and_first_where_the_version_is_past() {
+        let member = PackageMember { package: uri("package"), path: "/a".into() };
+        let mut wanted = Wanted { member: Some(member), mementos: vec![uri("memento")], ..wanted(&[(1, "mirror")]) };
+        let proof = Proof { vouched: true, earlier: false };
+        let order = |wanted: &Wanted, turn| hosts(&places(wanted, Mirrors::Auto, proof, turn, &|_| false));
+        let current = [uri("mirror"), uri("loc")];
+
+        assert_eq!(order(&wanted, Turn::First), [&[uri("package")], &current[..], &[uri("memento")]].concat());
+        assert_eq!(order(&wanted, Turn::Later), [&current[..], &[uri("package"), uri("memento")]].concat());
+        assert_eq!(order(&wanted, Turn::Never), [&current[..], &[uri("memento")]].concat());
+        wanted.is_replaced = true;
+        assert_eq!(order(&wanted, Turn::Later), [&[uri("package"), uri("memento")], &current[..]].concat());
+    }
+
+    #[test]
+    fn a_wrong_member_is_not_asked_for_again_and_its_host_is_not_blamed() {
+        let member = Place::Member(PackageMember { package: uri("package"), path: "/a".into() });
+        let mut plan = Plan::new(vec![member, place("a")]);
+        assert_eq!(plan.after(wrong(), false), Next::Again);
+        assert_eq!((plan.place(), plan.faults()), (Some(&place("a")), &[][..]));
     }
 
     #[test]

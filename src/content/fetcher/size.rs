@@ -56,8 +56,20 @@ impl Content {
         if let Some(size) = self.known_size(wanted.ino) {
             return Ok(size);
         }
+        // A digest will hold the member, or whatever comes instead of it, to this.
+        let packed = self.size_in_package(&wanted).filter(|_| self.vouching_digest(&wanted).is_some());
+        if let Some(size) = packed.filter(|_| !is_decoded(&wanted)) {
+            self.observed.update(wanted.ino, |observation| observation.size = Some(size));
+            self.tell(Event::Sized(wanted.ino, size));
+            return Ok(size);
+        }
         // What the Source says now is no past version's size.
-        let probed = if is_decoded(&wanted) || wanted.is_past() { None } else { self.probe(&wanted).await? };
+        let probed = match is_decoded(&wanted) || wanted.is_past() {
+            true => None,
+            // Where the resource is not to be had its package may have it.
+            false if wanted.member.is_some() => self.probe(&wanted).await.unwrap_or(None),
+            false => self.probe(&wanted).await?,
+        };
         if let Some(size) = probed {
             return Ok(size);
         }

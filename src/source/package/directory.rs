@@ -198,6 +198,14 @@ impl Directory {
         self.records.iter().map(|record| String::from_utf8_lossy(slice(&self.names, record)))
     }
 
+    /// Octets that the member has which the `path` of a manifest's entry means.
+    pub fn length_of(&self, path: &str) -> Option<u64> {
+        match self.find(path) {
+            Found::Member(number) => self.record(number).map(|record| record.length),
+            Found::Nothing | Found::Several => None,
+        }
+    }
+
     /// Octets of memory it takes.
     pub(super) fn octets(&self) -> u64 {
         let spellings = if self.spellings.get().is_some() { self.names.len() + 64 * self.records.len() } else { 0 };

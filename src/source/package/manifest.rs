@@ -154,7 +154,16 @@ impl Packages {
         if directory.excess.get().is_some() {
             return;
         }
-        let Ok(manifest) = self.manifest_of(directory).await else { return };
+        let manifest = match self.manifest_of(directory).await {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                if !error.is_retryable() {
+                    // Whoever was first found the same.
+                    let _ = directory.excess.set(None);
+                }
+                return;
+            }
+        };
         let own = Arc::clone(directory);
         let learning = tokio::task::spawn_blocking(move || {
             let mut excess = Excess::default();
@@ -168,7 +177,7 @@ impl Packages {
             Ok::<_, PackageError>(excess.segments())
         });
         if let Ok(Ok(segments)) = learning.await {
-            // Whoever was first found the same.
+            // As above.
             let _ = directory.excess.set(segments);
         }
     }

@@ -3,6 +3,7 @@
 
 mod checks;
 mod lies;
+mod members;
 mod mementos;
 mod past;
 mod patches;

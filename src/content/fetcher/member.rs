@@ -1,0 +1,234 @@
+//! A version out of a package: whether that is the cheaper way, and its octets into the same fetch as any body's.
+
+use super::fetch::{Fetch, Landed, Provenance, Stop};
+use super::plan::{Failure, Place, Turn};
+use super::promise::{Form, Promise};
+use super::writer::Room;
+use crate::causes::chain;
+use crate::content::{Content, ContentError, Wanted};
+use crate::document::{PackageMember, Uri};
+use crate::source::http::Body;
+use crate::source::package::{Line, Member, PackageError, Price};
+use bytes::Bytes;
+use lru::LruCache;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Packages whose standing is remembered, the least recent forgotten.
+const PACKAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+
+/// How long a package at fault is asked last.
+const ASIDE: Duration = Duration::from_secs(600);
+
+/// How long a package is asked first after it had what the resource's own URI had not.
+const RELIED_ON: Duration = Duration::from_secs(3600);
+
+/// What a resource of unknown length is taken to have.
+const USUAL: u64 = 64 << 10;
+
+/// How packages fared lately.
+pub(in crate::content) struct Standings {
+    packages: LruCache<Uri, Standing>,
+}
+
+impl Default for Standings {
+    fn default() -> Self {
+        Standings { packages: LruCache::new(PACKAGES) }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Standing {
+    aside_until: Option<Instant>,
+    relied_on_until: Option<Instant>,
+    /// Its faults have been told.
+    is_told: bool,
+}
+
+impl Standings {
+    fn turn(&mut self, package: &Uri, now: Instant) -> Option<Turn> {
+        let standing = self.packages.get(package)?;
+        let counts = |until: Option<Instant>| until.is_some_and(|until| now < until);
+        match (counts(standing.aside_until), counts(standing.relied_on_until)) {
+            (true, _) => Some(Turn::Later),
+            (false, true) => Some(Turn::First),
+            (false, false) => None,
+        }
+    }
+
+    fn of(&mut self, package: &Uri) -> &mut Standing {
+        self.packages.get_or_insert_mut(package.clone(), Standing::default)
+    }
+}
+
+impl Content {
+    /// When the member of `wanted` is asked for: first where it is cheaper than the resource's own URI, or that failed lately.
+    pub(super) fn turn_of_member(&self, wanted: &Wanted) -> Turn {
+        let (Some(packages), Some(member)) = (self.packages.get(), &wanted.member) else { return Turn::Never };
+        // Asked for also where it does not decide: the siblings of what is read are to be known.
+        let price = packages.price(member);
+        let standing =
+            self.standings.lock().unwrap_or_else(PoisonError::into_inner).turn(&member.package, Instant::now());
+        match (standing, price) {
+            (Some(turn), _) => turn,
+            (None, Some(price)) if is_cheaper(price, wanted.length) => Turn::First,
+            (None, _) => Turn::Later,
+        }
+    }
+
+    /// The right bytes came from `place`; `after_others` that failed.
+    pub(super) fn member_served(&self, place: &Place, after_others: bool) {
+        let Place::Member(member) = place else { return };
+        if after_others {
+            let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
+            standings.of(&member.package).relied_on_until = Some(Instant::now() + RELIED_ON);
+        }
+    }
+
+    /// A package, or its member, is at fault; told once of each package.
+    fn member_failed(&self, member: &PackageMember, error: &PackageError) {
+        let is_told = {
+            let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
+            let standing = standings.of(&member.package);
+            if !error.is_of_one_member() {
+                standing.aside_until = Some(Instant::now() + ASIDE);
+            }
+            std::mem::replace(&mut standing.is_told, true)
+        };
+        let error = chain(error);
+        if is_told {
+            tracing::debug!(package = %member.package, %error, "a member cannot be read");
+        } else {
+            tracing::warn!(package = %member.package, %error, "a package is at fault; its resources come from their own URIs");
+        }
+    }
+
+    /// The size of a member, where its directory is known already.
+    pub(super) fn size_in_package(&self, wanted: &Wanted) -> Option<u64> {
+        let (packages, member) = (self.packages.get()?, wanted.member.as_ref()?);
+        packages.known(&member.package)?.length_of(&member.path)
+    }
+}
+
+/// Whether a member at this price is the cheaper way to a resource of this length than a request for the resource itself.
+fn is_cheaper(member: Price, length: Option<u64>) -> bool {
+    let own = Price { requests: 1, octets: length.unwrap_or(USUAL) };
+    Line::TYPICAL.time(member) < Line::TYPICAL.time(own)
+}
+
+/// Octets as they come.
+pub(super) enum Incoming {
+    /// Of a response.
+    Body(Box<Body>),
+    /// Of a member of a package, unpacked.
+    Member(Box<Member>),
+}
+
+impl Incoming {
+    /// The next octets of the version of `uri`; `None` at the end.
+    pub(super) async fn chunk(&mut self, uri: &Uri) -> Result<Option<Bytes>, ContentError> {
+        match self {
+            Incoming::Body(body) => {
+                let chunk = body.chunk().await;
+                chunk.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })
+            }
+            Incoming::Member(member) => {
+                let chunk = member.chunk().await;
+                chunk.map_err(|cause| ContentError::Package { uri: uri.clone(), cause: Arc::new(cause) })
+            }
+        }
+    }
+}
+
+impl Fetch {
+    /// The version as a package holds it: its length is held against what is published, its octets against the digest, as those
+    /// of any other place.
+    pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Landed, Stop> {
+        let unpacked = self.open_member(member).await.map_err(|cause| self.at_fault(member, cause))?;
+        self.flight.touch();
+        let vouched = self.published.is_some();
+        let form = Form::of(&self.wanted, None, vouched).map_err(|what| self.wrong(what))?;
+        let (expected, length) = (self.expected(form), unpacked.length());
+        match (expected.length, self.told.filter(|_| form == Form::Plain)) {
+            (Some(published), _) if published != length => {
+                let what = format!("has {length} octets where {published} are published");
+                let cause = PackageError::Member { package: member.package.clone(), path: member.path.clone(), what };
+                return Err(self.at_fault(member, cause));
+            }
+            (None, Some(told)) if told != length && !vouched => return Err(self.changed()),
+            _ => {}
+        }
+        self.validator = None;
+        self.newer_than_list = None;
+        self.length = Some(length);
+        self.provenance = Provenance::default();
+        self.flight.announce(Some(length), form != Form::Plain || self.room == Room::Memory, None);
+        let promise = Promise { form, expected, length: Some(length) };
+        let received = match self.receive(Incoming::Member(Box::new(unpacked)), &promise).await {
+            Ok(()) => self.verdict(promise).await,
+            Err(stop) => Err(stop),
+        };
+        if let Err(Stop::Failure(Failure::Wrong(_) | Failure::Cut { .. })) = &received {
+            let what = "is not what the Source published".into();
+            let cause = PackageError::Member { package: member.package.clone(), path: member.path.clone(), what };
+            self.content.member_failed(member, &cause);
+        }
+        // The octets that went out are compared with those of the next place.
+        received.map_err(|stop| match stop {
+            Stop::Failure(Failure::Cut { error, .. }) => Stop::Failure(Failure::Wrong(error)),
+            stop => stop,
+        })
+    }
+
+    async fn open_member(&self, member: &PackageMember) -> Result<Member, PackageError> {
+        let gone = || PackageError::Changed { package: member.package.clone() };
+        let packages = self.content.packages.get().ok_or_else(gone)?.clone();
+        let (package, budget) = (member.package.clone(), self.content.head_budget(self.plan.len()));
+        let opening = {
+            let packages = packages.clone();
+            // It goes on when nobody waits any more: the siblings will want it.
+            self.content.runtime.spawn(async move { packages.directory(&package).await.map(drop) })
+        };
+        let opened = async {
+            opening.await.map_err(|_| gone())??;
+            packages.member(&member.package, &member.path).await
+        };
+        tokio::time::timeout(budget, opened).await.map_err(|_| gone())?
+    }
+
+    fn at_fault(&self, member: &PackageMember, cause: PackageError) -> Stop {
+        self.content.member_failed(member, &cause);
+        let uri = self.wanted.uri.clone();
+        Stop::Failure(Failure::Refused(ContentError::Package { uri, cause: Arc::new(cause) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cheaper_way_is_the_one_of_fewer_requests_or_octets() {
+        let length = Some(100_000);
+        assert!(is_cheaper(Price { requests: 0, octets: 100_300 }, length), "a sibling");
+        assert!(is_cheaper(Price { requests: 1, octets: 30_000 }, length), "deflated");
+        assert!(!is_cheaper(Price { requests: 1, octets: 100_300 }, length), "stored, alone");
+        assert!(!is_cheaper(Price { requests: 3, octets: 131_072 }, length), "of a directory not known");
+        assert!(is_cheaper(Price { requests: 3, octets: 131_072 }, Some(10_000_000)));
+        assert!(is_cheaper(Price::default(), None), "a package that is here");
+    }
+
+    #[test]
+    fn a_package_at_fault_is_asked_last_and_one_relied_on_first_for_a_while() {
+        let package = Uri::parse("http://example.org/dump.zip").unwrap();
+        let (mut standings, now) = (Standings::default(), Instant::now());
+        assert_eq!(standings.turn(&package, now), None);
+        standings.of(&package).relied_on_until = Some(now + RELIED_ON);
+        assert_eq!(standings.turn(&package, now), Some(Turn::First));
+        standings.of(&package).aside_until = Some(now + ASIDE);
+        assert_eq!(standings.turn(&package, now), Some(Turn::Later));
+        assert_eq!(standings.turn(&package, now + ASIDE), Some(Turn::First));
+        assert_eq!(standings.turn(&package, now + RELIED_ON), None);
+    }
+}
