@@ -6,6 +6,7 @@
 //!   mounts/DIGEST/               one identity
 //!     identity                   the text the digest is of
 //!     catalog/  spool/  log
+//!     packages/                  directories and manifests of packages, and whole packages
 //!     websub.json                paths and secrets of subscriptions, 0600
 //!     control                    the socket of the mount that runs
 //!     observed/INSTANCE/         what reading taught of the inodes of one instance of the catalog; other folders of
@@ -28,6 +29,8 @@ pub struct Folders {
     pub observed: PathBuf,
     /// Spooled documents.
     pub spool: PathBuf,
+    /// Packages of dumps.
+    pub packages: PathBuf,
     /// Objects, shared with other mounts.
     pub content: PathBuf,
     /// What all mounts keep beside the objects, this one's folders among them.
@@ -49,6 +52,7 @@ impl Folders {
             catalog: own.join("catalog"),
             observed: own.join("observed"),
             spool: own.join("spool"),
+            packages: own.join("packages"),
             content: config.cache.join("content"),
             log: own.join("log"),
             websub: own.join("websub.json"),
@@ -60,7 +64,7 @@ impl Folders {
     /// The folders of `config`, made for their owner alone.
     pub fn prepare(config: &MountConfig) -> Result<Folders, MountError> {
         let folders = Folders::of(config);
-        for folder in [&folders.catalog, &folders.observed, &folders.spool, &folders.content] {
+        for folder in [&folders.catalog, &folders.observed, &folders.spool, &folders.packages, &folders.content] {
             make(folder).map_err(|cause| MountError::Cache { folder: folder.clone(), cause })?;
         }
         if let Some(own) = folders.log.parent() {

@@ -21,6 +21,7 @@ use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
 use crate::fs::{Filesystem, FsOptions};
 use crate::source::SourceError;
 use crate::source::http::{Client, HttpConfig, HttpError};
+use crate::source::package::{PackageConfig, Packages};
 use crate::source::spool::Spool;
 use crate::source::websub::{self, Listener, Subscriber, WebsubConfig, WebsubError};
 use crate::sync::poll::{Command, Listeners};
@@ -182,6 +183,8 @@ pub fn run(
         runtime.handle().clone(),
         event_sender,
     )?;
+    let packages = open_packages(&config, folders.packages, client.clone())?;
+    content.read_packages(packages);
     let spool = Spool::open(&folders.spool)?;
     let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
     let mut synchronizer = Synchronizer::new(config.sync.clone(), client.clone(), catalog.clone(), spool);
@@ -242,6 +245,14 @@ pub fn run(
     runtime.block_on(content.close());
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// The packages of this mount. Whole ones take at most half of what the cache folder may.
+fn open_packages(config: &MountConfig, folder: PathBuf, client: Client) -> Result<Packages, MountError> {
+    let usual = PackageConfig::new(folder.clone());
+    let whole = config.content.quota.map_or(usual.whole, |quota| usual.whole.min(quota / 2));
+    Packages::open(client, PackageConfig { whole, ..usual })
+        .map_err(|error| MountError::Cache { folder, cause: std::io::Error::other(error) })
 }
 
 /// The control socket. A file system that has no sockets is no reason not to mount.
