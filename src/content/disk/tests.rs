@@ -440,7 +440,10 @@ fn two_mounts_share_a_folder_and_keep_to_one_quota() {
             });
         }
     });
+    // What each has written down the other knows of when it next needs room.
     first.usage();
+    second.usage();
+    put(&second, &key(5000), &octets(5000, MIB / 2));
     let usage = second.usage();
     assert!(usage.octets <= usage.quota + 2 * MIB, "{usage:?}");
     finish_rescan(&first);
