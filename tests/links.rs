@@ -183,6 +183,33 @@ fn a_new_version_comes_by_its_patch_where_it_can() {
     assert_eq!(paths(&source), ["/patch/7", "/doc"]);
 }
 
+/// A page that stays the same, and the paper it is about, which does not.
+#[test]
+fn an_alternate_that_changes_under_an_unchanged_entry_is_a_new_version_all_the_same() {
+    let source = Source::start();
+    let about = |paper: &[u8], day: u32| {
+        let digest = hex(&Sha256::digest(paper));
+        let attributes = format!("type=\"application/pdf\" length=\"{}\" hash=\"sha-256:{digest}\"", paper.len());
+        source.page("paper.pdf", Resource::new(paper));
+        let page = Resource { lastmod: Some(format!("2024-05-0{day}T10:00:00Z")), ..Resource::new("<html>") };
+        linked(page, link("alternate", &source, "paper.pdf", &attributes))
+    };
+    source.put("work", about(b"%PDF first", 1));
+    let mounted = Mounted::new(&source.url(), &format!("{FAST},alternate=application/pdf"));
+    let path = mounted.join("work");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 10);
+    assert_eq!(fs::read(&path).unwrap(), b"%PDF first");
+    let mut before = File::open(&path).unwrap();
+
+    source.put("work", about(b"%PDF the second", 2));
+    mounted.refresh();
+
+    eventually("the new paper is shown", || fs::read(&path).is_ok_and(|bytes| bytes == b"%PDF the second"));
+    let mut bytes = Vec::new();
+    before.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"%PDF first", "an open file keeps its bytes");
+}
+
 /// Every link of the standard is told, also one that is a name and cannot be asked.
 #[test]
 fn links_are_told_by_extended_attributes() {

@@ -9,7 +9,7 @@ pub mod observed;
 pub mod patch;
 mod wanted;
 
-use crate::document::{ChangeFrequency, Timestamp, Uri};
+use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
 use crate::source::http::{Client, HttpError};
 use crate::source::package::{PackageError, Packages};
 use bytes::Bytes;
@@ -341,6 +341,20 @@ impl Content {
     /// [`Event::Changed`]. At once where the same was asked a moment ago, or much is being asked: the next look asks.
     pub fn revalidate(self: &Arc<Self>, wanted: Wanted, changefreq: Option<ChangeFrequency>) {
         self.ask_behind(wanted, changefreq);
+    }
+
+    /// Compares what was read of an inode with what is published of it now; where that is another version the rest of the
+    /// mount is told. For bytes of which the catalog does not know that they are others.
+    pub fn hold_to_published(&self, wanted: &Wanted) {
+        let Some(read) = self.observed.get(wanted.ino).filter(|read| read.verified != Verified::NotYet) else { return };
+        let is_coded = fetcher::published_coding(wanted).is_some();
+        let contradicts = |published: &Digest| {
+            read.digests.iter().any(|seen| seen.algorithm() == published.algorithm() && seen != published)
+        };
+        let has_other_length = wanted.length.zip(read.size).is_some_and(|(published, size)| published != size);
+        if !is_coded && !wanted.is_past() && (has_other_length || wanted.hashes.iter().any(contradicts)) {
+            self.tell(Event::Changed(wanted.ino));
+        }
     }
 
     /// For the xattrs.

@@ -78,6 +78,12 @@ impl Filesystem {
             let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
             let node = self.viewed(&snapshot, node)?;
             let size = self.known_size(&node);
+            if node.kind == Kind::File
+                && self.options.alternate.is_some()
+                && let Some(wanted) = wanted(&snapshot, ino, &self.options)?
+            {
+                self.content.hold_to_published(&wanted);
+            }
             match size.is_some() && self.current_for(&node) != Some(Duration::ZERO) {
                 true => (node, size, None),
                 false => (node, size, Some(wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?)),

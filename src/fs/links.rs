@@ -52,8 +52,13 @@ impl Filesystem {
         let resource = snapshot.resource(node.ino)?;
         let shown = resource.as_ref().and_then(|resource| alternate(resource, &self.options));
         Ok(match shown {
-            // As in the catalog: the length of coded octets is not the size.
-            Some(link) => Node { size: link.length.filter(|_| link.encoding.is_none()), ..node },
+            Some(link) => {
+                // As in the catalog: the length of coded octets is not the size.
+                let published = link.length.filter(|_| link.encoding.is_none());
+                // The catalog tells versions by the entry alone. Where the alternate has changed and the entry has not, the
+                // inode stays what was read of it, until it gets a successor.
+                Node { size: self.content.known_size(node.ino).or(published), ..node }
+            }
             None => node,
         })
     }

@@ -32,7 +32,7 @@ pub mod xattr;
 
 pub use links::wanted;
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
 use crate::document::Timestamp;
 use ahead::{AHEAD, SizingAhead};
@@ -67,6 +67,9 @@ pub struct FsOptions {
     pub alternate: Option<Box<str>>,
 }
 
+/// The sets of the Source that are followed, by number, with the URIs of their Capability Lists.
+type SetNames = dyn Fn() -> Vec<(SetId, String)> + Send + Sync;
+
 /// The operations.
 pub struct Filesystem {
     catalog: Arc<Catalog>,
@@ -74,6 +77,8 @@ pub struct Filesystem {
     options: FsOptions,
     /// What the root's `user.resyncfs.control` tells.
     control_socket: Option<PathBuf>,
+    /// What the root's `user.resyncfs.sets` tells.
+    set_names: Option<Box<SetNames>>,
     runtime: tokio::runtime::Handle,
     /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
     walks: Mutex<SizingAhead>,
@@ -94,6 +99,7 @@ impl Filesystem {
             content,
             options,
             control_socket: None,
+            set_names: None,
             runtime,
             walks: Mutex::default(),
             sizing_places: Arc::new(Semaphore::new(AHEAD - 1)),
@@ -103,6 +109,11 @@ impl Filesystem {
     /// The same, telling on its root where the mount's control socket lies.
     pub fn with_control_socket(self, path: PathBuf) -> Filesystem {
         Filesystem { control_socket: Some(path), ..self }
+    }
+
+    /// The same, telling on its root what the numbers of the Source's sets stand for.
+    pub fn with_set_names(self, names: impl Fn() -> Vec<(SetId, String)> + Send + Sync + 'static) -> Filesystem {
+        Filesystem { set_names: Some(Box::new(names)), ..self }
     }
 
     /// How the tree is shown.

@@ -17,14 +17,15 @@
 //! A file that shows an alternate of its resource (`alternate=`) tells of that; `entry` and the links are as published.
 //!
 //! On the root: `user.resyncfs.{source,at,revision,committed,files,folders,octets,unsized}` and, not listed, `unannounced`: how
-//! often since the mount bytes were met that are newer than the list and others than it says; `control`: where the mount's
+//! often since the mount bytes were met that are newer than the list and others than it says; `sets`: number and Capability
+//! List of each set that is followed, a line each; `control`: where the mount's
 //! control socket lies. What is not listed is
 //! what changes without the resource changing: `rsync -X` and `cp -a` copy all that is listed.
 
 use super::Filesystem;
 use super::error::FsError;
 use super::links::{PATCH, PATCH_IN_SHORT};
-use crate::catalog::{Resource, Revision};
+use crate::catalog::{Resource, Revision, SetId};
 use crate::content::{State, Verified};
 use crate::document::{ChangeFrequency, Digest, Link};
 use fuser::INodeNo;
@@ -81,6 +82,7 @@ impl Filesystem {
             let revision = self.catalog.revision()?;
             match key {
                 Key::Own("unannounced") => Some(self.content.unannounced().to_string()),
+                Key::Own("sets") => self.set_names.as_ref().and_then(|names| set_lines(&names())),
                 key => root_value(&self.options.source, revision.as_ref(), key).map(Cow::into_owned),
             }
         } else {
@@ -192,6 +194,12 @@ fn root_value<'s>(source: &'s str, revision: Option<&Revision>, key: Key<'_>) ->
         _ => return None,
     };
     Some(value.into())
+}
+
+/// The number of each set, a blank, and its name: a line each.
+fn set_lines(sets: &[(SetId, String)]) -> Option<String> {
+    let lines: Vec<_> = sets.iter().map(|(id, name)| format!("{} {name}", id.0)).collect();
+    if lines.is_empty() { None } else { Some(lines.join("\n")) }
 }
 
 /// The names of all that is published of `resource`.
@@ -372,7 +380,7 @@ fn fit(value: Vec<u8>, room: u32) -> Result<XattrReply, FsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{SetId, Totals};
+    use crate::catalog::Totals;
     use crate::document::{Algorithm, Href, LOWEST_PRIORITY, PackageMember, Timestamp, Uri};
 
     fn link(rel: &str, href: &str, pri: u32) -> Link {
@@ -548,6 +556,13 @@ mod tests {
         assert_eq!(fit(Vec::new(), 0).unwrap(), XattrReply::Size(0));
         assert!(matches!(fit(vec![1; 10], 9), Err(FsError::Range(10))));
         assert!(matches!(fit(vec![1; VALUE_MAX + 1], 0), Err(FsError::AttributeTooLong(_))));
+    }
+
+    #[test]
+    fn the_root_names_the_sets_by_their_numbers() {
+        let sets = [(SetId(0), "https://e.example/one.xml".into()), (SetId(3), "https://e.example/two.xml".into())];
+        assert_eq!(set_lines(&sets).unwrap(), "0 https://e.example/one.xml\n3 https://e.example/two.xml");
+        assert_eq!(set_lines(&[]), None);
     }
 
     #[test]

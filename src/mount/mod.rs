@@ -12,7 +12,7 @@ mod notifications;
 pub mod point;
 pub mod status;
 
-use crate::catalog::{Catalog, CatalogError};
+use crate::catalog::{Catalog, CatalogError, SetId};
 use crate::content::{Content, ContentConfig, ContentError, Event, Fixity};
 use crate::control::{self, Socket};
 use crate::fs::fuse::Adapter;
@@ -201,7 +201,10 @@ pub fn run(
     }
 
     let (notices, inbox) = invalidator::channel();
-    let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone());
+    let status = synchronizer.status();
+    let set_names = move || status.read().sets.into_iter().map(|set| (SetId(set.id), set.name)).collect();
+    let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
+        .with_set_names(set_names);
     let control = control_socket(&runtime, &folders.control);
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
