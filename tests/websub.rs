@@ -4,10 +4,11 @@ mod common;
 
 use common::flask_hub::FlaskHub;
 use common::hub::{Hub, Manner, post, signature};
-use common::mounted::Mounted;
+use common::mounted::{Mounted, PROGRAM};
 use common::source::{Resource, Source, URLSET};
 use common::{eventually, eventually_within};
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Nobody polls in these tests, and the hub lies at another port of this machine.
@@ -74,6 +75,12 @@ impl Announcing {
     fn link(&self) -> String {
         format!("<{}> ; rel=\"self\", <{}> ; rel=\"resourcesync\"", self.topic(), self.capability_list())
     }
+}
+
+/// What `resyncfs status` tells.
+fn status(mounted: &Mounted) -> serde_json::Value {
+    let output = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 fn shows(mounted: &Mounted, file: &str, bytes: &str) -> bool {
@@ -279,6 +286,9 @@ fn hostile_deliveries_change_nothing() {
 
     announcing.source.wait_for_quiet();
     assert_eq!(announcing.source.log(), [], "a thousand replays and all others");
+    let seen = &status(&mounted)["notifications"]["seen"];
+    let counts = ["delivered", "forged", "wrong-topic", "unknown", "too-large", "malformed", "replayed"];
+    assert_eq!(counts.map(|name| seen[name].as_u64().unwrap_or(0)), [1 + 4 + 1000, 3, 1, 1, 1, 4, 1000], "{seen}");
     assert!(shows(&mounted, "a.txt", "second"));
     assert_notified(&announcing, &hub, &mounted, "fourth");
 }

@@ -7,7 +7,8 @@ use super::running::Running;
 use super::{CliError, Exit, tell};
 use crate::control::ask_status;
 use crate::document::Timestamp;
-use crate::mount::status::Status;
+use crate::mount::status::{Status, SubscriptionStatus};
+use crate::source::websub::Seen;
 use crate::sync::status::{Answer, DocumentStatus};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -16,6 +17,8 @@ use std::time::{Duration, SystemTime};
 
 /// Documents and deviations shown of each kind; `--json` has all.
 const MOST_SHOWN: usize = 20;
+/// Of what hubs do, what is as it should be.
+const HEARD: [&str; 2] = [Seen::Delivered.as_str(), Seen::Verified.as_str()];
 
 /// Tell how a mount is kept in step with its Source
 #[derive(Debug, clap::Args)]
@@ -45,7 +48,7 @@ pub fn run(args: StatusArgs) -> Result<u8, CliError> {
 /// The status as a person reads it at `now`.
 fn screen(status: &Status, now: SystemTime) -> String {
     let mut text = String::new();
-    let Status { source, directory, process, version, mounted, revision, unannounced, sync } = status;
+    let Status { source, directory, process, version, mounted, revision, unannounced, sync, notifications } = status;
     let _ = writeln!(text, "Source       {}", printable_value(source));
     let _ = writeln!(text, "Mounted at   {directory} {} by process {process} (resyncfs {version})", when(mounted, now));
     match revision {
@@ -96,6 +99,15 @@ fn screen(status: &Status, now: SystemTime) -> String {
         }
     }
     list(&mut text, "Documents", sync.documents.iter().map(|document| document_line(document, now)));
+    if let Some(notifications) = notifications {
+        list(&mut text, "Channels", notifications.channels.iter().map(|channel| channel_line(channel, now)));
+        let ignored =
+            |(name, count): (&String, &u64)| (!HEARD.contains(&name.as_str())).then(|| format!("{name} {count}"));
+        let ignored: Vec<String> = notifications.seen.iter().filter_map(ignored).collect();
+        if !ignored.is_empty() {
+            let _ = writeln!(text, "Ignored      what came to {}: {}", notifications.callback, ignored.join(", "));
+        }
+    }
     if let Some(held) = &sync.held {
         let _ =
             writeln!(text, "Held back    {}", held_sentence(held, directory.as_ref()).replace('\n', "\n             "));
@@ -134,6 +146,18 @@ fn document_line(document: &DocumentStatus, now: SystemTime) -> String {
     format!("{}: {answer}{due}", printable_value(&document.location))
 }
 
+fn channel_line(channel: &SubscriptionStatus, now: SystemTime) -> String {
+    let lease = channel.lease_ends.as_deref().map(|end| format!(" until {}", when(end, now))).unwrap_or_default();
+    let last =
+        channel.last_delivery.as_deref().map(|last| format!(", the last {}", when(last, now))).unwrap_or_default();
+    format!(
+        "{}: {}{lease}, {}{last}",
+        printable_value(&channel.topic),
+        printable_value(&channel.standing),
+        counted(channel.deliveries, "notification")
+    )
+}
+
 fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
     let more = lines.len().saturating_sub(MOST_SHOWN);
     for (index, line) in lines.take(MOST_SHOWN).enumerate() {
@@ -157,7 +181,7 @@ fn when(time: &str, now: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::status::RevisionStatus;
+    use crate::mount::status::{NotificationsStatus, RevisionStatus};
     use crate::sync::status::{self, HeldStatus, RefreshOutcome, Refreshed, SetStatus};
 
     fn status() -> Status {
@@ -205,6 +229,19 @@ mod tests {
                 }),
                 ..status::Status::default()
             },
+            notifications: Some(NotificationsStatus {
+                callback: "http://me.example.net/".into(),
+                channels: vec![SubscriptionStatus {
+                    set: None,
+                    topic: "https://repo.example.org/framework/".into(),
+                    hub: "https://hub.example.org/".into(),
+                    standing: "active".into(),
+                    lease_ends: Some("2026-01-02T05:00:00Z".into()),
+                    deliveries: 3,
+                    last_delivery: Some("2026-01-02T03:59:00Z".into()),
+                }],
+                seen: [("delivered", 3), ("forged", 2), ("unknown", 40)].map(|(name, n)| (name.to_owned(), n)).into(),
+            }),
         }
     }
 
@@ -226,6 +263,8 @@ mod tests {
             "             changes are known up to 2026-01-02T03:58:00Z",
             "             GAP: changes since 2026-01-01T00:00:00Z may be missing until there is a newer Resource List",
             "Documents    https://repo.example.org/changes.xml: unchanged, due 2026-01-02T04:05:00Z (in 5 min)",
+            "Channels     https://repo.example.org/framework/: active until 2026-01-02T05:00:00Z (in 60 min), 3 notifications, the last 2026-01-02T03:59:00Z (60 s ago)",
+            "Ignored      what came to http://me.example.net/: forged 2, unknown 40",
             "Held back    9,000 deletions held back since 2026-01-02T03:59:00Z: more than half of the tree.",
             "               resyncfs refresh --accept-deletions /mnt/repo",
             "Unannounced  bytes newer than the list were met 2 times; -o unannounced=show shows them",

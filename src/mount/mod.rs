@@ -222,17 +222,18 @@ pub fn run(
 
     let (commands, command_receiver) = mpsc::channel(64);
     let channels = synchronizer.channels();
+    let subscriber = listener.map(|listener| {
+        let _context = runtime.enter();
+        notifications::start(listener, folders.websub, client, channels, commands.clone())
+    });
     let socket = control.map(|(socket, listener)| {
-        let told = Told::new(&config, synchronizer.status(), catalog.clone(), content.clone());
+        let told = Told::new(&config, synchronizer.status(), catalog.clone(), content.clone())
+            .with_subscriber(subscriber.clone());
         runtime.spawn(control::serve(listener, told.answers(commands.clone())));
         socket
     });
     runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
-    let subscriber = listener.map(|listener| {
-        let _context = runtime.enter();
-        notifications::start(listener, folders.websub, client, channels, commands.clone())
-    });
     if catalog.has_crashed() {
         runtime.spawn(check::run(catalog, folders.catalog));
     }

@@ -5,11 +5,14 @@ use crate::catalog::Catalog;
 use crate::content::Content;
 use crate::control::{Answers, Refusal, Waiting};
 use crate::document::Timestamp;
+use crate::source::websub::Subscriber;
 use crate::sync::poll::Command;
 use crate::sync::status::{HeldStatus, RefreshOutcome, Refreshed, SharedStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 use tokio::sync::{mpsc, oneshot};
 
 /// A mount as it is now. Times are W3C datetimes.
@@ -31,6 +34,59 @@ pub struct Status {
     pub unannounced: u64,
     /// How it is kept in step with its Source.
     pub sync: crate::sync::status::Status,
+    /// What hubs deliver, where they may.
+    #[serde(default)]
+    pub notifications: Option<NotificationsStatus>,
+}
+
+/// What hubs have been asked for and what they have brought.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotificationsStatus {
+    /// The URL below which hubs deliver; the paths below it are known to the hubs alone.
+    pub callback: String,
+    /// The subscriptions.
+    pub channels: Vec<SubscriptionStatus>,
+    /// What came to the listener since the mount began, and how often.
+    pub seen: BTreeMap<String, u64>,
+}
+
+/// One subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriptionStatus {
+    /// The Capability List of the set.
+    pub set: Option<String>,
+    /// What is subscribed to.
+    pub topic: String,
+    /// Where.
+    pub hub: String,
+    /// `kept`, `asked`, `active`, `failing`, `denied` or `left`.
+    pub standing: String,
+    /// When the hub stops delivering.
+    pub lease_ends: Option<String>,
+    /// Notifications since the mount began.
+    pub deliveries: u64,
+    /// The last.
+    pub last_delivery: Option<String>,
+}
+
+impl NotificationsStatus {
+    fn of(subscriber: &Subscriber) -> NotificationsStatus {
+        let time = |time: SystemTime| Timestamp::from(time).to_string();
+        let channels = subscriber.channels().into_iter().map(|channel| SubscriptionStatus {
+            set: channel.subject.set.map(|set| set.to_string()),
+            topic: channel.subject.topic.to_string(),
+            hub: channel.subject.hub.to_string(),
+            standing: channel.standing.as_str().to_owned(),
+            lease_ends: channel.lease_ends.map(time),
+            deliveries: channel.deliveries,
+            last_delivery: channel.last_delivery.map(time),
+        });
+        NotificationsStatus {
+            callback: subscriber.callback().to_string(),
+            channels: channels.collect(),
+            seen: subscriber.counters().seen().map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
 }
 
 /// The revision that is shown.
@@ -69,6 +125,7 @@ pub(super) struct Told {
     sync: SharedStatus,
     catalog: Arc<Catalog>,
     content: Arc<Content>,
+    subscriber: Option<Subscriber>,
 }
 
 impl Told {
@@ -81,7 +138,13 @@ impl Told {
             sync,
             catalog,
             content,
+            subscriber: None,
         }
+    }
+
+    /// The same with what hubs deliver.
+    pub(super) fn with_subscriber(self, subscriber: Option<Subscriber>) -> Told {
+        Told { subscriber, ..self }
     }
 
     /// The answers of the control socket; refreshes are ordered through `commands`.
@@ -116,6 +179,7 @@ impl Told {
             revision,
             unannounced: self.content.unannounced(),
             sync: self.sync.read(),
+            notifications: self.subscriber.as_ref().map(NotificationsStatus::of),
         }
     }
 }

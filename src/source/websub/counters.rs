@@ -52,7 +52,7 @@ impl Seen {
     ];
 
     /// The name in `status`.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Seen::Delivered => "delivered",
             Seen::Forged => "forged",

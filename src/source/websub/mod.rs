@@ -197,6 +197,11 @@ impl Subscriber {
         }
     }
 
+    /// The URL below which hubs deliver.
+    pub fn callback(&self) -> &Uri {
+        &self.shared.callback
+    }
+
     /// What came to the listener.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters

@@ -96,6 +96,20 @@ pub enum Standing {
     Left,
 }
 
+impl Standing {
+    /// The word in `status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Kept => "kept",
+            Standing::Asked => "asked",
+            Standing::Active => "active",
+            Standing::Failing => "failing",
+            Standing::Denied => "denied",
+            Standing::Left => "left",
+        }
+    }
+}
+
 impl Subscription {
     /// A subscription that is wanted and due at once.
     pub fn new(now: SystemTime) -> Subscription {
