@@ -193,6 +193,21 @@ fn a_callback_outlives_a_restart() {
     assert_notified(&announcing, &hub, &mounted, "third");
 }
 
+/// Behind a proxy hubs are told where the proxy is.
+#[test]
+fn a_callback_is_below_the_url_that_was_named() {
+    let hub = Hub::start();
+    let announcing = Announcing::at(hub.url());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let callback = format!("http://localhost:{port}/hooks/of/this/mount");
+    let options = OPTIONS.replace("127.0.0.1:0", &format!("127.0.0.1:{port},websub-callback={callback}"));
+    let mounted = Mounted::new(&announcing.source.url(), &options);
+
+    let told = hub.wait_for_subscriber(&announcing.topic());
+    assert!(told.starts_with(&format!("{callback}/")), "{told}");
+    assert_notified(&announcing, &hub, &mounted, "second");
+}
+
 #[test]
 fn an_unmount_unsubscribes() {
     let hub = Hub::start();

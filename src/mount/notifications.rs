@@ -60,7 +60,7 @@ async fn pass_on(
                 Some(delivery) => take(&subscriber, &mut inbox, channels.borrow().as_deref().unwrap_or_default(), &delivery),
                 None => return,
             },
-            // Looks wait here, where they can be joined, and not in the queue of a synchronizer that is busy.
+            // What the queue of a busy synchronizer has no place for waits here, where it can be joined.
             place = commands.reserve(), if due.is_some_and(|due| due <= Instant::now()) => {
                 let Ok(place) = place else { return };
                 if let Some(look) = inbox.next(Instant::now()) {

@@ -22,6 +22,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("small-files", many_files::small_cached_files),
     ("big-file", big_file::cached),
     ("latency", latency::lookups_during_a_refresh),
+    ("announced", latency::announced_changes),
     ("notifications", kernel::ten_thousand_changes),
     ("million", first_mount::million),
 ];

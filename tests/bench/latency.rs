@@ -1,14 +1,18 @@
 //! How long a name waits while everything else is busy.
 
 use crate::common::eventually;
+use crate::common::hub::{Hub, post, signature};
 use crate::common::mounted::Mounted;
-use crate::common::source::{Fault, Resource, Source};
+use crate::common::source::{Fault, Resource, Source, URLSET};
 use crate::measure::{Row, percentile};
 use std::fs;
 use std::time::{Duration, Instant};
 
 const FILES: usize = 100_000;
 const STUCK: usize = 64;
+/// Resources of the Source that announces changes, and how many it announces.
+const QUIET: usize = 10_000;
+const ANNOUNCED: usize = 100;
 
 /// LOOKUPs of names that the kernel does not know, during a refresh that changes everything, beside 64 reads that get no answer.
 pub fn lookups_during_a_refresh() -> Vec<Row> {
@@ -76,4 +80,65 @@ fn xattr(mounted: &Mounted) -> String {
         .output()
         .unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// From the arrival of a notification of a Change List to the new bytes read through the mount.
+pub fn announced_changes() -> Vec<Row> {
+    let (source, hub) = (Source::start(), Hub::start());
+    for number in 0..QUIET {
+        source.put(&format!("f{:02}/file-{number:05}", number / 1000), Resource::new(format!("first {number}")));
+    }
+    let base = source.url();
+    let (topic, changes) = (format!("{base}framework/"), format!("{base}changelist.xml"));
+    source.document(
+        "capabilitylist.xml",
+        format!(
+            "{URLSET}<rs:md capability=\"capabilitylist\"/><url><loc>{base}resourcelist.xml</loc><rs:md capability=\"resourcelist\"/></url>\
+             <url><loc>{changes}</loc><rs:md capability=\"changelist\"/></url><url><loc>{topic}</loc>\
+             <rs:ln rel=\"hub\" href=\"{}\"/><rs:md capability=\"framework-notification\"/></url></urlset>",
+            hub.url()
+        ),
+    );
+    let mut entries = String::new();
+    let publish = |entries: &str| {
+        let head = "<rs:md capability=\"changelist\" from=\"2024-01-01T00:00:00Z\"/>";
+        source.document("changelist.xml", format!("{URLSET}{head}{entries}</urlset>"));
+    };
+    publish(&entries);
+    let mounted =
+        Mounted::new(&format!("{base}capabilitylist.xml"), "poll=1h,allow-host=127.0.0.1,websub-listen=127.0.0.1:0");
+    let callback = hub.wait_for_subscriber(&topic);
+    source.wait_for_quiet();
+    let notification = format!(
+        "{URLSET}<rs:md capability=\"framework-notification\"/><url><loc>{changes}</loc><rs:md change=\"updated\" capability=\"changelist\"/></url></urlset>"
+    );
+    let signed = signature(&hub.last_secret().unwrap_or_default(), notification.as_bytes());
+    let link = format!("<{topic}>; rel=\"self\"");
+
+    let mut times = Vec::new();
+    for number in 0..ANNOUNCED {
+        let path = format!("f00/file-{number:05}");
+        let (file, bytes) = (mounted.join(&path), format!("second {number}"));
+        assert_eq!(fs::read(&file).unwrap(), format!("first {number}").as_bytes());
+        let resource = Resource::new(bytes.as_str());
+        let (minute, second) = (number / 60, number % 60);
+        entries += &format!(
+            "<url><loc>{base}{path}</loc><rs:md change=\"updated\" datetime=\"2025-01-01T00:{minute:02}:{second:02}Z\" {}/></url>",
+            resource.md
+        );
+        source.put(&path, resource);
+        publish(&entries);
+
+        let arrived = Instant::now();
+        post(&callback, &[("Link", &link), ("X-Hub-Signature", &signed)], notification.as_bytes());
+        while fs::read(&file).is_ok_and(|read| read != bytes.as_bytes()) && arrived.elapsed() < Duration::from_secs(20)
+        {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        times.push(arrived.elapsed());
+    }
+    let (median, p99) = (percentile(&mut times, 50), percentile(&mut times, 99));
+    let measured = format!("p99 {} ms, median {} ms, of {ANNOUNCED}", p99.as_millis(), median.as_millis());
+    let work = format!("From a notification to the new bytes read, one change among {QUIET} resources");
+    vec![Row::bound(&work, measured, "p99 <= 50 ms", p99 <= Duration::from_millis(50))]
 }

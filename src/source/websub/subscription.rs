@@ -498,6 +498,61 @@ mod tests {
         assert!(subscription.is_active(at(99)));
     }
 
+    /// Whatever hubs do and in whatever order: nothing is verified that was not sent, one request is under way at a time, and no
+    /// hub makes us ask more often than once a second.
+    #[test]
+    fn no_order_of_events_makes_us_confirm_what_we_did_not_ask_or_ask_all_the_time() {
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        let mut below = move |limit: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % limit
+        };
+        for _ in 0..2000 {
+            let mut now = at(0);
+            let mut subscription = Subscription::new(now);
+            // What was sent and not answered; the last mode sent since wishes changed; when something was last sent.
+            let (mut under_way, mut sent, mut last) = (None, None, None);
+            for _ in 0..60 {
+                now += Duration::from_millis(below(200_000));
+                match below(8) {
+                    0..=2 => {
+                        if let Some(mode) = subscription.wake(now) {
+                            assert_eq!(under_way, None);
+                            assert!(last.is_none_or(|last| now >= last + SHORTEST_PAUSE), "asked all the time");
+                            (under_way, sent, last) = (Some(mode), Some(mode), Some(now));
+                        }
+                    }
+                    3 | 4 => {
+                        if let Some(mode) = under_way.take() {
+                            subscription.answered(now, mode, below(2) == 0, None);
+                        }
+                    }
+                    5 => {
+                        let mode = if below(2) == 0 { Mode::Subscribe } else { Mode::Unsubscribe };
+                        let lease = [None, Some(0), Some(below(1000)), Some(u64::MAX)][below(4) as usize];
+                        assert!(!subscription.verify(now, mode, lease) || sent == Some(mode));
+                    }
+                    6 => subscription.denied(now),
+                    _ => {
+                        let before = subscription.mode;
+                        if below(2) == 0 {
+                            subscription.leave(now)
+                        } else {
+                            subscription.join(now)
+                        }
+                        if subscription.mode != before {
+                            (sent, last) = (None, None);
+                        }
+                    }
+                }
+                assert!(subscription.lease_ends().is_none_or(|end| end <= now + LONGEST_LEASE));
+                assert!(subscription.is_wanted() || !subscription.is_active(now));
+            }
+        }
+    }
+
     #[test]
     fn one_that_was_left_can_be_joined_again() {
         let mut subscription = subscribed(300);

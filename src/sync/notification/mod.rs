@@ -13,6 +13,9 @@ use crate::source::{Channel, DocumentLocation, Set, Source};
 
 /// Bounds for a notification, inflated: it has one entry, seldom many.
 const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, links: 100 };
+/// Channels of all sets together: each is a subscription that is asked for and renewed.
+const MOST_CHANNELS: usize = 1000;
+
 /// A channel of a mounted set, and what decides how its notifications are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetChannel {
@@ -40,7 +43,13 @@ pub fn channels(source: &Source, host: Option<&str>) -> Vec<SetChannel> {
         };
         set.channels.iter().map(of_channel).collect::<Vec<_>>()
     };
-    source.sets.iter().flat_map(of_set).collect()
+    let mut channels: Vec<SetChannel> = source.sets.iter().flat_map(of_set).collect();
+    if channels.len() > MOST_CHANNELS {
+        let left_out = channels.len() - MOST_CHANNELS;
+        tracing::warn!(left_out, "more channels than are subscribed to; their sets are polled");
+        channels.truncate(MOST_CHANNELS);
+    }
+    channels
 }
 
 /// Why a delivery is no notification.
