@@ -1,8 +1,7 @@
 //! The real nginx over a folder, with a Source's documents made by the independent library `resync` 2.0.1.
 
-use super::eventually;
 use super::random::Random;
-use super::venv_program;
+use super::{eventually, venv_program};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -165,7 +164,8 @@ fn resync_build(arguments: &[&str]) {
     assert!(output.status.success(), "resync-build: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn free_port() -> u16 {
+/// A port of loopback that nobody listens on.
+pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 

@@ -1,0 +1,155 @@
+//! resync-simulator 1.1.0, a Source that creates, updates and deletes by itself, mounted under constant reading.
+
+mod common;
+
+use common::mounted::{Mounted, PROGRAM};
+use common::nginx::free_port;
+use common::random::Random;
+use common::{eventually, rounds, tree, venv_program};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Events between two quiet points: some seconds of them.
+const EVENTS: u64 = 600;
+
+/// The simulator; it changes only while it is told to.
+struct Simulator {
+    process: Child,
+    orders: ChildStdin,
+    told: BufReader<ChildStdout>,
+    port: u16,
+}
+
+impl Simulator {
+    fn start(spec_version: &str) -> Simulator {
+        let port = free_port();
+        let mut process = Command::new(venv_program("SIMULATOR_VENV", "resync-simulator-1.1.0", "python"))
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/simulated_source.py"))
+            .args([&port.to_string(), spec_version])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (orders, told) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        eventually("the simulator listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Simulator { process, orders, told, port }
+    }
+
+    /// Has so many events begin.
+    fn begin(&mut self, events: u64) {
+        writeln!(self.orders, "{events}").unwrap();
+    }
+
+    /// Waits until they are over; what must be shown from then on.
+    fn quiet(&mut self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut line = String::new();
+        self.told.read_line(&mut line).unwrap();
+        let lengths: BTreeMap<String, usize> = serde_json::from_str(&line).unwrap();
+        lengths.iter().map(|(name, length)| (Path::new("resources").join(name), payload(name, *length))).collect()
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What the simulator serves as version `length` of `name`: no two versions have a mixture that is a third.
+fn payload(name: &str, length: usize) -> Vec<u8> {
+    let mut bytes = name.repeat(length / name.len()).into_bytes();
+    bytes.resize(length, b'x');
+    bytes
+}
+
+/// What the readers have met.
+#[derive(Default)]
+struct Met {
+    stop: AtomicBool,
+    read: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Reads files of `folder` at random until stopped. A read may fail while the Source changes; what it returns must be one version.
+fn read_constantly(folder: &Path, seed: u64, met: &Met) {
+    let mut random = Random::new(seed);
+    while !met.stop.load(Ordering::Relaxed) {
+        let names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        for _ in 0..names.len() {
+            let name = names[random.below(names.len() as u64) as usize].to_str().unwrap();
+            match fs::read(folder.join(name)) {
+                Ok(bytes) => {
+                    assert_eq!(bytes, payload(name, bytes.len()), "{name} is no version that ever was");
+                    met.read.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(_) => {
+                    met.refused.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            if met.stop.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
+fn refresh(mounted: &Mounted) -> bool {
+    Command::new(PROGRAM).arg("refresh").arg(mounted.path()).output().unwrap().status.success()
+}
+
+fn follows(spec_version: &str) {
+    let mut simulator = Simulator::start(spec_version);
+    // It cannot make a Change List without changes.
+    simulator.begin(10);
+    simulator.quiet();
+    let mounted = Mounted::new(&format!("http://localhost:{}/", simulator.port), "poll=1h,max-delete=100");
+    let met = Arc::new(Met::default());
+    let readers: Vec<_> = (0..3)
+        .map(|seed| {
+            let (folder, met) = (mounted.join("resources"), met.clone());
+            std::thread::spawn(move || read_constantly(&folder, seed, &met))
+        })
+        .collect();
+
+    for round in 0..rounds() {
+        simulator.begin(EVENTS);
+        for _ in 0..5 {
+            // It may fail: a list made while the simulator changes is an error of its server now and then.
+            refresh(&mounted);
+        }
+        let expected = simulator.quiet();
+        assert!(refresh(&mounted), "round {round}: {}", mounted.said());
+
+        let shown = tree(&mounted.path());
+
+        let names = |tree: &BTreeMap<PathBuf, Vec<u8>>| tree.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&shown), names(&expected), "round {round}");
+        for (path, bytes) in &shown {
+            assert!(*bytes == expected[path], "round {round}: {} is not what the Source has", path.display());
+        }
+    }
+    met.stop.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.join().unwrap();
+    }
+    let (read, refused) = (met.read.load(Ordering::Relaxed), met.refused.load(Ordering::Relaxed));
+    assert!(read > 1000 && refused < read, "{read} files were read, {refused} refused");
+}
+
+/// Promise: what a read returns is what the Source published, and at every quiet point the mount equals the Source.
+#[test]
+fn the_simulator_of_version_1_1_is_followed() {
+    follows("1.1");
+}
+
+#[test]
+fn the_simulator_of_version_1_0_is_followed() {
+    follows("1.0");
+}
