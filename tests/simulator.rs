@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::Mounted;
 use common::nginx::free_port;
 use common::random::Random;
 use common::{eventually, rounds, tree, venv_program};
@@ -100,10 +100,6 @@ fn read_constantly(folder: &Path, seed: u64, met: &Met) {
     }
 }
 
-fn refresh(mounted: &Mounted) -> bool {
-    Command::new(PROGRAM).arg("refresh").arg(mounted.path()).output().unwrap().status.success()
-}
-
 fn follows(spec_version: &str) {
     let mut simulator = Simulator::start(spec_version);
     // It cannot make a Change List without changes.
@@ -122,10 +118,10 @@ fn follows(spec_version: &str) {
         simulator.begin(EVENTS);
         for _ in 0..5 {
             // It may fail: a list made while the simulator changes is an error of its server now and then.
-            refresh(&mounted);
+            let _ = mounted.try_refresh();
         }
         let expected = simulator.quiet();
-        assert!(refresh(&mounted), "round {round}: {}", mounted.said());
+        mounted.try_refresh().unwrap();
 
         let shown = tree(&mounted.path());
 

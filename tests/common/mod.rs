@@ -1,6 +1,7 @@
 //! What the tests of the whole program share: a Source that can lie, and the real mount of it.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod changing;
 pub mod flask_hub;
 pub mod hub;
 pub mod mounted;

@@ -139,6 +139,12 @@ impl Mounted {
         self.signal(libc::SIGHUP);
     }
 
+    /// Has the mount look at its Source now and waits until that is done; what the command said where it failed.
+    pub fn try_refresh(&self) -> Result<(), String> {
+        let output = Command::new(PROGRAM).arg("refresh").arg(self.path()).output().unwrap();
+        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    }
+
     /// kill -9, and the dead mount detached.
     pub fn kill(&self) {
         if let Some(mut child) = self.process.lock().unwrap().take() {

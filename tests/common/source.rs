@@ -169,6 +169,16 @@ impl Source {
         state.edition += 1;
     }
 
+    /// Whether there is a resource at `path`.
+    pub fn has(&self, path: &str) -> bool {
+        self.state.lock().unwrap().resources.contains_key(path)
+    }
+
+    /// A Resource List of what there is now, that speaks for `at`.
+    pub fn resource_list_at(&self, at: &str) -> Vec<u8> {
+        self.list_of(&self.state.lock().unwrap(), at)
+    }
+
     /// Serves `bytes` at `path` beside the resources: another document. Replaces the Resource List too if named so.
     pub fn document(&self, path: &str, bytes: impl Into<Vec<u8>>) {
         self.page(path, document(bytes.into()));
@@ -421,9 +431,13 @@ impl Source {
     }
 
     fn resource_list(&self, state: &State) -> Vec<u8> {
-        let base = self.url();
         let seconds = 1_714_557_600 + state.edition;
         let at = format!("2024-05-01T{:02}:{:02}:{:02}Z", 10 + seconds / 3600 % 8, seconds / 60 % 60, seconds % 60);
+        self.list_of(state, &at)
+    }
+
+    fn list_of(&self, state: &State, at: &str) -> Vec<u8> {
+        let base = self.url();
         let mut list = format!(
             "{URLSET}<rs:ln rel=\"up\" href=\"{base}capabilitylist.xml\"/><rs:md capability=\"resourcelist\" at=\"{at}\"/>\n"
         );
