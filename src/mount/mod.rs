@@ -227,7 +227,7 @@ pub fn run(
         notifications::start(listener, folders.websub, client, channels, commands.clone())
     });
     let socket = control.map(|(socket, listener)| {
-        let told = Told::new(&config, synchronizer.status(), catalog.clone(), content.clone())
+        let told = Told::new(&config, synchronizer.status(), catalog.clone(), content.clone(), notices.clone())
             .with_subscriber(subscriber.clone());
         runtime.spawn(control::serve(listener, told.answers(commands.clone())));
         socket

@@ -5,6 +5,7 @@ use crate::catalog::Catalog;
 use crate::content::Content;
 use crate::control::{Answers, Refusal, Waiting};
 use crate::document::Timestamp;
+use crate::fs::invalidator::Notices;
 use crate::source::websub::Subscriber;
 use crate::sync::poll::Command;
 use crate::sync::status::{HeldStatus, RefreshOutcome, Refreshed, SharedStatus};
@@ -126,11 +127,18 @@ pub(super) struct Told {
     catalog: Arc<Catalog>,
     content: Arc<Content>,
     subscriber: Option<Subscriber>,
+    notices: Notices,
 }
 
 impl Told {
     /// Of a mount that begins now.
-    pub(super) fn new(config: &MountConfig, sync: SharedStatus, catalog: Arc<Catalog>, content: Arc<Content>) -> Told {
+    pub(super) fn new(
+        config: &MountConfig,
+        sync: SharedStatus,
+        catalog: Arc<Catalog>,
+        content: Arc<Content>,
+        notices: Notices,
+    ) -> Told {
         Told {
             source: config.session.source.clone(),
             directory: config.directory.display().to_string(),
@@ -139,6 +147,7 @@ impl Told {
             catalog,
             content,
             subscriber: None,
+            notices,
         }
     }
 
@@ -149,10 +158,12 @@ impl Told {
 
     /// The answers of the control socket; refreshes are ordered through `commands`.
     pub(super) fn answers(self, commands: mpsc::Sender<Command>) -> Answers {
-        let sync = self.sync.clone();
+        let (sync, notices) = (self.sync.clone(), self.notices.clone());
         Answers {
             status: Box::new(move || json!(self.status())),
-            refresh: Box::new(move |order| refresh(sync.clone(), commands.clone(), order.accept_deletions)),
+            refresh: Box::new(move |order| {
+                refresh(sync.clone(), notices.clone(), commands.clone(), order.accept_deletions)
+            }),
         }
     }
 
@@ -184,7 +195,8 @@ impl Told {
     }
 }
 
-fn refresh(sync: SharedStatus, commands: mpsc::Sender<Command>, accept_deletions: bool) -> Waiting {
+/// Has a refresh done; answers when whoever looks into the mount sees what it has done.
+fn refresh(sync: SharedStatus, notices: Notices, commands: mpsc::Sender<Command>, accept_deletions: bool) -> Waiting {
     Box::pin(async move {
         let (asker, answer) = oneshot::channel();
         let asked = commands.send(Command::Asked { accept_deletions, asker }).await;
@@ -192,6 +204,7 @@ fn refresh(sync: SharedStatus, commands: mpsc::Sender<Command>, accept_deletions
             Ok(()) => answer.await.map_err(|_| Refusal::Ending)?,
             Err(_) => return Err(Refusal::Ending),
         };
+        notices.heard().await;
         match refreshed.outcome {
             RefreshOutcome::Failed(why) => Err(Refusal::Failed(why)),
             _ => Ok(json!(RefreshAnswer { refreshed, held: sync.read().held })),

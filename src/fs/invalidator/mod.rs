@@ -21,10 +21,11 @@ use fuser::INodeNo;
 use std::collections::HashSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use tokio::sync::watch;
 
 /// What the invalidator is left to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,10 @@ pub enum Notice {
 pub struct Notices {
     sender: Sender<Notice>,
     orphans: Arc<Orphans>,
+    /// How many notices were left, counted before they are.
+    left: Arc<AtomicU64>,
+    /// How many are done with.
+    done: watch::Receiver<u64>,
 }
 
 /// The invalidator's end of its channel.
@@ -51,13 +56,16 @@ pub struct Notices {
 pub struct Inbox {
     receiver: Receiver<Notice>,
     orphans: Arc<Orphans>,
+    done: watch::Sender<u64>,
 }
 
 /// A new channel: what handlers and `sync` leave, [`Invalidator::spawn`] takes.
 pub fn channel() -> (Notices, Inbox) {
     let (sender, receiver) = mpsc::channel();
     let orphans = Arc::<Orphans>::default();
-    (Notices { sender, orphans: Arc::clone(&orphans) }, Inbox { receiver, orphans })
+    let (done, watched) = watch::channel(0);
+    let notices = Notices { sender, orphans: Arc::clone(&orphans), left: Arc::default(), done: watched };
+    (notices, Inbox { receiver, orphans, done })
 }
 
 impl Notices {
@@ -83,6 +91,13 @@ impl Notices {
         }
     }
 
+    /// Waits until the kernel has heard of everything that was left before.
+    pub async fn heard(&self) {
+        let left = self.left.load(Ordering::Acquire);
+        // With the invalidator gone nobody is left to hear.
+        let _ = self.done.clone().wait_for(|done| *done >= left).await;
+    }
+
     /// Ends the invalidator once it has done what was left before.
     pub fn stop(&self) {
         self.leave(Notice::Stop);
@@ -90,6 +105,7 @@ impl Notices {
 
     /// With the invalidator gone the mount is gone, and nobody is left to be told.
     fn leave(&self, notice: Notice) {
+        self.left.fetch_add(1, Ordering::AcqRel);
         let _ = self.sender.send(notice);
     }
 }
@@ -149,6 +165,7 @@ impl Invalidator {
             if catch_unwind(AssertUnwindSafe(|| self.handle(&notice))).is_err() {
                 tracing::error!("the kernel was not told of {notice:?}: the invalidator panicked");
             }
+            self.inbox.done.send_modify(|done| *done += 1);
         }
         self.let_settled_go();
     }

@@ -207,3 +207,18 @@ fn content_s_events_reach_the_kernel_only_where_it_holds_something_wrong() {
     assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(4))));
     assert_eq!(inbox.receiver.try_recv(), Err(TryRecvError::Empty));
 }
+
+#[tokio::test]
+async fn who_waits_is_answered_when_the_kernel_has_heard_of_all_that_was_left_before() {
+    let world = World::new(&[1, 2], true);
+    let (notices, inbox) = channel();
+    let thread = Invalidator::spawn(inbox, world.effects()).unwrap();
+
+    notices.changed([Invalidation::Attributes(INodeNo(2)), Invalidation::Folder(ROOT)]);
+    notices.heard().await;
+
+    assert_eq!(*world.done.lock().unwrap(), [Done::Attributes(2), Done::Inode(1)]);
+    notices.stop();
+    thread.join().unwrap();
+    notices.heard().await;
+}
