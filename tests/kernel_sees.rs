@@ -99,7 +99,7 @@ impl Drop for Mapped {
 
 #[test]
 fn a_mapped_file_keeps_its_bytes() {
-    let (mut source, mounted) = mounted(&[("a", "old bytes")]);
+    let (mut source, mounted) = mounted(&[("a", "old bytes"), ("b", "b")]);
     let mapped = Mapped::of(&fs::File::open(mounted.join("a")).unwrap());
     assert_eq!(mapped.bytes(), b"old bytes");
 
