@@ -2,9 +2,12 @@
 
 mod common;
 
-use common::mounted::PROGRAM;
+use common::mounted::{Mounted, PROGRAM};
 use common::source::{Fault, Resource, Source};
+use common::tree;
 use serde_json::Value;
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 const IN_SYNC: i32 = 0;
@@ -86,4 +89,127 @@ fn a_manifest_names_what_has_a_digest_and_says_what_has_none() {
         String::from_utf8(lines.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 4);
     assert!(lines.iter().any(|line| line["path"] == "bare" && line["hashes"].as_array().unwrap().is_empty()));
+}
+
+#[test]
+fn a_mount_in_step_is_in_sync_and_asks_for_nothing_but_lists() {
+    let source = source();
+    let mounted = Mounted::new(&source.url(), "");
+    let directory = mounted.path();
+    source.take_log();
+
+    let output = audit(&[directory.to_str().unwrap()]);
+
+    assert_eq!(output.status.code(), Some(IN_SYNC), "{output:?}");
+    assert!(
+        text(&output).starts_with("4 of 4 files are in sync; the Source's lists speak for 2024-05-01T"),
+        "{output:?}"
+    );
+    let resources = ["a/one", "a/two", "b%5Cc", "bare"];
+    assert!(resources.iter().all(|resource| source.requests_of(resource).is_empty()), "{:?}", source.log());
+    let audits: Vec<_> = fs::read_dir(mounted.cache().join("mounts")).unwrap().collect();
+    let left = fs::read_dir(audits[0].as_ref().unwrap().path().join("audits")).unwrap().count();
+    assert_eq!(left, 0, "its catalog is gone");
+}
+
+/// The list has changed and the mount has not looked yet: the audit tells, and leaves the mount as it is.
+#[test]
+fn what_the_source_lists_now_is_compared_with_what_is_shown() {
+    let source = source();
+    let mounted = Mounted::new(&source.url(), "");
+    source.put("a/one", Resource::new("changed"));
+    source.put("a/touched", Resource::new("second"));
+    source.remove("a/two");
+    source.put("new/deep/file", Resource::new("new"));
+
+    let output = audit(&["--json", mounted.path().to_str().unwrap()]);
+
+    let (found, summary) = report(&output);
+    assert_eq!(output.status.code(), Some(DIFFERENCES));
+    let expected = [("changed", "a/one"), ("extra", "a/two"), ("missing", "a/touched"), ("missing", "new/deep/file")];
+    assert_eq!(found, pairs(&expected));
+    assert_eq!((&summary["files"], &summary["in_sync"]), (&6.into(), &2.into()));
+    assert!(mounted.join("a/two").exists() && !mounted.join("new").exists(), "the mount is as it was");
+}
+
+#[test]
+fn what_the_source_serves_is_compared_with_what_it_lists() {
+    let source = source();
+    let mounted = Mounted::new(&source.url(), "");
+    fs::read(mounted.join("bare")).unwrap();
+    source.fault("a/one", Fault::Body(b"fir5t".to_vec()), 100);
+    source.fault("a/two", Fault::Status(410, String::new()), 100);
+    source.fault("b%5Cc", Fault::Status(403, String::new()), 100);
+    source.fault("bare", Fault::Body(b"something else".to_vec()), 100);
+    let directory = mounted.path();
+    let directory = directory.to_str().unwrap();
+    assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC), "the lists are as they were");
+
+    let (found, summary) = report(&audit(&["--fetch", "--json", directory]));
+
+    let expected = [("changed", "a/one"), ("changed", "bare"), ("failed", "b\\c"), ("gone", "a/two")];
+    assert_eq!(found, pairs(&expected));
+    assert_eq!(summary["asked"], 4);
+}
+
+/// Damages one octet in the middle of every object of the cache.
+fn damage_objects(cache: &Path) -> usize {
+    let objects: Vec<_> = tree(&cache.join("content/objects")).into_iter().collect();
+    for (path, mut octets) in objects.clone() {
+        octets[2] ^= 1;
+        fs::write(cache.join("content/objects").join(path), octets).unwrap();
+    }
+    objects.len()
+}
+
+#[test]
+fn a_damaged_object_of_the_cache_is_found_and_comes_again() {
+    let source = source();
+    let mounted = Mounted::new(&source.url(), "");
+    let directory = mounted.path();
+    let directory = directory.to_str().unwrap();
+    fs::read(mounted.join("a/one")).unwrap();
+    mounted.remount();
+    let (found, summary) = report(&audit(&["--content", "--json", directory]));
+    assert_eq!((found, &summary["objects_read"]), (pairs(&[]), &1.into()));
+    assert_eq!(damage_objects(mounted.cache()), 1);
+
+    let output = audit(&["--content", "--json", directory]);
+
+    assert_eq!(output.status.code(), Some(DIFFERENCES));
+    assert_eq!(report(&output).0, pairs(&[("corrupt", "a/one")]));
+    assert_eq!(fs::read(mounted.join("a/one")).unwrap(), b"first");
+    assert_eq!(audit(&["--content", directory]).status.code(), Some(IN_SYNC));
+}
+
+#[test]
+fn sha256sum_accepts_the_manifest_within_the_mount() {
+    let source = source();
+    source.put("d/index%20with%20%C3%A9%20and%20%22quotes%22%5C", Resource::new("awkward"));
+    source.put("-dash", Resource::new("dash"));
+    let mounted = Mounted::new(&source.url(), "");
+    let manifest = audit(&["--manifest=sha256sum", mounted.path().to_str().unwrap()]);
+    let list = mounted.cache().join("list");
+    fs::write(&list, text(&manifest)).unwrap();
+    let check = || {
+        let output = Command::new("sha256sum").arg("-c").arg(&list).current_dir(mounted.path()).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+
+    let (accepted, said) = check();
+
+    assert!(accepted, "{said}");
+    assert_eq!(said.lines().filter(|line| line.ends_with(": OK")).count(), 5, "{said}");
+}
+
+#[test]
+fn what_is_no_mount_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source();
+
+    let nothing_there = audit(&[folder.path().to_str().unwrap()]);
+    let nothing_kept = audit(&["--content", &source.url()]);
+
+    assert_eq!(nothing_there.status.code(), Some(5), "{nothing_there:?}");
+    assert_eq!(nothing_kept.status.code(), Some(2), "{nothing_kept:?}");
 }

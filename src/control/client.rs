@@ -1,14 +1,18 @@
 //! The other side of the socket: what a mount is asked by commands.
 
-use super::{RefreshOrder, socket};
+use super::{AuditOrder, RefreshOrder, socket};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
+use futures_util::StreamExt;
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 /// Octets that an answer may have.
 const LONGEST_ANSWER: usize = 16 << 20;
@@ -67,7 +71,60 @@ pub async fn ask_refresh<T: DeserializeOwned>(socket: &Path, order: RefreshOrder
     ask(socket, Method::POST, "/refresh", Body::from(serde_json::to_vec(&order)?)).await
 }
 
+/// Has the mount audited; `lines` get what it finds. Ends when that is done, or when nobody takes the lines any more. Within a
+/// runtime only.
+pub async fn ask_audit<T: DeserializeOwned>(
+    socket: &Path,
+    order: AuditOrder,
+    lines: mpsc::Sender<T>,
+) -> Result<(), ControlError> {
+    ask_lines(socket, Method::POST, "/audit", Body::from(serde_json::to_vec(&order)?), lines).await
+}
+
+/// Every file of the mount; otherwise as [`ask_audit`].
+pub async fn ask_files<T: DeserializeOwned>(socket: &Path, lines: mpsc::Sender<T>) -> Result<(), ControlError> {
+    ask_lines(socket, Method::GET, "/files", Body::empty(), lines).await
+}
+
 async fn ask<T: DeserializeOwned>(socket: &Path, method: Method, path: &str, body: Body) -> Result<T, ControlError> {
+    let (connection, answer) = request(socket, method, path, body).await?;
+    let answer = axum::body::to_bytes(Body::new(answer), LONGEST_ANSWER).await?;
+    connection.abort();
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+async fn ask_lines<T: DeserializeOwned>(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    body: Body,
+    lines: mpsc::Sender<T>,
+) -> Result<(), ControlError> {
+    let (connection, answer) = request(socket, method, path, body).await?;
+    let mut pieces = Body::new(answer).into_data_stream();
+    let mut begun = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        begun.extend_from_slice(&piece?);
+        let Some(end) = begun.iter().rposition(|octet| *octet == b'\n') else { continue };
+        for line in begun[..end].split(|octet| *octet == b'\n') {
+            if lines.send(serde_json::from_slice(line)?).await.is_err() {
+                connection.abort();
+                return Ok(());
+            }
+        }
+        begun.drain(..=end);
+    }
+    connection.abort();
+    Ok(())
+}
+
+/// Asks, and gives the body of an answer that is a success, with the connection that it comes by.
+async fn request(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    body: Body,
+) -> Result<(AbortHandle, Incoming), ControlError> {
     let unreachable = |cause| ControlError::Unreachable { socket: socket.to_owned(), cause };
     let stream = socket::connect(socket).await.map_err(unreachable)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -77,14 +134,14 @@ async fn ask<T: DeserializeOwned>(socket: &Path, method: Method, path: &str, bod
         .header(header::HOST, "localhost")
         .header(header::CONTENT_TYPE, "application/json")
         .body(body)?;
-    let connection = tokio::spawn(connection);
+    let connection = tokio::spawn(connection).abort_handle();
     let response = sender.send_request(request).await?;
     let status = response.status();
+    if status.is_success() {
+        return Ok((connection, response.into_body()));
+    }
     let answer = axum::body::to_bytes(Body::new(response.into_body()), LONGEST_ANSWER).await?;
     connection.abort();
-    if status.is_success() {
-        return Ok(serde_json::from_slice(&answer)?);
-    }
     let said = serde_json::from_slice::<Failure>(&answer)?.error;
     Err(match status {
         StatusCode::FORBIDDEN => ControlError::Forbidden { said },

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `GET /status` | | 200 and what the mount tells of itself |
 //! | `POST /refresh` | none, or a [`RefreshOrder`] | when the refresh is done: 200 and what it did, 502 where it failed, 503 where the mount ends |
+//! | `POST /audit` | none, or an [`AuditOrder`] | 200 and, a line each, what an audit finds as it finds it |
+//! | `GET /files` | | 200 and, a line each, every file |
 //!
 //! Every answer is JSON; one that is no success is `{"error": "…"}`. The socket lies in the mount's own folder of the
 //! cache and answers root and the user of the mount alone. What is told is the mount's to say ([`Answers`]): here it
@@ -15,8 +17,8 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use client::{ControlError, ask_refresh, ask_status};
-pub use server::{Answers, Refusal, Waiting, serve};
+pub use client::{ControlError, ask_audit, ask_files, ask_refresh, ask_status};
+pub use server::{Answers, Lines, Refusal, Waiting, serve};
 pub use socket::Socket;
 
 use serde::{Deserialize, Serialize};
@@ -28,4 +30,16 @@ pub struct RefreshOrder {
     /// Apply the deletions that are held back.
     #[serde(default)]
     pub accept_deletions: bool,
+}
+
+/// What `POST /audit` is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditOrder {
+    /// Read every cached object too.
+    #[serde(default)]
+    pub content: bool,
+    /// Ask for every resource at the Source too.
+    #[serde(default)]
+    pub fetch: bool,
 }

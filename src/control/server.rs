@@ -1,6 +1,6 @@
 //! The mount's side of the socket.
 
-use super::RefreshOrder;
+use super::{AuditOrder, RefreshOrder};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};
@@ -9,7 +9,10 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::routing::{get, post};
 use axum::serve::IncomingStream;
+use futures_util::{Stream, StreamExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -18,6 +21,9 @@ use tokio::net::UnixListener;
 
 /// Octets that an order may have.
 const LONGEST_ORDER: usize = 64 << 10;
+
+/// What one is told who asks something else.
+const REQUESTS: &str = "there are GET /status, POST /refresh, POST /audit and GET /files";
 
 /// Why a refresh brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +37,19 @@ pub enum Refusal {
 /// What a refresh that was asked for comes to, once it does.
 pub type Waiting = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + Send>>;
 
+/// What is told bit by bit. Dropped where nobody listens any more.
+pub type Lines = Pin<Box<dyn Stream<Item = Value> + Send>>;
+
 /// What the socket answers, as whoever mounts has it.
 pub struct Answers {
     /// The mount as it is now. Must not wait.
     pub status: Box<dyn Fn() -> Value + Send + Sync>,
     /// Has a refresh done; ready when it is.
     pub refresh: Box<dyn Fn(RefreshOrder) -> Waiting + Send + Sync>,
+    /// Compares the mount with its Source and tells what is found. Called within a runtime.
+    pub audit: Box<dyn Fn(AuditOrder) -> Lines + Send + Sync>,
+    /// Tells of every file. Called within a runtime.
+    pub files: Box<dyn Fn() -> Lines + Send + Sync>,
 }
 
 /// Answers whoever connects to `listener`, until the future is dropped.
@@ -44,10 +57,10 @@ pub async fn serve(listener: UnixListener, answers: Answers) -> io::Result<()> {
     let app = Router::new()
         .route("/status", get(status))
         .route("/refresh", post(refresh))
-        .fallback(async || failure(StatusCode::NOT_FOUND, "there are GET /status and POST /refresh"))
-        .method_not_allowed_fallback(async || {
-            failure(StatusCode::METHOD_NOT_ALLOWED, "there are GET /status and POST /refresh")
-        })
+        .route("/audit", post(audit))
+        .route("/files", get(files))
+        .fallback(async || failure(StatusCode::NOT_FOUND, REQUESTS))
+        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, REQUESTS))
         .layer(DefaultBodyLimit::max(LONGEST_ORDER))
         .layer(middleware::from_fn(only_the_owner))
         .with_state(Arc::new(answers));
@@ -59,16 +72,34 @@ async fn status(State(answers): State<Arc<Answers>>) -> Response<Body> {
 }
 
 async fn refresh(State(answers): State<Arc<Answers>>, body: Bytes) -> Response<Body> {
-    let order = if body.is_empty() { Ok(RefreshOrder::default()) } else { serde_json::from_slice(&body) };
-    let order = match order {
+    let order = match order(&body) {
         Ok(order) => order,
-        Err(cause) => return failure(StatusCode::BAD_REQUEST, &format!("the order cannot be understood: {cause}")),
+        Err(response) => return *response,
     };
     match (answers.refresh)(order).await {
         Ok(refreshed) => answer(StatusCode::OK, refreshed),
         Err(Refusal::Failed(error)) => failure(StatusCode::BAD_GATEWAY, &error),
         Err(Refusal::Ending) => failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending"),
     }
+}
+
+async fn audit(State(answers): State<Arc<Answers>>, body: Bytes) -> Response<Body> {
+    match order(&body) {
+        Ok(order) => lines((answers.audit)(order)),
+        Err(response) => *response,
+    }
+}
+
+async fn files(State(answers): State<Arc<Answers>>) -> Response<Body> {
+    lines((answers.files)())
+}
+
+/// What is ordered; without a body the usual.
+fn order<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Box<Response<Body>>> {
+    let order = if body.is_empty() { Ok(T::default()) } else { serde_json::from_slice(body) };
+    order.map_err(|cause| {
+        Box::new(failure(StatusCode::BAD_REQUEST, &format!("the order cannot be understood: {cause}")))
+    })
 }
 
 /// Who is at the other end, as the kernel says (`SO_PEERCRED`); `None` where it does not.
@@ -101,6 +132,12 @@ async fn only_the_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, 
 
 fn failure(status: StatusCode, error: &str) -> Response<Body> {
     answer(status, json!({ "error": error }))
+}
+
+fn lines(lines: Lines) -> Response<Body> {
+    let mut response = Response::new(Body::from_stream(lines.map(|line| Ok::<_, Infallible>(format!("{line}\n")))));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    response
 }
 
 fn answer(status: StatusCode, value: Value) -> Response<Body> {

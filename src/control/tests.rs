@@ -1,11 +1,16 @@
 //! Server and client over a real socket.
 
 use super::*;
+use futures_util::stream;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+/// More lines than fit into any buffer on the way.
+const FILES: u64 = 100_000;
 
 fn status() -> Value {
     json!({ "source": "https://repo.example.org/", "files": 3 })
@@ -27,6 +32,8 @@ fn listen(path: &Path, outcome: Result<Value, Refusal>) -> (Socket, Arc<Mutex<Ve
             let outcome = outcome.clone();
             Box::pin(async move { outcome })
         }),
+        audit: Box::new(|order| Box::pin(stream::iter([json!(order), json!({ "in": "sync" })]))),
+        files: Box::new(|| Box::pin(stream::iter((0..FILES).map(|number| json!({ "path": number }))))),
     };
     tokio::spawn(serve(listener, answers));
     (socket, orders)
@@ -66,6 +73,42 @@ async fn a_refresh_that_failed_and_one_that_never_ends_are_errors() {
 
     assert_eq!(failed.to_string(), "the Source cannot be read");
     assert_eq!(ended.to_string(), "the mount is ending");
+}
+
+#[tokio::test]
+async fn an_audit_is_told_line_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, _) = listen(&folder.path().join("control"), Err(Refusal::Ending));
+    let (sender, mut lines) = mpsc::channel::<Value>(8);
+
+    let order = AuditOrder { content: true, fetch: false };
+    ask_audit(socket.path(), order, sender).await.unwrap();
+
+    assert_eq!(lines.recv().await.unwrap(), json!({ "content": true, "fetch": false }));
+    assert_eq!(lines.recv().await.unwrap(), json!({ "in": "sync" }));
+    assert_eq!(lines.recv().await, None);
+}
+
+#[tokio::test]
+async fn every_file_is_told_and_who_has_heard_enough_may_leave() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, _) = listen(&folder.path().join("control"), Err(Refusal::Ending));
+    let listen_to = async |most: u64| {
+        let (sender, mut lines) = mpsc::channel::<Value>(8);
+        let hear = async move {
+            let mut heard = 0;
+            while heard < most && lines.recv().await.is_some_and(|line| line["path"] == heard) {
+                heard += 1;
+            }
+            heard
+        };
+        let (told, heard) = tokio::join!(ask_files(socket.path(), sender), hear);
+        told.unwrap();
+        heard
+    };
+
+    assert_eq!(listen_to(u64::MAX).await, FILES);
+    assert_eq!(listen_to(3).await, 3);
 }
 
 /// Sends `request` as it stands; the answer as it comes.

@@ -9,6 +9,7 @@
 //!     packages/                  directories and manifests of packages, and whole packages
 //!     websub.json                paths and secrets of subscriptions, 0600
 //!     control                    the socket of the mount that runs
+//!     audits/                    a folder for each audit under way
 //!     observed/INSTANCE/         what reading taught of the inodes of one instance of the catalog; other folders of
 //!                                mounts with `fixity=off`
 //! ```
@@ -41,6 +42,8 @@ pub struct Folders {
     pub websub: PathBuf,
     /// The control socket.
     pub control: PathBuf,
+    /// What audits under way need.
+    pub audits: PathBuf,
 }
 
 impl Folders {
@@ -57,6 +60,7 @@ impl Folders {
             log: own.join("log"),
             websub: own.join("websub.json"),
             control: own.join("control"),
+            audits: own.join("audits"),
             mounts,
         }
     }

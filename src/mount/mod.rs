@@ -5,6 +5,7 @@
 //! Stop: the mount point is detached at once, users that still hold files are served for [`LINGER`], then what is
 //! pending is written out.
 
+mod audit;
 pub mod check;
 pub mod daemon;
 pub mod identity;
@@ -26,6 +27,7 @@ use crate::source::spool::Spool;
 use crate::source::websub::{self, Listener, Subscriber, WebsubConfig, WebsubError};
 use crate::sync::poll::{Command, Listeners};
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
+use audit::Auditor;
 use identity::Folders;
 use status::Told;
 use std::os::fd::AsFd;
@@ -224,12 +226,13 @@ pub fn run(
     let channels = synchronizer.channels();
     let subscriber = listener.map(|listener| {
         let _context = runtime.enter();
-        notifications::start(listener, folders.websub, client, channels, commands.clone())
+        notifications::start(listener, folders.websub, client.clone(), channels, commands.clone())
     });
     let socket = control.map(|(socket, listener)| {
         let told = Told::new(&config, synchronizer.status(), catalog.clone(), content.clone(), notices.clone())
             .with_subscriber(subscriber.clone());
-        runtime.spawn(control::serve(listener, told.answers(commands.clone())));
+        let auditor = Auditor::new(&config, client.clone(), catalog.clone(), content.clone(), folders.audits);
+        runtime.spawn(control::serve(listener, told.answers(commands.clone(), auditor)));
         socket
     });
     runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));

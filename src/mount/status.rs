@@ -1,6 +1,7 @@
 //! What a mount answers on its control socket.
 
 use super::MountConfig;
+use super::audit::Auditor;
 use crate::catalog::Catalog;
 use crate::content::Content;
 use crate::control::{Answers, Refusal, Waiting};
@@ -156,14 +157,17 @@ impl Told {
         Told { subscriber, ..self }
     }
 
-    /// The answers of the control socket; refreshes are ordered through `commands`.
-    pub(super) fn answers(self, commands: mpsc::Sender<Command>) -> Answers {
+    /// The answers of the control socket; refreshes are ordered through `commands`, audits made by `auditor`.
+    pub(super) fn answers(self, commands: mpsc::Sender<Command>, auditor: Auditor) -> Answers {
         let (sync, notices) = (self.sync.clone(), self.notices.clone());
+        let lister = auditor.clone();
         Answers {
             status: Box::new(move || json!(self.status())),
             refresh: Box::new(move |order| {
                 refresh(sync.clone(), notices.clone(), commands.clone(), order.accept_deletions)
             }),
+            audit: Box::new(move |order| auditor.audit(order)),
+            files: Box::new(move || lister.files()),
         }
     }
 

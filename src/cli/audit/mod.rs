@@ -6,7 +6,9 @@ mod report;
 use super::mount::configure;
 use super::options::Options;
 use super::progress::Progress;
+use super::running::{Running, mounted_at};
 use super::{CliError, Exit, LogTarget, start_logging};
+use crate::control::{AuditOrder, ask_audit, ask_files};
 use crate::fs;
 
 use crate::source::http::Client;
@@ -56,23 +58,51 @@ enum Format {
 
 /// Runs the command.
 pub fn run(args: AuditArgs, verbosity: u8) -> Result<u8, CliError> {
-    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
+    let directory = Path::new(&args.tree);
+    let exit = if directory.is_dir() || mounted_at(directory).is_ok() { of_mount(&args) } else { of_source(&args) };
+    exit.map(|exit| exit as u8)
+}
+
+/// Of a mount, by the process that serves it: there are catalog, credentials and cache.
+fn of_mount(args: &AuditArgs) -> Result<Exit, CliError> {
+    if !args.options.is_empty() {
+        return Err(CliError::new(Exit::Usage, "-o is for a Source that is not mounted; a mount has its own options"));
+    }
+    let running = Running::at(Path::new(&args.tree))?;
+    let shown = running.ask(|socket| async {
+        let (sender, events) = mpsc::channel(EVENTS);
+        let order = AuditOrder { content: args.content, fetch: args.fetch };
+        let asking = async {
+            match args.manifest {
+                Some(_) => ask_files(socket, sender).await,
+                None => ask_audit(socket, order, sender).await,
+            }
+        };
+        let (shown, asked) = tokio::join!(show(args, events), asking);
+        asked.map(|()| shown)
+    });
+    shown?
+}
+
+/// Of a Source that is not mounted, by a tree made for this.
+fn of_source(args: &AuditArgs) -> Result<Exit, CliError> {
+    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
-    let (sender, events) = mpsc::channel(EVENTS);
     let scratch = tempfile::Builder::new().prefix("resyncfs-audit-").tempdir().map_err(failed)?;
     let shown = runtime.block_on(async {
-        let audit = source_tree(&args, scratch.path()).await?;
-        let depth = Depth { content: args.content, fetch: args.fetch };
+        let audit = source_tree(args, scratch.path()).await?;
+        let depth = Depth { content: false, fetch: args.fetch };
         let listing = args.manifest.is_some();
+        let (sender, events) = mpsc::channel(EVENTS);
         tokio::spawn(async move { if listing { audit.list(sender).await } else { audit.run(depth, sender).await } });
-        show(&args, events).await
+        show(args, events).await
     });
     // What is still under way when standard output is closed is not waited for.
     runtime.shutdown_background();
-    shown.map(|exit| exit as u8)
+    shown
 }
 
 /// The tree that a mount of the Source would show, made in `scratch`.

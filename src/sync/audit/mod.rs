@@ -25,6 +25,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
 /// Resources that are asked for at once; the client bounds what one host is asked.
 const ASKED_AT_ONCE: usize = 16;
@@ -196,14 +197,20 @@ pub async fn listed(
 ) -> Result<Arc<Catalog>, AuditError> {
     let catalog = Arc::new(Catalog::open(&folder.join("catalog"), "an audit")?);
     let spool = Spool::open(&folder.join("spool")).map_err(SyncError::from)?;
-    Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool).refresh(progress).await?;
+    let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool);
+    // What it logs is not of the tree that is shown.
+    synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
     Ok(catalog)
 }
 
 impl Audit {
     /// Makes the audit and tells of it: differences as they are found, then the summary or the failure.
     pub async fn run(&self, depth: Depth, events: Events) {
-        let last = match self.audit(depth, &events).await {
+        let audited = tokio::select! {
+            audited = self.audit(depth, &events) => audited,
+            () = events.closed() => return,
+        };
+        let last = match audited {
             Ok(summary) => Event::Summary(summary),
             Err(AuditError::Left) => return,
             Err(cause) => Event::Failure(chain(&cause)),
@@ -293,6 +300,10 @@ impl Audit {
         let mut visit = |compared: Compared<'_>| {
             summary.files += 1;
             if summary.files % PROGRESS_STEP == 0 {
+                if events.is_closed() {
+                    failed = Some(AuditError::Left);
+                    return ControlFlow::Break(());
+                }
                 tell(events, format!("comparing the tree with the lists: {} files", summary.files));
             }
             let found = if listed.is_some() { finding(&compared) } else { None };
@@ -359,9 +370,6 @@ impl Audit {
                 if looked % PROGRESS_STEP == 0 {
                     tell(events, format!("looking at files: {looked}"));
                 }
-            }
-            if events.is_closed() {
-                return Err(AuditError::Left);
             }
         }
     }
