@@ -5,6 +5,8 @@ use super::CatalogError;
 use super::octets::{Octets, damaged, unseal};
 use super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord};
 use super::store::{ROOT, Store, Table};
+use super::update::held;
+use super::update::journal::Row;
 use heed::RoTxn;
 use std::ops::Bound;
 use std::path::Path;
@@ -39,6 +41,15 @@ pub(super) fn check(folder: &Path) -> Result<u64, CatalogError> {
     checked += each(&store, store.orphans, |_, key, octets| {
         let orphan = OrphanRecord::decode(octets).ok_or_else(|| damaged("sense", key))?;
         check_resource(orphan.resource).ok_or_else(|| damaged("sense", key))
+    })?;
+    checked += each(&store, store.displaced, |_, _, _| Ok(()))?;
+    checked += each(&store, store.journal, |_, key, octets| {
+        let sense = || damaged("sense", key);
+        let (record, _) = Row::decode(octets).and_then(|row| row.record()).ok_or_else(sense)?;
+        record.digests().map(|_| ()).ok_or_else(sense)
+    })?;
+    checked += each(&store, store.held, |_, key, octets| {
+        held::decode(key, octets).map(|_| ()).ok_or_else(|| damaged("sense", key))
     })?;
     Ok(checked)
 }

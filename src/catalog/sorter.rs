@@ -329,8 +329,10 @@ impl Eq for Run {}
 mod tests {
     use super::*;
 
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
     /// What a sorter with these limits hands out.
-    fn sort(pairs: &[(Vec<u8>, Vec<u8>)], limits: RunLimits) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn sort(pairs: &[(Vec<u8>, Vec<u8>)], limits: RunLimits) -> Pairs {
         let folder = tempfile::tempdir().unwrap();
         let mut sorter = Sorter::new(folder.path(), limits);
         for (key, value) in pairs {
@@ -341,7 +343,7 @@ mod tests {
         read(sorted).0
     }
 
-    fn read(mut sorted: Sorted) -> (Vec<(Vec<u8>, Vec<u8>)>, Sorted) {
+    fn read(mut sorted: Sorted) -> (Pairs, Sorted) {
         let mut all = Vec::new();
         while let Some((key, value)) = sorted.next().unwrap() {
             all.push((key.to_vec(), value.to_vec()));

@@ -1,6 +1,8 @@
 //! The catalog from outside: a model it is compared with, and the faults it must survive.
 
+mod changes;
 mod faults;
+mod histories;
 mod model;
 mod rules;
 

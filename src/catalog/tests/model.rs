@@ -5,7 +5,7 @@ use super::*;
 use std::collections::{BTreeSet, HashSet};
 
 /// The tree that a set of resources means: path -> the entry of a file, `None` for a folder.
-fn expected<'e>(published: &'e BTreeMap<Uri, Entry>) -> BTreeMap<String, Option<&'e Entry>> {
+pub(super) fn expected<'e>(published: &'e BTreeMap<Uri, Entry>) -> BTreeMap<String, Option<&'e Entry>> {
     let mut files: BTreeMap<String, Vec<&'e Entry>> = BTreeMap::new();
     let mut folders = BTreeSet::new();
     for (uri, entry) in published {
@@ -29,7 +29,7 @@ fn expected<'e>(published: &'e BTreeMap<Uri, Entry>) -> BTreeMap<String, Option<
     tree
 }
 
-fn as_resource(entry: &Entry) -> Resource {
+pub(super) fn as_resource(entry: &Entry) -> Resource {
     Resource {
         uri: entry.loc.clone(),
         lastmod: entry.lastmod,
@@ -45,7 +45,7 @@ fn as_resource(entry: &Entry) -> Resource {
 }
 
 /// DESIGN's rule, written down a second time.
-fn same_version(old: &Resource, new: &Resource) -> bool {
+pub(super) fn same_version(old: &Resource, new: &Resource) -> bool {
     let of = |resource: &Resource, algorithm| resource.hashes.iter().find(|d| d.algorithm() == algorithm).copied();
     let shared: Vec<bool> = [Algorithm::Md5, Algorithm::Sha256]
         .into_iter()
@@ -59,7 +59,7 @@ fn same_version(old: &Resource, new: &Resource) -> bool {
         }
 }
 
-fn random_uri(random: &mut Random) -> String {
+pub(super) fn random_uri(random: &mut Random) -> String {
     let scheme = ["http", "https"][random.below(2) as usize];
     let host = if random.one_in(6) { "other" } else { "h" };
     let segments: Vec<_> = (0..=random.below(4)).map(|_| ["a", "b", "c.txt", "d"][random.below(4) as usize]).collect();
@@ -67,7 +67,7 @@ fn random_uri(random: &mut Random) -> String {
     format!("{scheme}://{host}/{}{end}", segments.join("/"))
 }
 
-fn describe(random: &mut Random, entry: &mut Entry) {
+pub(super) fn describe(random: &mut Random, entry: &mut Entry) {
     let content = random.below(3) as u8;
     entry.lastmod = (!random.one_in(3)).then(|| at(1_500_000_000 + random.below(3) as i64 * 86_400));
     entry.length = (!random.one_in(3)).then(|| 10 + u64::from(content));
@@ -96,12 +96,13 @@ fn mutate(random: &mut Random, published: &mut BTreeMap<Uri, Entry>) {
     }
 }
 
-/// Everything that one commit promises about what was and what is.
-fn check_step(
+/// Everything that one commit promises about what was and what is, given when content counts as the same.
+pub(super) fn check_step(
     before: &BTreeMap<String, Name>,
     after: &BTreeMap<String, Name>,
     ever: &HashSet<INodeNo>,
     committed: &Committed,
+    same_version: impl Fn(&Resource, &Resource) -> bool,
 ) {
     let oldest_new_id = before.values().map(|name| name.id).max();
     let mut told = HashSet::new();
@@ -197,7 +198,7 @@ fn random_histories_agree_with_the_model() {
             if step == 0 {
                 assert_eq!(committed.invalidations, [], "nothing was shown before");
             } else {
-                check_step(&before, &after, &ever, &committed);
+                check_step(&before, &after, &ever, &committed, same_version);
             }
             let now = catalog.revision().unwrap().unwrap();
             let files: Vec<_> = after.values().filter(|name| name.node.kind == Kind::File).collect();

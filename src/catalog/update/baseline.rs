@@ -181,7 +181,7 @@ impl<'c> Baseline<'c> {
         let mut overtaken = self.bring_forward(store, &old, &mut changes)?;
         let stale = held::state(&before, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
         let newest = self.folders.close(&mut self.sorter)?;
-        let mut sorted = self.sorter.finish()?;
+        let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
         let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
 
         let guarded = deciding.decide.is_some() && before.revision.is_some();
@@ -192,7 +192,7 @@ impl<'c> Baseline<'c> {
         if let (Decision::Hold, Some(_)) = (decision, before.revision) {
             drop(merge);
             let kept = going.map(Going::finish).transpose()?;
-            let mut sorted = sorted.again_with(kept)?;
+            let mut sorted = without_empty_folders(&mut overtaken, sorted.again_with(kept)?)?;
             let mut merge = Merge::new(self.catalog, &before, listing, None, None)?;
             merge.walk(&mut sorted, &mut overtaken)?;
             return merge.finish(&position, changes.again_with(None)?, &stale);
@@ -241,6 +241,7 @@ impl<'c> Baseline<'c> {
             overtaken.insert(set, &self.key, https, Some(uri.as_str()));
         }
         if row.change == Change::Deleted {
+            overtaken.insert_gone(&self.key);
             return Ok(());
         }
         let media_type = match record.media_type {
@@ -284,7 +285,7 @@ impl<'c> Baseline<'c> {
             std::mem::replace(&mut self.changes, Sorter::new(&catalog.spill_folder, CHANGE_LIMITS)).finish()?;
         let mut overtaken = self.bring_forward(&store, &old, &mut changes)?;
         let newest = self.folders.close(&mut self.sorter)?;
-        let mut sorted = self.sorter.finish()?;
+        let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
         let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
         let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None)?;
         merge.walk(&mut sorted, &mut overtaken)?;
@@ -314,6 +315,14 @@ impl<'c> Baseline<'c> {
             self.changes.add(key, row)?;
         }
         Ok(())
+    }
+}
+
+/// See [`Overtaken::find_empty_folders`].
+fn without_empty_folders(overtaken: &mut Option<Overtaken>, sorted: Sorted) -> Result<Sorted, CatalogError> {
+    match overtaken {
+        Some(overtaken) => overtaken.find_empty_folders(sorted),
+        None => Ok(sorted),
     }
 }
 

@@ -353,7 +353,9 @@ impl<'o> Resolving<'o> {
             resolved.sets.remove(set);
         }
         if let Some(latest) = latest {
-            let others = resolved.before.iter().filter(|set| changes.iter().all(|change| change.set != **set));
+            let restated =
+                |set: &SetId| changes.iter().any(|change| change.set == *set && change.change != Change::Deleted);
+            let others = resolved.before.iter().filter(|set| !restated(set));
             let mut later = false;
             for set in others {
                 later |= self.said(*set, uri)?.is_some_and(|time| time > latest.time);

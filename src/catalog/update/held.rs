@@ -22,12 +22,12 @@ pub(in crate::catalog) fn decode(key: &[u8], octets: &[u8]) -> Option<HeldDeleti
     Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse(octets.string()?).ok()?, time })
 }
 
-/// Tells of every resource that is held back what it is in the tree, as (URI, record, set). Answers the keys of rows that
+/// Is told URI, record and set.
+pub(super) type Tell<'t> = dyn FnMut(&Uri, &[u8], SetId) -> Result<(), CatalogError> + 't;
+
+/// Tells of every resource that is held back what it is in the tree. Answers the keys of rows that
 /// have nothing to hold.
-pub(super) fn state(
-    before: &Before<'_>,
-    tell: &mut dyn FnMut(&Uri, &[u8], SetId) -> Result<(), CatalogError>,
-) -> Result<Vec<Vec<u8>>, CatalogError> {
+pub(super) fn state(before: &Before<'_>, tell: &mut Tell<'_>) -> Result<Vec<Vec<u8>>, CatalogError> {
     let mut stale = Vec::new();
     let Some(naming) = &before.naming else { return Ok(stale) };
     for pair in before.store.held.iter(before.old)? {

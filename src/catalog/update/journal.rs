@@ -85,6 +85,9 @@ fn in_force(lists: &Lists, set: SetId, time: Timestamp) -> bool {
     lists.iter().any(|(listed, at)| *listed == set && at.is_none_or(|at| time >= at))
 }
 
+/// Is told key, row and what becomes of it.
+pub(super) type Tell<'t> = dyn FnMut(&[u8], &[u8], Fate) -> Result<(), CatalogError> + 't;
+
 /// Brings the journal in `store` and the new changes in `statements` together, ascending by key, and tells what becomes of each
 /// row. Of several changes of one key the last by time, then by order, counts.
 pub(super) fn brought_forward(
@@ -92,7 +95,7 @@ pub(super) fn brought_forward(
     old: &RoTxn<'_>,
     statements: &mut Sorted,
     lists: &Lists,
-    tell: &mut dyn FnMut(&[u8], &[u8], Fate) -> Result<(), CatalogError>,
+    tell: &mut Tell<'_>,
 ) -> Result<(), CatalogError> {
     let mut rows = store.journal.iter(old)?;
     let mut row = next_row(&mut rows)?;
@@ -136,9 +139,12 @@ fn later(key: &[u8], new: &[u8], known: &[u8]) -> Result<bool, CatalogError> {
     Ok(new != known && after.time >= before.time)
 }
 
+/// Key and row.
+type Pair<'t> = (&'t [u8], &'t [u8]);
+
 type SealedRows<'t> = heed::RoIter<'t, heed::types::Bytes, heed::types::Bytes>;
 
-fn next_row<'t>(rows: &mut SealedRows<'t>) -> Result<Option<(&'t [u8], &'t [u8])>, CatalogError> {
+fn next_row<'t>(rows: &mut SealedRows<'t>) -> Result<Option<Pair<'t>>, CatalogError> {
     match rows.next().transpose()? {
         Some((key, sealed)) => Ok(Some((key, unseal(key, sealed)?))),
         None => Ok(None),

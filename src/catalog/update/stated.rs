@@ -4,10 +4,11 @@ use super::super::CatalogError;
 use super::super::SetId;
 use super::super::octets::{Octets, damaged, push_time};
 use super::super::record::{ResourceRecord, Sets};
+use super::super::sorter::Sorted;
 use super::super::symbols::Symbols;
 use super::{marker_time, tag, version};
 use crate::document::Timestamp;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// What lists say that changes have overtaken.
@@ -15,6 +16,8 @@ use xxhash_rust::xxh3::xxh3_128;
 pub(super) struct Overtaken {
     /// Digests of (set, resource).
     resources: HashSet<u128>,
+    /// Folders in which a list says in vain that something is, segments separated by NUL; whether something else is.
+    folders: HashMap<Vec<u8>, bool>,
     scratch: Vec<u8>,
 }
 
@@ -24,6 +27,56 @@ impl Overtaken {
     pub(super) fn insert(&mut self, set: SetId, path: &[u8], https: bool, uri: Option<&str>) {
         let digest = self.digest(set, path, https, uri);
         self.resources.insert(digest);
+    }
+
+    /// Nothing takes the place of what a list says of `path`: the folders above may hold nothing any more.
+    pub(super) fn insert_gone(&mut self, path: &[u8]) {
+        let segments = path.get(1..).unwrap_or_default();
+        for (end, _) in segments.iter().enumerate().filter(|(_, octet)| **octet == 0) {
+            if !self.folders.contains_key(&segments[..end]) {
+                self.folders.insert(segments[..end].to_vec(), false);
+            }
+        }
+    }
+
+    /// Reads the whole stream, to learn which folders hold nothing: a folder comes by before what lies in it. Answers the stream
+    /// at its beginning.
+    pub(super) fn find_empty_folders(&mut self, mut sorted: Sorted) -> Result<Sorted, CatalogError> {
+        if self.folders.is_empty() {
+            return Ok(sorted);
+        }
+        self.folders.values_mut().for_each(|holds| *holds = false);
+        // The folder that was told of last: its files come one behind the other.
+        let mut told: Vec<u8> = Vec::new();
+        while let Some((key, value)) = sorted.next()? {
+            let stated = match value.split_first() {
+                Some((&tag::FILE, resource)) => {
+                    let record = ResourceRecord::decode(resource).ok_or_else(|| damaged("resource", key))?;
+                    !self.contains(key, &record)
+                }
+                Some((&tag::CHANGE | &tag::KEPT, _)) => true,
+                _ => false,
+            };
+            let segments = key.get(1..).unwrap_or_default();
+            let Some(end) = segments.iter().rposition(|octet| *octet == 0) else { continue };
+            if !stated || segments[..end] == told {
+                continue;
+            }
+            told.clear();
+            told.extend_from_slice(&segments[..end]);
+            let ends = (0..end).filter(|at| segments[*at] == 0).chain([end]);
+            for end in ends {
+                if let Some(holds) = self.folders.get_mut(&segments[..end]) {
+                    *holds = true;
+                }
+            }
+        }
+        sorted.again_with(None)
+    }
+
+    /// Whether nothing is left in the folder at `path`.
+    fn is_empty(&self, path: &[u8]) -> bool {
+        self.folders.get(path.get(1..).unwrap_or_default()).is_some_and(|holds| !holds)
     }
 
     fn contains(&mut self, path: &[u8], record: &ResourceRecord<'_>) -> bool {
@@ -125,6 +178,9 @@ impl Path {
             }
             Some((&tag::FOLDER, time)) => {
                 let time = marker_time(Octets(time)).ok_or_else(|| damaged("time", &self.key))?;
+                if overtaken.is_some_and(|overtaken| overtaken.is_empty(&self.key)) {
+                    return Ok(());
+                }
                 self.folder = self.folder.max(Some(time));
                 Ok(())
             }

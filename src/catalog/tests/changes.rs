@@ -1,0 +1,578 @@
+//! Changes, sets, journal, held deletions and packages: each rule by the smallest example.
+
+use super::*;
+use crate::document::Change;
+
+fn catalog() -> (tempfile::TempDir, Catalog) {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    (folder, catalog)
+}
+
+const ONE: SetId = SetId(0);
+const OTHER: SetId = SetId(7);
+
+fn measured(loc: &str, length: u64) -> Entry {
+    Entry { length: Some(length), ..entry(loc) }
+}
+
+fn statement(set: SetId, change: Change, time: i64, entry: &Entry) -> Statement<'_> {
+    Statement { set, change, time: at(time), entry, member: None }
+}
+
+/// Applies these statements in one commit, deletions too.
+fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> (Vec<Applied>, Committed) {
+    let mut changes = catalog.changes().unwrap();
+    let applied = statements.iter().map(|statement| changes.apply(*statement).unwrap()).collect();
+    (applied, changes.commit(None, &mut |_| (Decision::Apply, b"applied".to_vec())).unwrap())
+}
+
+/// Commits lists of several sets; what `decide` was told.
+fn list(
+    catalog: &Catalog,
+    lists: &[(SetId, Option<i64>, &[Entry])],
+    statements: &[Statement<'_>],
+    decision: Decision,
+) -> (Losses, Committed) {
+    let mut baseline = catalog.baseline(naming()).unwrap();
+    for (set, time, entries) in lists {
+        baseline.list(*set, time.map(at));
+        entries.iter().for_each(|entry| baseline.add(entry).unwrap());
+    }
+    statements.iter().for_each(|statement| baseline.apply(*statement).unwrap());
+    let mut told = None;
+    let committed = baseline
+        .commit_guarded(None, &mut |losses| {
+            assert!(told.replace(losses.clone()).is_none(), "asked once");
+            (decision, b"listed".to_vec())
+        })
+        .unwrap();
+    (told.unwrap(), committed)
+}
+
+/// The files by path, with length and sets.
+fn files(catalog: &Catalog) -> Vec<(String, Option<u64>, Vec<u32>)> {
+    let files = tree(catalog).into_iter().filter_map(|(path, name)| {
+        let resource = name.resource?;
+        Some((path, resource.length, resource.sets.iter().map(|set| set.0).collect()))
+    });
+    files.collect()
+}
+
+fn paths(catalog: &Catalog) -> Vec<String> {
+    files(catalog).into_iter().map(|(path, ..)| path).collect()
+}
+
+fn held(catalog: &Catalog) -> Vec<(u32, String)> {
+    let (snapshot, mut held) = (catalog.snapshot().unwrap(), Vec::new());
+    snapshot
+        .held(&mut |deletion| {
+            held.push((deletion.set.0, deletion.uri.as_str().to_owned()));
+            true
+        })
+        .unwrap();
+    assert_eq!(snapshot.held_count().unwrap(), held.len() as u64);
+    held
+}
+
+#[test]
+fn there_is_nothing_to_change_before_the_first_baseline() {
+    let (_folder, catalog) = catalog();
+    let entry = entry("http://h/a");
+    let mut changes = catalog.changes().unwrap();
+    changes.apply(statement(ONE, Change::Created, 1, &entry)).unwrap();
+
+    let committed = changes.commit(None, &mut |_| (Decision::Apply, Vec::new()));
+
+    assert!(matches!(committed, Err(CatalogError::NoRevision)));
+    assert!(!catalog.is_distrusted());
+}
+
+#[test]
+fn changes_create_update_and_delete_and_are_kept_with_the_position() {
+    let (_folder, catalog) = catalog();
+    list(&catalog, &[(ONE, Some(10), &[measured("http://h/a", 1), measured("http://h/b", 1)])], &[], Decision::Apply);
+    let (a, b, c, d) =
+        (measured("http://h/a", 2), entry("http://h/b"), measured("http://h/f/c", 3), entry("http://h/d"));
+
+    let (applied, committed) = apply(
+        &catalog,
+        &[
+            statement(ONE, Change::Created, 20, &a),
+            statement(ONE, Change::Deleted, 20, &b),
+            statement(ONE, Change::Updated, 20, &c),
+            statement(ONE, Change::Deleted, 20, &d),
+        ],
+    );
+
+    assert_eq!(applied, [Applied::Changed, Applied::Changed, Applied::Changed, Applied::Unknown]);
+    assert_eq!((committed.created, committed.updated, committed.deleted), (2, 1, 1));
+    assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0]), ("f/c".into(), Some(3), vec![0])]);
+    let snapshot = catalog.snapshot().unwrap();
+    assert_eq!(snapshot.position().unwrap().as_deref(), Some(&b"applied"[..]));
+    assert_eq!(snapshot.set_files(ONE).unwrap(), 2);
+    let journaled = snapshot.journaled(ONE, &b.loc).unwrap();
+    assert_eq!(journaled, Some(Journaled { change: Change::Deleted, time: at(20) }));
+    assert_eq!(snapshot.journaled(OTHER, &b.loc).unwrap(), None);
+}
+
+#[test]
+fn the_last_of_several_statements_counts_by_time_then_by_order() {
+    let (_folder, catalog) = catalog();
+    list(&catalog, &[(ONE, Some(10), &[])], &[], Decision::Apply);
+    let (first, second, third) = (measured("http://h/a", 1), measured("http://h/a", 2), measured("http://h/a", 3));
+
+    let (applied, _) = apply(
+        &catalog,
+        &[
+            statement(ONE, Change::Updated, 30, &first),
+            statement(ONE, Change::Created, 20, &second),
+            statement(ONE, Change::Updated, 30, &third),
+        ],
+    );
+
+    assert_eq!(applied, [Applied::Changed, Applied::Older, Applied::Changed]);
+    assert_eq!(files(&catalog)[0].1, Some(3));
+    let (applied, committed) = apply(&catalog, &[statement(ONE, Change::Updated, 29, &second)]);
+    assert_eq!((applied[0], committed.revision), (Applied::Older, 2));
+}
+
+#[test]
+fn the_same_statement_again_changes_nothing() {
+    let (_folder, catalog) = catalog();
+    list(&catalog, &[(ONE, Some(10), &[entry("http://h/a")])], &[], Decision::Apply);
+    let a = entry("http://h/a");
+    let update = [statement(ONE, Change::Updated, 20, &a)];
+    let ino = || catalog.snapshot().unwrap().find("a").unwrap().unwrap().ino;
+    let listed = ino();
+
+    let (applied, _) = apply(&catalog, &update);
+    assert_eq!(applied, [Applied::Changed]);
+    assert_ne!(ino(), listed, "an update that nothing vouches for is another content");
+    let updated = ino();
+    let (applied, committed) = apply(&catalog, &update);
+    assert_eq!((applied[0], ino(), committed.invalidations.len()), (Applied::Same, updated, 0));
+}
+
+#[test]
+fn an_update_that_a_digest_or_a_lastmod_vouches_for_keeps_the_inode_and_a_length_alone_does_not() {
+    let (_folder, catalog) = catalog();
+    let dated = Entry { lastmod: Some(at(5)), ..measured("http://h/a", 1) };
+    let hashed = Entry { hashes: vec![digest(Algorithm::Md5, 1)], ..entry("http://h/b") };
+    let bare = measured("http://h/c", 1);
+    list(&catalog, &[(ONE, None, &[dated.clone(), hashed.clone(), bare.clone()])], &[], Decision::Apply);
+    let before = tree(&catalog);
+
+    let said = [&dated, &hashed, &bare].map(|entry| statement(ONE, Change::Updated, 20, entry));
+    let (applied, _) = apply(&catalog, &said);
+
+    assert_eq!(applied, [Applied::Same, Applied::Same, Applied::Changed]);
+    let after = tree(&catalog);
+    let same = |path: &str| before[path].node.ino == after[path].node.ino;
+    assert_eq!((same("a"), same("b"), same("c")), (true, true, false));
+}
+
+#[test]
+fn the_time_of_a_change_stands_in_for_a_lastmod() {
+    let (_folder, catalog) = catalog();
+    list(&catalog, &[(ONE, None, &[])], &[], Decision::Apply);
+    let told = Entry { datetime: Some(at(1_600_000_000)), ..measured("http://h/f/a", 1) };
+    let dated = Entry { lastmod: Some(at(1_500_000_000)), ..told.clone() };
+    let mtime = |path: &str| catalog.snapshot().unwrap().find(path).unwrap().unwrap().mtime;
+
+    apply(&catalog, &[statement(ONE, Change::Created, 20, &told)]);
+    assert_eq!((mtime("f/a"), mtime("f")), (at(1_600_000_000), at(1_600_000_000)));
+    apply(&catalog, &[statement(ONE, Change::Updated, 30, &dated)]);
+    assert_eq!(mtime("f/a"), at(1_500_000_000));
+}
+
+#[test]
+fn a_file_steps_aside_for_a_folder_and_comes_back_when_the_last_child_goes() {
+    let (_folder, catalog) = catalog();
+    list(&catalog, &[(ONE, None, &[entry("http://h/a"), entry("https://h/a")])], &[], Decision::Apply);
+    let plain = paths(&catalog);
+    let (below, ino) = (entry("http://h/a/b/c"), tree(&catalog)["a"].node.ino);
+
+    let (_, committed) = apply(&catalog, &[statement(ONE, Change::Created, 20, &below)]);
+
+    let displaced = path::disambiguated("a", &uri("https://h/a"));
+    assert_eq!(paths(&catalog), ["a%file", &displaced, "a/b/c"]);
+    assert!(committed.invalidations.contains(&Invalidation::Name {
+        parent: INodeNo(1),
+        name: b"a"[..].into(),
+        orphan: Some(ino)
+    }));
+    assert!(committed.invalidations.contains(&Invalidation::Name {
+        parent: INodeNo(1),
+        name: b"a%file"[..].into(),
+        orphan: None
+    }));
+    apply(&catalog, &[statement(ONE, Change::Deleted, 30, &below)]);
+    assert_eq!(paths(&catalog), plain);
+    assert_eq!(catalog.revision().unwrap().unwrap().totals.folders, 1);
+}
+
+#[test]
+fn who_takes_the_plain_name_of_another_gives_it_back_when_it_goes() {
+    let (_folder, catalog) = catalog();
+    list(&catalog, &[(ONE, None, &[measured("https://h/a", 5)])], &[], Decision::Apply);
+    let http = measured("http://h/a", 4);
+    let displaced = path::disambiguated("a", &uri("https://h/a"));
+
+    apply(&catalog, &[statement(ONE, Change::Created, 20, &http)]);
+    assert_eq!(files(&catalog), [("a".into(), Some(4), vec![0]), (displaced, Some(5), vec![0])]);
+    assert!(catalog.snapshot().unwrap().locate(&uri("https://h/a")).unwrap().is_some());
+    apply(&catalog, &[statement(ONE, Change::Deleted, 30, &http)]);
+    assert_eq!(files(&catalog), [("a".into(), Some(5), vec![0])]);
+    assert_eq!(catalog.snapshot().unwrap().locate(&http.loc).unwrap(), None);
+}
+
+#[test]
+fn a_path_cut_for_its_depth_and_one_too_long_are_found_changed_and_deleted() {
+    let (_folder, catalog) = catalog();
+    list(&catalog, &[(ONE, None, &[])], &[], Decision::Apply);
+    let deep = measured(&format!("http://h/{}x", "d/".repeat(300)), 1);
+    let long = measured(&format!("http://h/{}", "n".repeat(400)), 1);
+    let both = [&deep, &long];
+
+    apply(&catalog, &both.map(|entry| statement(ONE, Change::Created, 20, entry)));
+    assert_eq!(paths(&catalog).len(), 2);
+    assert!(both.iter().all(|entry| catalog.snapshot().unwrap().locate(&entry.loc).unwrap().is_some()));
+    let (applied, _) = apply(&catalog, &both.map(|entry| statement(ONE, Change::Deleted, 30, entry)));
+    assert_eq!(applied, [Applied::Changed; 2]);
+    assert!(tree(&catalog).is_empty());
+}
+
+#[test]
+fn with_extensions_by_type_a_change_finds_the_name_whatever_type_it_tells() {
+    let (_folder, catalog) = catalog();
+    let naming = Naming { extension_by_type: true, ..naming() };
+    let typed = |media_type: &str| Entry { media_type: Some(media_type.into()), ..entry("http://h/f/a") };
+    let mut baseline = catalog.baseline(naming.clone()).unwrap();
+    baseline.add(&typed("application/pdf")).unwrap();
+    baseline.commit(None, b"").unwrap();
+    assert_eq!(paths(&catalog), ["f/a.pdf"]);
+
+    apply(&catalog, &[statement(ONE, Change::Updated, 20, &typed("text/csv"))]);
+    assert_eq!(paths(&catalog), ["f/a.csv"]);
+    let mut baseline = catalog.baseline(naming).unwrap();
+    baseline.list(ONE, None);
+    baseline.add(&typed("application/pdf")).unwrap();
+    baseline.commit_guarded(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+    assert_eq!(paths(&catalog), ["f/a.csv"], "the change is later than a list without a time");
+    apply(&catalog, &[statement(ONE, Change::Deleted, 30, &entry("http://h/f/a"))]);
+    assert!(tree(&catalog).is_empty());
+}
+
+#[test]
+fn a_resource_of_two_sets_goes_when_the_last_drops_it() {
+    let (_folder, catalog) = catalog();
+    let a = measured("http://h/a", 1);
+    list(
+        &catalog,
+        &[(ONE, Some(10), std::slice::from_ref(&a)), (OTHER, Some(11), &[measured("http://h/a", 2)])],
+        &[],
+        Decision::Apply,
+    );
+    assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0, 7])], "the later list counts");
+
+    apply(&catalog, &[statement(ONE, Change::Deleted, 20, &a)]);
+    assert_eq!(files(&catalog), [("a".into(), Some(2), vec![7])]);
+    apply(&catalog, &[statement(OTHER, Change::Deleted, 20, &a)]);
+    assert!(files(&catalog).is_empty());
+}
+
+#[test]
+fn where_sets_differ_the_later_statement_counts() {
+    let (_folder, catalog) = catalog();
+    let (older, newer) = (measured("http://h/a", 3), measured("http://h/a", 4));
+    list(&catalog, &[(ONE, Some(10), &[]), (OTHER, Some(50), &[measured("http://h/a", 2)])], &[], Decision::Apply);
+
+    apply(&catalog, &[statement(ONE, Change::Created, 40, &older)]);
+    assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0, 7])]);
+    apply(&catalog, &[statement(ONE, Change::Updated, 60, &newer)]);
+    assert_eq!(files(&catalog), [("a".into(), Some(4), vec![0, 7])]);
+}
+
+#[test]
+fn an_older_list_neither_brings_back_nor_takes_away_nor_changes_what_was_changed_since() {
+    let (_folder, catalog) = catalog();
+    let listed = [measured("http://h/gone/a", 1), measured("http://h/b", 1), measured("http://h/d", 1)];
+    list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
+    let (b, c) = (measured("http://h/b", 2), measured("http://h/f/c", 3));
+    apply(
+        &catalog,
+        &[
+            statement(ONE, Change::Deleted, 20, &listed[0]),
+            statement(ONE, Change::Updated, 20, &b),
+            statement(ONE, Change::Created, 20, &c),
+        ],
+    );
+    let before = tree(&catalog);
+
+    let (losses, committed) = list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
+
+    assert_eq!((losses.going, losses.coming, committed.revision), (0, 0, 2));
+    assert_eq!(tree(&catalog), before);
+    let (_, _) = list(&catalog, &[(ONE, None, &listed)], &[], Decision::Apply);
+    assert_eq!(tree(&catalog), before, "a list without a time is older than all");
+    let (losses, _) = list(&catalog, &[(ONE, Some(21), &listed)], &[], Decision::Apply);
+    assert_eq!((losses.going, losses.coming), (1, 1));
+    assert_eq!(paths(&catalog), ["b", "d", "gone/a"]);
+    assert_eq!(catalog.snapshot().unwrap().journaled(ONE, &b.loc).unwrap(), None);
+}
+
+#[test]
+fn changes_given_with_a_list_are_in_the_same_commit() {
+    let (_folder, catalog) = catalog();
+    let (a, b, c) = (measured("http://h/a", 1), measured("http://h/f/b", 1), measured("http://h/c", 1));
+    let updated = measured("http://h/a", 2);
+    let older = measured("http://h/c", 9);
+
+    let (_, committed) = list(
+        &catalog,
+        &[(ONE, Some(10), &[a, b.clone(), c])],
+        &[
+            statement(ONE, Change::Deleted, 20, &b),
+            statement(ONE, Change::Updated, 30, &updated),
+            statement(ONE, Change::Created, 20, &measured("http://h/a", 7)),
+            statement(ONE, Change::Updated, 5, &older),
+        ],
+        Decision::Apply,
+    );
+
+    assert_eq!(committed.revision, 1);
+    assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0]), ("c".into(), Some(1), vec![0])]);
+    assert_eq!(catalog.snapshot().unwrap().journaled(ONE, &updated.loc).unwrap().unwrap().time, at(30));
+    assert_eq!(catalog.snapshot().unwrap().journaled(ONE, &older.loc).unwrap(), None);
+    let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 20, &updated)]);
+    assert_eq!(applied, [Applied::Older]);
+}
+
+#[test]
+fn a_deletion_older_than_the_listing_is_ignored() {
+    let (_folder, catalog) = catalog();
+    let a = entry("http://h/a");
+    list(&catalog, &[(ONE, Some(10), std::slice::from_ref(&a))], &[], Decision::Apply);
+
+    let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 9, &a)]);
+
+    assert_eq!((applied[0], paths(&catalog)), (Applied::Older, vec!["a".to_string()]));
+    let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 10, &a)]);
+    assert_eq!(applied, [Applied::Changed]);
+}
+
+#[test]
+fn deletions_alone_are_held_back_until_they_are_accepted() {
+    let (folder, catalog) = catalog();
+    let (a, b, c) = (measured("http://h/a", 1), measured("http://h/b", 1), measured("http://h/f/c", 1));
+    list(&catalog, &[(ONE, Some(10), &[a.clone(), b])], &[], Decision::Apply);
+    let updated = measured("http://h/b", 2);
+    let mut changes = catalog.changes().unwrap();
+    changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
+    changes.apply(statement(ONE, Change::Updated, 20, &updated)).unwrap();
+    changes.apply(statement(ONE, Change::Created, 20, &c)).unwrap();
+    let mut told = Losses::default();
+
+    let hold = &mut |losses: &Losses| {
+        told = losses.clone();
+        (Decision::Hold, b"held".to_vec())
+    };
+    changes.commit(None, hold).unwrap();
+
+    assert_eq!((told.present, told.going, told.coming), (2, 1, 1));
+    assert_eq!(told.sets, [SetLoss { set: ONE, present: 2, going: 1, coming: 1 }]);
+    assert_eq!(held(&catalog), [(0, "http://h/a".to_string())]);
+    assert_eq!(files(&catalog).iter().map(|file| file.1).collect::<Vec<_>>(), [Some(1), Some(2), Some(1)]);
+    assert_eq!(catalog.snapshot().unwrap().set_files(ONE).unwrap(), 3);
+    drop(catalog);
+    let catalog = open(folder.path());
+    let mut changes = catalog.changes().unwrap();
+    assert_eq!(changes.accept_held().unwrap(), 1);
+    let accepted = &mut |losses: &Losses| {
+        assert_eq!(losses.going, 0, "that is decided");
+        (Decision::Hold, Vec::new())
+    };
+    changes.commit(None, accepted).unwrap();
+    assert_eq!((paths(&catalog), held(&catalog)), (vec!["b".to_string(), "f/c".to_string()], vec![]));
+}
+
+#[test]
+fn what_is_held_back_stays_while_lists_lack_it_and_is_free_when_one_has_it() {
+    let (_folder, catalog) = catalog();
+    let all: Vec<_> = ["a/x", "a/y", "b", "c"].map(|path| entry(&format!("http://h/{path}"))).into();
+    list(&catalog, &[(ONE, Some(10), &all)], &[], Decision::Apply);
+    let before = tree(&catalog);
+
+    let (losses, committed) = list(&catalog, &[(ONE, Some(20), &all[3..])], &[], Decision::Hold);
+    assert_eq!((losses.present, losses.going), (4, 3));
+    assert_eq!((tree(&catalog), committed.invalidations.len()), (before.clone(), 0));
+    assert_eq!(held(&catalog).len(), 3);
+
+    let (losses, _) = list(&catalog, &[(ONE, Some(30), &all[3..])], &[], Decision::Apply);
+    assert_eq!((losses.present, losses.going), (4, 0), "it was asked for them before");
+    assert_eq!(tree(&catalog), before);
+
+    let (losses, _) = list(&catalog, &[(ONE, Some(40), &all[2..3])], &[], Decision::Apply);
+    assert_eq!(losses.going, 1);
+    assert_eq!(paths(&catalog), ["a/x", "a/y", "b"]);
+    assert_eq!(held(&catalog).len(), 2, "one is listed again");
+
+    apply(&catalog, &[statement(ONE, Change::Updated, 50, &all[0])]);
+    assert_eq!(held(&catalog), [(0, "http://h/a/y".to_string())]);
+    let mut changes = catalog.changes().unwrap();
+    assert_eq!(changes.accept_held().unwrap(), 1);
+    changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+    assert_eq!(paths(&catalog), ["a/x", "b"]);
+}
+
+#[test]
+fn names_are_settled_with_what_is_held_back() {
+    let (_folder, catalog) = catalog();
+    list(&catalog, &[(ONE, None, &[entry("http://h/a/b"), entry("http://h/c")])], &[], Decision::Apply);
+
+    let (losses, _) =
+        list(&catalog, &[(ONE, None, &[measured("http://h/a", 3), entry("https://h/c")])], &[], Decision::Hold);
+
+    assert_eq!((losses.present, losses.going, losses.coming), (2, 2, 2));
+    assert_eq!(paths(&catalog), ["a%file", "a/b", "c", &path::disambiguated("c", &uri("https://h/c"))]);
+    let mut changes = catalog.changes().unwrap();
+    changes.accept_held().unwrap();
+    changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+    assert_eq!(paths(&catalog), ["a", "c"]);
+}
+
+#[test]
+fn a_rename_by_conflict_is_no_loss() {
+    let (_folder, catalog) = catalog();
+    let (a, below) = (measured("https://h/a", 1), entry("http://h/a/b"));
+    list(&catalog, &[(ONE, None, &[a.clone(), entry("http://h/a")])], &[], Decision::Apply);
+
+    let (losses, _) = list(&catalog, &[(ONE, None, &[a.clone(), below])], &[], Decision::Apply);
+    assert_eq!((losses.present, losses.going, losses.coming), (2, 1, 1));
+    let (losses, _) = list(&catalog, &[(ONE, None, &[a])], &[], Decision::Hold);
+    assert_eq!((losses.present, losses.going, losses.coming), (2, 1, 0));
+    assert_eq!(paths(&catalog), ["a%file", "a/b"]);
+}
+
+#[test]
+fn a_set_that_vanishes_is_held_back_set_by_set() {
+    let (_folder, catalog) = catalog();
+    let (a, b) = (entry("http://h/a"), entry("http://h/b"));
+    list(&catalog, &[(ONE, None, std::slice::from_ref(&a)), (OTHER, None, &[a.clone(), b])], &[], Decision::Apply);
+
+    let (losses, _) = list(&catalog, &[(ONE, None, &[a])], &[], Decision::Hold);
+
+    assert_eq!((losses.present, losses.going), (2, 1));
+    assert_eq!(losses.sets, [SetLoss { set: OTHER, present: 2, going: 2, coming: 0 }]);
+    assert_eq!(files(&catalog), [("a".into(), None, vec![0, 7]), ("b".into(), None, vec![7])]);
+    assert_eq!(held(&catalog).len(), 2);
+}
+
+#[test]
+fn a_package_member_is_kept_only_where_it_is_provably_this_version() {
+    let (_folder, catalog) = catalog();
+    let member = |path: &str| PackageMember { package: uri("http://h/p.zip"), path: path.into() };
+    let hashed = |content| Entry { hashes: vec![digest(Algorithm::Md5, content)], ..entry("http://h/hashed") };
+    let dated = |length| Entry { lastmod: Some(at(5)), length, ..entry("http://h/dated") };
+    let listed = [hashed(1), dated(Some(3)), measured("http://h/bare", 1)];
+    let members = |manifest: &[Entry]| {
+        let mut baseline = catalog.baseline(naming()).unwrap();
+        listed.iter().for_each(|entry| baseline.add(entry).unwrap());
+        for entry in manifest {
+            baseline.add_member(entry, &member("/m")).unwrap();
+        }
+        baseline.commit(None, b"").unwrap();
+        let held =
+            tree(&catalog).into_iter().filter(|(_, name)| name.resource.as_ref().is_some_and(|r| r.member.is_some()));
+        held.map(|(path, _)| path).collect::<Vec<_>>()
+    };
+
+    assert_eq!(members(&[hashed(1), dated(Some(3))]), ["dated", "hashed"]);
+    assert_eq!(members(&[hashed(2), dated(None), measured("http://h/bare", 1)]), [""; 0]);
+    assert_eq!(members(&[entry("http://h/other"), entry("http://h/folder/other")]), [""; 0]);
+    assert_eq!(paths(&catalog).len(), 3, "a manifest lists nothing");
+
+    let mut baseline = catalog.baseline(naming()).unwrap();
+    baseline.add_with_member(&hashed(1), &member("/resources/hashed")).unwrap();
+    baseline.commit(None, b"").unwrap();
+    assert_eq!(tree(&catalog)["hashed"].resource.as_ref().unwrap().member, Some(member("/resources/hashed")));
+    let changed = hashed(3);
+    let packed = member("/resources/changed");
+    apply(&catalog, &[Statement { member: Some(&packed), ..statement(ONE, Change::Updated, 20, &changed) }]);
+    assert_eq!(tree(&catalog)["hashed"].resource.as_ref().unwrap().member, Some(packed));
+}
+
+#[test]
+fn files_are_visited_in_chunks() {
+    let (_folder, catalog) = catalog();
+    let entries: Vec<_> = (0..10).map(|index| measured(&format!("http://h/f/{index}"), index)).collect();
+    commit(&catalog, &entries);
+
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let (before, behind) = (seen.len(), after);
+        let visit = &mut |ino, path: &str, resource: Resource| {
+            seen.push((path.to_owned(), resource.length));
+            after = Some(ino);
+            seen.len() - before < 3
+        };
+        catalog.snapshot().unwrap().files(behind, visit).unwrap();
+        if seen.len() == before {
+            break;
+        }
+    }
+
+    seen.sort();
+    assert_eq!(seen, (0..10).map(|index| (format!("f/{index}"), Some(index))).collect::<Vec<_>>());
+}
+
+#[test]
+fn changes_dropped_leave_no_trace_and_damage_met_by_them_is_told() {
+    let (_folder, catalog) = catalog();
+    let a = entry("http://h/a");
+    list(&catalog, &[(ONE, None, std::slice::from_ref(&a))], &[], Decision::Apply);
+    let before = tree(&catalog);
+    let mut changes = catalog.changes().unwrap();
+    changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
+    drop(changes);
+    assert_eq!((tree(&catalog), catalog.snapshot().unwrap().journaled(ONE, &a.loc).unwrap()), (before, None));
+
+    let store = catalog.store();
+    let mut txn = store.env.write_txn().unwrap();
+    store.journal.put(&mut txn, &super::store::statement_key(ONE, &a.loc), b"nonsense").unwrap();
+    txn.commit().unwrap();
+    let mut changes = catalog.changes().unwrap();
+    let applied = changes.apply(statement(ONE, Change::Deleted, 20, &a));
+    assert!(matches!(applied, Err(CatalogError::Damaged(_))) && catalog.is_distrusted());
+
+    list(&catalog, &[(ONE, None, &[a])], &[], Decision::Apply);
+    assert!(!catalog.is_distrusted());
+}
+
+#[test]
+fn a_store_built_anew_keeps_the_journal_and_refuses_to_hold_back() {
+    let (_folder, catalog) = catalog();
+    let (a, b) = (entry("http://h/a"), entry("http://h/b"));
+    let listed = [a.clone(), b.clone()];
+    list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
+    apply(&catalog, &[statement(ONE, Change::Deleted, 20, &a)]);
+    catalog.distrust();
+
+    let refused = {
+        let mut baseline = catalog.baseline(naming()).unwrap();
+        baseline.list(ONE, Some(at(30)));
+        baseline.commit_guarded(None, &mut |losses| {
+            assert_eq!((losses.present, losses.going), (1, 1));
+            (Decision::Hold, Vec::new())
+        })
+    };
+    assert!(matches!(refused, Err(CatalogError::Damaged(_))));
+    assert_eq!(paths(&catalog), ["b"]);
+    list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
+
+    assert!(!catalog.is_distrusted());
+    assert_eq!(paths(&catalog), ["b"]);
+    assert!(catalog.snapshot().unwrap().journaled(ONE, &a.loc).unwrap().is_some());
+}

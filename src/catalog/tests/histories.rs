@@ -1,0 +1,254 @@
+//! Random histories of changes and baselines of two sets, compared after each step with a plain reference and with the one
+//! baseline that says the same.
+
+use super::model::{as_resource, check_step, describe, expected, random_uri, same_version};
+use super::*;
+use crate::document::Change;
+use std::collections::{BTreeSet, HashSet};
+
+const SETS: [SetId; 2] = [SetId(0), SetId(5)];
+
+/// What a Source has published, and what the rules make of it.
+#[derive(Clone, Default)]
+struct Model {
+    clock: i64,
+    /// What each set has, as the last list or change of it says.
+    sets: BTreeMap<SetId, BTreeMap<Uri, Entry>>,
+    /// The list of each set that was merged last: what it speaks for.
+    at: BTreeMap<SetId, Option<i64>>,
+    /// Earlier lists of each set, which a Source may show again.
+    lists: BTreeMap<SetId, Vec<(i64, BTreeMap<Uri, Entry>)>>,
+    journal: BTreeMap<(SetId, Uri), (i64, Option<Entry>)>,
+    /// What each resource is shown as: what was said of it last.
+    shown: BTreeMap<Uri, Entry>,
+}
+
+impl Model {
+    fn sets_of(&self, uri: &Uri) -> Vec<SetId> {
+        SETS.into_iter().filter(|set| self.sets.get(set).is_some_and(|listed| listed.contains_key(uri))).collect()
+    }
+
+    fn said(&self, set: SetId, uri: &Uri) -> Option<i64> {
+        match self.journal.get(&(set, uri.clone())) {
+            Some((time, _)) => Some(*time),
+            None => self.at.get(&set).copied().flatten(),
+        }
+    }
+
+    /// One change, as far as membership goes; answers whether it is believed.
+    fn apply(&mut self, set: SetId, time: i64, uri: &Uri, entry: Option<&Entry>) -> bool {
+        let key = (set, uri.clone());
+        let journaled = self.journal.get(&key);
+        if journaled.is_some_and(|(known, _)| *known > time) || journaled == Some(&(time, entry.cloned())) {
+            return false;
+        }
+        let is_member = self.sets_of(uri).contains(&set);
+        let listed_later = journaled.is_none() && self.said(set, uri).is_some_and(|at| at > time);
+        if entry.is_none() && is_member && listed_later {
+            return false;
+        }
+        self.journal.insert(key, (time, entry.cloned()));
+        let listed = self.sets.entry(set).or_default();
+        match entry {
+            Some(entry) => drop(listed.insert(uri.clone(), entry.clone())),
+            None => drop(listed.remove(uri)),
+        }
+        true
+    }
+
+    /// What the resource is shown as behind a commit: the last of what its sets said in it, (set, time), unless another set
+    /// said something later before. Answers whether it is one of these.
+    fn show(&mut self, before: &Model, uri: &Uri, said: &[(SetId, i64)]) -> bool {
+        if self.sets_of(uri).is_empty() {
+            self.shown.remove(uri);
+            return false;
+        }
+        // Of each set the last counts; of sets the latest, and of equally late ones the last.
+        let last: BTreeMap<SetId, usize> = said.iter().enumerate().map(|(index, (set, _))| (*set, index)).collect();
+        let stated = last.iter().filter(|(set, _)| self.sets[set].contains_key(uri));
+        let Some((set, time)) =
+            stated.map(|(set, index)| ((said[*index].1, *index), *set)).max().map(|(t, s)| (s, t.0))
+        else {
+            return false;
+        };
+        let restated = |set: &SetId| last.contains_key(set) && self.sets[set].contains_key(uri);
+        let later = |set: &SetId| !restated(set) && before.said(*set, uri) > Some(time);
+        if before.sets_of(uri).iter().any(later) {
+            return false;
+        }
+        self.shown.insert(uri.clone(), self.sets[&set][uri].clone());
+        true
+    }
+
+    /// A baseline of these lists, `None` for one that does not tell its time.
+    fn list(&mut self, lists: &BTreeMap<SetId, (Option<i64>, BTreeMap<Uri, Entry>)>) {
+        for (set, (at, listed)) in lists {
+            self.at.insert(*set, *at);
+            self.sets.insert(*set, listed.clone());
+        }
+        let at = self.at.clone();
+        self.journal.retain(|(set, _), (time, _)| at[set].is_none_or(|at| *time >= at));
+        for ((set, uri), (_, entry)) in &self.journal {
+            let listed = self.sets.entry(*set).or_default();
+            match entry {
+                Some(entry) => drop(listed.insert(uri.clone(), entry.clone())),
+                None => drop(listed.remove(uri)),
+            }
+        }
+        self.shown.clear();
+        let uris: BTreeSet<Uri> = self.sets.values().flat_map(|listed| listed.keys().cloned()).collect();
+        for uri in uris {
+            // Later, or no earlier and with the later `lastmod`, or added last.
+            let latest = self.sets_of(&uri).into_iter().max_by_key(|set| {
+                (self.said(*set, &uri), self.sets[set][&uri].lastmod, self.journal.contains_key(&(*set, uri.clone())))
+            });
+            self.shown.insert(uri.clone(), self.sets[&latest.unwrap()][&uri].clone());
+        }
+    }
+
+    fn resources(&self) -> BTreeMap<String, Option<Resource>> {
+        let as_member = |entry: &Entry| Resource { sets: self.sets_of(&entry.loc), ..as_resource(entry) };
+        expected(&self.shown).into_iter().map(|(path, entry)| (path, entry.map(as_member))).collect()
+    }
+}
+
+fn journal_rows(catalog: &Catalog) -> u64 {
+    let store = catalog.store();
+    let txn = store.env.read_txn().unwrap();
+    store.journal.len(&txn).unwrap()
+}
+
+fn resources(tree: &BTreeMap<String, Name>) -> BTreeMap<String, Option<Resource>> {
+    tree.iter().map(|(path, name)| (path.clone(), name.resource.clone())).collect()
+}
+
+/// Some changes of some resources, most of them of what is there. Answers what became the resource's own description.
+fn change(random: &mut Random, catalog: &Catalog, model: &mut Model) -> (Committed, HashSet<Uri>) {
+    let mut changes = catalog.changes().unwrap();
+    let before = model.clone();
+    let mut said: BTreeMap<Uri, Vec<(SetId, i64)>> = BTreeMap::new();
+    for _ in 0..=random.below(10) {
+        let known: Vec<_> = model.shown.keys().cloned().collect();
+        let uri = match known.is_empty() || random.one_in(3) {
+            true => uri(&random_uri(random)),
+            false => known[random.below(known.len() as u64) as usize].clone(),
+        };
+        model.clock += 10;
+        let time = if random.one_in(8) { model.clock - random.below(200) as i64 } else { model.clock };
+        let set = SETS[random.below(2) as usize];
+        let mut entry = Entry::new(uri.clone());
+        describe(random, &mut entry);
+        let change = [Change::Created, Change::Updated, Change::Deleted][random.below(3) as usize];
+        changes.apply(Statement { set, change, time: at(time), entry: &entry, member: None }).unwrap();
+        let stated = (change != Change::Deleted).then_some(&entry);
+        if model.apply(set, time, &uri, stated) {
+            said.entry(uri).or_default().push((set, time));
+        }
+    }
+    let described = said.into_iter().filter(|(uri, said)| model.show(&before, uri, said)).map(|(uri, _)| uri).collect();
+    let at = catalog.snapshot().unwrap().at().unwrap();
+    (changes.commit(at, &mut |_| (Decision::Apply, b"changes".to_vec())).unwrap(), described)
+}
+
+/// Lists of all sets as they are now, or as they were, in any order.
+fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committed {
+    let mut lists = BTreeMap::new();
+    for set in SETS {
+        model.clock += 10;
+        let mut now = model.sets.get(&set).cloned().unwrap_or_default();
+        now.retain(|_, _| !random.one_in(8));
+        for _ in 0..random.below(6) {
+            let mut entry = entry(&random_uri(random));
+            describe(random, &mut entry);
+            now.insert(entry.loc.clone(), entry);
+        }
+        let earlier = model.lists.entry(set).or_default();
+        earlier.push((model.clock, now));
+        let again = if random.one_in(2) { earlier.len() - 1 } else { random.below(earlier.len() as u64) as usize };
+        let (at, listed) = earlier[again].clone();
+        lists.insert(set, ((!random.one_in(6)).then_some(at), listed));
+    }
+    let limits = RunLimits { octets: 512, pairs: 8, resident: 0 };
+    let mut baseline = Baseline::with_limits(catalog, naming(), limits);
+    for (set, (time, listed)) in &lists {
+        baseline.list(*set, time.map(at));
+        let mut listed: Vec<_> = listed.values().collect();
+        random.shuffle(&mut listed);
+        listed.into_iter().for_each(|entry| baseline.add(entry).unwrap());
+    }
+    model.list(&lists);
+    baseline.commit_guarded(None, &mut |_| (Decision::Apply, b"baseline".to_vec())).unwrap()
+}
+
+/// The tree after any history of changes and baselines is that of one baseline which says the same.
+#[test]
+fn random_histories_of_changes_and_baselines_agree_with_one_baseline() {
+    for seed in 1..=8 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut catalog = open(folder.path());
+        let mut random = Random(seed);
+        let mut model = Model::default();
+        relist(&mut random, &catalog, &mut model);
+        let mut before = tree(&catalog);
+        let mut ever = HashSet::from([INodeNo(1)]);
+        ever.extend(before.values().map(|name| name.node.ino));
+        for step in 0..40 {
+            let (committed, described) = match random.one_in(5) {
+                true => (relist(&mut random, &catalog, &mut model), HashSet::new()),
+                false => change(&mut random, &catalog, &mut model),
+            };
+
+            let after = tree(&catalog);
+            assert_eq!(resources(&after), model.resources(), "seed {seed}, step {step}");
+            let vouched = |old: &Resource, new: &Resource| {
+                new.lastmod.is_some()
+                    || new.hashes.iter().any(|new| old.hashes.iter().any(|old| old.algorithm() == new.algorithm()))
+            };
+            check_step(&before, &after, &ever, &committed, |old, new| {
+                same_version(old, new) && (!described.contains(&new.uri) || vouched(old, new))
+            });
+            let files: Vec<_> = after.values().filter(|name| name.node.kind == Kind::File).collect();
+            let totals = Totals {
+                files: files.len() as u64,
+                folders: 1 + (after.len() - files.len()) as u64,
+                octets: files.iter().filter_map(|name| name.node.size).sum(),
+                unsized_files: files.iter().filter(|name| name.node.size.is_none()).count() as u64,
+            };
+            assert_eq!(catalog.revision().unwrap().unwrap().totals, totals, "seed {seed}, step {step}");
+            let snapshot = catalog.snapshot().unwrap();
+            for set in SETS {
+                let members = model.sets.get(&set).map_or(0, |listed| listed.len() as u64);
+                assert_eq!(snapshot.set_files(set).unwrap(), members, "seed {seed}, step {step}");
+            }
+            for (uri, name) in files.iter().map(|name| (&name.resource.as_ref().unwrap().uri, name)) {
+                assert_eq!(snapshot.locate(uri).unwrap(), Some(name.node), "seed {seed}, step {step}: {uri}");
+            }
+            for ((set, uri), (time, entry)) in &model.journal {
+                let journaled = snapshot.journaled(*set, uri).unwrap().unwrap();
+                assert_eq!((journaled.time, journaled.change == Change::Deleted), (at(*time), entry.is_none()));
+            }
+            assert_eq!(journal_rows(&catalog), model.journal.len() as u64);
+            drop(snapshot);
+            ever.extend(after.values().map(|name| name.node.ino));
+            before = after;
+
+            if random.one_in(8) {
+                drop(catalog);
+                Catalog::check(folder.path()).unwrap();
+                catalog = open(folder.path());
+                assert_eq!(tree(&catalog), before, "a restart changes nothing");
+            }
+        }
+        let fresh = tempfile::tempdir().unwrap();
+        let other = open(fresh.path());
+        let mut baseline = other.baseline(naming()).unwrap();
+        for set in SETS {
+            baseline.list(set, None);
+            for uri in model.sets[&set].keys() {
+                baseline.add(&model.shown[uri]).unwrap();
+            }
+        }
+        baseline.commit_guarded(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+        assert_eq!(resources(&tree(&other)), resources(&before));
+    }
+}
