@@ -3,7 +3,7 @@
 mod common;
 
 use common::flask_hub::FlaskHub;
-use common::hub::{Hub, Manner, post, signature};
+use common::hub::{Hub, Manner, get, post, signature};
 use common::mounted::{Mounted, PROGRAM};
 use common::source::{Resource, Source, URLSET};
 use common::{eventually, eventually_within};
@@ -117,6 +117,63 @@ fn a_notification_shows_the_change_at_once() {
         assert_eq!(asked.lease.as_deref(), Some("86400"));
         assert!(asked.secret.is_some() && asked.callback.starts_with("http://127.0.0.1:"));
     }
+}
+
+/// Polling is rarer only while notifications do arrive.
+#[test]
+fn a_channel_is_alive_once_something_has_come_on_it() {
+    let hub = Hub::start();
+    let announcing = Announcing::at(hub.url());
+    let mounted = Mounted::new(&announcing.source.url(), OPTIONS);
+    let callback = hub.wait_for_subscriber(&announcing.topic());
+    let told = || status(&mounted);
+    assert_eq!(told()["sync"]["channels_live"], false, "a subscription alone shows nothing");
+
+    assert_notified(&announcing, &hub, &mounted, "second");
+    eventually("it lives", || told()["sync"]["channels_live"] == true);
+    let channel = &told()["notifications"]["channels"][0];
+    assert_eq!((&channel["standing"], &channel["deliveries"]), (&"active".into(), &1.into()));
+
+    let topic: String = url::form_urlencoded::byte_serialize(announcing.topic().as_bytes()).collect();
+    assert_eq!(get(&format!("{callback}?hub.mode=denied&hub.topic={topic}")), 200);
+    eventually("it does not", || told()["sync"]["channels_live"] == false);
+}
+
+/// One subscription for each mounted set and channel: those of other sets are none of ours.
+#[test]
+fn channels_of_mounted_sets_alone_are_subscribed_to() {
+    let hub = Hub::start();
+    let announcing = Announcing::at(hub.url());
+    let base = announcing.source.url();
+    announcing.source.document(
+        "second/capabilitylist.xml",
+        format!(
+            "{URLSET}<rs:ln rel=\"up\" href=\"{base}.well-known/resourcesync\"/><rs:md capability=\"capabilitylist\"/>\
+             <url><loc>{base}second/resourcelist.xml</loc><rs:md capability=\"resourcelist\"/></url>\
+             <url><loc>{base}second/framework/</loc><rs:ln rel=\"hub\" href=\"{}\"/></url></urlset>",
+            hub.url()
+        ),
+    );
+    announcing.source.document(
+        "second/resourcelist.xml",
+        format!("{URLSET}<rs:md capability=\"resourcelist\"/><url><loc>{base}second/b.txt</loc></url></urlset>"),
+    );
+    let sets = ["capabilitylist.xml", "second/capabilitylist.xml"]
+        .map(|list| format!("<url><loc>{base}{list}</loc><rs:md capability=\"capabilitylist\"/></url>"));
+    announcing.source.document(
+        ".well-known/resourcesync",
+        format!("{URLSET}<rs:md capability=\"description\"/>{}</urlset>", sets.concat()),
+    );
+
+    let one = Mounted::new(&base, &format!("{OPTIONS},set={base}second/capabilitylist.xml"));
+    hub.wait_for_subscriber(&format!("{base}second/framework/"));
+    assert_eq!(hub.asked().len(), 1);
+    one.unmount();
+    let _both = Mounted::new(&base, OPTIONS);
+    hub.wait_for_subscriber(&format!("{base}second/framework/"));
+    hub.wait_for_subscriber(&announcing.topic());
+    let callbacks: std::collections::BTreeSet<_> = hub.asked().into_iter().map(|asked| asked.callback).collect();
+    assert_eq!(callbacks.len(), 3, "each mount and set has its own: {callbacks:?}");
 }
 
 #[test]

@@ -141,12 +141,21 @@ impl Hub {
 
 /// Posts something; the status of the answer.
 pub fn post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> u16 {
+    ask("POST", url, headers, body)
+}
+
+/// Asks for something; the status of the answer.
+pub fn get(url: &str) -> u16 {
+    ask("GET", url, &[], b"")
+}
+
+fn ask(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> u16 {
     let (authority, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(authority).unwrap();
     let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     let head = format!(
-        "POST /{path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n"
+        "{method} /{path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n"
     );
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
     let mut answer = String::new();
