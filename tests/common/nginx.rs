@@ -119,6 +119,24 @@ impl Nginx {
         fs::rename(&fresh, &documents).unwrap();
     }
 
+    /// Publishes the files as packages of at most `most` of them, made by `resync`, in a Resource Dump; and in the Resource
+    /// List of before, where `is_listed`.
+    pub fn write_dump(&self, most: usize, is_listed: bool) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/write_dump.py");
+        let mut command = Command::new(resync_program("python3"));
+        command.arg(script).arg(self.files()).arg(self.documents()).args([&self.url(), &most.to_string()]);
+        if is_listed {
+            command.arg(format!("{}documents/resourcelist.xml", self.url()));
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The folder of lists and dumps, published as `documents/`.
+    pub fn documents(&self) -> PathBuf {
+        self.scratch.path().join("documents")
+    }
+
     /// The Source's root.
     pub fn url(&self) -> String {
         format!("{}://localhost:{}/", self.scheme, self.port)
