@@ -5,11 +5,11 @@ use super::plan::{Failure, Place, Turn};
 use super::promise::{Form, Promise};
 use super::writer::Room;
 use crate::causes::chain;
-use crate::content::{Content, ContentError, Wanted};
+use crate::content::{Content, ContentError, Patch, Wanted};
 use crate::document::{PackageMember, Uri};
 use crate::source::http::Body;
 use crate::source::package::{Line, Member, PackageError, Price};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, PoisonError};
@@ -179,6 +179,23 @@ impl Fetch {
             Stop::Failure(Failure::Cut { error, .. }) => Stop::Failure(Failure::Wrong(error)),
             stop => stop,
         })
+    }
+
+    /// The octets of a patch, fewer than `limit`, that lies beside the member in a Change Dump's package (section 14.4).
+    pub(super) async fn packed_patch(&self, patch: &Patch, limit: u64) -> Option<Bytes> {
+        let package = self.wanted.member.as_ref()?.package.clone();
+        let member = PackageMember { package, path: patch.path.clone()? };
+        let opened = self.open_member(&member).await;
+        let mut packed = opened.inspect_err(|error| self.content.member_failed(&member, error)).ok()?;
+        if packed.length() >= limit {
+            return None;
+        }
+        let mut body = BytesMut::new();
+        while let Some(chunk) = tokio::time::timeout(self.content.config.stall, packed.chunk()).await.ok()?.ok()? {
+            self.flight.touch();
+            body.extend_from_slice(&chunk);
+        }
+        Some(body.freeze())
     }
 
     async fn open_member(&self, member: &PackageMember) -> Result<Member, PackageError> {

@@ -132,6 +132,9 @@ impl Fetch {
     /// The octets of a patch, fewer than `limit`, and what is published of them.
     async fn patch_body(&self, patch: &Patch, limit: u64) -> Option<Bytes> {
         let content = &self.content;
+        if let Some(body) = self.packed_patch(patch, limit).await.filter(|body| is_as_published(patch, body)) {
+            return Some(body);
+        }
         let mut request = Request::get(patch.uri.clone(), content.head_budget(self.plan.len() + 1));
         request.accept = patch.media_type.clone();
         let response = content.client.send(request).await.inspect_err(|error| {

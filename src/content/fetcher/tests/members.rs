@@ -1,6 +1,7 @@
 //! Versions out of packages: where that is cheaper, where nothing else has them, and never wrong bytes.
 
 use super::*;
+use crate::content::Patch;
 use crate::document::{PackageMember, Timestamp};
 use crate::source::loopback::{Answer, Loopback, Ranges};
 use crate::source::package::{PackageConfig, Packages};
@@ -225,4 +226,31 @@ async fn a_version_that_is_past_comes_from_the_package_and_never_from_what_the_s
     let missing = Wanted { hashes: Vec::new(), as_of: then, ..stage.wanted(3, "b", &right) };
     let error = stage.read(&missing).await.unwrap_err();
     assert_eq!(stage.asked().1, 0, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_patch_in_a_change_dump_is_read_from_its_package() {
+    let text = "x".repeat(2000);
+    let version = |number: u32| format!("{{\"version\": {number}, \"text\": \"{text}\"}}\n").into_bytes();
+    let patch = br#"[{"op":"replace","path":"/version","value":2}]"#;
+    let stage = Stage::with(package(&[("changes/2.patch", patch), ("res", &version(2))])).await;
+    stage.server.put("/res", Answer::new("application/json", version(1)));
+    let listed = |ino, number| Wanted {
+        media_type: Some("application/json".into()),
+        member: None,
+        ..stage.wanted(ino, "res", &version(number))
+    };
+    assert_eq!(stage.read(&listed(2, 1)).await.unwrap(), version(1));
+    stage.asked();
+
+    let patch = Patch {
+        uri: stage.server.uri("/2.patch"),
+        media_type: Some("application/json-patch".into()),
+        length: Some(patch.len() as u64),
+        hashes: vec![digest(Algorithm::Sha256, patch)],
+        path: Some("/changes/2.patch".into()),
+    };
+    let second = Wanted { patches: vec![patch], member: stage.wanted(3, "res", b"").member, ..listed(3, 2) };
+    assert_eq!(stage.read(&second).await.unwrap(), version(2));
+    assert_eq!(stage.asked(), (1, 0), "the package alone is asked");
 }
