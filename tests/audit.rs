@@ -4,7 +4,7 @@ mod common;
 
 use common::mounted::{Mounted, PROGRAM};
 use common::source::{Fault, Resource, Source};
-use common::tree;
+use common::{eventually, tree};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -212,4 +212,23 @@ fn what_is_no_mount_is_told_so() {
 
     assert_eq!(nothing_there.status.code(), Some(5), "{nothing_there:?}");
     assert_eq!(nothing_kept.status.code(), Some(2), "{nothing_kept:?}");
+}
+
+#[test]
+fn an_audit_that_is_left_ends_and_leaves_nothing_behind() {
+    let source = source();
+    let mounted = Mounted::new(&source.url(), "");
+    let mounts: Vec<_> = fs::read_dir(mounted.cache().join("mounts")).unwrap().collect();
+    let audits = mounts[0].as_ref().unwrap().path().join("audits");
+    let under_way = || fs::read_dir(&audits).map_or(0, Iterator::count);
+    source.fault("resourcelist.xml", Fault::Held(10), 1);
+    let mut audit = Command::new(PROGRAM).arg("audit").arg(mounted.path()).spawn().unwrap();
+    eventually("the audit is under way", || under_way() == 1);
+
+    audit.kill().unwrap();
+    audit.wait().unwrap();
+
+    eventually("its files are gone", || under_way() == 0);
+    source.mend();
+    assert_eq!(fs::read(mounted.join("a/one")).unwrap(), b"first");
 }
