@@ -137,6 +137,19 @@ impl Nginx {
         self.scratch.path().join("documents")
     }
 
+    /// Has documents written by the library's classes: `orders` as `publish.py` takes them.
+    pub fn publish(&self, orders: &serde_json::Value) {
+        let mut writing = Command::new(resync_program("python"))
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/publish.py"))
+            .args([self.files(), self.scratch.path().join("documents")])
+            .arg(self.url())
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        serde_json::to_writer(writing.stdin.take().unwrap(), orders).unwrap();
+        assert!(writing.wait().unwrap().success(), "the library wrote no {orders}");
+    }
+
     /// The Source's root.
     pub fn url(&self) -> String {
         format!("{}://localhost:{}/", self.scheme, self.port)
