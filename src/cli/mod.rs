@@ -118,12 +118,7 @@ impl From<MountError> for CliError {
             MountError::FirstBaseline(SyncError::Source(inner)) => source_exit(inner),
             MountError::FirstBaseline(SyncError::NoResourceList { .. } | SyncError::Document { .. }) => Exit::NoSource,
             MountError::FirstBaseline(SyncError::Catalog(_) | SyncError::Scratch(_)) => Exit::Cache,
-            MountError::FirstBaseline(
-                SyncError::WouldEmpty { .. }
-                | SyncError::Incomplete { .. }
-                | SyncError::Worker(_)
-                | SyncError::NoThread(_),
-            ) => Exit::Failure,
+            MountError::FirstBaseline(SyncError::Worker(_) | SyncError::NoThread(_)) => Exit::Failure,
             MountError::Http(_) | MountError::FirstBaseline(SyncError::Naming(_)) => Exit::Usage,
             MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
             MountError::Websub(_) | MountError::System { .. } => Exit::Failure,

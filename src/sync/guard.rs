@@ -136,8 +136,8 @@ impl Guard {
         }
         let gone: u64 = self.deleted.iter().filter(|(hour, _)| is_recent(*hour, now)).map(|(_, files)| files).sum();
         let held = self.held.as_ref().filter(|held| is_recent(hour_of(held.since), now)).map_or(0, |held| held.files);
-        // What is held back is still there, and is asked for anew by a list, but not by a later change.
-        let going = gone + losses.going.max(held.min(losses.present));
+        // What is held back is still there.
+        let going = gone + held.min(losses.present) + losses.going;
         let files = gone + losses.present;
         limit.is_passed_by(going, files).then_some(Suspicion::Share { going, files, limit })
     }
@@ -155,15 +155,15 @@ impl Guard {
         }
     }
 
-    /// Notes that deletions are held back, `files` in all; the earliest time stays.
+    /// Notes that `files` more deletions are held back; the earliest time stays.
     pub fn hold(&mut self, files: u64, why: &Suspicion, now: Timestamp) {
-        let since = self.held.as_ref().map_or(now.seconds, |held| held.since);
-        self.held = Some(Held { since, files, why: why.to_string() });
+        let (since, before) = self.held.as_ref().map_or((now.seconds, 0), |held| (held.since, held.files));
+        self.held = Some(Held { since, files: before + files, why: why.to_string() });
     }
 
-    /// Notes that nothing is held back (any more): the Source has taken it back, or a person has confirmed it.
-    pub fn release(&mut self) {
-        self.held = None;
+    /// Notes how many deletions are still held back: the Source takes some back by listing their resources again.
+    pub fn recount(&mut self, files: u64) {
+        self.held = self.held.take().filter(|_| files > 0).map(|held| Held { files, ..held });
     }
 
     /// Notes that a person has confirmed the tree as it is: what went before does not count any more.
@@ -283,9 +283,10 @@ mod tests {
 
         assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_some());
         assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(30)).is_none(), "after a day it is a day's deletion");
-        guard.hold(61, &why, hours(30));
+        guard.hold(1, &why, hours(30));
         assert_eq!(guard.held().map(|held| (held.since, held.files)), Some((hours(0).seconds, 61)));
-        guard.release();
+        guard.recount(0);
+        assert!(guard.held().is_none());
         assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_none());
     }
 

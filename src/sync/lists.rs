@@ -4,23 +4,13 @@ use super::followed::FollowedSet;
 use super::position::{Position, ReadSet};
 use super::schedule::{Cost, jitter};
 use super::{Extent, Progressing, Stage, SyncError, Synchronizer, baseline};
-use crate::catalog::{Committed, Naming};
+use crate::catalog::Naming;
 use crate::causes::chain;
 use crate::document::{Entry, Header};
 use crate::source::spool::SpooledDocument;
-use crate::source::walk::{Asking, Choice, EVERYTHING, Walked, walk_asking};
+use crate::source::walk::{Asking, Child, Walked, walk_asking};
 use crate::source::{DocumentLocation, Missing, Source, SourceError};
 use tokio::time::Instant;
-
-/// What a baseline is made of.
-pub struct Reading {
-    pub naming: Naming,
-    pub read: Vec<ReadSet>,
-    /// What is offered and cannot be had.
-    pub missing: Vec<Missing>,
-    /// The position before.
-    pub position: Position,
-}
 
 impl Synchronizer {
     /// Fetches the lists of `sets`, all of them; `None` where none of those that `extent` asks for differs from what `before`,
@@ -28,21 +18,18 @@ impl Synchronizer {
     pub(super) async fn read_lists(
         &mut self,
         sets: &[FollowedSet],
-        extent: Extent,
+        extent: &Extent,
         before: Option<&Position>,
         progress: &Progressing,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
-        let now = Instant::now();
-        let wanted = |set: &FollowedSet| {
-            extent == Extent::Everything || set.lists.iter().any(|list| self.schedule.is_due(list, now))
-        };
+        let wanted = |set: &FollowedSet| set.lists.iter().any(|list| extent.wants(list, &self.schedule));
         let (first, rest): (Vec<_>, Vec<_>) = sets.iter().partition(|set| wanted(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
             read.push(self.read_set(set, extent, before.is_some(), progress).await?);
         }
         let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
-        if extent == Extent::Due && read.iter().all(is_same) {
+        if *extent != Extent::Everything && read.iter().all(is_same) {
             return Ok(None);
         }
         for set in rest {
@@ -56,7 +43,7 @@ impl Synchronizer {
     async fn read_set(
         &mut self,
         set: &FollowedSet,
-        extent: Extent,
+        extent: &Extent,
         bears_missing: bool,
         progress: &Progressing,
     ) -> Result<ReadSet, SyncError> {
@@ -65,9 +52,11 @@ impl Synchronizer {
             let now = Instant::now();
             let mut children = std::mem::take(&mut self.children);
             // Who asks for everything does not trust what an index says of its children.
-            let keeping = |_: &Header, entry: &Entry| children.choose(entry, now);
-            let choice: Choice<'_> = if extent == Extent::Due { &keeping } else { EVERYTHING.choice };
-            let walked = self.walk(list, Asking { choice, bears_missing, ..EVERYTHING }, progress).await;
+            let choice = |_: &Header, entry: &Entry| {
+                if extent.names(&entry.loc) { Child::Ask } else { children.choose(entry, now) }
+            };
+            let asking = Asking { choice: &choice, bears_missing, past_caches: extent.is_past_caches() };
+            let walked = self.walk(list, asking, progress).await;
             if let Ok(walked) = &walked {
                 children.note(walked, now);
             }
@@ -92,6 +81,9 @@ impl Synchronizer {
             Ok(walked) => {
                 let cost = Cost { octets: walked.transferred, took: now - began, max_age: walked.max_age };
                 self.schedule.answered(root, cost, jitter(), now);
+                for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
+                    self.below.insert(entry.loc.clone(), root.clone());
+                }
             }
             Err(cause) => self.schedule.failed(root, chain(cause), jitter(), now),
         }
@@ -110,47 +102,6 @@ impl Synchronizer {
         };
         let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
         Ok(Naming::new(&own_authority, maps, self.config.extension_by_type)?)
-    }
-
-    /// Makes one revision of all that was read.
-    pub(super) async fn merge(
-        &self,
-        reading: Reading,
-        files_now: u64,
-        progress: Progressing,
-    ) -> Result<Committed, SyncError> {
-        let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
-        let selection = self.config.selection.clone();
-        let committed = tokio::task::spawn_blocking(move || {
-            let Reading { naming, mut read, missing, position } = reading;
-            let chooser = baseline::chooser(&selection, &naming, &spool, &documents(&read), limits, &[])?;
-            let mut baseline = catalog.baseline(naming.clone())?;
-            let mut entries = 0;
-            for it in &mut read {
-                let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
-                it.counts = baseline::read_into(&mut baseline, &spool, &lists, limits, &chooser, &*progress)?;
-                entries += it.counts.iter().sum::<u64>();
-            }
-            if entries == 0 && files_now > 0 {
-                return Err(SyncError::WouldEmpty { files: files_now });
-            }
-            if entries == 0 {
-                tracing::warn!("the tree is empty: the lists hold nothing, or nothing that was chosen");
-            }
-            progress(Stage::Committing);
-            let next = position.after(&read, &missing, &naming);
-            Ok(baseline.commit(next.at(), &next.encode())?)
-        })
-        .await??;
-        tracing::info!(
-            revision = committed.revision,
-            created = committed.created,
-            updated = committed.updated,
-            touched = committed.touched,
-            deleted = committed.deleted,
-            "committed"
-        );
-        Ok(committed)
     }
 }
 
@@ -171,6 +122,6 @@ pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<M
 }
 
 /// The lists of resources among what was read.
-fn documents(read: &[ReadSet]) -> Vec<SpooledDocument> {
+pub fn documents(read: &[ReadSet]) -> Vec<SpooledDocument> {
     read.iter().flat_map(ReadSet::lists).map(|leaf| leaf.document.clone()).collect()
 }

@@ -6,11 +6,15 @@
 
 pub mod audit;
 mod baseline;
+mod changes;
 mod children;
+mod commit;
+pub mod extent;
 mod followed;
 pub mod guard;
 pub mod incremental;
 mod lists;
+mod looks;
 pub mod notification;
 pub mod poll;
 pub mod position;
@@ -21,7 +25,7 @@ pub mod status;
 mod tests;
 
 use crate::catalog::path::MapError;
-use crate::catalog::{Catalog, CatalogError, Committed};
+use crate::catalog::{Catalog, CatalogError, Committed, SetId};
 use crate::causes::chain;
 use crate::document::{Capability, DocumentError, Limits, Timestamp, Uri};
 use crate::source::discovery::discover;
@@ -29,15 +33,20 @@ use crate::source::http::Client;
 use crate::source::spool::{Spool, SpooledDocument};
 use crate::source::walk::Progress;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
+use changes::{News, ReadChanges};
 use children::Children;
+use commit::{Made, Reading};
+use extent::Extent;
 use followed::{FollowedSet, followed};
-use guard::MaxDelete;
-use lists::{Reading, missing};
+use guard::{Held, MaxDelete};
+use incremental::Known;
+use lists::missing;
 use notification::SetChannel;
-use position::Position;
+use position::{Position, ReadSet, SetPosition};
 use schedule::Schedule;
 use selection::Selection;
-use status::{DocumentStatus, RefreshOutcome, Refreshed, SharedStatus};
+use status::{DocumentStatus, HeldStatus, RefreshOutcome, Refreshed, SetStatus, SharedStatus};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -117,21 +126,9 @@ pub enum SyncError {
         /// The capabilities there are.
         offers: String,
     },
-    /// All lists together are empty although the tree is not.
-    #[error("the Source's lists are empty now; the {files} files of the last revision stay")]
-    WouldEmpty {
-        /// Files shown.
-        files: u64,
-    },
     /// The catalog failed.
     #[error("the catalog cannot be written")]
     Catalog(#[from] CatalogError),
-    /// Part of what the Source lists cannot be reached or understood, so what is missing may only be hidden.
-    #[error("the Source's lists are incomplete: {what}")]
-    Incomplete {
-        /// Which part.
-        what: String,
-    },
     /// What is collected while lists are chosen from has no room on the disk.
     #[error("the lists cannot be chosen from: the spool's folder takes no more")]
     Scratch(#[source] std::io::Error),
@@ -153,23 +150,34 @@ pub struct Synchronizer {
     catalog: Arc<Catalog>,
     spool: Arc<Spool>,
     discovered: Option<(Source, Instant)>,
+    /// Whether the Source is to be discovered anew although nothing has failed.
+    is_stale: bool,
     schedule: Schedule,
     children: Children,
+    /// The position of the current revision, once it was read: nobody else writes it.
+    position: Option<Position>,
+    /// The followed document above each list that was reached.
+    below: HashMap<Uri, DocumentLocation>,
+    /// Digests of the change documents all of whose entries are in the position.
+    applied: HashMap<DocumentLocation, u64>,
     status: SharedStatus,
     channels: watch::Sender<Option<Vec<SetChannel>>>,
 }
 
+/// What one refresh goes on from.
+struct Step {
+    source: Source,
+    sets: Vec<FollowedSet>,
+    /// Whether nothing is shown yet.
+    is_first_tree: bool,
+    /// Whether a baseline is made although the lists are those of before.
+    anew: bool,
+    /// The position of the current revision, with room for all sets.
+    position: Position,
+}
+
 /// Whoever shows progress.
 pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
-
-/// How much of the Source a refresh looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// Every document that is followed.
-    Everything,
-    /// Those that are due.
-    Due,
-}
 
 impl Synchronizer {
     /// A synchronizer that spools documents in `spool` and writes `catalog`.
@@ -181,8 +189,12 @@ impl Synchronizer {
             catalog,
             spool: Arc::new(spool),
             discovered: None,
+            is_stale: false,
             schedule,
             children: Children::default(),
+            position: None,
+            below: HashMap::new(),
+            applied: HashMap::new(),
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
         }
@@ -206,7 +218,12 @@ impl Synchronizer {
     /// As [`Synchronizer::refresh`], asking only for what `extent` says. A first tree is made of everything.
     pub async fn refresh_of(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
         let began = Instant::now();
-        let outcome = self.try_refresh(extent, progress).await;
+        let outcome = match self.try_refresh(extent, false, &progress).await {
+            // No transfer but of what has changed: the documents are here.
+            Ok(None) => self.try_refresh(Extent::Everything, true, &progress).await,
+            outcome => outcome,
+        };
+        let outcome = outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged));
         if outcome.is_err() {
             self.discovered = None;
         }
@@ -214,26 +231,61 @@ impl Synchronizer {
         outcome
     }
 
-    async fn try_refresh(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
+    /// `None` where only a baseline can tell what is chosen, which `anew` asks for.
+    async fn try_refresh(
+        &mut self,
+        extent: Extent,
+        anew: bool,
+        progress: &Progressing,
+    ) -> Result<Option<Outcome>, SyncError> {
         progress(Stage::Discovering);
-        let source = self.source().await?;
-        let (current, stored) = {
-            let snapshot = self.catalog.snapshot()?;
-            (snapshot.revision()?, snapshot.position()?)
-        };
-        let stored = stored.as_deref().and_then(Position::decode);
+        let source = self.source(matches!(extent, Extent::Announced(_))).await?;
+        let is_first_tree = self.catalog.revision()?.is_none();
+        let stored = self.position()?;
         let sets = followed(&source, stored.as_ref());
         if sets.iter().all(|set| set.lists.is_empty()) {
             return Err(no_resource_list(&source, &self.config.entry));
         }
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
+        // A damaged catalog is built anew from the same documents.
+        let is_first = is_first_tree || stored.is_none() || self.catalog.is_distrusted();
+        let anew = anew || is_first;
+        let extent = if is_first { Extent::Everything } else { extent };
         let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&sets));
         position.follow(&sets);
 
-        let is_first = current.is_none() || stored.is_none() || self.catalog.is_distrusted();
-        let extent = if is_first { Extent::Everything } else { extent };
-        let read = self.read_lists(&sets, extent, stored.as_ref(), &progress).await?;
-        let Some(read) = read else { return Ok(Outcome::Unchanged) };
+        let (changes, is_gone) = self.read_changes(&sets, &position, &extent, progress).await?;
+        let is_torn = is_gone || changes.iter().any(|it| !it.goes_on(&position.known(it.set, &it.root)));
+        // What the changes do not tell the lists may.
+        let of_lists = if is_torn || anew { Extent::Everything } else { extent };
+        let (read, failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), progress).await {
+            Ok(read) => (read, None),
+            Err(cause) if is_first => return Err(cause),
+            // Changes are followed all the same.
+            Err(cause) => (None, Some(cause)),
+        };
+        let step = Step { source, sets, is_first_tree, anew, position };
+        let outcome = match read {
+            Some(read) => self.rebase(step, read, changes, progress).await?,
+            None => self.advance(step, changes, progress).await?,
+        };
+        match (outcome, failure) {
+            (Some(Outcome::Unchanged), Some(cause)) => Err(cause),
+            (outcome, failure) => {
+                failure.iter().for_each(|cause| tracing::warn!("the lists cannot be read: {}", chain(cause)));
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// Goes on from lists and changes: where the lists are others than before a new baseline is made.
+    async fn rebase(
+        &mut self,
+        step: Step,
+        read: Vec<ReadSet>,
+        changes: Vec<ReadChanges>,
+        progress: &Progressing,
+    ) -> Result<Option<Outcome>, SyncError> {
         if let Some(leaf) = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next()
             && read.iter().all(|it| it.lists().next().is_none())
         {
@@ -242,33 +294,82 @@ impl Synchronizer {
             let offers = format!("{offers} ({})", leaf.document.location);
             return Err(SyncError::NoResourceList { entry: self.config.entry.to_string(), offers });
         }
-        let missing = missing(&source, &sets, &read);
-        if current.is_none() {
+        let missing = missing(&step.source, &step.sets, &read);
+        if step.is_first_tree {
             // A first tree of what there is beats none.
             for Missing { location, why, .. } in &missing {
                 tracing::warn!("the tree lacks a part: {location}: {why}");
             }
         }
-        let naming = self.naming(&source, &read).await?;
-        // A damaged catalog is built anew from the same documents.
-        if !is_first && position.is_of(&read, &missing, &naming) {
-            return Ok(Outcome::Unchanged);
+        let naming = self.naming(&step.source, &read).await?;
+        if !step.anew && step.position.is_of(&read, &missing, &naming) {
+            return self.advance(step, changes, progress).await;
         }
-        let next = position.after(&read, &missing, &naming);
-        if let Some(hidden) = next.losses().iter().find(|loss| current.is_some() && !loss.speaks) {
-            return Err(SyncError::Incomplete { what: hidden.location.to_string() });
+        let now = Timestamp::now();
+        let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
+        let mut base = step.position;
+        for it in &changes {
+            base.note(it.set, &it.root, it.over(base.known(it.set, &it.root), at(it.set), now));
         }
-        let files_now = current.map_or(0, |revision| revision.totals.files);
-        let committed = self.merge(Reading { naming, read, missing, position }, files_now, progress).await?;
-        // The commit may have used what a stale discovery said: the next refresh looks again.
-        self.discovered = None;
+        let mut news = News::of(changes, &|set, root| base.known(set, root), now);
+        news.changes = self.settle_doubts(news.changes).await;
+        let digests = std::mem::take(&mut news.digests);
+        let mut position = base;
+        position.retain(&step.sets);
+        let made = self.merge(Reading { naming, read, missing, position, news }, progress.clone()).await?;
+        // The commit may have used what an old discovery said: the next refresh looks again.
+        self.is_stale = true;
         self.children.tidy(Instant::now());
-        Ok(Outcome::Committed(committed))
+        Ok(Some(self.take(made, digests)))
     }
 
-    async fn source(&mut self) -> Result<Source, SourceError> {
+    /// Goes on from changes alone.
+    async fn advance(
+        &mut self,
+        step: Step,
+        changes: Vec<ReadChanges>,
+        progress: &Progressing,
+    ) -> Result<Option<Outcome>, SyncError> {
+        let now = Timestamp::now();
+        let Step { sets, position: before, .. } = step;
+        let mut position = before.clone();
+        for it in &changes {
+            let mut known = before.known(it.set, &it.root);
+            if !it.goes_on(&known) {
+                // The lists were asked, and are no newer than this.
+                known.tear(now);
+            }
+            position.note(it.set, &it.root, known);
+        }
+        position.retain(&sets);
+        let mut news = News::of(changes, &|set, root| position.known(set, root), now);
+        news.changes = self.settle_doubts(news.changes).await;
+        let digests = std::mem::take(&mut news.digests);
+        let is_known =
+            |(set, root, known): &(SetId, DocumentLocation, Known)| known.knows_the_same(&before.known(*set, root));
+        if news.changes.is_empty() && news.known.iter().all(is_known) {
+            self.applied.extend(digests);
+            return Ok(Some(Outcome::Unchanged));
+        }
+        progress(Stage::Committing);
+        let made = self.apply(news, position).await?;
+        Ok(made.map(|made| self.take(made, digests)))
+    }
+
+    /// Remembers what was committed.
+    fn take(&mut self, made: Made, digests: Vec<(DocumentLocation, u64)>) -> Outcome {
+        self.applied.extend(digests);
+        self.status.write(|status| status.unknown_deletions += made.unknown);
+        self.position = Some(made.position);
+        Outcome::Committed(made.committed)
+    }
+
+    /// The Source as it was discovered, or discovers it anew. `hurried`: what is to be read again for safety's sake alone is
+    /// left for the next poll.
+    async fn source(&mut self, hurried: bool) -> Result<Source, SourceError> {
         if let Some((source, since)) = &self.discovered
             && since.elapsed() < DISCOVERY_LIFETIME
+            && (hurried || !self.is_stale)
         {
             return Ok(source.clone());
         }
@@ -279,7 +380,23 @@ impl Synchronizer {
         }
         self.channels.send_replace(Some(notification::channels(&source, self.config.host.as_deref())));
         self.discovered = Some((source.clone(), Instant::now()));
+        self.is_stale = false;
         Ok(source)
+    }
+
+    /// The position of the current revision.
+    fn position(&mut self) -> Result<Option<Position>, SyncError> {
+        if self.position.is_none() {
+            self.position = self.catalog.snapshot()?.position()?.as_deref().and_then(Position::decode);
+        }
+        Ok(self.position.clone())
+    }
+
+    /// Applies the deletions that are held back: a person has confirmed them.
+    pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
+        let Some(position) = self.position()? else { return Ok(Outcome::Unchanged) };
+        let made = self.accept(position).await?;
+        Ok(self.take(made, Vec::new()))
     }
 
     /// Whether every set has a notification channel that is alive.
@@ -319,6 +436,12 @@ impl Synchronizer {
         });
         let documents: Vec<_> = documents.collect();
         let revision = self.catalog.revision().unwrap_or_default();
+        let (sets, held) = match &self.position {
+            Some(position) => {
+                (position.sets().map(SetStatus::from).collect(), position.guard.held().map(HeldStatus::from))
+            }
+            None => (Vec::new(), None),
+        };
         self.status.write(|status| {
             status.revision = revision.map(|revision| revision.number);
             status.files = revision.map_or(0, |revision| revision.totals.files);
@@ -329,6 +452,8 @@ impl Synchronizer {
             status.failures = if outcome.is_ok() { 0 } else { status.failures.saturating_add(1) };
             status.next_poll = self.schedule.next().map(told);
             status.documents = documents;
+            status.sets = sets;
+            status.held = held;
         });
     }
 
@@ -377,6 +502,25 @@ impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
             }
             Err(cause) => RefreshOutcome::Failed(chain(cause)),
         }
+    }
+}
+
+impl From<&SetPosition> for SetStatus {
+    fn from(set: &SetPosition) -> SetStatus {
+        SetStatus {
+            id: set.id().0,
+            name: set.name().to_owned(),
+            at: set.at().map(|at| at.to_string()),
+            changes_until: set.changes_until().map(|until| until.to_string()),
+            gap_since: set.gap_since().map(|since| since.to_string()),
+        }
+    }
+}
+
+impl From<&Held> for HeldStatus {
+    fn from(held: &Held) -> HeldStatus {
+        let since = Timestamp { seconds: held.since, nanos: 0 }.to_string();
+        HeldStatus { files: held.files, since, why: held.why.clone() }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The running synchronizer: it looks when a document is due, and when it is told to.
 
+use super::extent::Extent;
+use super::looks::Unseen;
 use super::schedule::{jitter, jittered, retry_pause};
 use super::status::Refreshed;
-use super::{Extent, Outcome, Stage, SyncError, Synchronizer};
+use super::{Outcome, Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::causes::chain;
 use crate::document::{Change, Uri};
@@ -63,8 +65,19 @@ pub struct Listeners {
     pub refreshed: Box<dyn Fn() + Send + Sync>,
 }
 
+/// What is to be done next.
+enum Task {
+    Refresh(Extent),
+    /// Apply what is held back, then look at everything.
+    Accept,
+    /// Look at what was just announced.
+    Look(Look),
+    /// Look at what is due, and again at what was announced and could not be seen.
+    Timer,
+}
+
 /// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand, where the catalog is found damaged,
-/// and whenever an interval has passed.
+/// and whenever a document is due.
 pub async fn run(
     mut synchronizer: Synchronizer,
     mut commands: mpsc::Receiver<Command>,
@@ -72,18 +85,22 @@ pub async fn run(
     at_once: bool,
 ) {
     let catalog = synchronizer.catalog.clone();
+    let mut unseen = Unseen::default();
     let mut failures = 0;
     let mut due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
     loop {
         let mut waiting = None;
-        let extent = tokio::select! {
+        let wake = unseen.next().map_or(due, |again| again.min(due));
+        let task = tokio::select! {
             command = commands.recv() => match command {
                 None => return,
-                Some(Command::Refresh | Command::AcceptDeletions | Command::Look(_)) => Extent::Everything,
-                Some(Command::Asked { asker, .. }) => {
+                Some(Command::Refresh) => Task::Refresh(Extent::Everything),
+                Some(Command::AcceptDeletions) => Task::Accept,
+                Some(Command::Asked { accept_deletions, asker }) => {
                     waiting = Some(asker);
-                    Extent::Everything
+                    if accept_deletions { Task::Accept } else { Task::Refresh(Extent::Everything) }
                 }
+                Some(Command::Look(look)) => Task::Look(look),
                 Some(Command::Channels(live)) => {
                     synchronizer.set_live(live);
                     continue;
@@ -97,17 +114,49 @@ pub async fn run(
                     continue;
                 }
             },
-            () = catalog.damage_found() => Extent::Everything,
-            () = tokio::time::sleep_until(due) => Extent::Due,
+            () = catalog.damage_found() => Task::Refresh(Extent::Everything),
+            () = tokio::time::sleep_until(wake) => Task::Timer,
         };
-        match synchronizer.refresh_of(extent, Arc::new(|_: Stage| ())).await {
+        let now = Instant::now();
+        let done = match task {
+            Task::Refresh(extent) => synchronizer.refresh_of(extent, silence()).await,
+            Task::Accept => match synchronizer.accept_deletions().await {
+                Ok(accepted) => {
+                    tell(&synchronizer, &listeners, accepted);
+                    synchronizer.refresh(silence()).await
+                }
+                Err(cause) => Err(cause),
+            },
+            Task::Look(look) => {
+                let looked = synchronizer.look(&look, false).await;
+                match &looked {
+                    Ok(Outcome::Committed(_)) => unseen.seen(&look),
+                    Ok(Outcome::Unchanged) | Err(_) => unseen.missed(look, now),
+                }
+                looked
+            }
+            Task::Timer => {
+                for look in unseen.due(now) {
+                    match synchronizer.look(&look, true).await {
+                        Ok(outcome) => {
+                            if matches!(outcome, Outcome::Committed(_)) {
+                                unseen.seen(&look);
+                            }
+                            tell(&synchronizer, &listeners, outcome);
+                        }
+                        Err(cause) => tracing::warn!("what was announced cannot be seen: {}", chain(&cause)),
+                    }
+                }
+                if now < due {
+                    continue;
+                }
+                synchronizer.refresh_of(Extent::Due, silence()).await
+            }
+        };
+        match done {
             Ok(outcome) => {
                 failures = 0;
-                if let Outcome::Committed(Committed { invalidations, .. }) = outcome {
-                    (listeners.invalidate)(invalidations);
-                    synchronizer.tidy();
-                }
-                (listeners.refreshed)();
+                tell(&synchronizer, &listeners, outcome);
                 due = Instant::now() + synchronizer.pause();
             }
             Err(cause) => {
@@ -122,6 +171,20 @@ pub async fn run(
             let _ = asker.send(refreshed);
         }
     }
+}
+
+/// Nobody watches the progress of a running mount's refreshes.
+fn silence() -> Progressing {
+    Arc::new(|_: Stage| ())
+}
+
+/// Tells the rest of the mount what a refresh has done.
+fn tell(synchronizer: &Synchronizer, listeners: &Listeners, outcome: Outcome) {
+    if let Outcome::Committed(Committed { invalidations, .. }) = outcome {
+        (listeners.invalidate)(invalidations);
+        synchronizer.tidy();
+    }
+    (listeners.refreshed)();
 }
 
 async fn renew(

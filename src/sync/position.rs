@@ -2,6 +2,7 @@
 
 use super::followed::FollowedSet;
 use super::guard::{Guard, ListLoss};
+use super::incremental::Known;
 use crate::catalog::{Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use crate::source::walk::{Leaf, Walked};
@@ -24,8 +25,6 @@ pub struct Position {
     sets: Vec<SetPosition>,
     /// What the Source offered and was not found.
     missing: Vec<Gap>,
-    /// Lists that are empty or gone while what they listed is held back.
-    emptied: Vec<Document>,
     /// The state of the guard.
     pub guard: Guard,
 }
@@ -39,6 +38,8 @@ pub struct SetPosition {
     documents: Vec<Document>,
     /// The time that this part speaks for: seconds and nanoseconds since the epoch.
     at: Option<(i64, u32)>,
+    /// How far its change documents are known, each by its root.
+    changes: Vec<(Location, Known)>,
 }
 
 /// See [`Missing`].
@@ -46,8 +47,6 @@ pub struct SetPosition {
 struct Gap {
     location: Location,
     entries: u64,
-    /// Whether it came to be after the tree was made: what is missing with it is held back.
-    hides: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +94,22 @@ impl SetPosition {
         self.at.map(|(seconds, nanos)| Timestamp { seconds, nanos })
     }
 
+    /// Its Capability List; of a list that stands alone the list.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The time up to which its changes are known, by the document that is furthest.
+    pub fn changes_until(&self) -> Option<Timestamp> {
+        self.changes.iter().filter_map(|(_, known)| known.until()).max()
+    }
+
+    /// Since when changes may be missing that nothing published tells of.
+    pub fn gap_since(&self) -> Option<Timestamp> {
+        let since = self.changes.iter().filter_map(|(_, known)| known.gap_since).min();
+        since.map(|(seconds, nanos)| Timestamp { seconds, nanos })
+    }
+
     fn made_of(&self, walks: &[Walked]) -> bool {
         let (mut before, mut now) = (self.documents.iter(), walks.iter().flat_map(Walked::documents));
         loop {
@@ -117,7 +132,6 @@ impl Position {
             next_set: 0,
             sets: Vec::new(),
             missing: Vec::new(),
-            emptied: Vec::new(),
             guard: Guard::default(),
         };
         position.follow(sets);
@@ -129,10 +143,21 @@ impl Position {
         for set in sets {
             if self.set(set.id).is_none() {
                 let id = set.id.0;
-                self.sets.push(SetPosition { id, name: set.name.clone(), documents: Vec::new(), at: None });
+                self.sets.push(SetPosition {
+                    id,
+                    name: set.name.clone(),
+                    documents: Vec::new(),
+                    at: None,
+                    changes: Vec::new(),
+                });
                 self.next_set = self.next_set.max(id.saturating_add(1));
             }
         }
+    }
+
+    /// The sets that the last baseline was made of.
+    pub fn sets(&self) -> impl Iterator<Item = &SetPosition> {
+        self.sets.iter().filter(|set| !set.documents.is_empty())
     }
 
     /// The number for a set that was never seen.
@@ -143,6 +168,35 @@ impl Position {
     /// The set of this number.
     pub fn set(&self, id: SetId) -> Option<&SetPosition> {
         self.sets.iter().find(|set| set.id == id.0)
+    }
+
+    /// How far the changes that `root` tells of are known. A root that is new goes on where the others of its set are.
+    pub fn known(&self, set: SetId, root: &DocumentLocation) -> Known {
+        let Some(set) = self.set(set) else { return Known::default() };
+        let location = Location::from(root);
+        match set.changes.iter().find(|(known, _)| *known == location) {
+            Some((_, known)) => known.clone(),
+            None => Known::since(set.changes.iter().filter_map(|(_, known)| known.until()).max().max(set.at())),
+        }
+    }
+
+    /// Notes how far the changes that `root` tells of are known.
+    pub fn note(&mut self, set: SetId, root: &DocumentLocation, known: Known) {
+        let Some(set) = self.sets.iter_mut().find(|it| it.id == set.0) else { return };
+        let location = Location::from(root);
+        match set.changes.iter_mut().find(|(known, _)| *known == location) {
+            Some((_, before)) => *before = known,
+            None => set.changes.push((location, known)),
+        }
+    }
+
+    /// Forgets the change documents that are not followed any more.
+    pub fn retain(&mut self, sets: &[FollowedSet]) {
+        for set in &mut self.sets {
+            let Some(followed) = sets.iter().find(|followed| followed.id.0 == set.id) else { continue };
+            let roots: Vec<Location> = followed.incremental().1.iter().map(Location::from).collect();
+            set.changes.retain(|(root, _)| roots.contains(root));
+        }
     }
 
     /// The set of this name.
@@ -173,62 +227,40 @@ impl Position {
 
     /// The position after a baseline of `read`, which lacks what is `missing`.
     pub fn after(&self, read: &[ReadSet], missing: &[Missing], naming: &Naming) -> Position {
-        let is_first = self.naming.is_empty();
-        let gap = |gap: &Missing| Gap {
-            location: (&gap.location).into(),
-            entries: gap.entries,
-            hides: !is_first && !self.lacked(gap),
-        };
-        let mut next = Position {
-            naming: naming.identity(),
-            missing: missing.iter().map(gap).collect(),
-            emptied: Vec::new(),
-            ..self.clone()
-        };
+        let gap = |gap: &Missing| Gap { location: (&gap.location).into(), entries: gap.entries };
+        let mut next =
+            Position { naming: naming.identity(), missing: missing.iter().map(gap).collect(), ..self.clone() };
         for set in &mut next.sets {
             let now = read.iter().find(|it| it.id.0 == set.id);
-            set.at = now.and_then(|it| at(&it.walks)).map(|at| (at.seconds, at.nanos));
+            set.at = now.and_then(ReadSet::at).map(|at| (at.seconds, at.nanos));
             set.documents = now.map(ReadSet::documents).unwrap_or_default();
         }
-        next.emptied = self.emptied_in(&next);
         next
     }
 
-    /// Lists of this revision, those that it remembers as emptied among them, that list nothing in `next`.
-    fn emptied_in(&self, next: &Position) -> Vec<Document> {
-        let now: HashSet<&Location> = next.listing().map(|list| &list.location).collect();
-        self.listing().chain(&self.emptied).filter(|list| !now.contains(&list.location)).cloned().collect()
+    /// What the guard must know of the lists of `next` before it lets go what they do not list: which have become empty or
+    /// are gone, and what cannot be had any more.
+    pub fn losses(&self, next: &Position) -> Vec<ListLoss> {
+        fn listing(position: &Position) -> impl Iterator<Item = &Document> {
+            position.sets.iter().flat_map(|set| &set.documents).filter(|document| document.entries > 0)
+        }
+        let now: HashSet<&Location> = listing(next).map(|list| &list.location).collect();
+        let hidden = next.missing.iter().filter(|gap| !self.lacked(gap)).map(|gap| (&gap.location, 0, false));
+        let emptied = listing(self).filter(|list| !now.contains(&list.location));
+        let emptied = emptied.map(|list| (&list.location, list.entries, true));
+        let told = hidden.chain(emptied);
+        told.filter_map(|(location, entries, speaks)| {
+            Some(ListLoss { location: location.document()?, entries, speaks })
+        })
+        .collect()
     }
 
-    /// The documents that list something.
-    fn listing(&self) -> impl Iterator<Item = &Document> {
-        self.sets.iter().flat_map(|set| &set.documents).filter(|document| document.entries > 0)
-    }
-
-    /// What the guard must know of the lists before it lets go what they do not list.
-    pub fn losses(&self) -> Vec<ListLoss> {
-        let hiding = self.missing.iter().filter(|gap| gap.hides).map(|gap| (&gap.location, 0, false));
-        let emptied = self.emptied.iter().map(|list| (&list.location, list.entries, true));
-        hiding
-            .chain(emptied)
-            .filter_map(|(location, entries, speaks)| {
-                Some(ListLoss { location: location.document()?, entries, speaks })
-            })
-            .collect()
-    }
-
-    /// Notes that all deletions have been applied: what the tree lacks now cannot be taken from it any more.
-    pub fn settle(&mut self) {
-        self.emptied.clear();
-        self.missing.iter_mut().for_each(|gap| gap.hides = false);
-    }
-
-    /// Whether `gap`, or a greater one at the same place, was there already when this revision was made.
-    fn lacked(&self, gap: &Missing) -> bool {
-        let location = Location::from(&gap.location);
-        self.missing.iter().filter(|lacked| !lacked.hides).any(|lacked| {
+    /// Whether `gap`, or a greater one at the same place, was there already when this revision was made: what it hides then
+    /// is not in the tree, or is held back already.
+    fn lacked(&self, gap: &Gap) -> bool {
+        self.missing.iter().any(|lacked| {
             // A document that was missing as a whole has shown nothing that its single entries could now hide.
-            lacked.location == location && (lacked.entries == 0 || 0 < gap.entries && gap.entries <= lacked.entries)
+            lacked.location == gap.location && (lacked.entries == 0 || 0 < gap.entries && gap.entries <= lacked.entries)
         })
     }
 
@@ -244,8 +276,13 @@ impl Position {
 
     /// Where the documents lie.
     pub fn locations(&self) -> Vec<DocumentLocation> {
-        let documents = self.sets.iter().flat_map(|set| &set.documents);
-        documents.filter_map(|document| document.location.document()).collect()
+        let lists = self.sets.iter().flat_map(|set| &set.documents).filter_map(|document| document.location.document());
+        let roots = self.sets.iter().flat_map(|set| &set.changes);
+        let changes = roots.flat_map(|(root, known)| {
+            let below = known.locations().filter_map(|location| Uri::parse(location).ok()).map(DocumentLocation::Uri);
+            root.document().into_iter().chain(below)
+        });
+        lists.chain(changes).collect()
     }
 }
 
@@ -267,6 +304,11 @@ pub struct ReadSet {
 }
 
 impl ReadSet {
+    /// The time that its lists speak for.
+    pub fn at(&self) -> Option<Timestamp> {
+        at(&self.walks)
+    }
+
     fn documents(&self) -> Vec<Document> {
         let mut counts = self.counts.iter().copied();
         let all = self.walks.iter().flat_map(|walked| {
@@ -289,7 +331,7 @@ impl ReadSet {
 
 /// The time that lists speak for: the earliest `at` of the leaves, each by itself or by the index above, else the newest
 /// Last-Modified.
-pub fn at(walks: &[Walked]) -> Option<Timestamp> {
+fn at(walks: &[Walked]) -> Option<Timestamp> {
     let leaves = || walks.iter().flat_map(|walked| &walked.leaves);
     let indexes = || walks.iter().flat_map(|walked| &walked.index_headers);
     let leaf_at = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
@@ -304,12 +346,8 @@ pub fn at(walks: &[Walked]) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    fn gap(path: &str, entries: u64) -> Missing {
-        Missing {
-            location: DocumentLocation::Uri(Uri::parse(&format!("http://example.org/{path}")).unwrap()),
-            entries,
-            why: String::new(),
-        }
+    fn gap(path: &str, entries: u64) -> Gap {
+        Gap { location: Location::Uri(format!("http://example.org/{path}")), entries }
     }
 
     /// A position of one set that was made of these lists, as (location, entries).
@@ -324,9 +362,8 @@ mod tests {
             format: FORMAT,
             naming: "own=example.org".into(),
             next_set: 5,
-            sets: vec![SetPosition { id: 4, name: "a set".into(), documents, at: Some((1, 2)) }],
-            missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0, hides: true }],
-            emptied: Vec::new(),
+            sets: vec![SetPosition { id: 4, name: "a set".into(), documents, at: Some((1, 2)), changes: Vec::new() }],
+            missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0 }],
             guard: Guard::default(),
         }
     }
@@ -341,11 +378,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_missing_when_the_tree_was_made_is_known_to_have_been() {
-        let naming = Naming::new("example.org", [], false).unwrap();
-        let first = Position::of_sets(&[]);
-
-        let position = first.after(&[], &[gap("dead.xml", 0), gap("index.xml", 3)], &naming);
+    fn only_what_was_missing_before_is_known_to_have_been() {
+        let position = Position { missing: vec![gap("dead.xml", 0), gap("index.xml", 3)], ..position(&[]) };
 
         assert!(position.lacked(&gap("dead.xml", 0)) && position.lacked(&gap("dead.xml", 5)));
         assert!(position.lacked(&gap("index.xml", 3)) && position.lacked(&gap("index.xml", 1)));
@@ -355,45 +389,17 @@ mod tests {
     }
 
     #[test]
-    fn what_came_to_be_missing_hides_something_until_it_is_back_or_a_person_has_spoken() {
-        let naming = Naming::new("example.org", [], false).unwrap();
-        let mut position = position(&[("a", 20)]);
-        position.missing.clear();
-        let dead = [gap("dead.xml", 0)];
-        let told = |position: &Position| {
-            position
-                .losses()
-                .iter()
-                .filter(|loss| !loss.speaks)
-                .map(|loss| loss.location.to_string())
-                .collect::<Vec<_>>()
-        };
-
-        let once = position.after(&[], &dead, &naming);
-        let twice = once.after(&[], &dead, &naming);
-        let mut confirmed = twice.clone();
-        confirmed.settle();
-
-        assert_eq!(told(&once), ["http://example.org/dead.xml"]);
-        assert_eq!(told(&twice), told(&once), "it is not lacked because it was held back");
-        assert!(told(&confirmed).is_empty() && told(&confirmed.after(&[], &dead, &naming)).is_empty());
-        assert!(told(&twice.after(&[], &[], &naming)).is_empty());
-    }
-
-    #[test]
-    fn lists_that_became_empty_or_are_gone_are_told_until_they_list_something() {
-        let before = position(&[("a", 20), ("b", 30), ("c", 40), ("d", 0)]);
+    fn lists_that_became_empty_or_are_gone_and_what_cannot_be_had_any_more_are_losses() {
+        let before = position(&[("a", 20), ("b", 30), ("c", 40), ("d", 0), ("dead", 50)]);
         let mut after = position(&[("a", 1), ("b", 0), ("d", 0)]);
-        let told = |position: &Position| -> Vec<_> {
-            position.emptied.iter().map(|list| (list.location.document().unwrap().to_string(), list.entries)).collect()
-        };
-        let at = |path: &str| format!("http://example.org/{path}");
+        after.missing = vec![gap("dead", 0)];
 
-        after.emptied = before.emptied_in(&after);
-        assert_eq!(told(&after), [(at("b"), 30), (at("c"), 40)]);
-        let mut later = position(&[("a", 1), ("b", 30)]);
-        later.emptied = after.emptied_in(&later);
-        assert_eq!(told(&later), [(at("c"), 40)]);
+        let losses = before.losses(&after);
+
+        let losses: Vec<_> = losses.iter().map(|loss| (loss.location.to_string(), loss.entries, loss.speaks)).collect();
+        let at = |path: &str| format!("http://example.org/{path}");
+        assert_eq!(losses, [(at("dead"), 0, false), (at("b"), 30, true), (at("c"), 40, true), (at("dead"), 50, true)]);
+        assert!(after.losses(&after).is_empty());
     }
 
     #[test]

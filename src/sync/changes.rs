@@ -1,0 +1,228 @@
+//! Incremental synchronization: what the change documents of the sets say that is new.
+
+use super::followed::{FollowedSet, Purpose};
+use super::incremental::{ChangeDocument, Known, NewChange, Seen};
+use super::position::Position;
+use super::{Extent, Progressing, SyncError, Synchronizer};
+use crate::catalog::SetId;
+use crate::causes::chain;
+use crate::document::{Capability, Entry, Header, Limits, Timestamp, Uri};
+use crate::source::http::{Client, Request};
+use crate::source::spool::Spool;
+use crate::source::walk::{Asking, Child, Leaf};
+use crate::source::{DocumentLocation, SourceError};
+use futures_util::{FutureExt, StreamExt, stream};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Resources asked at once whether they are gone.
+const ASKED_AT_ONCE: usize = 8;
+
+/// How long a resource has to say whether it is gone.
+const ANSWER_DUE: Duration = Duration::from_secs(30);
+
+/// What a root of change documents holds now, as far as it may be new.
+#[derive(Debug)]
+pub struct ReadChanges {
+    /// The set.
+    pub set: SetId,
+    /// The Change List, or the index of Change Lists.
+    pub root: DocumentLocation,
+    /// The lists that may hold something new.
+    pub documents: Vec<ChangeDocument>,
+    /// Those that hold nothing new.
+    pub unread: Vec<String>,
+    /// Octet digests of all lists: with these nothing is new once all of it is committed.
+    pub digests: Vec<(DocumentLocation, u64)>,
+}
+
+/// The changes that a commit applies, and how far they are known then.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Of each resource of each set the last, in ascending order of time.
+    pub changes: Vec<(SetId, NewChange)>,
+    /// For each root that was read.
+    pub known: Vec<(SetId, DocumentLocation, Known)>,
+    /// See [`ReadChanges::digests`].
+    pub digests: Vec<(DocumentLocation, u64)>,
+}
+
+impl Synchronizer {
+    /// Fetches the change documents of `sets` that `extent` asks for. One that cannot be had or read is left for later: it
+    /// never keeps another from being read. Answers too whether one that was followed is gone for good.
+    pub(super) async fn read_changes(
+        &mut self,
+        sets: &[FollowedSet],
+        position: &Position,
+        extent: &Extent,
+        progress: &Progressing,
+    ) -> Result<(Vec<ReadChanges>, bool), SyncError> {
+        let mut read = Vec::new();
+        let mut is_gone = false;
+        for set in sets {
+            let (purpose, roots) = set.incremental();
+            for root in roots {
+                if purpose != Purpose::Changes || !extent.wants(root, &self.schedule) {
+                    continue;
+                }
+                let known = position.known(set.id, root);
+                match self.read_root(set.id, root, &known, extent, progress).await {
+                    Ok(it) => read.push(it),
+                    Err(SyncError::Source(SourceError::Http { cause, .. })) if cause.is_gone() => {
+                        tracing::warn!("changes cannot be followed any more: {}", chain(&cause));
+                        is_gone |= known.locations().next().is_some();
+                        self.discovered = None;
+                    }
+                    Err(cause @ (SyncError::Source(_) | SyncError::Document { .. })) => {
+                        tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
+                        self.schedule.failed(root, chain(&cause), super::schedule::jitter(), Instant::now());
+                    }
+                    Err(cause) => return Err(cause),
+                }
+            }
+        }
+        Ok((read, is_gone))
+    }
+
+    async fn read_root(
+        &mut self,
+        set: SetId,
+        root: &DocumentLocation,
+        known: &Known,
+        extent: &Extent,
+        progress: &Progressing,
+    ) -> Result<ReadChanges, SyncError> {
+        let left = Mutex::new(Vec::new());
+        let choice = |_: &Header, entry: &Entry| {
+            if known.wants(entry) || matches!(extent, Extent::Announced(_)) && extent.names(&entry.loc) {
+                return Child::Ask;
+            }
+            left.lock().unwrap_or_else(PoisonError::into_inner).push(entry.loc.as_str().to_owned());
+            Child::Leave
+        };
+        let asking = Asking { choice: &choice, bears_missing: true, past_caches: extent.is_past_caches() };
+        let walked = self.walk(root, asking, progress).await?;
+        let unread = left.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut read = ReadChanges { set, root: root.clone(), documents: Vec::new(), unread, digests: Vec::new() };
+        if walked.indexes.is_empty() && walked.leaves.iter().any(|leaf| leaf.header.until.is_some()) {
+            // Closed, perhaps: the Capability List names the next.
+            self.is_stale = true;
+        }
+        let seen = known.seen();
+        for leaf in walked.leaves.into_iter().filter(lists_changes) {
+            let location = &leaf.document.location;
+            read.digests.push((location.clone(), leaf.document.digest));
+            if self.applied.get(location) == Some(&leaf.document.digest) && known.knows(&location.to_string()) {
+                read.unread.push(location.to_string());
+                continue;
+            }
+            let (spool, limits) = (self.spool.clone(), self.config.limits);
+            let (known, seen) = (known.clone(), seen.clone());
+            let read_on = move || read_document(&spool, leaf, limits, &known, &seen);
+            let document = tokio::task::spawn_blocking(read_on).await??;
+            read.documents.push(document);
+        }
+        Ok(read)
+    }
+
+    /// Which of the deletions that nothing dates are so: those whose resource is gone by its own word.
+    pub(super) async fn settle_doubts(&self, changes: Vec<(SetId, NewChange)>) -> Vec<(SetId, NewChange)> {
+        let asked = changes.iter().filter(|(_, change)| change.is_doubtful).map(|(_, change)| change.entry.loc.clone());
+        let asked: Vec<Uri> = asked.collect();
+        let ask = |uri: Uri| {
+            let client = self.client.clone();
+            async move { (is_gone(&client, &uri).await, uri) }.boxed()
+        };
+        let answers = stream::iter(asked.into_iter().map(ask).collect::<Vec<_>>());
+        let answers: HashMap<Uri, bool> =
+            answers.buffer_unordered(ASKED_AT_ONCE).map(|(gone, uri)| (uri, gone)).collect().await;
+        let is_so =
+            |change: &NewChange| !change.is_doubtful || answers.get(&change.entry.loc).is_some_and(|gone| *gone);
+        changes.into_iter().filter(|(_, change)| is_so(change)).collect()
+    }
+}
+
+/// Whether a resource says itself that it is gone: 404 or 410. Anything else is no deletion.
+async fn is_gone(client: &Client, uri: &Uri) -> bool {
+    let mut request = Request::head(uri.clone(), ANSWER_DUE);
+    request.no_cache = true;
+    matches!(client.send(request).await, Err(cause) if cause.is_gone())
+}
+
+impl ReadChanges {
+    /// Whether this goes on where `known` ends, as far as can be seen.
+    pub fn goes_on(&self, known: &Known) -> bool {
+        known.is_joined_by(&self.documents, &self.unread)
+    }
+
+    /// What is known before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
+    pub fn over(&self, before: Known, at: Option<Timestamp>, now: Timestamp) -> Known {
+        let is_closed = self.goes_on(&Known::since(at));
+        let was_read = before.locations().next().is_some();
+        let mut known = if was_read { before } else { before.rebased(at) };
+        if is_closed {
+            known.gap_since = None;
+        } else if !self.goes_on(&known) {
+            known.tear(now);
+        }
+        known.rebased(at)
+    }
+}
+
+impl News {
+    /// What is new in `read`, beside what `known` says of each root.
+    pub fn of(read: Vec<ReadChanges>, known: &dyn Fn(SetId, &DocumentLocation) -> Known, now: Timestamp) -> News {
+        let mut news = News::default();
+        let mut last: HashMap<(SetId, Uri), usize> = HashMap::new();
+        let mut changes: Vec<(SetId, NewChange)> = Vec::new();
+        for ReadChanges { set, root, documents, unread, digests } in read {
+            let found = known(set, &root).read(documents, &unread, now);
+            news.known.push((set, root, found.known));
+            news.digests.extend(digests);
+            for change in found.changes {
+                match last.get(&(set, change.entry.loc.clone())) {
+                    Some(place) if changes[*place].1.time > change.time => {}
+                    Some(place) => changes[*place].1 = change,
+                    None => {
+                        last.insert((set, change.entry.loc.clone()), changes.len());
+                        changes.push((set, change));
+                    }
+                }
+            }
+        }
+        changes.sort_by_key(|(_, change)| change.time);
+        news.changes = changes;
+        news
+    }
+}
+
+/// Whether the entries of a leaf are changes.
+fn lists_changes(leaf: &Leaf) -> bool {
+    matches!(leaf.capability, None | Some(Capability::ChangeList | Capability::Other(_)))
+}
+
+/// Reads a Change List to its end; what is known of it is passed over.
+fn read_document(
+    spool: &Spool,
+    leaf: Leaf,
+    limits: Limits,
+    known: &Known,
+    seen: &Arc<Seen>,
+) -> Result<ChangeDocument, SyncError> {
+    let Leaf { document, header, listed, .. } = leaf;
+    let failed = |cause| {
+        // Kept, the broken document would be confirmed by a 304 at every later poll.
+        if let Err(unforgotten) = spool.forget(&document.location) {
+            tracing::warn!("{unforgotten}");
+        }
+        SyncError::Document { location: document.location.clone(), cause }
+    };
+    let mut reader = spool.reader(&document, limits)?;
+    let mut reading = known.reading(seen, document.location.to_string(), header, listed, document.modified);
+    while let Some(entry) = reader.next_entry().map_err(failed)? {
+        reading.see(entry, None);
+    }
+    Ok(reading.end(reader.header().clone()))
+}

@@ -1,0 +1,207 @@
+//! From what was read to one revision: the guard decides in the same commit what may go, and the position goes with it.
+
+use super::baseline;
+use super::changes::News;
+use super::guard::{ListLoss, MaxDelete};
+use super::incremental::NewChange;
+use super::lists::documents;
+use super::position::{Position, ReadSet};
+use super::selection::Selection;
+use super::selection::changes::{Judge, Verdict};
+use super::{Progressing, Stage, SyncError, Synchronizer};
+use crate::catalog::{Applied, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
+use crate::document::{Change, Timestamp, Uri};
+use crate::source::Missing;
+
+/// What a baseline is made of.
+pub struct Reading {
+    /// Under which names.
+    pub naming: Naming,
+    /// The lists of every set.
+    pub read: Vec<ReadSet>,
+    /// What is offered and cannot be had.
+    pub missing: Vec<Missing>,
+    /// The position before.
+    pub position: Position,
+    /// What was said since the lists.
+    pub news: News,
+}
+
+/// How a commit went.
+pub struct Made {
+    pub committed: Committed,
+    /// What was stored with it.
+    pub position: Position,
+    /// Deletions of what is not there.
+    pub unknown: u64,
+}
+
+/// A position on its way into a commit: the guard has its last word on it.
+struct Storing {
+    position: Position,
+    limit: MaxDelete,
+    /// What lists do not list any more.
+    lists: Vec<ListLoss>,
+    /// Whether a person has confirmed what goes.
+    is_confirmed: bool,
+}
+
+impl Storing {
+    fn decide(&mut self, losses: &Losses) -> (Decision, Vec<u8>) {
+        let now = Timestamp::now();
+        let guard = &mut self.position.guard;
+        let decision = if self.is_confirmed {
+            guard.confirm();
+            Decision::Apply
+        } else if let Some(suspicion) = guard.suspects(self.limit, losses, &self.lists, now) {
+            guard.hold(losses.going, &suspicion, now);
+            tracing::warn!(
+                deletions = losses.going,
+                held = guard.held().map_or(0, |held| held.files),
+                "deletions are held back, everything else is applied: {suspicion}. If they are right: \
+                 resyncfs refresh --accept-deletions DIR"
+            );
+            Decision::Hold
+        } else {
+            guard.let_go(losses.going, now);
+            Decision::Apply
+        };
+        (decision, self.position.encode())
+    }
+}
+
+impl Synchronizer {
+    /// Makes one revision of all that was read.
+    pub(super) async fn merge(&self, reading: Reading, progress: Progressing) -> Result<Made, SyncError> {
+        let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
+        let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
+        let made = tokio::task::spawn_blocking(move || {
+            let Reading { naming, mut read, missing, position, news } = reading;
+            let later: Vec<_> = news.changes.iter().map(|(_, new)| (new.change, new.entry.clone())).collect();
+            let chooser = baseline::chooser(&selection, &naming, &spool, &documents(&read), limits, &later)?;
+            let mut baseline = catalog.baseline(naming.clone())?;
+            let mut entries = 0;
+            for it in &mut read {
+                baseline.list(it.id, it.at());
+                let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
+                it.counts = baseline::read_into(&mut baseline, &spool, &lists, limits, &chooser, &*progress)?;
+                entries += it.counts.iter().sum::<u64>();
+            }
+            for (set, new) in &news.changes {
+                let is_chosen =
+                    new.change == Change::Deleted || chooser.chooses(&new.entry).map_err(SyncError::Scratch)?;
+                let change = if is_chosen { new.change } else { Change::Deleted };
+                entries += u64::from(change != Change::Deleted);
+                baseline.apply(statement(*set, change, new))?;
+            }
+            if entries == 0 {
+                tracing::warn!("the lists hold nothing, or nothing that was chosen");
+            }
+            progress(Stage::Committing);
+            let mut next = position.after(&read, &missing, &naming);
+            next.guard.recount(catalog.snapshot()?.held_count()?);
+            for (set, root, known) in news.known {
+                next.note(set, &root, known);
+            }
+            let at = next.at();
+            let mut storing = Storing { lists: position.losses(&next), position: next, limit, is_confirmed: false };
+            let committed = baseline.commit_guarded(at, &mut |losses| storing.decide(losses))?;
+            Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0 })
+        })
+        .await??;
+        report(&made.committed);
+        Ok(made)
+    }
+
+    /// Makes one revision of changes alone, over the one there is; `None` where only all the lists together can tell what
+    /// is chosen.
+    pub(super) async fn apply(&self, news: News, position: Position) -> Result<Option<Made>, SyncError> {
+        let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
+        let limit = self.config.max_delete;
+        let made = tokio::task::spawn_blocking(move || {
+            let Some(changes) = chosen(&catalog, &selection, &news.changes)? else { return Ok(None) };
+            let mut unknown = 0;
+            let mut commit = catalog.changes()?;
+            for (set, change, new) in changes {
+                if commit.apply(statement(set, change, new))? == Applied::Unknown && new.change == Change::Deleted {
+                    tracing::debug!(uri = %new.entry.loc, "deleted, and never listed");
+                    unknown += 1;
+                }
+            }
+            let mut next = position;
+            next.guard.recount(catalog.snapshot()?.held_count()?);
+            for (set, root, known) in news.known {
+                next.note(set, &root, known);
+            }
+            let at = next.at();
+            let mut storing = Storing { position: next, limit, lists: Vec::new(), is_confirmed: false };
+            let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
+            Ok::<_, SyncError>(Some(Made { committed, position: storing.position, unknown }))
+        })
+        .await??;
+        made.iter().for_each(|made| report(&made.committed));
+        Ok(made)
+    }
+
+    /// Applies all deletions that are held back, by a person's word.
+    pub(super) async fn accept(&self, position: Position) -> Result<Made, SyncError> {
+        let (catalog, limit) = (self.catalog.clone(), self.config.max_delete);
+        let made = tokio::task::spawn_blocking(move || {
+            let mut commit = catalog.changes()?;
+            let accepted = commit.accept_held()?;
+            tracing::info!(accepted, "deletions that were held back are applied");
+            let at = position.at();
+            let mut storing = Storing { position, limit, lists: Vec::new(), is_confirmed: true };
+            let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
+            Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0 })
+        })
+        .await??;
+        report(&made.committed);
+        Ok(made)
+    }
+}
+
+fn statement(set: SetId, change: Change, new: &NewChange) -> Statement<'_> {
+    Statement { set, change, time: new.time, entry: &new.entry, member: new.member.as_ref() }
+}
+
+/// What is to be made of changes where not everything is chosen: (set, what happens to the tree, the change). `None` where
+/// that cannot be known from them alone.
+#[allow(clippy::type_complexity)]
+fn chosen<'n>(
+    catalog: &Catalog,
+    selection: &Selection,
+    changes: &'n [(SetId, NewChange)],
+) -> Result<Option<Vec<(SetId, Change, &'n NewChange)>>, CatalogError> {
+    if *selection == Selection::default() {
+        return Ok(Some(changes.iter().map(|(set, new)| (*set, new.change, new)).collect()));
+    }
+    let snapshot = catalog.snapshot()?;
+    let Some(naming) = snapshot.naming()? else { return Ok(None) };
+    let tree = |uri: &Uri| match snapshot.locate(uri)? {
+        Some(node) => snapshot.resource(node.ino),
+        None => Ok(None),
+    };
+    let mut judge = Judge::new(selection, &naming, &tree);
+    changes.iter().for_each(|(_, new)| judge.change(new.change, &new.entry));
+    let mut chosen = Vec::with_capacity(changes.len());
+    for (set, new) in changes {
+        match judge.judge(new.change, &new.entry)? {
+            Verdict::Applies => chosen.push((*set, new.change, new)),
+            Verdict::Ceases => chosen.push((*set, Change::Deleted, new)),
+            Verdict::NeedsBaseline => return Ok(None),
+        }
+    }
+    Ok(Some(chosen))
+}
+
+fn report(committed: &Committed) {
+    tracing::info!(
+        revision = committed.revision,
+        created = committed.created,
+        updated = committed.updated,
+        touched = committed.touched,
+        deleted = committed.deleted,
+        "committed"
+    );
+}

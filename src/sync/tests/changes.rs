@@ -1,0 +1,343 @@
+//! Changes followed: what is applied, what is known afterwards, and when the lists are asked instead.
+
+use super::*;
+
+const CHANGES: &str = "/changes.xml";
+
+/// A `<url>` of a change document: `md` as written.
+fn change(server: &Loopback, path: &str, md: &str) -> String {
+    url(server.uri(path).as_str(), md)
+}
+
+fn change_list(interval: &str, changes: &[String]) -> Answer {
+    Answer::xml(urlset(&format!("capability=\"changelist\" {interval}"), &[], changes))
+}
+
+fn resource_list_at(at: &str, entries: &[String]) -> Answer {
+    Answer::xml(urlset(&format!("capability=\"resourcelist\" {at}"), &[], entries))
+}
+
+/// A Source of one set with a Resource List of `/a`, `/b`, `/c` and `/d` at nine o'clock and an empty Change List from then on.
+async fn source() -> Loopback {
+    let server = Loopback::start().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str()), offer("changelist", server.uri(CHANGES).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])).etag("list"));
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[]));
+    server
+}
+
+fn datetime(minute: u32) -> String {
+    format!("datetime=\"2013-01-03T10:{minute:02}:00Z\"")
+}
+
+#[tokio::test]
+async fn changes_are_applied_over_the_baseline_with_the_position_in_one_commit() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let before = destination.files();
+    destination.refresh().await.unwrap();
+    server.asked();
+
+    let changes = [
+        change(&server, "/e", &format!("change=\"created\" {} length=\"5\"", datetime(1))),
+        change(&server, "/a", &format!("change=\"updated\" {} length=\"7\"", datetime(2))),
+        change(&server, "/b", &format!("change=\"deleted\" {}", datetime(3))),
+    ];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes).etag("changes"));
+    let committed = destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"]);
+    assert_eq!(destination.files()["/a"].1, Some(7));
+    assert_ne!(destination.files()["/a"].0, before["/a"].0, "a new version is a new inode");
+    assert_eq!(destination.files()["/c"], before["/c"]);
+    assert_eq!((committed.created, committed.updated, committed.deleted), (1, 1, 1));
+    let list_again: u64 = server.asked().iter().filter(|it| it.path == LIST).map(|it| it.sent as u64).sum();
+    assert_eq!(list_again, 0, "the Resource List is not read again");
+    let written = destination.written();
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(destination.written(), written);
+}
+
+#[tokio::test]
+async fn a_synchronizer_that_died_before_its_commit_repeats_and_one_after_it_skips_nothing() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let changes = [
+        change(&server, "/b", &format!("change=\"deleted\" {}", datetime(1))),
+        change(&server, "/b", &format!("change=\"created\" {} length=\"9\"", datetime(2))),
+    ];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes).etag("changes"));
+    // Everything is fetched, nothing committed.
+    let stored = destination.synchronizer.position().unwrap().unwrap();
+    let source = destination.synchronizer.source(false).await.unwrap();
+    let sets = followed(&source, Some(&stored));
+    let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent()).await.unwrap();
+    assert_eq!(read.0.len(), 1);
+
+    let mut destination = destination.restarted(&server);
+    destination.commit().await;
+    assert_eq!(destination.files()["/b"].1, Some(9));
+    let written = destination.written();
+
+    let mut destination = destination.restarted(&server);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "nothing is applied twice");
+    assert_eq!(destination.written(), written);
+}
+
+#[tokio::test]
+async fn a_resource_list_older_than_the_position_takes_nothing_back() {
+    let server = source().await;
+    let changes = [
+        change(&server, "/e", &format!("change=\"created\" {}", datetime(1))),
+        change(&server, "/b", &format!("change=\"deleted\" {}", datetime(2))),
+    ];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"]);
+
+    // Another list, of a time before the changes: it alone shows that /c is gone and /f is there.
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    let entries = ["/a", "/b", "/d", "/f"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:30:00Z\"", &entries));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/d", "/e", "/f"]);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
+#[tokio::test]
+async fn a_resource_list_older_than_the_oldest_change_is_a_gap_that_is_told_and_makes_no_loop_of_baselines() {
+    let server = source().await;
+    let changes = [change(&server, "/e", &format!("change=\"created\" {}", datetime(30)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T10:20:00Z\"", &changes));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"], "the changes are applied all the same");
+    let since = destination.synchronizer.status().read().sets[0].gap_since.clone();
+    assert_eq!(since.as_deref(), Some("2013-01-03T09:00:00Z"));
+    let written = destination.written();
+    for _ in 0..3 {
+        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    }
+    assert_eq!(destination.written(), written);
+
+    let entries = ["/a", "/b", "/c", "/e"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:25:00Z\"", &entries));
+    destination.commit().await;
+    assert_eq!(destination.synchronizer.status().read().sets[0].gap_since, None, "a new list has closed it");
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/e"]);
+}
+
+#[tokio::test]
+async fn a_window_that_has_rolled_on_asks_the_lists_by_itself() {
+    let server = source().await;
+    let first = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &first));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+
+    let later = [change(&server, "/g", &format!("change=\"created\" {}", datetime(50)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T10:40:00Z\"", &later));
+    let entries = ["/a", "/b", "/c", "/d", "/e", "/f"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:45:00Z\"", &entries));
+    // Only the Change List is due.
+    let roots = vec![DocumentLocation::Uri(server.uri(CHANGES))];
+    let announced = extent::Announced { roots, ..Default::default() };
+    destination.synchronizer.refresh_of(Extent::Announced(announced), silent()).await.unwrap();
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f", "/g"]);
+    assert_eq!(destination.synchronizer.status().read().sets[0].gap_since, None);
+}
+
+#[tokio::test]
+async fn a_change_list_that_cannot_be_read_leaves_the_tree_and_is_read_when_it_can_be() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let before = destination.files();
+    let changes = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
+    let good = change_list("from=\"2013-01-03T09:00:00Z\"", &changes);
+
+    for fault in [Answer::status(403), Answer::status(404), Answer::xml("<urlset><url>"), Answer::html("<html/>")] {
+        server.put(CHANGES, fault);
+        destination.refresh().await.unwrap();
+        assert_eq!(destination.files(), before);
+    }
+    server.put(CHANGES, good.etag("good"));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+}
+
+#[tokio::test]
+async fn a_change_list_that_cannot_be_read_stops_no_baseline() {
+    let server = source().await;
+    server.put(CHANGES, Answer::status(410));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+    let entries = ["/a", "/b", "/c", "/z"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:45:00Z\"", &entries));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/z"]);
+}
+
+#[tokio::test]
+async fn a_resource_in_two_sets_goes_when_both_have_deleted_it() {
+    let server = two_sets().await;
+    for set in ["/one", "/two"] {
+        let at = |path: &str| server.uri(&format!("{set}/{path}")).to_string();
+        let offers = [offer("resourcelist", &at("list.xml")), offer("changelist", &at("changes.xml"))];
+        let up = server.uri("/description.xml").to_string();
+        let capabilities = urlset("capability=\"capabilitylist\"", &[("up", &up)], &offers);
+        server.put(&format!("{set}/caps.xml"), Answer::xml(capabilities));
+        let own = [format!("{set}/1"), format!("{set}/2")];
+        server.put(&format!("{set}/list.xml"), Answer::xml(list(&server, &["/shared", &own[0], &own[1]])));
+        server.put(&format!("{set}/changes.xml"), change_list("from=\"2013-01-03T09:00:00Z\"", &[]));
+    }
+    let mut destination = Destination::of(&server, "/description.xml");
+    destination.commit().await;
+    let whole = ["/one/1", "/one/2", "/shared", "/two/1", "/two/2"];
+    assert_eq!(destination.paths(), whole);
+
+    let gone = [change(&server, "/shared", &format!("change=\"deleted\" {}", datetime(1)))];
+    server.put("/one/changes.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &gone));
+    destination.refresh().await.unwrap();
+    assert_eq!(destination.paths(), whole, "the other set has it still");
+    server.put("/two/changes.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &gone));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/one/1", "/one/2", "/two/1", "/two/2"]);
+}
+
+#[tokio::test]
+async fn without_at_every_change_at_hand_counts_and_an_undated_deletion_only_where_the_resource_is_gone() {
+    let server = source().await;
+    let entries = ["/a", "/b", "/c", "/d"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("", &entries));
+    let changes = [
+        change(&server, "/e", "change=\"created\""),
+        change(&server, "/a", "change=\"deleted\""),
+        change(&server, "/b", "change=\"deleted\""),
+    ];
+    server.put(CHANGES, change_list("", &changes));
+    server.put("/b", Answer::html("still here"));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/b", "/c", "/d", "/e"], "/a answers 404");
+}
+
+#[tokio::test]
+async fn a_deletion_of_what_was_never_here_is_counted() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let before = destination.files();
+    let gone = [change(&server, "/never", &format!("change=\"deleted\" {}", datetime(1)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &gone));
+
+    destination.refresh().await.unwrap();
+
+    assert_eq!(destination.files(), before);
+    assert_eq!(destination.synchronizer.status().read().unknown_deletions, 1);
+}
+
+#[tokio::test]
+async fn deletions_of_more_than_half_wait_for_a_person_and_the_rest_is_applied() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let gone = |path: &str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
+    let new = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
+    let changes = [gone("/a"), gone("/b"), gone("/c"), new];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 3);
+
+    // Neither a restart nor another look applies them.
+    let mut destination = destination.restarted(&server);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 3);
+
+    destination.synchronizer.accept_deletions().await.unwrap();
+    assert_eq!(destination.paths(), ["/d", "/e"]);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(destination.synchronizer.status().read().held, None);
+}
+
+#[tokio::test]
+async fn of_an_index_only_what_may_be_new_is_fetched() {
+    let server = source().await;
+    let child = |path: &str, until: &str| format!("<sitemap><loc>{}</loc><rs:md {until}/></sitemap>", server.uri(path));
+    let index = |children: &[String]| {
+        Answer::xml(crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], children))
+    };
+    let one = [change(&server, "/e", &format!("change=\"created\" {}", datetime(10)))];
+    let two = [change(&server, "/f", &format!("change=\"created\" {}", datetime(30)))];
+    let first = "from=\"2013-01-03T09:00:00Z\" until=\"2013-01-03T10:20:00Z\"";
+    server.put("/1.xml", change_list(first, &one));
+    server.put("/2.xml", change_list("from=\"2013-01-03T10:20:00Z\"", &two));
+    server.put(CHANGES, index(&[child("/1.xml", first), child("/2.xml", "from=\"2013-01-03T10:20:00Z\"")]));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
+    server.asked();
+
+    let three = [two[0].clone(), change(&server, "/g", &format!("change=\"created\" {}", datetime(40)))];
+    server.put("/2.xml", change_list("from=\"2013-01-03T10:20:00Z\"", &three));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f", "/g"]);
+    assert!(!server.asked().iter().any(|asked| asked.path == "/1.xml"), "it ended before what is known");
+}
+
+#[tokio::test]
+async fn a_look_at_a_change_list_fetches_that_document_and_nothing_else() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.asked();
+    let new = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &new));
+
+    let look = poll::Look::Document { document: server.uri(CHANGES), index: None };
+    let looked = destination.synchronizer.look(&look, false).await.unwrap();
+
+    assert!(matches!(looked, Outcome::Committed(_)));
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
+    assert_eq!(asked, [CHANGES]);
+}
+
+#[tokio::test]
+async fn announced_resources_of_a_set_without_change_list_are_asked_themselves() {
+    let server = source().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    server.put("/a", Answer::html("still here"));
+    server.put("/e", Answer::html("new"));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+
+    let said = [("/a", Change::Deleted), ("/b", Change::Deleted), ("/e", Change::Created), ("/f", Change::Created)];
+    let resources = said.map(|(path, change)| (server.uri(path), change)).to_vec();
+    destination.synchronizer.look(&poll::Look::Resources(resources), false).await.unwrap();
+
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "/b answers 404, /f too");
+    assert_eq!(destination.files()["/e"].1, Some(3));
+}
+
+fn silent() -> Progressing {
+    Arc::new(|_| ())
+}
