@@ -97,7 +97,7 @@ impl Subject {
             selection: Selection::default(),
             limits: Limits::default(),
             poll: None,
-            max_delete: MaxDelete::default(),
+            max_delete: MaxDelete::percent(100).unwrap(),
         };
         let synchronizer = Synchronizer::new(sync, client, catalog.clone(), Spool::open(&path("spool")).unwrap());
         Subject { filesystem, synchronizer, content, catalog, runtime }

@@ -116,7 +116,9 @@ impl From<MountError> for CliError {
             MountError::Catalog(crate::catalog::CatalogError::Busy { .. }) => Exit::Busy,
             MountError::Catalog(_) | MountError::Content(_) | MountError::Spool(_) => Exit::Cache,
             MountError::FirstBaseline(SyncError::Source(inner)) => source_exit(inner),
-            MountError::FirstBaseline(SyncError::NoResourceList { .. } | SyncError::Document { .. }) => Exit::NoSource,
+            MountError::FirstBaseline(
+                SyncError::NoResourceList { .. } | SyncError::Document { .. } | SyncError::Package(_),
+            ) => Exit::NoSource,
             MountError::FirstBaseline(SyncError::Catalog(_) | SyncError::Scratch(_)) => Exit::Cache,
             MountError::FirstBaseline(SyncError::Worker(_) | SyncError::NoThread(_)) => Exit::Failure,
             MountError::Http(_) | MountError::FirstBaseline(SyncError::Naming(_)) => Exit::Usage,

@@ -186,10 +186,11 @@ pub fn run(
         event_sender,
     )?;
     let packages = open_packages(&config, folders.packages, client.clone())?;
-    content.read_packages(packages);
+    content.read_packages(packages.clone());
     let spool = Spool::open(&folders.spool)?;
     let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
     let mut synchronizer = Synchronizer::new(config.sync.clone(), client.clone(), catalog.clone(), spool);
+    synchronizer.read_packages(packages);
 
     // Before the mount can be seen, since who sees it may signal at once; by default each signal would end the process.
     let mut signals = {

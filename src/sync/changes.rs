@@ -64,18 +64,22 @@ impl Synchronizer {
         for set in sets {
             let (purpose, roots) = set.incremental();
             for root in roots {
-                if purpose != Purpose::Changes || !extent.wants(root, &self.schedule) {
+                if !extent.wants(root, &self.schedule) {
                     continue;
                 }
                 let known = position.known(set.id, root);
-                match self.read_root(set.id, root, &known, extent, progress).await {
+                let it = match purpose {
+                    Purpose::ChangeDump => self.read_change_dump(set.id, root, &known, extent, progress).await,
+                    _ => self.read_root(set.id, root, &known, extent, progress).await,
+                };
+                match it {
                     Ok(it) => read.push(it),
                     Err(SyncError::Source(SourceError::Http { cause, .. })) if cause.is_gone() => {
                         tracing::warn!("changes cannot be followed any more: {}", chain(&cause));
                         is_gone |= known.locations().next().is_some();
                         self.discovered = None;
                     }
-                    Err(cause @ (SyncError::Source(_) | SyncError::Document { .. })) => {
+                    Err(cause @ (SyncError::Source(_) | SyncError::Document { .. } | SyncError::Package(_))) => {
                         tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
                         self.schedule.failed(root, chain(&cause), super::schedule::jitter(), Instant::now());
                     }

@@ -2,6 +2,7 @@
 
 use super::baseline;
 use super::changes::News;
+use super::dumps;
 use super::guard::{ListLoss, MaxDelete};
 use super::incremental::NewChange;
 use super::lists::documents;
@@ -10,7 +11,7 @@ use super::selection::Selection;
 use super::selection::changes::{Judge, Verdict};
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
-use crate::document::{Change, Timestamp, Uri};
+use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::Missing;
 
 /// What a baseline is made of.
@@ -86,6 +87,10 @@ impl Synchronizer {
                 let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
                 it.counts = baseline::read_into(&mut baseline, &spool, &lists, limits, &chooser, &*progress)?;
                 entries += it.counts.iter().sum::<u64>();
+                let chooses = |entry: &Entry| chooser.chooses(entry).map_err(SyncError::Scratch);
+                for manifest in &it.manifests {
+                    entries += dumps::enter(&mut baseline, manifest, !lists.is_empty(), &chooses)?;
+                }
             }
             for (set, new) in &news.changes {
                 let is_chosen =

@@ -22,7 +22,7 @@ impl Synchronizer {
         before: Option<&Position>,
         progress: &Progressing,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
-        let wanted = |set: &FollowedSet| set.lists.iter().any(|list| extent.wants(list, &self.schedule));
+        let wanted = |set: &FollowedSet| set.baseline().1.iter().any(|list| extent.wants(list, &self.schedule));
         let (first, rest): (Vec<_>, Vec<_>) = sets.iter().partition(|set| wanted(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
@@ -47,8 +47,9 @@ impl Synchronizer {
         bears_missing: bool,
         progress: &Progressing,
     ) -> Result<ReadSet, SyncError> {
-        let mut walks = Vec::with_capacity(set.lists.len());
-        for list in &set.lists {
+        let lists = set.baseline().1;
+        let mut walks = Vec::with_capacity(lists.len());
+        for list in lists {
             let now = Instant::now();
             let mut children = std::mem::take(&mut self.children);
             // Who asks for everything does not trust what an index says of its children.
@@ -63,7 +64,31 @@ impl Synchronizer {
             self.children = children;
             walks.push(walked?);
         }
-        Ok(ReadSet { id: set.id, walks, counts: Vec::new() })
+        Ok(ReadSet { id: set.id, walks, manifests: Vec::new(), missing: Vec::new(), counts: Vec::new() })
+    }
+
+    /// Reads the manifests of the dumps of all sets, for a baseline: in place of lists where there are none, and beside them
+    /// where `is_new` says that they may have changed.
+    pub(super) async fn read_dumps(
+        &mut self,
+        sets: &[FollowedSet],
+        read: &mut [ReadSet],
+        is_new: bool,
+        progress: &Progressing,
+    ) -> Result<(), SyncError> {
+        for it in read {
+            let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
+            if set.lists.is_empty() {
+                for walked in &it.walks {
+                    let (manifests, missing) = self.manifests(walked).await?;
+                    it.manifests.extend(manifests);
+                    it.missing.extend(missing);
+                }
+            } else if is_new {
+                it.manifests = self.manifests_beside(set, progress).await;
+            }
+        }
+        Ok(())
     }
 
     /// Fetches one document with all below it, and notes when it is due again.
@@ -109,7 +134,8 @@ impl Synchronizer {
 pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<Missing> {
     let mut missing = source.missing.clone();
     for it in read {
-        let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| &set.lists);
+        let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| set.baseline().1);
+        missing.extend(it.missing.iter().cloned());
         for (list, walked) in lists.zip(&it.walks) {
             missing.extend(walked.missing.iter().cloned());
             if walked.skipped > 0 {

@@ -9,6 +9,7 @@ mod baseline;
 mod changes;
 mod children;
 mod commit;
+mod dumps;
 pub mod extent;
 mod followed;
 pub mod guard;
@@ -30,6 +31,7 @@ use crate::causes::chain;
 use crate::document::{Capability, DocumentError, Limits, Timestamp, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::Client;
+use crate::source::package::{PackageError, Packages};
 use crate::source::spool::{Spool, SpooledDocument};
 use crate::source::walk::Progress;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
@@ -132,6 +134,9 @@ pub enum SyncError {
     /// What is collected while lists are chosen from has no room on the disk.
     #[error("the lists cannot be chosen from: the spool's folder takes no more")]
     Scratch(#[source] std::io::Error),
+    /// A package of a dump cannot be read for now.
+    #[error("a package cannot be read")]
+    Package(#[source] PackageError),
     /// A `map=` that cannot be.
     #[error("these names cannot be given")]
     Naming(#[from] MapError),
@@ -154,6 +159,8 @@ pub struct Synchronizer {
     is_stale: bool,
     schedule: Schedule,
     children: Children,
+    /// What dumps are read through.
+    packages: Option<Packages>,
     /// The position of the current revision, once it was read: nobody else writes it.
     position: Option<Position>,
     /// The followed document above each list that was reached.
@@ -192,6 +199,7 @@ impl Synchronizer {
             is_stale: false,
             schedule,
             children: Children::default(),
+            packages: None,
             position: None,
             below: HashMap::new(),
             applied: HashMap::new(),
@@ -243,7 +251,8 @@ impl Synchronizer {
         let is_first_tree = self.catalog.revision()?.is_none();
         let stored = self.position()?;
         let sets = followed(&source, stored.as_ref());
-        if sets.iter().all(|set| set.lists.is_empty()) {
+        let reads_dumps = self.packages.is_some();
+        if sets.iter().all(|set| set.lists.is_empty() && (set.dumps.is_empty() || !reads_dumps)) {
             return Err(no_resource_list(&source, &self.config.entry));
         }
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
@@ -282,12 +291,14 @@ impl Synchronizer {
     async fn rebase(
         &mut self,
         step: Step,
-        read: Vec<ReadSet>,
+        mut read: Vec<ReadSet>,
         changes: Vec<ReadChanges>,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
+        let is_new = step.anew || !read.iter().all(|it| step.position.is_made_of(it));
+        self.read_dumps(&step.sets, &mut read, is_new, progress).await?;
         if let Some(leaf) = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next()
-            && read.iter().all(|it| it.lists().next().is_none())
+            && read.iter().all(|it| it.lists().next().is_none() && it.manifests.is_empty())
         {
             // By its Capability List's word a Resource List, by its own another document: no tree is made of that.
             let offers = leaf.capability.as_ref().map_or("nothing", Capability::as_str);

@@ -5,6 +5,7 @@ use super::guard::{Guard, ListLoss};
 use super::incremental::Known;
 use crate::catalog::{Naming, SetId};
 use crate::document::{Timestamp, Uri};
+use crate::source::package::Manifest;
 use crate::source::walk::{Leaf, Walked};
 use crate::source::{DocumentLocation, Missing};
 use serde::{Deserialize, Serialize};
@@ -297,8 +298,12 @@ impl Gap {
 pub struct ReadSet {
     /// The set.
     pub id: SetId,
-    /// A walk for each of its lists.
+    /// A walk for each of its lists, or where it has none for each of its dumps.
     pub walks: Vec<Walked>,
+    /// The packages of the dumps.
+    pub manifests: Vec<Manifest>,
+    /// Packages that cannot be read.
+    pub missing: Vec<Missing>,
     /// The resources that each leaf lists that lists resources, in document order; empty as long as they were not counted.
     pub counts: Vec<u64>,
 }
@@ -306,7 +311,8 @@ pub struct ReadSet {
 impl ReadSet {
     /// The time that its lists speak for.
     pub fn at(&self) -> Option<Timestamp> {
-        at(&self.walks)
+        let packed = self.manifests.iter().filter_map(|manifest| manifest.header().at).min();
+        at(&self.walks).or(packed)
     }
 
     fn documents(&self) -> Vec<Document> {

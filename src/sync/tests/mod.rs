@@ -1,6 +1,7 @@
 //! Whole refreshes of a catalog from a Source on loopback: what is committed, what is refused, what is never written.
 
 mod changes;
+mod dumps;
 
 use super::*;
 use crate::catalog::{EntryId, Kind, Node, Revision};

@@ -1,0 +1,191 @@
+//! Packages of dumps by their manifests: what exists where there is no Resource List, what has changed where there is no
+//! Change List, and beside lists where the bytes of a resource lie too (sections 11 and 13).
+
+use super::changes::ReadChanges;
+use super::extent::Extent;
+use super::followed::FollowedSet;
+use super::incremental::{ChangeDocument, Known};
+use super::{Progressing, SyncError, Synchronizer};
+use crate::catalog::{Baseline, SetId};
+use crate::causes::chain;
+use crate::document::{Capability, Change, Entry, Header, Limits};
+use crate::source::package::{Manifest, PackageError, Packages};
+use crate::source::spool::Spool;
+use crate::source::walk::{Asking, Child, Leaf, Walked};
+use crate::source::{DocumentLocation, Missing};
+use std::sync::Arc;
+
+impl Synchronizer {
+    /// From now on dumps are read too, through `packages`; without it a Source is its lists.
+    pub fn read_packages(&mut self, packages: Packages) {
+        self.packages = Some(packages);
+    }
+
+    /// The manifests of the packages that a walk over a Resource Dump has reached, and what cannot be read of them: packages
+    /// that are no ZIP or have no manifest are named and left.
+    pub(super) async fn manifests(&self, walked: &Walked) -> Result<(Vec<Manifest>, Vec<Missing>), SyncError> {
+        let Some(packages) = &self.packages else { return Ok((Vec::new(), Vec::new())) };
+        let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
+        for leaf in walked.leaves.iter().filter(|leaf| lists_packages(leaf, &Capability::ResourceDump)) {
+            listed.extend(self.packages_of(leaf.clone()).await?);
+        }
+        let (mut manifests, mut missing) = (Vec::with_capacity(listed.len()), Vec::new());
+        for entry in listed {
+            match packages.manifest(&entry.loc).await {
+                Ok(manifest) => manifests.push(manifest),
+                // It may be readable at the next look.
+                Err(cause) if cause.is_retryable() => return Err(SyncError::Package(cause)),
+                Err(cause) => {
+                    let why = chain(&cause);
+                    tracing::warn!("a package is left: {why}");
+                    missing.push(Missing { location: DocumentLocation::Uri(entry.loc), entries: 0, why });
+                }
+            }
+        }
+        Ok((manifests, missing))
+    }
+
+    /// The manifests of the dumps beside the lists of `set`. Whatever is wrong with them, the lists do without.
+    pub(super) async fn manifests_beside(&mut self, set: &FollowedSet, progress: &Progressing) -> Vec<Manifest> {
+        let mut manifests = Vec::new();
+        if self.packages.is_none() || set.lists.is_empty() {
+            return manifests;
+        }
+        for dump in &set.dumps {
+            let choice = |_: &Header, _: &Entry| Child::Ask;
+            let asking = Asking { choice: &choice, bears_missing: true, past_caches: false };
+            let read = match self.walk(dump, asking, progress).await {
+                Ok(walked) => self.manifests(&walked).await,
+                Err(cause) => Err(cause.into()),
+            };
+            match read {
+                Ok((found, _)) => manifests.extend(found),
+                Err(cause) => tracing::warn!("the dump {dump} is left for now: {}", chain(&cause)),
+            }
+        }
+        manifests
+    }
+
+    /// What the Change Dump at `root` holds that is not known: each package is a list of changes.
+    pub(super) async fn read_change_dump(
+        &mut self,
+        set: SetId,
+        root: &DocumentLocation,
+        known: &Known,
+        extent: &Extent,
+        progress: &Progressing,
+    ) -> Result<ReadChanges, SyncError> {
+        let (documents, unread, digests) = (Vec::new(), Vec::new(), Vec::new());
+        let mut read = ReadChanges { set, root: root.clone(), documents, unread, digests };
+        let Some(packages) = self.packages.clone() else { return Ok(read) };
+        let choice = |_: &Header, _: &Entry| Child::Ask;
+        let asking = Asking { choice: &choice, bears_missing: true, past_caches: extent.is_past_caches() };
+        let walked = self.walk(root, asking, progress).await?;
+        let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
+        let mut is_unchanged = true;
+        for leaf in walked.leaves.into_iter().filter(|leaf| lists_packages(leaf, &Capability::ChangeDump)) {
+            let document = (leaf.document.location.clone(), leaf.document.digest);
+            is_unchanged &= self.applied.get(&document.0) == Some(&document.1);
+            read.digests.push(document);
+            listed.extend(self.packages_of(leaf).await?);
+        }
+        let seen = known.seen();
+        for entry in listed {
+            let location = entry.loc.as_str().to_owned();
+            if known.knows(&location) && is_unchanged || !known.wants(&entry) {
+                read.unread.push(location);
+                continue;
+            }
+            let manifest = match packages.manifest(&entry.loc).await {
+                Ok(manifest) => manifest,
+                Err(cause) if cause.is_retryable() => return Err(SyncError::Package(cause)),
+                Err(cause) => {
+                    tracing::warn!("a package of changes is left: {}", chain(&cause));
+                    continue;
+                }
+            };
+            let (known, seen) = (known.clone(), Arc::clone(&seen));
+            let read_on = move || read_manifest(&manifest, entry, &known, &seen);
+            read.documents.push(tokio::task::spawn_blocking(read_on).await??);
+        }
+        Ok(read)
+    }
+
+    /// The packages that a dump lists.
+    async fn packages_of(&self, leaf: Leaf) -> Result<Vec<Entry>, SyncError> {
+        let (spool, limits) = (self.spool.clone(), self.config.limits);
+        tokio::task::spawn_blocking(move || read_packages(&spool, &leaf, limits)).await?
+    }
+}
+
+/// Whether the entries of a leaf are packages.
+fn lists_packages(leaf: &Leaf, wanted: &Capability) -> bool {
+    leaf.capability.as_ref() == Some(wanted)
+}
+
+fn read_packages(spool: &Spool, leaf: &Leaf, limits: Limits) -> Result<Vec<Entry>, SyncError> {
+    let location = &leaf.document.location;
+    let mut reader = spool.reader(&leaf.document, limits)?;
+    let mut packages = Vec::new();
+    loop {
+        match reader.next_entry() {
+            Ok(Some(entry)) => packages.push(entry),
+            Ok(None) => return Ok(packages),
+            Err(cause) => {
+                // Kept, the broken document would be confirmed by a 304 at every later poll.
+                spool.forget(location)?;
+                return Err(SyncError::Document { location: location.clone(), cause });
+            }
+        }
+    }
+}
+
+fn read_manifest(
+    manifest: &Manifest,
+    listed: Entry,
+    known: &Known,
+    seen: &Arc<super::incremental::Seen>,
+) -> Result<ChangeDocument, SyncError> {
+    let location = manifest.package().as_str().to_owned();
+    let mut reading = known.reading(seen, location, manifest.header().clone(), Some(Box::new(listed)), None);
+    for_each_entry(manifest, &mut |entry| {
+        let member = manifest.member(&entry);
+        reading.see(entry, member);
+        Ok(())
+    })?;
+    Ok(reading.end(manifest.header().clone()))
+}
+
+/// Enters the resources of a manifest that `chooses` wants: as what exists, or beside lists as where their bytes lie too. How
+/// many there were.
+pub fn enter(
+    baseline: &mut Baseline<'_>,
+    manifest: &Manifest,
+    is_beside_lists: bool,
+    chooses: &dyn Fn(&Entry) -> Result<bool, SyncError>,
+) -> Result<u64, SyncError> {
+    let mut entries = 0;
+    for_each_entry(manifest, &mut |entry| {
+        if entry.change == Some(Change::Deleted) || !chooses(&entry)? {
+            return Ok(());
+        }
+        entries += 1;
+        match (manifest.member(&entry), is_beside_lists) {
+            (Some(member), true) => baseline.add_member(&entry, &member)?,
+            (Some(member), false) => baseline.add_with_member(&entry, &member)?,
+            (None, true) => {}
+            (None, false) => baseline.add(&entry)?,
+        }
+        Ok(())
+    })?;
+    Ok(entries)
+}
+
+fn for_each_entry(manifest: &Manifest, visit: &mut dyn FnMut(Entry) -> Result<(), SyncError>) -> Result<(), SyncError> {
+    let mut reader = manifest.reader().map_err(SyncError::Package)?;
+    let broken = |cause| PackageError::Manifest { package: manifest.package().clone(), cause: Arc::new(cause) };
+    while let Some(entry) = reader.next_entry().map_err(|cause| SyncError::Package(broken(cause)))? {
+        visit(entry)?;
+    }
+    Ok(())
+}
