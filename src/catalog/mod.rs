@@ -13,6 +13,7 @@
 
 mod check;
 mod octets;
+mod parts;
 pub mod path;
 mod record;
 mod running;

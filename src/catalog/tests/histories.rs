@@ -6,6 +6,9 @@ use super::*;
 use crate::document::Change;
 use std::collections::{BTreeSet, HashSet};
 
+/// What a list speaks for, and what it lists.
+type List = (i64, BTreeMap<Uri, Entry>);
+
 const SETS: [SetId; 2] = [SetId(0), SetId(5)];
 
 /// What a Source has published, and what the rules make of it.
@@ -17,8 +20,10 @@ struct Model {
     /// The list of each set that was merged last: what it speaks for.
     at: BTreeMap<SetId, Option<i64>>,
     /// Earlier lists of each set, which a Source may show again.
-    lists: BTreeMap<SetId, Vec<(i64, BTreeMap<Uri, Entry>)>>,
+    lists: BTreeMap<SetId, Vec<List>>,
     journal: BTreeMap<(SetId, Uri), (i64, Option<Entry>)>,
+    /// Deletions held back: `sets` still has them.
+    held: BTreeSet<(SetId, Uri)>,
     /// What each resource is shown as: what was said of it last.
     shown: BTreeMap<Uri, Entry>,
 }
@@ -36,7 +41,7 @@ impl Model {
     }
 
     /// One change, as far as membership goes; answers whether it is believed.
-    fn apply(&mut self, set: SetId, time: i64, uri: &Uri, entry: Option<&Entry>) -> bool {
+    fn apply(&mut self, before: &Model, set: SetId, time: i64, uri: &Uri, entry: Option<&Entry>) -> bool {
         let key = (set, uri.clone());
         let journaled = self.journal.get(&key);
         if journaled.is_some_and(|(known, _)| *known > time) || journaled == Some(&(time, entry.cloned())) {
@@ -50,28 +55,33 @@ impl Model {
         self.journal.insert(key, (time, entry.cloned()));
         let listed = self.sets.entry(set).or_default();
         match entry {
-            Some(entry) => drop(listed.insert(uri.clone(), entry.clone())),
+            Some(entry) => {
+                listed.insert(uri.clone(), entry.clone());
+                self.held.remove(&(set, uri.clone()));
+            }
+            // What was held back stays so: it was not changed to stay.
+            None if before.held.contains(&(set, uri.clone())) => drop(self.held.insert((set, uri.clone()))),
             None => drop(listed.remove(uri)),
         }
         true
     }
 
-    /// What the resource is shown as behind a commit: the last of what its sets said in it, (set, time), unless another set
+    /// What the resource is shown as behind a commit: the last of what its sets said in it, (set, time, whether it has it), unless another set
     /// said something later before. Answers whether it is one of these.
-    fn show(&mut self, before: &Model, uri: &Uri, said: &[(SetId, i64)]) -> bool {
+    fn show(&mut self, before: &Model, uri: &Uri, said: &[(SetId, i64, bool)]) -> bool {
         if self.sets_of(uri).is_empty() {
             self.shown.remove(uri);
             return false;
         }
         // Of each set the last counts; of sets the latest, and of equally late ones the last.
-        let last: BTreeMap<SetId, usize> = said.iter().enumerate().map(|(index, (set, _))| (*set, index)).collect();
-        let stated = last.iter().filter(|(set, _)| self.sets[set].contains_key(uri));
+        let last: BTreeMap<SetId, usize> = said.iter().enumerate().map(|(index, (set, ..))| (*set, index)).collect();
+        let stated = last.iter().filter(|(_, index)| said[**index].2);
         let Some((set, time)) =
             stated.map(|(set, index)| ((said[*index].1, *index), *set)).max().map(|(t, s)| (s, t.0))
         else {
             return false;
         };
-        let restated = |set: &SetId| last.contains_key(set) && self.sets[set].contains_key(uri);
+        let restated = |set: &SetId| last.get(set).is_some_and(|index| said[*index].2);
         let later = |set: &SetId| !restated(set) && before.said(*set, uri) > Some(time);
         if before.sets_of(uri).iter().any(later) {
             return false;
@@ -81,7 +91,8 @@ impl Model {
     }
 
     /// A baseline of these lists, `None` for one that does not tell its time.
-    fn list(&mut self, lists: &BTreeMap<SetId, (Option<i64>, BTreeMap<Uri, Entry>)>) {
+    fn list(&mut self, lists: &BTreeMap<SetId, (Option<i64>, BTreeMap<Uri, Entry>)>, hold: bool) {
+        let (before, shown) = (std::mem::take(&mut self.sets), std::mem::take(&mut self.shown));
         for (set, (at, listed)) in lists {
             self.at.insert(*set, *at);
             self.sets.insert(*set, listed.clone());
@@ -95,7 +106,6 @@ impl Model {
                 None => drop(listed.remove(uri)),
             }
         }
-        self.shown.clear();
         let uris: BTreeSet<Uri> = self.sets.values().flat_map(|listed| listed.keys().cloned()).collect();
         for uri in uris {
             // Later, or no earlier and with the later `lastmod`, or added last.
@@ -103,6 +113,16 @@ impl Model {
                 (self.said(*set, &uri), self.sets[set][&uri].lastmod, self.journal.contains_key(&(*set, uri.clone())))
             });
             self.shown.insert(uri.clone(), self.sets[&latest.unwrap()][&uri].clone());
+        }
+        for (set, uri) in before.iter().flat_map(|(set, listed)| listed.keys().map(move |uri| (*set, uri))) {
+            let listed = self.sets.entry(set).or_default();
+            if listed.contains_key(uri) {
+                self.held.remove(&(set, uri.clone()));
+            } else if hold || self.held.contains(&(set, uri.clone())) {
+                self.held.insert((set, uri.clone()));
+                listed.insert(uri.clone(), shown[uri].clone());
+                self.shown.entry(uri.clone()).or_insert_with(|| shown[uri].clone());
+            }
         }
     }
 
@@ -126,7 +146,7 @@ fn resources(tree: &BTreeMap<String, Name>) -> BTreeMap<String, Option<Resource>
 fn change(random: &mut Random, catalog: &Catalog, model: &mut Model) -> (Committed, HashSet<Uri>) {
     let mut changes = catalog.changes().unwrap();
     let before = model.clone();
-    let mut said: BTreeMap<Uri, Vec<(SetId, i64)>> = BTreeMap::new();
+    let mut said: BTreeMap<Uri, Vec<(SetId, i64, bool)>> = BTreeMap::new();
     for _ in 0..=random.below(10) {
         let known: Vec<_> = model.shown.keys().cloned().collect();
         let uri = match known.is_empty() || random.one_in(3) {
@@ -141,8 +161,8 @@ fn change(random: &mut Random, catalog: &Catalog, model: &mut Model) -> (Committ
         let change = [Change::Created, Change::Updated, Change::Deleted][random.below(3) as usize];
         changes.apply(Statement { set, change, time: at(time), entry: &entry, member: None }).unwrap();
         let stated = (change != Change::Deleted).then_some(&entry);
-        if model.apply(set, time, &uri, stated) {
-            said.entry(uri).or_default().push((set, time));
+        if model.apply(&before, set, time, &uri, stated) {
+            said.entry(uri).or_default().push((set, time, stated.is_some()));
         }
     }
     let described = said.into_iter().filter(|(uri, said)| model.show(&before, uri, said)).map(|(uri, _)| uri).collect();
@@ -176,8 +196,25 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         random.shuffle(&mut listed);
         listed.into_iter().for_each(|entry| baseline.add(entry).unwrap());
     }
-    model.list(&lists);
-    baseline.commit_guarded(None, &mut |_| (Decision::Apply, b"baseline".to_vec())).unwrap()
+    let decision = if random.one_in(3) { Decision::Hold } else { Decision::Apply };
+    model.list(&lists, decision == Decision::Hold);
+    baseline.commit_guarded(None, &mut |_| (decision, b"baseline".to_vec())).unwrap()
+}
+
+/// Somebody accepts what is held back.
+fn accept(catalog: &Catalog, model: &mut Model) {
+    let mut changes = catalog.changes().unwrap();
+    assert_eq!(changes.accept_held().unwrap(), model.held.len() as u64);
+    changes.commit(None, &mut |_| (Decision::Hold, b"accepted".to_vec())).unwrap();
+    for (set, uri) in std::mem::take(&mut model.held) {
+        if let Some(listed) = model.sets.get_mut(&set) {
+            listed.remove(&uri);
+        }
+        if model.sets_of(&uri).is_empty() {
+            model.shown.remove(&uri);
+        }
+    }
+    assert_eq!(resources(&tree(catalog)), model.resources());
 }
 
 /// The tree after any history of changes and baselines is that of one baseline which says the same.
@@ -193,6 +230,11 @@ fn random_histories_of_changes_and_baselines_agree_with_one_baseline() {
         let mut ever = HashSet::from([INodeNo(1)]);
         ever.extend(before.values().map(|name| name.node.ino));
         for step in 0..40 {
+            if random.one_in(10) {
+                accept(&catalog, &mut model);
+                before = tree(&catalog);
+                ever.extend(before.values().map(|name| name.node.ino));
+            }
             let (committed, described) = match random.one_in(5) {
                 true => (relist(&mut random, &catalog, &mut model), HashSet::new()),
                 false => change(&mut random, &catalog, &mut model),
@@ -223,6 +265,9 @@ fn random_histories_of_changes_and_baselines_agree_with_one_baseline() {
             for (uri, name) in files.iter().map(|name| (&name.resource.as_ref().unwrap().uri, name)) {
                 assert_eq!(snapshot.locate(uri).unwrap(), Some(name.node), "seed {seed}, step {step}: {uri}");
             }
+            let mut held = BTreeSet::new();
+            snapshot.held(&mut |deletion| held.insert((deletion.set, deletion.uri))).unwrap();
+            assert_eq!(held, model.held, "seed {seed}, step {step}");
             for ((set, uri), (time, entry)) in &model.journal {
                 let journaled = snapshot.journaled(*set, uri).unwrap().unwrap();
                 assert_eq!((journaled.time, journaled.change == Change::Deleted), (at(*time), entry.is_none()));
