@@ -8,6 +8,10 @@
 //! - An entry id belongs to a path for as long as the path exists, and is its directory cookie.
 //! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again.
 //! - A revision is one commit of the whole tree with the position of `sync`: it is shown whole or not at all.
+//! - A resource is a member of one or more sets, and goes when the last drops it. What it is shown as was said last.
+//! - A change that was applied stays in the journal until its set's list speaks for a later time: an older list neither
+//!   undoes it nor brings back what it deleted.
+//! - A deletion that is held back leaves its resource in the tree, until it is accepted or its set has the resource again.
 //!
 //! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`).
 

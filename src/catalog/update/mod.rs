@@ -21,8 +21,7 @@ mod stated;
 mod version;
 mod write;
 
-use super::octets::Octets;
-use super::octets::damaged;
+use super::octets::{Octets, damaged};
 use super::path::disambiguated;
 use super::record::ResourceRecord;
 use super::store::{ROOT, ino_key};
