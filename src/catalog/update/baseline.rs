@@ -120,8 +120,9 @@ impl<'c> Baseline<'c> {
     }
 
     /// [`Baseline::commit_guarded`] for one who lets go whatever is not listed.
-    pub fn commit(self, at: Option<Timestamp>, position: &[u8]) -> Result<Committed, CatalogError> {
-        self.commit_deciding(at, None, position.to_vec())
+    #[cfg(test)]
+    pub(crate) fn commit(self, at: Option<Timestamp>, position: &[u8]) -> Result<Committed, CatalogError> {
+        self.commit_guarded(at, &mut |_| (Decision::Apply, position.to_vec()))
     }
 
     /// Merges with the current revision and commits tree, journal, held deletions and position, in one transaction. `at` is
@@ -139,41 +140,26 @@ impl<'c> Baseline<'c> {
     /// Where the tree is the same nothing is written but, if they differ, `at`, journal and position. The first revision of a
     /// catalog has no invalidations: nothing was shown before.
     pub fn commit_guarded(
-        self,
-        at: Option<Timestamp>,
-        decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
-    ) -> Result<Committed, CatalogError> {
-        self.commit_deciding(at, Some(decide), Vec::new())
-    }
-
-    fn commit_deciding(
         mut self,
         at: Option<Timestamp>,
-        decide: Option<Decide<'_>>,
-        position: Vec<u8>,
+        decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
     ) -> Result<Committed, CatalogError> {
         if self.lists.is_empty() {
             self.lists.push((SetId::default(), at));
         }
         let catalog = self.catalog;
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let deciding = Deciding { decide, position };
         if catalog.distrusted.load(Ordering::Acquire) {
-            return self.rebuild(at, deciding);
+            return self.rebuild(at, decide);
         }
-        let committed = self.merge(&catalog.store(), at, deciding);
+        let committed = self.merge(&catalog.store(), at, decide);
         if let Err(CatalogError::Damaged(_)) = committed {
             catalog.distrust();
         }
         committed
     }
 
-    fn merge(
-        mut self,
-        store: &Store,
-        at: Option<Timestamp>,
-        deciding: Deciding<'_>,
-    ) -> Result<Committed, CatalogError> {
+    fn merge(mut self, store: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let old = store.env.read_txn()?;
         let before = Before::read(store, &old)?;
         let changes = std::mem::replace(&mut self.changes, Sorter::new(&self.catalog.spill_folder, CHANGE_LIMITS));
@@ -184,11 +170,10 @@ impl<'c> Baseline<'c> {
         let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
         let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
 
-        let guarded = deciding.decide.is_some() && before.revision.is_some();
-        let mut going = guarded.then(|| Going::new(&self.catalog.spill_folder));
+        let mut going = before.revision.is_some().then(|| Going::new(&self.catalog.spill_folder));
         let mut merge = Merge::new(self.catalog, &before, listing, None, going.as_mut())?;
         merge.walk(&mut sorted, &mut overtaken)?;
-        let (decision, position) = deciding.ask(&merge.losses());
+        let (decision, position) = decide(&merge.losses());
         if let (Decision::Hold, Some(_)) = (decision, before.revision) {
             drop(merge);
             let kept = going.map(Going::finish).transpose()?;
@@ -272,7 +257,7 @@ impl<'c> Baseline<'c> {
 
     /// Builds the tree into an empty store, which then takes the place of the damaged one: every inode and entry id is new,
     /// the root's excepted, for the kernel may still know the old ones. Of the journal all counts that can be read.
-    fn rebuild(mut self, at: Option<Timestamp>, deciding: Deciding<'_>) -> Result<Committed, CatalogError> {
+    fn rebuild(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
         let damaged = catalog.store();
         if let Err(error) = self.rescue_journal(&damaged) {
@@ -289,7 +274,7 @@ impl<'c> Baseline<'c> {
         let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
         let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None)?;
         merge.walk(&mut sorted, &mut overtaken)?;
-        let (decision, position) = deciding.ask(&fewer(&damaged, &merge));
+        let (decision, position) = decide(&fewer(&damaged, &merge));
         if decision == Decision::Hold {
             return Err(CatalogError::Damaged("deletions cannot be held back while it is built anew".into()));
         }
@@ -326,23 +311,8 @@ fn without_empty_folders(overtaken: &mut Option<Overtaken>, sorted: Sorted) -> R
     }
 }
 
+/// Is told what would go, and answers whether it may, with the position to store.
 type Decide<'d> = &'d mut dyn FnMut(&Losses) -> (Decision, Vec<u8>);
-
-/// Who decides whether what would go may go.
-struct Deciding<'d> {
-    decide: Option<Decide<'d>>,
-    /// Where nobody does.
-    position: Vec<u8>,
-}
-
-impl Deciding<'_> {
-    fn ask(self, losses: &Losses) -> (Decision, Vec<u8>) {
-        match self.decide {
-            Some(decide) => decide(losses),
-            None => (Decision::Apply, self.position),
-        }
-    }
-}
 
 /// By how much a tree is smaller than the one that cannot be read any more, as far as that one tells.
 fn fewer(damaged: &Store, merge: &Merge<'_>) -> Losses {
