@@ -19,7 +19,11 @@
 //! before it. What bears a time up to the baseline's is in the baseline. What bears none and may be older is applied all the
 //! same, for that changes nothing; but a deletion of this kind is doubtful, and the resource itself must be asked.
 //!
-//! *Continuity* is proved by one entry that was seen before, or by `from` at or before what is known. Without `from`, and with
+//! A document in no order at all cannot tell by places: of a resource that it says several things of, one of them without time,
+//! nothing is told, and that is a gap, unless the baseline is newer than the document.
+//!
+//! *Continuity* is proved by one entry with its time that was seen before, by entries without that go on in the order they had, or
+//! by `from` at or before what is known. Without `from`, and with
 //! nothing seen before, no gap can be seen.
 
 mod order;
@@ -32,7 +36,7 @@ pub use reading::{ChangeDocument, Reading};
 pub use seen::Seen;
 
 use crate::document::{Change, Entry, Header, PackageMember, Timestamp, Uri};
-use order::{Frame, Moment, is_disordered, settle};
+use order::{Frame, Moment, is_covered, settle};
 use seen::Digests;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, hash_map};
@@ -51,6 +55,8 @@ pub struct Known {
     at: Option<Stored>,
     /// Changes are known up to here.
     until: Option<Stored>,
+    /// The latest time that a place alone has settled.
+    by_place: Option<Stored>,
     /// The change documents read, oldest first.
     documents: Vec<DocumentRead>,
     /// Since when changes may be missing that nothing published tells of.
@@ -168,7 +174,7 @@ impl Known {
     /// nothing new.
     pub fn is_joined_by(&self, documents: &[ChangeDocument], unread: &[String]) -> bool {
         let is_joined = documents.is_empty() || !unread.is_empty() || documents.iter().any(|it| self.joins(it));
-        is_joined && (self.documents.is_empty() || !documents.iter().any(|it| self.is_disordered(it)))
+        is_joined && !documents.iter().any(|it| self.is_disordered(it))
     }
 
     /// Whether a document goes on where the last look ended: it holds an entry that is known, or begins before.
@@ -183,14 +189,11 @@ impl Known {
         }
     }
 
+    /// Whether what became of some resource can only be told by a baseline that is newer than the document.
     fn is_disordered(&self, document: &ChangeDocument) -> bool {
-        let is_new = |place| {
-            let found = document.kept.binary_search_by_key(&place, |kept| kept.place);
-            found.is_ok_and(|at| document.kept[at].is_new)
-        };
         // Only whether entries bear a time counts here, not which moments become of it.
-        let now = Timestamp { seconds: 0, nanos: 0 };
-        is_disordered(&document.marks, &self.frame(document, now), &is_new)
+        let frame = self.frame(document, Timestamp { seconds: 0, nanos: 0 });
+        !document.ambiguous(&frame).is_empty() && !is_covered(&document.marks, &frame)
     }
 
     /// What `documents` say that is not known. They are all that there are now, but those of `unread`, which were left out.
@@ -203,8 +206,10 @@ impl Known {
         known.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
         let mut latest: HashMap<Uri, Latest> = HashMap::new();
         for (number, document) in documents.into_iter().enumerate() {
-            let frame = self.frame(&document, now);
+            // What an older list says by its places is older than what the next one says so.
+            let frame = Frame { floor: self.floor(&document, known.by_place), ..self.frame(&document, now) };
             let moments = settle(&document.marks, &frame);
+            let ambiguous = document.ambiguous(&frame);
             known.reach(document.until(), now);
             let (_, times) = order::own_times(&document.marks, &frame);
             times.iter().for_each(|time| known.reach(*time, now));
@@ -222,7 +227,10 @@ impl Known {
                 location: document.location,
             });
             for kept in document.kept {
-                if let Some(moment) = moments[kept.place] {
+                // The baseline decides: that there must be one has been told as a gap.
+                let is_ambiguous = ambiguous.contains(&document.marks[kept.place].uri);
+                if let Some(moment) = moments[kept.place].filter(|_| !is_ambiguous) {
+                    known.by_place = known.by_place.max(moment.is_by_place.then_some(stored(moment.time)));
                     Latest::note(&mut latest, number, moment, kept);
                 }
             }
@@ -236,17 +244,21 @@ impl Known {
     }
 
     fn frame(&self, document: &ChangeDocument, now: Timestamp) -> Frame {
-        let before = self.document(&document.location);
-        let is_first_look = self.documents.is_empty();
-        let floor = if is_first_look { self.at } else { before.and_then(|read| read.read).max(self.at) };
         Frame {
             from: document.from(),
             until: document.until(),
             at: self.at.map(loaded),
-            is_first_look,
-            floor: floor.map(loaded),
+            is_first_look: self.documents.is_empty(),
+            floor: self.floor(document, self.by_place),
+            modified: document.modified,
             now: document.modified.map_or(now, |modified| modified.min(now)),
         }
+    }
+
+    /// What is new in `document` and bears no time came after this.
+    fn floor(&self, document: &ChangeDocument, by_place: Option<Stored>) -> Option<Timestamp> {
+        let read = self.document(&document.location).and_then(|before| before.read);
+        read.max(self.at).max(by_place).map(loaded)
     }
 
     /// Changes up to `time` are known; a time that is yet to come is none.

@@ -3,7 +3,7 @@
 use super::reading::Mark;
 use crate::document::Timestamp;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// In which order a document lists its changes, by those that say when they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,11 @@ pub struct Frame {
     pub at: Option<Timestamp>,
     /// Whether nothing was applied yet but the baseline, so that an entry may be older than it.
     pub is_first_look: bool,
-    /// What is new and bears no time came after this.
+    /// What is new and bears no time came after this, unless its neighbours say otherwise.
     pub floor: Option<Timestamp>,
-    /// The time for what nothing dates at all.
+    /// When the document was written, by its server's account.
+    pub modified: Option<Timestamp>,
+    /// When the document was written, as far as can be told; else the time of the look.
     pub now: Timestamp,
 }
 
@@ -40,6 +42,8 @@ pub struct Moment {
     pub time: Timestamp,
     /// The place in the order of the document, oldest first.
     pub place: usize,
+    /// Whether the place alone has settled the time.
+    pub is_by_place: bool,
     /// Whether the change may be older than the baseline, which then says otherwise with more right.
     pub is_doubtful: bool,
 }
@@ -119,12 +123,17 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     // The time of the next entry that bears one, for each place.
     let mut following = vec![None; marks.len()];
     if order != Order::None {
-        let mut next = None;
+        let mut next = frame.until;
         for place in in_order(order, marks.len()).rev() {
             following[place] = next;
             next = times[place].or(next);
         }
     }
+    // Where nothing bears a time, what is new may have happened just now: a list that is older must not undo it, and no change
+    // with a time can come to be mistaken for an earlier one.
+    let is_timeless = times.iter().all(Option::is_none);
+    let now = frame.now.max(frame.floor.unwrap_or(frame.now));
+    let floors = [Some(now).filter(|_| is_timeless), frame.floor];
     let mut before = frame.from;
     for (rank, place) in in_order(order, marks.len()).enumerate() {
         let moment = match times[place] {
@@ -133,17 +142,18 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                     before = before.max(Some(time));
                 }
                 let is_doubtful = frame.is_first_look && frame.at.is_none();
-                (!frame.is_in_baseline(time)).then_some(Moment { time, place: rank, is_doubtful })
+                (!frame.is_in_baseline(time)).then_some(Moment { time, place: rank, is_by_place: false, is_doubtful })
             }
             None => {
                 let next: Option<Timestamp> = following[place];
-                let is_older = next.is_some_and(|next| frame.is_first_look && frame.is_in_baseline(next));
+                let is_older = next.is_some_and(|next| frame.is_first_look && frame.is_in_baseline(next))
+                    || [frame.until, frame.modified].into_iter().flatten().any(|end| frame.is_in_baseline(end));
                 let is_later =
                     order != Order::None && before.is_some_and(|before| frame.at.is_some_and(|at| at <= before));
                 let is_doubtful = order == Order::None || frame.is_first_look && !is_later;
-                let time = between(before, frame.floor, next, frame.now);
+                let time = between(before, floors, next, frame.now);
                 before = Some(time);
-                (!is_older).then_some(Moment { time, place: rank, is_doubtful })
+                (!is_older).then_some(Moment { time, place: rank, is_by_place: true, is_doubtful })
             }
         };
         moments[place] = moment;
@@ -151,17 +161,17 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     moments
 }
 
-/// A time behind `before` and behind `floor`, but never behind `next`.
-fn between(before: Option<Timestamp>, floor: Option<Timestamp>, next: Option<Timestamp>, now: Timestamp) -> Timestamp {
-    let after = |time| successor(time);
-    let least = before.map(after);
-    let wanted = before.max(floor).map(after);
-    match (wanted, next) {
-        (Some(wanted), Some(next)) if wanted > next => least.map_or(next, |least| least.min(next)),
-        (Some(wanted), _) => wanted,
-        (None, Some(next)) => next,
-        (None, None) => now,
-    }
+/// A time behind `before`, never behind `next`, and behind the first of `floors` that leaves room.
+fn between(
+    before: Option<Timestamp>,
+    floors: [Option<Timestamp>; 2],
+    next: Option<Timestamp>,
+    now: Timestamp,
+) -> Timestamp {
+    let is_before_next = |time: &Timestamp| next.is_none_or(|next| *time <= next);
+    let behind = floors.into_iter().flatten().map(|floor| successor(before.map_or(floor, |before| before.max(floor))));
+    let wanted = behind.chain(before.map(successor)).find(is_before_next);
+    wanted.or(next).unwrap_or(now)
 }
 
 fn successor(time: Timestamp) -> Timestamp {
@@ -171,16 +181,22 @@ fn successor(time: Timestamp) -> Timestamp {
     }
 }
 
-/// Whether only the order of new statements that bear no time could tell what became of a resource, and there is none.
-/// `is_new` answers by place.
-pub fn is_disordered(marks: &[Mark], frame: &Frame, is_new: &dyn Fn(usize) -> bool) -> bool {
+/// Resources of which only the order of statements could tell what became of them, where there is none: hashes of their URIs.
+/// Their new statements, one of them at least without a time, are not all the same. `is_new` answers by place.
+pub fn ambiguous(marks: &[Mark], frame: &Frame, is_new: &dyn Fn(usize) -> bool) -> HashSet<u64> {
     let (order, times) = own_times(marks, frame);
     if order != Order::None {
-        return false;
+        return HashSet::new();
     }
-    // Of each resource that has a new statement without time: its digest.
-    let undated = |place: usize| times[place].is_none() && is_new(place);
-    let ambiguous: HashMap<u64, u64> =
-        (0..marks.len()).filter(|place| undated(*place)).map(|place| (marks[place].uri, marks[place].digest)).collect();
-    marks.iter().any(|mark| ambiguous.get(&mark.uri).is_some_and(|digest| *digest != mark.digest))
+    let undated = (0..marks.len()).filter(|place| times[*place].is_none() && is_new(*place));
+    let digests: HashMap<u64, u64> = undated.map(|place| (marks[place].uri, marks[place].digest)).collect();
+    let differs = |mark: &&Mark| digests.get(&mark.uri).is_some_and(|digest| *digest != mark.digest);
+    marks.iter().filter(differs).map(|mark| mark.uri).collect()
+}
+
+/// Whether the baseline holds all that a document says.
+pub fn is_covered(marks: &[Mark], frame: &Frame) -> bool {
+    let (_, times) = own_times(marks, frame);
+    let written = frame.modified.or(times.into_iter().flatten().max());
+    written.is_some_and(|written| frame.is_in_baseline(written))
 }

@@ -1,10 +1,14 @@
 //! Reading one change document: of each entry a few octets are kept, whole only the entries that are new.
 
+use super::order::{self, Frame};
 use super::seen::{Comparison, Seen, digest};
 use crate::document::{Capability, Entry, Header, PackageMember, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
+
+/// So many changes in the same order are no accident, though they have neither time nor digest nor length.
+const NO_ACCIDENT: usize = 3;
 
 /// What is kept of every entry of a change document: 40 octets, a million entries in 40 MB.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +78,7 @@ pub struct ChangeDocument {
     pub(super) marks: Vec<Mark>,
     /// Those kept whole, ascending by place.
     pub(super) kept: Vec<Kept>,
-    /// Whether any entry, or its like, was there at the last look.
+    /// Whether its entries prove that it goes on where the last look ended.
     pub(super) meets_known: bool,
 }
 
@@ -87,6 +91,15 @@ impl ChangeDocument {
     /// End of its interval. Where it says anything of its interval itself, an index above is not asked: it may be older.
     pub fn until(&self) -> Option<Timestamp> {
         until(&self.header, self.listed.as_deref())
+    }
+
+    /// See [`order::ambiguous`].
+    pub(super) fn ambiguous(&self, frame: &Frame) -> HashSet<u64> {
+        let is_new = |place| {
+            let found = self.kept.binary_search_by_key(&place, |kept| kept.place);
+            found.is_ok_and(|at| self.kept[at].is_new)
+        };
+        order::ambiguous(&self.marks, frame, &is_new)
     }
 }
 
@@ -105,6 +118,8 @@ pub struct Reading {
     document: ChangeDocument,
     seen: Arc<Seen>,
     comparison: Comparison,
+    /// Whether one of the entries that were there at the last look is unlike all others.
+    is_distinct: bool,
     /// Hashes of the URIs that have a new entry.
     changed: HashSet<u64>,
     scratch: Vec<u8>,
@@ -127,7 +142,7 @@ impl Reading {
         let (marks, kept, meets_known) = (Vec::new(), Vec::new(), false);
         let document = ChangeDocument { location, header, listed, modified, marks, kept, meets_known };
         let (changed, scratch) = (HashSet::new(), Vec::new());
-        Reading { document, seen, comparison: Comparison::with(before), changed, scratch }
+        Reading { document, seen, comparison: Comparison::with(before), is_distinct: false, changed, scratch }
     }
 
     /// Takes the next entry. An entry that points to a document of a known capability is no change and is passed over.
@@ -139,9 +154,11 @@ impl Reading {
         let digest = digest(&entry, member.as_ref(), &mut self.scratch);
         let mark = Mark::of(&entry, digest);
         let was_here = self.comparison.meets(digest);
-        let is_known = self.seen.anywhere(digest);
-        document.meets_known |= is_known;
-        let is_new = !(was_here || is_known && is_event(&entry, document));
+        let is_known_event = is_event(&entry, document) && self.seen.anywhere(digest);
+        self.is_distinct |= was_here && (entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some());
+        let goes_on = self.comparison.overlap().is_some_and(|overlap| self.is_distinct || overlap >= NO_ACCIDENT);
+        document.meets_known |= is_known_event || goes_on;
+        let is_new = !(was_here || is_known_event);
         let place = document.marks.len();
         document.marks.push(mark);
         if is_new {

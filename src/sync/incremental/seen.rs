@@ -116,19 +116,14 @@ impl Seen {
     }
 }
 
-/// Tells, entry by entry, which of a document that is read again were there at the last look.
-///
-/// An entry with a time is the same event wherever it stands. One without time may well stand there twice and mean two
-/// changes: of such the document must hold more than before for one to be new, or it must stand behind all that was there.
+/// Tells, entry by entry, whether a document goes on as it was at the last look: its entries in the order that they had, the
+/// oldest perhaps dropped, and only then what is new.
 #[derive(Debug)]
 pub struct Comparison {
     before: Arc<[u64]>,
-    /// How many of each are left to be met again.
-    left: HashMap<u64, u32>,
-    /// Where in `before` the document may begin now, all entries met so far being in line: a list goes on where it ended, its
-    /// oldest entries perhaps dropped. Ascending.
+    /// Where in `before` the document may begin now, all entries met so far being in line. Ascending.
     begins: Vec<usize>,
-    /// Entries met so far.
+    /// Entries met so far, as long as not all of `before` was met.
     met: usize,
     /// Whether all of `before` was met in line.
     is_passed: bool,
@@ -137,31 +132,27 @@ pub struct Comparison {
 impl Comparison {
     /// A comparison with the entries that a document had `before`.
     pub fn with(before: Arc<[u64]>) -> Comparison {
-        let mut left = HashMap::new();
-        before.iter().for_each(|digest| *left.entry(*digest).or_insert(0) += 1);
-        Comparison { before, left, begins: Vec::new(), met: 0, is_passed: false }
+        Comparison { before, begins: Vec::new(), met: 0, is_passed: false }
     }
 
-    /// Whether the next entry of the document was there before.
+    /// How many entries the document begins with that were the last ones before; `None` where it does not go on there.
+    pub fn overlap(&self) -> Option<usize> {
+        self.is_passed.then_some(self.met)
+    }
+
+    /// Whether the next entry of the document is in line, and so was there before.
     pub fn meets(&mut self, digest: u64) -> bool {
         if self.is_passed {
             return false;
         }
-        let met = self.met;
+        let (met, before) = (self.met, &self.before);
         self.met += 1;
-        let before = &self.before;
         if met == 0 {
             self.begins = (0..before.len()).filter(|at| before[*at] == digest).collect();
         } else {
             self.begins.retain(|begin| before.get(begin + met) == Some(&digest));
         }
-        self.is_passed = self.begins.first().is_some_and(|begin| begin + met + 1 == before.len());
-        match self.left.get_mut(&digest) {
-            Some(left) if *left > 0 => {
-                *left -= 1;
-                true
-            }
-            _ => false,
-        }
+        self.is_passed = self.begins.first().is_some_and(|begin| begin + self.met == before.len());
+        !self.begins.is_empty()
     }
 }
