@@ -481,3 +481,93 @@ fn flask_websub_delivers() {
     mounted.unmount();
     assert_eq!(hub.subscribers(&topic), Vec::<String>::new());
 }
+
+/// What changes a channel announces, as the standard's Change Notification does.
+fn change_notification(announcing: &Announcing, entries: &str) -> String {
+    format!(
+        "{URLSET}<rs:ln rel=\"up\" href=\"{}\"/><rs:md capability=\"change-notification\"/>{entries}</urlset>",
+        announcing.capability_list()
+    )
+}
+
+fn changed(uri: &str, change: &str) -> String {
+    format!("<url><loc>{uri}</loc><rs:md change=\"{change}\"/></url>")
+}
+
+/// A Source with Change Notifications and no Change List: each announced resource is asked itself, whatever the Resource List
+/// still says.
+#[test]
+fn announced_resources_are_asked_themselves_where_no_list_tells_of_changes() {
+    let hub = Hub::start();
+    let announcing = Announcing::at(hub.url());
+    let (source, base) = (&announcing.source, announcing.source.url());
+    announcing.offer(&format!(
+        "<url><loc>{}</loc><rs:ln rel=\"hub\" href=\"{}\"/><rs:md capability=\"change-notification\"/></url>",
+        announcing.topic(),
+        announcing.hub
+    ));
+    let entries = ["changed.txt", "gone.txt", "kept.txt"].map(|name| format!("<url><loc>{base}{name}</loc></url>"));
+    source.document(
+        "resourcelist.xml",
+        format!(
+            "{URLSET}<rs:md capability=\"resourcelist\" at=\"2024-05-01T10:00:00Z\"/>{}</urlset>",
+            entries.concat()
+        ),
+    );
+    for name in ["changed.txt", "gone.txt", "kept.txt"] {
+        source.put(name, Resource::bare("first"));
+    }
+    let mounted = Mounted::new(&base, OPTIONS);
+    hub.wait_for_subscriber(&announcing.topic());
+    assert!(["changed.txt", "gone.txt", "kept.txt"].iter().all(|name| shows(&mounted, name, "first")));
+
+    source.put("changed.txt", Resource::bare("the second edition"));
+    source.put("new.txt", Resource::bare("new"));
+    source.remove("gone.txt");
+    let said = [("changed.txt", "updated"), ("new.txt", "created"), ("gone.txt", "deleted"), ("kept.txt", "deleted")]
+        .map(|(name, change)| changed(&format!("{base}{name}"), change));
+    let foreign = changed("http://127.0.0.2/elsewhere.txt", "created");
+    let notification = change_notification(&announcing, &(said.concat() + &foreign));
+    hub.publish(&announcing.topic(), &announcing.capability_list(), &notification);
+
+    eventually("the change is there", || shows(&mounted, "changed.txt", "the second edition"));
+    eventually("the new one is there", || shows(&mounted, "new.txt", "new"));
+    eventually("the deleted one is gone", || !mounted.join("gone.txt").exists());
+    assert!(shows(&mounted, "kept.txt", "first"), "nobody is deleted by a word");
+    assert!(!mounted.join("%host").exists(), "nobody is sent to another host");
+}
+
+/// A Source with Change Notifications and a Change List: the list is looked at.
+#[test]
+fn announced_changes_are_read_in_the_change_list() {
+    let hub = Hub::start();
+    let announcing = Announcing::at(hub.url());
+    let (source, base) = (&announcing.source, announcing.source.url());
+    announcing.offer(&format!(
+        "<url><loc>{base}changelist.xml</loc><rs:md capability=\"changelist\"/></url>\
+         <url><loc>{}</loc><rs:ln rel=\"hub\" href=\"{}\"/><rs:md capability=\"change-notification\"/></url>",
+        announcing.topic(),
+        announcing.hub
+    ));
+    let list = |entries: &str| {
+        format!("{URLSET}<rs:md capability=\"changelist\" from=\"2024-01-01T00:00:00Z\"/>{entries}</urlset>")
+    };
+    source.document("changelist.xml", list(""));
+    let mounted = Mounted::new(&base, OPTIONS);
+    hub.wait_for_subscriber(&announcing.topic());
+    source.wait_for_quiet();
+    source.take_log();
+
+    let second = Resource::new("second");
+    let entry = format!(
+        "<url><loc>{base}a.txt</loc><rs:md change=\"updated\" datetime=\"2025-01-01T00:00:00Z\" {}/></url>",
+        second.md
+    );
+    source.put("a.txt", second);
+    source.document("changelist.xml", list(&entry));
+    let notification = change_notification(&announcing, &changed(&format!("{base}a.txt"), "updated"));
+    hub.publish(&announcing.topic(), &announcing.capability_list(), &notification);
+
+    eventually("the change is there", || shows(&mounted, "a.txt", "second"));
+    assert_eq!(source.requests_of("resourcelist.xml").len(), 0, "nobody reads the whole list for one change");
+}
