@@ -48,9 +48,9 @@ fn a_mirror_that_fails_is_followed_by_the_next_and_asked_last_from_then_on() {
         let mirrors = link("duplicate", &dead, name, "pri=\"1\"") + &link("duplicate", &alive, name, "pri=\"2\"");
         alive.put(name, Resource::new(bytes.clone()));
         source.put(name, linked(Resource::new(bytes), mirrors));
-        dead.fault(name, Fault::Status(503, String::new()), 1000);
+        dead.fault(name, Fault::Status(403, String::new()), 1000);
     }
-    let mounted = Mounted::new(&source.url(), &format!("{FAST},allow-host=127.0.0.1"));
+    let mounted = Mounted::new(&source.url(), "poll=1h,allow-host=127.0.0.1");
     source.take_log();
 
     assert_eq!(fs::read(mounted.join("one")).unwrap(), source.published()["one"]);

@@ -203,13 +203,12 @@ async fn a_time_map_without_end_and_one_that_leads_in_circles_are_left_after_a_w
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mirror_that_failed_is_asked_last_and_one_with_wrong_bytes_too() {
     let body = octets(3_000, 41);
-    let dead = Server::start(|_| Reply::status(503));
+    let dead = Server::start(|_| Reply::status(403));
     let lying = Server::of(b"other bytes", None);
     let whole = body.clone();
     let server = Server::start(move |request| honest(request, &whole, None));
     let mounted = Mounted::new(&server, |config| {
         config.mirrors = Mirrors::First;
-        config.stall = Duration::from_secs(2);
     });
     let client = Client::new(HttpConfig {
         own_authority: Some(server.authority().into()),

@@ -129,7 +129,7 @@ async fn what_nobody_follows_ends_by_itself_and_can_be_read_again() {
     let server = Server::of(&body, None);
     let mounted = Mounted::new(&server, |config| {
         config.quota = Some(1);
-        config.stall = Duration::from_millis(500);
+        config.stall = Duration::from_secs(4);
     });
     let wanted = vouched(&server, &body);
     assert_eq!(mounted.read(&wanted, 0, 4096).await.unwrap(), body[..4096]);
