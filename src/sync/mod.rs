@@ -449,7 +449,13 @@ impl Synchronizer {
         let revision = self.catalog.revision().unwrap_or_default();
         let (sets, held) = match &self.position {
             Some(position) => {
-                (position.sets().map(SetStatus::from).collect(), position.guard.held().map(HeldStatus::from))
+                let mut guard = position.guard.clone();
+                // The commit of this position may have settled some of those that were held back when it was written.
+                match self.catalog.snapshot().and_then(|snapshot| snapshot.held_count()) {
+                    Ok(count) => guard.recount(count),
+                    Err(cause) => tracing::warn!("deletions that are held back cannot be counted: {}", chain(&cause)),
+                }
+                (position.sets().map(SetStatus::from).collect(), guard.held().map(HeldStatus::from))
             }
             None => (Vec::new(), None),
         };

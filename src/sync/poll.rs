@@ -3,11 +3,11 @@
 use super::extent::Extent;
 use super::looks::Unseen;
 use super::schedule::{jitter, jittered, retry_pause};
-use super::status::Refreshed;
+use super::status::{RefreshOutcome, Refreshed};
 use super::{Outcome, Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::causes::chain;
-use crate::document::{Change, Uri};
+use crate::document::{Change, Timestamp, Uri};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -118,11 +118,15 @@ pub async fn run(
             () = tokio::time::sleep_until(wake) => Task::Timer,
         };
         let now = Instant::now();
+        let mut accepted = 0;
         let done = match task {
             Task::Refresh(extent) => synchronizer.refresh_of(extent, silence()).await,
             Task::Accept => match synchronizer.accept_deletions().await {
-                Ok(accepted) => {
-                    tell(&synchronizer, &listeners, accepted);
+                Ok(outcome) => {
+                    if let Outcome::Committed(committed) = &outcome {
+                        accepted = committed.deleted;
+                    }
+                    tell(&synchronizer, &listeners, outcome);
                     synchronizer.refresh(silence()).await
                 }
                 Err(cause) => Err(cause),
@@ -153,6 +157,7 @@ pub async fn run(
                 synchronizer.refresh_of(Extent::Due, silence()).await
             }
         };
+        let outcome = RefreshOutcome::from(&done).after_deleting(accepted);
         match done {
             Ok(outcome) => {
                 failures = 0;
@@ -166,9 +171,10 @@ pub async fn run(
                 report(&cause, pause);
             }
         }
-        if let (Some(asker), Some(refreshed)) = (waiting, synchronizer.status.read().last_refresh) {
+        if let Some(asker) = waiting {
+            let milliseconds = u64::try_from(now.elapsed().as_millis()).unwrap_or(u64::MAX);
             // Who has gone meanwhile is not told.
-            let _ = asker.send(refreshed);
+            let _ = asker.send(Refreshed { ended: Timestamp::now().to_string(), milliseconds, outcome });
         }
     }
 }

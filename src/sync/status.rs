@@ -64,6 +64,21 @@ pub enum RefreshOutcome {
     Failed(String),
 }
 
+impl RefreshOutcome {
+    /// The same after a commit of its own in which so many names went.
+    pub fn after_deleting(self, before: u64) -> RefreshOutcome {
+        match self {
+            RefreshOutcome::Unchanged if before > 0 => {
+                RefreshOutcome::Committed { created: 0, updated: 0, touched: 0, deleted: before }
+            }
+            RefreshOutcome::Committed { created, updated, touched, deleted } => {
+                RefreshOutcome::Committed { created, updated, touched, deleted: deleted + before }
+            }
+            outcome => outcome,
+        }
+    }
+}
+
 /// A document that is followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentStatus {

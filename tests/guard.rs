@@ -1,0 +1,113 @@
+//! Deletions that are too many to be believed wait for somebody who says that they are meant.
+
+mod common;
+
+use common::changing::{ChangingSource, Style};
+use common::mounted::{Mounted, PROGRAM};
+use common::source::Resource;
+use std::process::Command;
+
+const FILES: usize = 20;
+
+fn command(name: &[&str], mounted: &Mounted) -> String {
+    let output = Command::new(PROGRAM).args(name).arg(mounted.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn source() -> ChangingSource {
+    let resources = (0..FILES).map(|number| (format!("f/{number}"), Resource::new(format!("bytes {number}"))));
+    ChangingSource::start(Style::Rolling(1000), resources)
+}
+
+/// How many names are shown; the bytes of what is gone cannot be had any more.
+fn shown(mounted: &Mounted) -> usize {
+    std::fs::read_dir(mounted.join("f")).unwrap().count()
+}
+
+/// Promise: never an accidental emptiness. All but the deletions is applied; they outlive a restart, and a word applies them.
+#[test]
+fn too_many_deletions_are_held_back_until_somebody_accepts_them() {
+    let mut source = source();
+    let mounted = Mounted::new(&source.source().url(), "poll=1h");
+
+    source.pass(60);
+    for number in 0..15 {
+        source.delete(&format!("f/{number}"));
+    }
+    source.put("f/new", Resource::new("new"));
+    source.publish();
+    let refreshed = command(&["refresh"], &mounted);
+
+    assert_eq!(shown(&mounted), FILES + 1, "what is new is there, and what is gone too");
+    assert!(refreshed.contains("15 deletions held back"), "{refreshed}");
+    assert!(refreshed.contains("resyncfs refresh --accept-deletions"), "{refreshed}");
+
+    mounted.remount();
+    assert!(command(&["refresh"], &mounted).contains("15 deletions held back"));
+    assert!(command(&["status"], &mounted).contains("15 deletions held back"));
+    assert_eq!(shown(&mounted), FILES + 1);
+
+    let accepted = command(&["refresh", "--accept-deletions"], &mounted);
+    assert!(accepted.contains("15 gone"), "{accepted}");
+    assert_eq!(shown(&mounted), FILES + 1 - 15);
+    assert!(!command(&["status"], &mounted).contains("held back"));
+}
+
+/// What the Source takes back before anybody has accepted it never happened.
+#[test]
+fn a_deletion_that_is_held_back_ends_when_the_resource_is_there_again() {
+    let mut source = source();
+    let mounted = Mounted::new(&source.source().url(), "poll=1h");
+
+    source.pass(60);
+    for number in 0..15 {
+        source.delete(&format!("f/{number}"));
+    }
+    source.publish();
+    command(&["refresh"], &mounted);
+    source.pass(60);
+    for number in 0..15 {
+        source.put(&format!("f/{number}"), Resource::new(format!("again {number}")));
+    }
+    source.publish();
+    let refreshed = command(&["refresh"], &mounted);
+
+    assert!(!refreshed.contains("held back"), "{refreshed}");
+    assert_eq!(std::fs::read_to_string(mounted.join("f/3")).unwrap(), "again 3");
+    assert_eq!(shown(&mounted), FILES);
+}
+
+/// A Resource List that is suddenly short is held back like a Change List that deletes.
+#[test]
+fn a_resource_list_that_is_suddenly_short_takes_nothing_away() {
+    let mut source = source();
+    let mounted = Mounted::new(&source.source().url(), "poll=1h");
+
+    for number in 0..15 {
+        source.source().remove(&format!("f/{number}"));
+    }
+    source.pass(60);
+    source.list();
+    let refreshed = command(&["refresh"], &mounted);
+
+    assert_eq!(shown(&mounted), FILES);
+    assert!(refreshed.contains("15 deletions held back"), "{refreshed}");
+    command(&["refresh", "--accept-deletions"], &mounted);
+    assert_eq!(shown(&mounted), FILES - 15);
+}
+
+#[test]
+fn who_believes_every_deletion_says_so() {
+    let mut source = source();
+    let mounted = Mounted::new(&source.source().url(), "poll=1h,max-delete=100");
+
+    source.pass(60);
+    for number in 0..19 {
+        source.delete(&format!("f/{number}"));
+    }
+    source.publish();
+
+    assert!(command(&["refresh"], &mounted).contains("19 gone"));
+    assert_eq!(shown(&mounted), 1);
+}
