@@ -5,6 +5,7 @@ mod big_file;
 #[path = "../common/mod.rs"]
 mod common;
 mod first_mount;
+mod incremental;
 mod kernel;
 mod latency;
 mod many_files;
@@ -24,6 +25,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("latency", latency::lookups_during_a_refresh),
     ("announced", latency::announced_changes),
     ("notifications", kernel::ten_thousand_changes),
+    ("changes", incremental::changes_of_a_million),
     ("million", first_mount::million),
 ];
 
