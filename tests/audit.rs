@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounted::{Mounted, PROGRAM};
-use common::source::{Fault, Resource, Source};
+use common::source::{Fault, Resource, Source, URLSET};
 use common::{eventually, tree};
 use serde_json::Value;
 use std::fs;
@@ -130,6 +130,30 @@ fn what_the_source_lists_now_is_compared_with_what_is_shown() {
     assert_eq!(found, pairs(&expected));
     assert_eq!((&summary["files"], &summary["in_sync"]), (&6.into(), &2.into()));
     assert!(mounted.join("a/two").exists() && !mounted.join("new").exists(), "the mount is as it was");
+}
+
+/// What is in a list that cannot be had is not extra.
+#[test]
+fn lists_that_are_incomplete_are_no_ground_for_a_verdict() {
+    let source = source();
+    let base = source.url();
+    let list = |name: &str| format!("<url><loc>{base}{name}</loc><rs:md capability=\"resourcelist\"/></url>");
+    source.document(
+        "capabilitylist.xml",
+        format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{}{}</urlset>", list("resourcelist.xml"), list("b.xml")),
+    );
+    source.document(
+        "b.xml",
+        format!("{URLSET}<rs:md capability=\"resourcelist\"/><url><loc>{base}elsewhere</loc></url></urlset>"),
+    );
+    let mounted = Mounted::new(&source.url(), "");
+    assert_eq!(audit(&[mounted.path().to_str().unwrap()]).status.code(), Some(IN_SYNC));
+
+    source.fault("b.xml", Fault::Status(404, String::new()), 100);
+    let output = audit(&[mounted.path().to_str().unwrap()]);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("b.xml"), "{output:?}");
 }
 
 #[test]

@@ -275,6 +275,11 @@ impl Position {
         serde_json::from_slice(stored).ok().filter(|position: &Position| position.format == FORMAT)
     }
 
+    /// The first place where this position lacks something that `before` did not: what is not listed may only be hidden.
+    pub fn lacks_beyond(&self, before: &Position) -> Option<DocumentLocation> {
+        self.missing.iter().find(|gap| !before.lacked(gap))?.location.document()
+    }
+
     /// Where the documents lie.
     pub fn locations(&self) -> Vec<DocumentLocation> {
         let lists = self.sets.iter().flat_map(|set| &set.documents).filter_map(|document| document.location.document());

@@ -8,11 +8,13 @@
 pub mod compare;
 mod pending;
 
+use super::position::Position;
 use super::{Stage, SyncConfig, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::causes::chain;
 use crate::content::check::{self, Asked, Checked};
 use crate::content::{Content, Wanted};
+use crate::source::DocumentLocation;
 use crate::source::http::Client;
 use crate::source::spool::Spool;
 use compare::Compared;
@@ -148,6 +150,12 @@ pub enum AuditError {
     /// The Source's lists cannot be had.
     #[error("the Source's lists cannot be read anew")]
     Source(#[from] SyncError),
+    /// Part of what the Source lists cannot be had, and was not missing when the tree was made: what is extra cannot be told.
+    #[error("the Source's lists are incomplete now, since {location} cannot be read: what is gone cannot be told")]
+    Incomplete {
+        /// Which part.
+        location: DocumentLocation,
+    },
     /// A catalog does not answer.
     #[error("the catalog does not answer")]
     Catalog(#[from] CatalogError),
@@ -327,6 +335,9 @@ impl Audit {
         let at = match listed {
             Some(listed) => {
                 let listed = listed.snapshot()?;
+                if let Some(location) = newly_missing(&shown, &listed)? {
+                    return Err(AuditError::Incomplete { location });
+                }
                 compare::compare(&shown, &listed, &mut visit)?;
                 listed.at()?
             }
@@ -456,6 +467,13 @@ impl Difference {
 /// Tells a person how far it is; what finds no room is overtaken by the next.
 fn tell(events: &Events, progress: String) {
     let _ = events.try_send(Event::Progress(progress));
+}
+
+/// What the lists lack that they did not lack when the tree was made.
+fn newly_missing(shown: &Snapshot<'_>, listed: &Snapshot<'_>) -> Result<Option<DocumentLocation>, CatalogError> {
+    let position = |stored: Option<Box<[u8]>>| stored.as_deref().and_then(Position::decode);
+    let (shown, listed) = (position(shown.position()?), position(listed.position()?));
+    Ok(shown.zip(listed).and_then(|(shown, listed)| listed.lacks_beyond(&shown)))
 }
 
 /// How a file of the two trees differs, if it does.
