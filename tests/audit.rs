@@ -132,6 +132,43 @@ fn what_the_source_lists_now_is_compared_with_what_is_shown() {
     assert!(mounted.join("a/two").exists() && !mounted.join("new").exists(), "the mount is as it was");
 }
 
+/// The Resource List is older than the Change List: what it lists is brought forward.
+#[test]
+fn the_lists_are_brought_forward_by_the_changes_since_them() {
+    let source = source();
+    let base = source.url();
+    let offer = |name: &str, capability: &str| {
+        format!("<url><loc>{base}{name}</loc><rs:md capability=\"{capability}\"/></url>")
+    };
+    let offers = offer("resourcelist.xml", "resourcelist") + &offer("changelist.xml", "changelist");
+    source.document("capabilitylist.xml", format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{offers}</urlset>"));
+    source.document("resourcelist.xml", source.resource_list_at("2024-05-20T00:00:00Z"));
+    let tell = |changes: &[(&str, &str)]| {
+        let entry = |(change, path): &(&str, &str)| {
+            let time = "2024-06-01T00:00:00Z";
+            format!("<url><loc>{base}{path}</loc><lastmod>{time}</lastmod><rs:md change=\"{change}\"/></url>")
+        };
+        let entries: String = changes.iter().map(entry).collect();
+        let header = "<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/>";
+        source.document("changelist.xml", format!("{URLSET}{header}{entries}</urlset>"));
+    };
+    tell(&[("deleted", "a/one")]);
+    let mounted = Mounted::new(&source.url(), "");
+    let directory = mounted.path();
+    let directory = directory.to_str().unwrap();
+    assert!(!mounted.join("a/one").exists());
+    assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
+
+    source.put("later", Resource::new("later"));
+    tell(&[("deleted", "a/one"), ("deleted", "bare"), ("created", "later")]);
+    let (found, _) = report(&audit(&["--json", directory]));
+    mounted.refresh();
+    eventually("the mount has looked", || mounted.join("later").exists());
+
+    assert_eq!(found, pairs(&[("extra", "bare"), ("missing", "later")]));
+    assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
+}
+
 /// What is in a list that cannot be had is not extra.
 #[test]
 fn lists_that_are_incomplete_are_no_ground_for_a_verdict() {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounted::Mounted;
-use common::source::{Resource, Source};
+use common::source::{Resource, Source, URLSET};
 use common::{eventually, tree};
 use std::collections::BTreeSet;
 
@@ -124,7 +124,8 @@ fn two_selections_of_one_source_are_two_trees_that_stand_at_once() {
 #[test]
 fn what_ceases_to_match_goes_and_what_begins_to_match_comes_with_what_it_describes() {
     let source = harvesting_profile();
-    let mounted = Mounted::new(&source.url(), &format!("conforms={MODS}"));
+    // The guard would hold back what goes of so small a tree.
+    let mounted = Mounted::new(&source.url(), &format!("conforms={MODS},max-delete=100"));
     assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/mods"]));
 
     source.put("item1/mods", linked(&source, &[("describes", "item1/a.pdf"), ("profile", DC)]));
@@ -157,4 +158,48 @@ fn a_landing_page_is_shown_by_its_alternate_of_the_type_asked_for() {
     assert_eq!(std::fs::read(mounted.join("work")).unwrap(), b"%PDF the paper");
     assert_eq!(std::fs::metadata(mounted.join("work")).unwrap().len(), 14);
     assert_eq!(tree(&mounted.path())[std::path::Path::new("page")], b"bytes of []");
+}
+
+/// From now on the Resource List is the one of now, and a Change List beside it tells of `changes` as (change, path, links).
+fn tell_changes(source: &Source, changes: &[(&str, &str, &[(&str, &str)])]) {
+    let base = source.url();
+    let offer = |name: &str, capability: &str| {
+        format!("<url><loc>{base}{name}</loc><rs:md capability=\"{capability}\"/></url>")
+    };
+    let offers = offer("resourcelist.xml", "resourcelist") + &offer("changelist.xml", "changelist");
+    source.document("capabilitylist.xml", format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{offers}</urlset>"));
+    let entry = |(minute, (change, path, links)): (usize, &(&str, &str, &[(&str, &str)]))| {
+        let links = linked(source, links).links;
+        format!(
+            "<url><loc>{base}{path}</loc><lastmod>2024-06-01T00:{minute:02}:00Z</lastmod>\
+             <rs:md change=\"{change}\"/>{links}</url>"
+        )
+    };
+    let entries: String = changes.iter().enumerate().map(entry).collect();
+    let header = "<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/>";
+    source.document("changelist.xml", format!("{URLSET}{header}{entries}</urlset>"));
+}
+
+/// A record that a change makes one of the format brings what it describes, of which no change tells, and one that ceases to be
+/// takes away what it had brought: the lists are chosen from again, though they have not changed.
+#[test]
+fn changes_of_records_bring_and_take_what_they_describe() {
+    let source = harvesting_profile();
+    source.document("resourcelist.xml", source.resource_list_at("2024-05-20T00:00:00Z"));
+    tell_changes(&source, &[]);
+    // The guard would hold back what goes of so small a tree.
+    let mounted = Mounted::new(&source.url(), &format!("conforms={MODS},max-delete=100"));
+    assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/mods"]));
+    let moved: &[(&str, &str)] = &[("describes", "lone.txt"), ("profile", MODS)];
+    let left: &[(&str, &str)] = &[("describes", "item1/a.pdf"), ("profile", DC)];
+
+    tell_changes(&source, &[("updated", "item2/dc", moved)]);
+    mounted.refresh();
+    eventually("what the record describes is there", || mounted.join("lone.txt").exists());
+    assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/mods", "item2/c.pdf", "item2/dc", "lone.txt"]));
+
+    tell_changes(&source, &[("updated", "item2/dc", moved), ("updated", "item1/mods", left)]);
+    mounted.refresh();
+    eventually("the other record is gone", || !mounted.join("item1").exists());
+    assert_eq!(shown(&mounted), set(&["item2/c.pdf", "item2/dc", "lone.txt"]));
 }

@@ -8,11 +8,12 @@ use super::incremental::NewChange;
 use super::lists::documents;
 use super::position::{Position, ReadSet};
 use super::selection::Selection;
-use super::selection::changes::{Judge, Verdict};
+use super::selection::changes::{Judge, Verdict, entry_of};
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::Missing;
+use std::collections::HashSet;
 
 /// What a baseline is made of.
 pub struct Reading {
@@ -78,7 +79,11 @@ impl Synchronizer {
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
         let made = tokio::task::spawn_blocking(move || {
             let Reading { naming, mut read, missing, position, news } = reading;
-            let later: Vec<_> = news.changes.iter().map(|(_, new)| (new.change, new.entry.clone())).collect();
+            let mut later: Vec<_> = news.changes.iter().map(|(_, new)| (new.change, new.entry.clone())).collect();
+            if selection.follows_links() {
+                let at = read.iter().filter_map(ReadSet::at).min();
+                add_applied(&catalog, at, &mut later)?;
+            }
             let chooser = baseline::chooser(&selection, &naming, &spool, &documents(&read), limits, &later)?;
             let mut baseline = catalog.baseline(naming.clone())?;
             let mut entries = 0;
@@ -198,6 +203,26 @@ fn chosen<'n>(
         }
     }
     Ok(Some(chosen))
+}
+
+/// Adds the changes since `at` that are in the tree already, but for resources that `later` speaks of.
+fn add_applied(catalog: &Catalog, at: Option<Timestamp>, later: &mut Vec<(Change, Entry)>) -> Result<(), CatalogError> {
+    let spoken_of: HashSet<Uri> = later.iter().map(|(_, entry)| entry.loc.clone()).collect();
+    let snapshot = catalog.snapshot()?;
+    let mut failed = None;
+    snapshot.files(None, &mut |_, _, resource| {
+        let is_later = resource.sets.iter().try_fold(false, |found, set| {
+            let journaled = snapshot.journaled(*set, &resource.uri)?;
+            Ok(found || journaled.is_some_and(|it| at.is_none_or(|at| it.time > at)))
+        });
+        match is_later {
+            Ok(true) if !spoken_of.contains(&resource.uri) => later.push((Change::Updated, entry_of(resource))),
+            Ok(_) => {}
+            Err(cause) => failed = Some(cause),
+        }
+        failed.is_none()
+    })?;
+    failed.map_or(Ok(()), Err)
 }
 
 fn report(committed: &Committed) {

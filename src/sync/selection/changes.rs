@@ -182,7 +182,7 @@ impl<'a> Judge<'a> {
 }
 
 /// What a resource in the tree says to choose by.
-fn entry_of(resource: Resource) -> Entry {
+pub fn entry_of(resource: Resource) -> Entry {
     Entry { media_type: resource.media_type, links: resource.links, ..Entry::new(resource.uri) }
 }
 
