@@ -9,7 +9,7 @@ use crate::causes::chain;
 use crate::document::{Capability, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::http::{Client, Request};
 use crate::source::spool::Spool;
-use crate::source::walk::{Asking, Child, Leaf};
+use crate::source::walk::{Asking, Child, Leaf, walk_asking};
 use crate::source::{DocumentLocation, SourceError};
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::HashMap;
@@ -70,7 +70,7 @@ impl Synchronizer {
                 let known = position.known(set.id, root);
                 let it = match purpose {
                     Purpose::ChangeDump => self.read_change_dump(set.id, root, &known, extent, progress).await,
-                    _ => self.read_root(set.id, root, &known, extent, progress).await,
+                    _ => self.read_root(set.id, (root, roots), &known, extent, progress).await,
                 };
                 match it {
                     Ok(it) => read.push(it),
@@ -90,10 +90,11 @@ impl Synchronizer {
         Ok((read, is_gone))
     }
 
+    /// Reads `root`, one of the `roots` of its set.
     async fn read_root(
         &mut self,
         set: SetId,
-        root: &DocumentLocation,
+        (root, roots): (&DocumentLocation, &[DocumentLocation]),
         known: &Known,
         extent: &Extent,
         progress: &Progressing,
@@ -108,14 +109,27 @@ impl Synchronizer {
         };
         let asking = Asking { choice: &choice, bears_missing: true, past_caches: extent.is_past_caches() };
         let walked = self.walk(root, asking, progress).await?;
+        let mut leaves = walked.leaves;
+        // A closed list leads on by its index (section 12.1).
+        let closed = leaves.iter().find(|leaf| walked.indexes.is_empty() && leaf.header.until.is_some());
+        let index = closed.and_then(|leaf| leaf.header.link("index")).map(|index| DocumentLocation::Uri(index.clone()));
+        if let Some(index) = index.filter(|index| !roots.contains(index)) {
+            match walk_asking(&self.client, &self.spool, &index, self.config.limits, asking, &|_| ()).await {
+                Ok(beside) => {
+                    let is_new = |leaf: &Leaf| leaf.document.location != *root;
+                    leaves.extend(beside.leaves.into_iter().filter(is_new));
+                }
+                Err(cause) => tracing::warn!("a closed list leads to an index that cannot be read: {}", chain(&cause)),
+            }
+        }
         let unread = left.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut read = ReadChanges { set, root: root.clone(), documents: Vec::new(), unread, digests: Vec::new() };
-        if walked.indexes.is_empty() && walked.leaves.iter().any(|leaf| leaf.header.until.is_some()) {
+        if walked.indexes.is_empty() && leaves.iter().any(|leaf| leaf.header.until.is_some()) {
             // Closed, perhaps: the Capability List names the next.
             self.is_stale = true;
         }
         let seen = known.seen();
-        for leaf in walked.leaves.into_iter().filter(lists_changes) {
+        for leaf in leaves.into_iter().filter(lists_changes) {
             let location = &leaf.document.location;
             read.digests.push((location.clone(), leaf.document.digest));
             if self.applied.get(location) == Some(&leaf.document.digest) && known.knows(&location.to_string()) {
@@ -187,8 +201,8 @@ impl News {
             news.digests.extend(digests);
             for change in found.changes {
                 match last.get(&(set, change.entry.loc.clone())) {
-                    Some(place) if changes[*place].1.time > change.time => {}
-                    Some(place) => changes[*place].1 = change,
+                    Some(place) if changes[*place].1.time > change.time => changes[*place].1.is_collapsed = true,
+                    Some(place) => changes[*place].1 = NewChange { is_collapsed: true, ..change },
                     None => {
                         last.insert((set, change.entry.loc.clone()), changes.len());
                         changes.push((set, change));

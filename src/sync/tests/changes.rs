@@ -303,6 +303,29 @@ async fn of_an_index_only_what_may_be_new_is_fetched() {
 }
 
 #[tokio::test]
+async fn a_closed_list_leads_on_by_its_index() {
+    let server = source().await;
+    let index = format!("<rs:ln rel=\"index\" href=\"{}\"/>", server.uri("/index.xml"));
+    let first = "from=\"2013-01-03T09:00:00Z\" until=\"2013-01-03T10:20:00Z\"";
+    let head = format!("capability=\"changelist\" {first}");
+    let one = [index, change(&server, "/e", &format!("change=\"created\" {}", datetime(10)))];
+    server.put(CHANGES, Answer::xml(urlset(&head, &[], &one)));
+    let two = [change(&server, "/f", &format!("change=\"created\" {}", datetime(30)))];
+    server.put("/2.xml", change_list("from=\"2013-01-03T10:20:00Z\"", &two));
+    let child =
+        |path: &str, interval: &str| format!("<sitemap><loc>{}</loc><rs:md {interval}/></sitemap>", server.uri(path));
+    let children = [child(CHANGES, first), child("/2.xml", "from=\"2013-01-03T10:20:00Z\"")];
+    let document = crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], &children);
+    server.put("/index.xml", Answer::xml(document));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
+#[tokio::test]
 async fn a_look_at_a_change_list_fetches_that_document_and_nothing_else() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
