@@ -60,8 +60,15 @@ impl Frame {
         mark.datetime().or_else(|| mark.lastmod().filter(|time| within(*time)))
     }
 
+    /// Whether what was written at `time` is in the baseline as a whole.
     fn is_in_baseline(&self, time: Timestamp) -> bool {
         self.at.is_some_and(|at| time <= at)
+    }
+
+    /// Whether a change of `time` came before the baseline. One of the very moment is applied: the list may have been begun
+    /// before it (many Sources date by the second), and what is in the list already changes nothing.
+    fn came_before_baseline(&self, time: Timestamp) -> bool {
+        self.at.is_some_and(|at| time < at)
     }
 }
 
@@ -142,7 +149,7 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                     before = before.max(Some(time));
                 }
                 let is_doubtful = frame.is_first_look && frame.at.is_none();
-                (!frame.is_in_baseline(time)).then_some(Moment { time, place: rank, is_by_place: false, is_doubtful })
+                (!frame.came_before_baseline(time)).then_some(Moment { time, place: rank, is_by_place: false, is_doubtful })
             }
             None => {
                 let next: Option<Timestamp> = following[place];

@@ -11,7 +11,7 @@ fn a_list_is_applied_from_the_time_of_the_baseline_on() {
     let (is_joined, news) = look(&Known::since(Some(t(10))), &[list("l", Some(0), None, all.into())], 20);
 
     assert!(is_joined);
-    assert_eq!(told(&news), [("c", Deleted, 11), ("d", Created, 12)]);
+    assert_eq!(told(&news), [("b", Updated, 10), ("c", Deleted, 11), ("d", Created, 12)]);
     assert_eq!(news.known.until(), Some(t(12)));
 }
 
