@@ -4,7 +4,7 @@ mod common;
 
 use common::mounted::Mounted;
 use common::random::Random;
-use common::source::{Fault, Resource, Source};
+use common::source::{Fault, Resource, Source, URLSET};
 use common::{eventually, rounds, tree};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -94,6 +94,87 @@ fn names(mounted: &Mounted) -> Vec<PathBuf> {
 fn tree_if_whole(mounted: &Mounted) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
     let path = mounted.path();
     std::panic::catch_unwind(|| tree(&path)).ok()
+}
+
+/// A Source whose Resource List stays as it was, and whose changes stand in a Change List alone.
+struct Followed {
+    source: Source,
+    changes: String,
+    told: u64,
+}
+
+impl Followed {
+    fn start(files: u64) -> Followed {
+        let source = Source::start();
+        let base = source.url();
+        let mut listed = String::new();
+        for number in 0..files {
+            let resource = Resource::new(format!("file {number}"));
+            listed.push_str(&format!("<url><loc>{base}{number}</loc><rs:md {}/></url>", resource.md));
+            source.put(&number.to_string(), resource);
+        }
+        let document = |capability: &str, entries: &str| format!("{URLSET}<rs:md {capability}/>{entries}</urlset>");
+        let offered = |capability: &str, path: &str| {
+            format!("<url><loc>{base}{path}</loc><rs:md capability=\"{capability}\"/></url>")
+        };
+        let offers = offered("resourcelist", "resourcelist.xml") + &offered("changelist", "changelist.xml");
+        source.document("capabilitylist.xml", document("capability=\"capabilitylist\"", &offers));
+        let at = "capability=\"resourcelist\" at=\"2024-05-01T00:00:00Z\"";
+        source.document("resourcelist.xml", document(at, &listed));
+        let followed = Followed { source, changes: String::new(), told: 0 };
+        followed.tell();
+        followed
+    }
+
+    /// Changes the resource at `path`, or takes it away where there are no `bytes`.
+    fn change(&mut self, path: &str, bytes: Option<Vec<u8>>) {
+        self.told += 1;
+        let (change, md) = match bytes {
+            Some(bytes) => {
+                let resource = Resource::new(bytes);
+                let md = resource.md.clone();
+                self.source.put(path, resource);
+                ("updated", md)
+            }
+            None => {
+                self.source.remove(path);
+                ("deleted", String::new())
+            }
+        };
+        let (hour, minute, second) = (self.told / 3600, self.told / 60 % 60, self.told % 60);
+        self.changes.push_str(&format!(
+            "<url><loc>{}{path}</loc><rs:md change=\"{change}\" \
+             datetime=\"2024-05-01T{hour:02}:{minute:02}:{second:02}Z\" {md}/></url>",
+            self.source.url()
+        ));
+    }
+
+    fn tell(&self) {
+        let md = "<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/>";
+        self.source.document("changelist.xml", format!("{URLSET}{md}{}</urlset>", self.changes));
+    }
+}
+
+#[test]
+fn during_incremental_commits_nothing_is_repeated_or_skipped() {
+    let mut followed = Followed::start(200);
+    let mounted = Mounted::new(&followed.source.url(), "poll=1h,max-delete=100");
+    let mut random = Random::new(15);
+    for round in 0..rounds() {
+        for _ in 0..1 + random.below(40) {
+            let path = random.below(300).to_string();
+            let bytes = (random.below(3) > 0).then(|| format!("{path} in round {round}").into_bytes());
+            followed.change(&path, bytes);
+        }
+        followed.tell();
+        mounted.refresh();
+        // Before, while and after it is committed.
+        std::thread::sleep(Duration::from_millis(random.below(60)));
+        mounted.kill();
+
+        mounted.start();
+        eventually("all changes are shown", || tree_if_whole(&mounted) == Some(published(&followed.source)));
+    }
 }
 
 #[test]

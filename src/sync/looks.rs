@@ -62,6 +62,7 @@ impl Synchronizer {
     /// Asks resources themselves, of a Source whose changes are announced and listed nowhere. They belong to the first set
     /// without change documents.
     async fn look_at_resources(&mut self, resources: &[(Uri, Change)]) -> Result<Outcome, SyncError> {
+        let began = Instant::now();
         let source = self.source(true).await?;
         let Some(position) = self.position()? else { return self.refresh(Arc::new(|_: Stage| ())).await };
         let sets = followed(&source, Some(&position));
@@ -76,10 +77,13 @@ impl Synchronizer {
             return Ok(Outcome::Unchanged);
         }
         let news = News { changes, ..News::default() };
-        match self.apply(news, position).await? {
-            Some(made) => Ok(self.take(made, Vec::new())),
-            None => Ok(Outcome::Unchanged),
-        }
+        let Some(made) = self.apply(news, position).await? else {
+            // Only with the lists can it be told what is chosen.
+            return self.refresh(Arc::new(|_: Stage| ())).await;
+        };
+        let outcome = Ok(self.take(made, Vec::new()));
+        self.tell(&outcome, began.elapsed());
+        outcome
     }
 }
 

@@ -1,8 +1,12 @@
-//! Keeping in step with the Source: baseline synchronization now and whenever a list changes. The only writer of the catalog.
+//! Keeping in step with the Source: what exists from its lists or dumps, then what changes. The only writer of the catalog.
 //!
-//! A refresh asks for every document conditionally. Only when one of them differs from what the current revision
-//! was made of is anything written: all lists are merged into one new revision, committed together with the
-//! [`position::Position`] they stand for, and the kernel is told afterwards. Whatever fails before the commit changes nothing.
+//! A refresh asks for documents conditionally: all of them, those that are due (`schedule`), or what a notification names
+//! (`looks`). What the change documents tell that is new (`changes`, `incremental`) is applied to the revision there is. Where
+//! a list differs from what the revision was made of, or the changes do not go on where the last look ended, all lists are
+//! merged into a new statement of what exists (`lists`, `dumps`, `baseline`), brought forward by the changes.
+//!
+//! Either way there is one commit (`commit`), which holds the [`position::Position`] too; in it the guard has its word on what
+//! may go. Whatever fails before changes nothing, and what was committed is never applied again. The kernel is told afterwards.
 
 pub mod audit;
 mod baseline;
@@ -405,9 +409,12 @@ impl Synchronizer {
 
     /// Applies the deletions that are held back: a person has confirmed them.
     pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
+        let began = Instant::now();
         let Some(position) = self.position()? else { return Ok(Outcome::Unchanged) };
         let made = self.accept(position).await?;
-        Ok(self.take(made, Vec::new()))
+        let outcome = Ok(self.take(made, Vec::new()));
+        self.tell(&outcome, began.elapsed());
+        outcome
     }
 
     /// Whether every set has a notification channel that is alive.
