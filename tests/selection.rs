@@ -160,15 +160,18 @@ fn a_landing_page_is_shown_by_its_alternate_of_the_type_asked_for() {
     assert_eq!(tree(&mounted.path())[std::path::Path::new("page")], b"bytes of []");
 }
 
-/// From now on the Resource List is the one of now, and a Change List beside it tells of `changes` as (change, path, links).
-fn tell_changes(source: &Source, changes: &[(&str, &str, &[(&str, &str)])]) {
+/// A change of a resource: what happened, its path, and its links as (relation, path).
+type Told<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+/// From now on the Resource List is the one of now, and a Change List beside it tells of `changes`.
+fn tell_changes(source: &Source, changes: &[Told<'_>]) {
     let base = source.url();
     let offer = |name: &str, capability: &str| {
         format!("<url><loc>{base}{name}</loc><rs:md capability=\"{capability}\"/></url>")
     };
     let offers = offer("resourcelist.xml", "resourcelist") + &offer("changelist.xml", "changelist");
     source.document("capabilitylist.xml", format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{offers}</urlset>"));
-    let entry = |(minute, (change, path, links)): (usize, &(&str, &str, &[(&str, &str)]))| {
+    let entry = |(minute, (change, path, links)): (usize, &Told<'_>)| {
         let links = linked(source, links).links;
         format!(
             "<url><loc>{base}{path}</loc><lastmod>2024-06-01T00:{minute:02}:00Z</lastmod>\

@@ -149,7 +149,12 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                     before = before.max(Some(time));
                 }
                 let is_doubtful = frame.is_first_look && frame.at.is_none();
-                (!frame.came_before_baseline(time)).then_some(Moment { time, place: rank, is_by_place: false, is_doubtful })
+                (!frame.came_before_baseline(time)).then_some(Moment {
+                    time,
+                    place: rank,
+                    is_by_place: false,
+                    is_doubtful,
+                })
             }
             None => {
                 let next: Option<Timestamp> = following[place];
