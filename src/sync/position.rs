@@ -171,13 +171,14 @@ impl Position {
         self.sets.iter().find(|set| set.id == id.0)
     }
 
-    /// How far the changes that `root` tells of are known. A root that is new goes on where the others of its set are.
+    /// How far the changes that `root` tells of are known. Of a root that is new nothing is known but the lists of its set, and
+    /// that it may go on where the set's other change documents are.
     pub fn known(&self, set: SetId, root: &DocumentLocation) -> Known {
         let Some(set) = self.set(set) else { return Known::default() };
         let location = Location::from(root);
         match set.changes.iter().find(|(known, _)| *known == location) {
             Some((_, known)) => known.clone(),
-            None => Known::since(set.changes.iter().filter_map(|(_, known)| known.until()).max().max(set.at())),
+            None => Known::since(set.at()).beside(set.changes_until()),
         }
     }
 

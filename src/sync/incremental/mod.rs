@@ -121,6 +121,13 @@ impl Known {
         Known { at: at.map(stored), until: at.map(stored), ..Known::default() }
     }
 
+    /// Other documents of the set have told its changes up to `until`: what begins there goes on from them, though all that it
+    /// holds itself is still to be applied.
+    pub fn beside(mut self, until: Option<Timestamp>) -> Known {
+        self.until = self.until.max(until.map(stored));
+        self
+    }
+
     /// The time up to which changes are known.
     pub fn until(&self) -> Option<Timestamp> {
         self.until.map(loaded)
@@ -141,7 +148,9 @@ impl Known {
         if self.documents.last().is_some_and(|newest| newest.location == location) {
             return true;
         }
-        let is_over = |until: Option<Stored>| until.is_some() && until <= self.until;
+        // Where nothing was read yet, the baseline alone is known.
+        let reached = if self.documents.is_empty() { self.at } else { self.until };
+        let is_over = |until: Option<Stored>| until.is_some() && until <= reached;
         let read = || self.documents.iter().find(|document| document.location == location);
         match (entry.until, entry.lastmod) {
             (Some(until), _) => !is_over(Some(stored(until))),

@@ -361,6 +361,56 @@ async fn announced_resources_of_a_set_without_change_list_are_asked_themselves()
     assert_eq!(destination.files()["/e"].1, Some(3));
 }
 
+#[tokio::test]
+async fn a_second_change_list_of_a_set_that_is_found_later_is_applied_from_the_lists_time_on() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let first = [change(&server, "/a", &format!("change=\"updated\" {} length=\"7\"", datetime(30)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &first));
+    destination.commit().await;
+
+    let offers = ["/changes.xml", "/more.xml"].map(|path| offer("changelist", server.uri(path).as_str()));
+    let offers = [&[offer("resourcelist", server.uri(LIST).as_str())], &offers[..]].concat();
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let second = [
+        change(&server, "/early", "change=\"created\" datetime=\"2013-01-03T08:00:00Z\""),
+        change(&server, "/b", &format!("change=\"deleted\" {}", datetime(5))),
+        change(&server, "/a", &format!("change=\"updated\" {} length=\"1\"", datetime(10))),
+        change(&server, "/e", &format!("change=\"created\" {}", datetime(20))),
+    ];
+    server.put("/more.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &second));
+    destination.synchronizer.discovered = None;
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "what is older than the list is in it");
+    assert_eq!(destination.files()["/a"].1, Some(7), "the later statement stands");
+    let status = destination.synchronizer.status().read();
+    assert_eq!(status.sets[0].gap_since, None);
+    assert_eq!(status.sets[0].changes_until.as_deref(), Some("2013-01-03T10:30:00Z"));
+}
+
+#[tokio::test]
+async fn a_change_list_in_the_place_of_another_goes_on_where_that_ended() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let first = [change(&server, "/e", &format!("change=\"created\" {}", datetime(30)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &first));
+    destination.commit().await;
+
+    let offers = [("resourcelist", LIST), ("changelist", "/next.xml")];
+    let offers = offers.map(|(capability, path)| offer(capability, server.uri(path).as_str()));
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let next = [change(&server, "/f", &format!("change=\"created\" {}", datetime(50)))];
+    server.put("/next.xml", change_list("from=\"2013-01-03T10:30:00Z\"", &next));
+    destination.synchronizer.discovered = None;
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
+    assert_eq!(destination.synchronizer.status().read().sets[0].gap_since, None);
+}
+
 fn silent() -> Progressing {
     Arc::new(|_| ())
 }
