@@ -2,12 +2,16 @@
 
 mod common;
 
+use common::mounted::Mounted;
 use common::nginx::Nginx;
 use common::tree;
 use resyncfs::document::{PackageMember, Uri};
 use resyncfs::source::http::{Client, HttpConfig};
 use resyncfs::source::package::{PackageConfig, Packages};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const FILES: u64 = 300;
@@ -71,4 +75,185 @@ fn packages_written_by_another_library_hold_the_published_folder() {
     assert!(found == tree(&nginx.files()), "{} of {} files", found.len(), FILES + 1);
     let asked = nginx.access_log().split_off(before);
     assert!(asked.len() <= 48, "{} requests for {} resources:\n{}", asked.len(), FILES + 1, asked.join("\n"));
+}
+
+/// The lines of the access log that ask for a package, and for a resource of the published folder.
+fn asked(nginx: &Nginx, before: usize) -> (usize, usize) {
+    let log = nginx.access_log().split_off(before);
+    let of_packages = log.iter().filter(|line| line.contains(".zip")).count();
+    (of_packages, log.iter().filter(|line| line.contains("GET /") && !line.contains("/documents/")).count())
+}
+
+#[test]
+fn a_source_of_dumps_alone_is_mounted_from_the_manifests_and_read_from_the_packages() {
+    let nginx = Nginx::serving(FILES, &[]);
+    nginx.write_dump(100, false);
+    let before = nginx.access_log().len();
+    let mounted = Mounted::new(&nginx.url(), "");
+
+    assert!(tree(&mounted.path()) == tree(&nginx.files()));
+    let (of_packages, of_resources) = asked(&nginx, before);
+    assert!(of_packages + of_resources <= 100, "{of_packages} and {of_resources} requests for {} files", FILES + 1);
+
+    // What only the packages have is read as well.
+    let gone = Nginx::serving(FILES, &[]);
+    gone.write_dump(100, false);
+    let right = tree(&gone.files());
+    gone.forget_files();
+    let mounted = Mounted::new(&gone.url(), "");
+    assert!(tree(&mounted.path()) == right);
+    mounted.remount();
+    assert!(tree(&mounted.path()) == right);
+}
+
+/// Lists this package too in the Resource Dump.
+fn add_package(nginx: &Nginx, name: &str, octets: &[u8]) {
+    fs::write(nginx.documents().join(name), octets).unwrap();
+    let dump = nginx.documents().join("resourcedump.xml");
+    let entry = format!("<url><loc>{}documents/{name}</loc></url></urlset>", nginx.url());
+    fs::write(&dump, fs::read_to_string(&dump).unwrap().replace("</urlset>", &entry)).unwrap();
+}
+
+/// All files as `publish.py` takes them.
+fn entries(nginx: &Nginx) -> Vec<Value> {
+    tree(&nginx.files()).into_keys().map(|path| json!({"path": path})).collect()
+}
+
+#[test]
+fn reads_of_many_siblings_come_from_their_package_and_one_that_is_no_zip_is_named_and_left() {
+    let nginx = Nginx::serving(FILES, &[]);
+    nginx.write_dump(100, true);
+    add_package(&nginx, "more.tar.xz", b"\xfd7zXZ\0not a ZIP");
+    let mounted = Mounted::new(&nginx.url(), "");
+    let before = nginx.access_log().len();
+
+    assert!(tree(&mounted.path()) == tree(&nginx.files()));
+
+    let (of_packages, of_resources) = asked(&nginx, before);
+    assert!(of_packages > 0);
+    assert!(of_packages + of_resources < FILES as usize / 2, "{of_packages} and {of_resources} requests");
+    assert!(mounted.said().contains("more.tar.xz"), "{}", mounted.said());
+}
+
+#[test]
+fn a_resource_changed_since_the_dump_comes_by_its_own_uri() {
+    let nginx = Nginx::serving_plain_names(FILES);
+    nginx.publish(&json!([
+        {"kind": "resourcedump", "name": "resourcedump.xml", "most": 100, "at": "2026-01-01T00:00:00Z", "entries": entries(&nginx)},
+        {"kind": "capabilitylist", "name": "capabilitylist.xml",
+         "capabilities": {"resourcelist": "resourcelist.xml", "resourcedump": "resourcedump.xml"}},
+    ]));
+    // Of the length and the time of before: nothing but the digest tells.
+    let file = nginx.files().join("f0/file-0.txt");
+    let (length, modified) = (fs::metadata(&file).unwrap().len(), fs::metadata(&file).unwrap().modified().unwrap());
+    fs::write(&file, vec![b'!'; length as usize]).unwrap();
+    fs::File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
+    nginx.publish(&json!([{"kind": "resourcelist", "name": "resourcelist.xml", "entries": entries(&nginx)}]));
+    let mounted = Mounted::new(&nginx.url(), "");
+    let before = nginx.access_log().len();
+
+    assert!(tree(&mounted.path()) == tree(&nginx.files()));
+
+    let log = nginx.access_log().split_off(before);
+    assert!(log.iter().any(|line| line.contains("GET /f0/file-0.txt")), "{}", log.join("\n"));
+    let (of_packages, of_resources) = asked(&nginx, before);
+    assert!(of_packages + of_resources < FILES as usize / 2, "{of_packages} and {of_resources} requests");
+}
+
+#[test]
+fn a_change_dump_without_a_change_list_brings_changes_and_their_bytes() {
+    let nginx = Nginx::serving_plain_names(FILES);
+    let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let mut packages: Vec<Value> = Vec::new();
+    let publish = |packages: &[Value]| {
+        nginx.publish(&json!([{"kind": "changedump", "name": "changedump.xml", "from": began, "packages": packages}]));
+    };
+    let all = entries(&nginx);
+    nginx.publish(&json!([
+        {"kind": "resourcedump", "name": "resourcedump.xml", "most": 100, "at": began, "entries": all},
+        {"kind": "capabilitylist", "name": "capabilitylist.xml",
+         "capabilities": {"resourcedump": "resourcedump.xml", "changedump": "changedump.xml"}},
+    ]));
+    publish(&packages);
+    let mounted = Mounted::new(&nginx.url(), "poll=1h");
+    let before = tree(&nginx.files());
+    let mut open = fs::File::open(mounted.join("f0/file-0.txt")).unwrap();
+
+    for round in 1..=2 {
+        let from = began + f64::from(round) * 10.0;
+        // The new versions are in the package alone: none of them is ever to be asked for by its own URI.
+        let changed = ["f0/file-0.txt".to_owned(), format!("new/{round}.txt"), format!("f3/file-{round}3.txt")];
+        for path in &changed {
+            let file = nginx.files().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, format!("{path} of round {round}").repeat(50)).unwrap();
+        }
+        let gone = format!("f1/file-{round}1.txt");
+        fs::remove_file(nginx.files().join(&gone)).unwrap();
+        let told = |path: &str, change: &str, after: f64| json!({"path": path, "change": change, "time": from + after});
+        // Of several bitstreams of a resource the last counts.
+        let mut between = told(&changed[0], "updated", 0.5);
+        between["text"] = json!("a version between");
+        between["inside"] = json!("between");
+        packages.push(json!({"from": from, "until": from + 9.0, "entries": [
+            between,
+            told(&changed[0], "updated", 1.0),
+            told(&changed[1], "created", 2.0),
+            told(&changed[2], "updated", 3.0),
+            told(&gone, "deleted", 4.0),
+        ]}));
+        publish(&packages);
+        let asked_before = nginx.access_log().len();
+
+        mounted.try_refresh().unwrap();
+        assert!(tree(&mounted.path()) == tree(&nginx.files()), "round {round}");
+
+        let log = nginx.access_log().split_off(asked_before);
+        let of_changed = |line: &&String| changed.iter().any(|path| line.contains(&format!("GET /{path}")));
+        assert_eq!(log.iter().find(of_changed), None, "round {round}");
+        if round == 1 {
+            mounted.try_refresh().unwrap();
+        }
+    }
+
+    let mut old = Vec::new();
+    open.read_to_end(&mut old).unwrap();
+    assert!(old == before[Path::new("f0/file-0.txt")], "an open file keeps its bytes");
+    drop(open);
+    mounted.remount();
+    assert!(tree(&mounted.path()) == tree(&nginx.files()));
+}
+
+#[test]
+fn of_a_dump_with_an_unreadable_package_the_rest_is_shown_and_stays() {
+    let nginx = Nginx::serving_plain_names(FILES);
+    nginx.write_dump(100, false);
+    let second = nginx.documents().join("package00001.zip");
+    let aside = nginx.documents().join("aside");
+    fs::rename(&second, &aside).unwrap();
+    add_package(&nginx, "more.tar.xz", b"\xfd7zXZ\0not a ZIP");
+
+    let mounted = Mounted::new(&nginx.url(), "poll=1h");
+
+    let all = tree(&nginx.files());
+    let shown = tree(&mounted.path());
+    assert_eq!(shown.len(), 200);
+    assert!(shown.iter().all(|(path, octets)| all.get(path) == Some(octets)));
+    for unreadable in ["package00001.zip", "more.tar.xz"] {
+        assert!(mounted.said().contains(unreadable), "{}", mounted.said());
+    }
+
+    // Another is unreadable for a while: what it holds is still there.
+    let first = nginx.documents().join("package00000.zip");
+    fs::rename(&first, nginx.documents().join("for a while")).unwrap();
+    mounted.try_refresh().unwrap();
+    assert!(tree(&mounted.path()) == shown);
+    fs::rename(nginx.documents().join("for a while"), &first).unwrap();
+    mounted.try_refresh().unwrap();
+    assert!(tree(&mounted.path()) == shown);
+
+    fs::rename(&aside, &second).unwrap();
+    mounted.remount();
+    mounted.try_refresh().unwrap();
+    assert!(tree(&mounted.path()) == all);
 }

@@ -132,6 +132,12 @@ impl Nginx {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Removes the published files; lists and dumps are still there.
+    pub fn forget_files(&self) {
+        fs::remove_dir_all(self.files()).unwrap();
+        fs::create_dir(self.files()).unwrap();
+    }
+
     /// The folder of lists and dumps, published as `documents/`.
     pub fn documents(&self) -> PathBuf {
         self.scratch.path().join("documents")

@@ -10,6 +10,8 @@ import json
 import os
 import sys
 
+from hashlib import md5
+
 from resync.archives import ChangeListArchive
 from resync.capability_list import CapabilityList
 from resync.change_dump import ChangeDump
@@ -54,6 +56,13 @@ def written(document, order):
     document.write(os.path.join(DOCUMENTS, order["name"]))
 
 
+def resourcelist(order):
+    """`entries`, `at`."""
+    resources = ResourceList()
+    resources.add(entry(each) for each in order["entries"])
+    written(resources, order)
+
+
 def changelist(order):
     """`entries` with `change` and `time`; `spec`; `most`: so many entries a document, with an index."""
     spec = order.get("spec", "1.1")
@@ -83,7 +92,7 @@ def capabilitylist(order):
 
 def resourcedump(order):
     """`entries`; `most`: so many resources a package."""
-    packages = Dump(ResourceList(entry(each) for each in order["entries"]).resources)
+    packages = Dump([entry(each) for each in order["entries"]])
     packages.max_files = order["most"]
     stem = os.path.join(DOCUMENTS, order["name"].removesuffix(".xml") + "-")
     dump = ResourceDump()
@@ -97,16 +106,22 @@ def resourcedump(order):
 
 
 def changedump(order):
-    """`packages`: `entries`, `from` and `until` of each."""
+    """`packages`: `entries`, `from` and `until` of each. An entry may have `text`, a version between, with a name `inside`."""
     dump = ChangeDump()
     for number, each in enumerate(order["packages"]):
         package = f"{order['name'].removesuffix('.xml')}-{number:05}"
         manifest = ChangeDumpManifest()
         with ZipFile(os.path.join(DOCUMENTS, package + ".zip"), "w", ZIP_DEFLATED) as packed:
-            for told in map(entry, each["entries"]):
+            for change in each["entries"]:
+                told = entry(change)
                 if told.path is not None:
-                    inside = "resources/" + os.path.relpath(told.path, FILES)
-                    packed.write(told.path, inside)
+                    inside = "resources/" + change.get("inside", change["path"])
+                    if "text" in change:
+                        octets = change["text"].encode()
+                        packed.writestr(inside, octets)
+                        told.length, told.md5 = len(octets), md5(octets).hexdigest()
+                    else:
+                        packed.write(told.path, inside)
                     told.path = "/" + inside
                 manifest.add(told)
             packed.writestr("manifest.xml", manifest.as_xml())
