@@ -77,9 +77,14 @@ impl Synchronizer {
                     Err(SyncError::Source(SourceError::Http { cause, .. })) if cause.is_gone() => {
                         tracing::warn!("changes cannot be followed any more: {}", chain(&cause));
                         is_gone |= known.locations().next().is_some();
-                        self.discovered = None;
+                        self.is_stale = true;
                     }
-                    Err(cause @ (SyncError::Source(_) | SyncError::Document { .. } | SyncError::Package(_))) => {
+                    Err(
+                        cause @ (SyncError::Source(_)
+                        | SyncError::Document { .. }
+                        | SyncError::Package(_)
+                        | SyncError::Worker(_)),
+                    ) => {
                         tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
                         self.schedule.failed(root, chain(&cause), super::schedule::jitter(), Instant::now());
                     }
@@ -107,7 +112,9 @@ impl Synchronizer {
             left.lock().unwrap_or_else(PoisonError::into_inner).push(entry.loc.as_str().to_owned());
             Child::Leave
         };
-        let asking = Asking { choice: &choice, bears_missing: true, past_caches: extent.is_past_caches() };
+        // The schedule asks again: nobody who waits for this synchronizer waits for a server that fails.
+        let past_caches = extent.is_past_caches();
+        let asking = Asking { choice: &choice, bears_missing: true, past_caches, is_patient: false };
         let walked = self.walk(root, asking, progress).await?;
         let mut leaves = walked.leaves;
         // A closed list leads on by its index (section 12.1).

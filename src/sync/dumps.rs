@@ -53,7 +53,7 @@ impl Synchronizer {
         }
         for dump in &set.dumps {
             let choice = |_: &Header, _: &Entry| Child::Ask;
-            let asking = Asking { choice: &choice, bears_missing: true, past_caches: false };
+            let asking = Asking { choice: &choice, bears_missing: true, past_caches: false, is_patient: false };
             let read = match self.walk(dump, asking, progress).await {
                 Ok(walked) => self.manifests(&walked).await,
                 Err(cause) => Err(cause.into()),
@@ -79,7 +79,8 @@ impl Synchronizer {
         let mut read = ReadChanges { set, root: root.clone(), documents, unread, digests };
         let Some(packages) = self.packages.clone() else { return Ok(read) };
         let choice = |_: &Header, _: &Entry| Child::Ask;
-        let asking = Asking { choice: &choice, bears_missing: true, past_caches: extent.is_past_caches() };
+        let past_caches = extent.is_past_caches();
+        let asking = Asking { choice: &choice, bears_missing: true, past_caches, is_patient: false };
         let walked = self.walk(root, asking, progress).await?;
         let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
         let mut is_unchanged = true;

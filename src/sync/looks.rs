@@ -34,7 +34,7 @@ impl Synchronizer {
         let announced = match look {
             Look::Resources(resources) => return self.look_at_resources(resources).await,
             Look::Rediscover => {
-                self.discovered = None;
+                self.is_stale = true;
                 return self.refresh(Arc::new(|_: Stage| ())).await;
             }
             Look::Poll => None,
@@ -63,7 +63,7 @@ impl Synchronizer {
     /// without change documents.
     async fn look_at_resources(&mut self, resources: &[(Uri, Change)]) -> Result<Outcome, SyncError> {
         let began = Instant::now();
-        let source = self.source(true).await?;
+        let (source, _) = self.source(true).await?;
         let Some(position) = self.position()? else { return self.refresh(Arc::new(|_: Stage| ())).await };
         let sets = followed(&source, Some(&position));
         let Some(set) = sets.iter().find(|set| set.incremental().1.is_empty()).map(|set| set.id) else {

@@ -159,7 +159,7 @@ pub struct Synchronizer {
     catalog: Arc<Catalog>,
     spool: Arc<Spool>,
     discovered: Option<(Source, Instant)>,
-    /// Whether the Source is to be discovered anew although nothing has failed.
+    /// Whether the Source is to be discovered anew.
     is_stale: bool,
     schedule: Schedule,
     children: Children,
@@ -237,7 +237,7 @@ impl Synchronizer {
         };
         let outcome = outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged));
         if outcome.is_err() {
-            self.discovered = None;
+            self.is_stale = true;
         }
         self.tell(&outcome, began.elapsed());
         outcome
@@ -251,7 +251,7 @@ impl Synchronizer {
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
         progress(Stage::Discovering);
-        let source = self.source(matches!(extent, Extent::Announced(_))).await?;
+        let (source, undiscovered) = self.source(matches!(extent, Extent::Announced(_))).await?;
         let is_first_tree = self.catalog.revision()?.is_none();
         let stored = self.position()?;
         let sets = followed(&source, stored.as_ref());
@@ -282,10 +282,12 @@ impl Synchronizer {
             Some(read) => self.rebase(step, read, changes, progress).await?,
             None => self.advance(step, changes, progress).await?,
         };
-        match (outcome, failure) {
+        match (outcome, failure.or(undiscovered.map(SyncError::Source))) {
             (Some(Outcome::Unchanged), Some(cause)) => Err(cause),
             (outcome, failure) => {
-                failure.iter().for_each(|cause| tracing::warn!("the lists cannot be read: {}", chain(cause)));
+                failure
+                    .iter()
+                    .for_each(|cause| tracing::warn!("applied without all that is offered: {}", chain(cause)));
                 Ok(outcome)
             }
         }
@@ -379,16 +381,24 @@ impl Synchronizer {
         Outcome::Committed(made.committed)
     }
 
-    /// The Source as it was discovered, or discovers it anew. `hurried`: what is to be read again for safety's sake alone is
-    /// left for the next poll.
-    async fn source(&mut self, hurried: bool) -> Result<Source, SourceError> {
+    /// The Source as it was discovered, or discovers it anew. Where that fails the documents known of are followed on, and
+    /// why it failed is told. `hurried`: discovery is left for the next poll.
+    async fn source(&mut self, hurried: bool) -> Result<(Source, Option<SourceError>), SourceError> {
         if let Some((source, since)) = &self.discovered
             && since.elapsed() < DISCOVERY_LIFETIME
             && (hurried || !self.is_stale)
         {
-            return Ok(source.clone());
+            return Ok((source.clone(), None));
         }
-        let source = discover(&self.client, &self.config.entry, self.config.set.as_ref(), self.config.limits).await?;
+        let (entry, set) = (&self.config.entry, self.config.set.as_ref());
+        let source = match (discover(&self.client, entry, set, self.config.limits).await, &self.discovered) {
+            (Ok(source), _) => source,
+            (Err(cause), Some((before, _))) => {
+                self.is_stale = true;
+                return Ok((before.clone(), Some(cause)));
+            }
+            (Err(cause), None) => return Err(cause),
+        };
         if let Some(authority) = &source.moved_to {
             // Whoever fetches what the lists name has a clone of this client.
             self.client.move_to(authority);
@@ -396,7 +406,7 @@ impl Synchronizer {
         self.channels.send_replace(Some(notification::channels(&source, self.config.host.as_deref())));
         self.discovered = Some((source.clone(), Instant::now()));
         self.is_stale = false;
-        Ok(source)
+        Ok((source, None))
     }
 
     /// The position of the current revision.

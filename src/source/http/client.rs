@@ -115,7 +115,7 @@ impl Client {
                 HttpError::Status { retry_after: Some(pause), .. } => pause.saturating_add(backoff),
                 _ => backoff,
             };
-            if !retry::is_worthwhile(&error, attempt) {
+            if !request.repeats || !retry::is_worthwhile(&error, attempt) {
                 return Err(with_last(error, last));
             }
             if request.deadline.saturating_duration_since(Instant::now()) <= wait {

@@ -132,6 +132,8 @@ pub struct Request {
     pub no_cache: bool,
     /// A list rather than a resource: it never waits until readers stuck on the same host give their places back.
     pub is_document: bool,
+    /// Whether it is asked again at once where that can help.
+    pub repeats: bool,
     /// The response head must be here by then, retries included.
     pub deadline: Instant,
 }
@@ -152,6 +154,7 @@ impl Request {
             accept_encoding: "identity".into(),
             no_cache: false,
             is_document: false,
+            repeats: true,
             deadline: Instant::now() + within,
         }
     }

@@ -1,5 +1,6 @@
 //! One document into the spool: conditionally, and anew where its body breaks.
 
+use super::Asking;
 use crate::document::Limits;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
@@ -15,6 +16,9 @@ use std::{
 
 /// The head of a response is due within this, repetitions included; the body has the client's low-speed limit.
 const HEAD_DUE: Duration = Duration::from_secs(120);
+
+/// The same where nobody is patient: what fails is not asked for again.
+const HURRIED_HEAD_DUE: Duration = Duration::from_secs(20);
 
 /// Times that a document is asked for anew after its body broke.
 const BODY_RETRIES: u32 = 4;
@@ -53,20 +57,21 @@ impl From<SourceError> for Failure {
     }
 }
 
-/// Brings the document of `location` into `spool`, past caches where asked; `received` hears of octets as they arrive.
+/// Brings the document of `location` into `spool`, as `asking` says; `received` hears of octets as they arrive.
 pub(super) async fn fetch(
     client: &Client,
     spool: &Spool,
     location: &DocumentLocation,
     limits: Limits,
-    past_caches: bool,
+    asking: Asking<'_>,
     received: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Fetched, SourceError> {
     let mut retries = 0;
     loop {
         let tried = match location {
             DocumentLocation::Uri(_) => {
-                fetch_once(client, spool, location, limits, past_caches || retries > 0, received).await
+                let asking = Asking { past_caches: asking.past_caches || retries > 0, ..asking };
+                fetch_once(client, spool, location, limits, asking, received).await
             }
             DocumentLocation::File(path) => copy(spool, location, path, limits, received).map_err(Failure::Final),
         };
@@ -90,17 +95,18 @@ async fn fetch_once(
     spool: &Spool,
     location: &DocumentLocation,
     limits: Limits,
-    past_caches: bool,
+    asking: Asking<'_>,
     received: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Fetched, Failure> {
     let DocumentLocation::Uri(uri) = location else {
         return Err(unusable(location, "a file cannot be fetched").into());
     };
     let held = spool.held(location);
-    let mut request = Request::get(uri.clone(), HEAD_DUE);
+    let mut request = Request::get(uri.clone(), if asking.is_patient { HEAD_DUE } else { HURRIED_HEAD_DUE });
     request.accept = Some(ACCEPT.into());
     request.accept_encoding = "gzip".into();
-    request.no_cache = past_caches;
+    request.no_cache = asking.past_caches;
+    request.repeats = asking.is_patient;
     request.is_document = true;
     if let Some(held) = &held {
         request.if_none_match = held.validators.etag.clone();

@@ -126,10 +126,13 @@ pub struct Asking<'a> {
     pub past_caches: bool,
     /// Whether a child that is not there (404, 410) is recorded, rather than the end of the walk.
     pub bears_missing: bool,
+    /// Whether what fails is asked for again at once, patiently; else whoever walks comes again later.
+    pub is_patient: bool,
 }
 
 /// Every child, through caches, and each must be there.
-pub const EVERYTHING: Asking<'static> = Asking { choice: &|_, _| Child::Ask, past_caches: false, bears_missing: false };
+pub const EVERYTHING: Asking<'static> =
+    Asking { choice: &|_, _| Child::Ask, past_caches: false, bears_missing: false, is_patient: true };
 
 /// Fetches `root` and everything below it into the spool, several at a time, conditionally.
 /// One document missing or truncated fails the whole walk: a tree is shown whole or not at all.
@@ -178,7 +181,7 @@ pub async fn walk_asking(
                     return (node, Ok(Fetched::Document { held, octets: 0, max_age: None }));
                 }
                 let received = |octets| reporter.received(octets);
-                (node, fetch(client, spool, &location, limits, asking.past_caches, &received).await)
+                (node, fetch(client, spool, &location, limits, asking, &received).await)
             });
         }
         reporter.known(walk.nodes.len());

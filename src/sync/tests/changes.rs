@@ -72,7 +72,7 @@ async fn a_synchronizer_that_died_before_its_commit_repeats_and_one_after_it_ski
     server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes).etag("changes"));
     // Everything is fetched, nothing committed.
     let stored = destination.synchronizer.position().unwrap().unwrap();
-    let source = destination.synchronizer.source(false).await.unwrap();
+    let (source, _) = destination.synchronizer.source(false).await.unwrap();
     let sets = followed(&source, Some(&stored));
     let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent()).await.unwrap();
     assert_eq!(read.0.len(), 1);
@@ -380,7 +380,7 @@ async fn a_second_change_list_of_a_set_that_is_found_later_is_applied_from_the_l
         change(&server, "/e", &format!("change=\"created\" {}", datetime(20))),
     ];
     server.put("/more.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &second));
-    destination.synchronizer.discovered = None;
+    destination.synchronizer.is_stale = true;
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "what is older than the list is in it");
@@ -404,11 +404,64 @@ async fn a_change_list_in_the_place_of_another_goes_on_where_that_ended() {
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     let next = [change(&server, "/f", &format!("change=\"created\" {}", datetime(50)))];
     server.put("/next.xml", change_list("from=\"2013-01-03T10:30:00Z\"", &next));
-    destination.synchronizer.discovered = None;
+    destination.synchronizer.is_stale = true;
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
     assert_eq!(destination.synchronizer.status().read().sets[0].gap_since, None);
+}
+
+#[tokio::test]
+async fn a_change_list_that_answers_5xx_is_asked_once_and_keeps_neither_another_nor_the_lists_waiting() {
+    let server = source().await;
+    let documents = [("changelist", CHANGES), ("changelist", "/more.xml"), ("resourcelist", LIST)];
+    let offers = documents.map(|(capability, path)| offer(capability, server.uri(path).as_str()));
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    server.put(CHANGES, Answer::status(503));
+    let more = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
+    server.put("/more.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &more));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    let asked = || server.asked().iter().filter(|asked| asked.path == CHANGES).count();
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(asked(), 1);
+    let entries = ["/a", "/b", "/c", "/e", "/z"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:45:00Z\"", &entries));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/e", "/z"], "a new baseline");
+    assert_eq!(asked(), 1);
+
+    let status = destination.synchronizer.status().read();
+    let failed = status.documents.iter().find(|it| it.location.ends_with(CHANGES)).unwrap();
+    assert!(matches!(&failed.answer, status::Answer::Failed(why) if why.contains("503")), "{failed:?}");
+}
+
+#[tokio::test]
+async fn while_the_source_cannot_be_discovered_what_is_known_of_is_followed_on() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    for (minute, fault) in [(1, Answer::status(404)), (2, Answer::html("<html/>")), (3, Answer::status(403))] {
+        server.put("/caps.xml", fault);
+        destination.synchronizer.is_stale = true;
+        let path = format!("/new{minute}");
+        let new = [change(&server, &path, &format!("change=\"created\" {}", datetime(minute)))];
+        server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &new));
+
+        destination.commit().await;
+
+        assert!(destination.paths().contains(&path));
+        assert!(destination.refresh().await.is_err(), "that nothing else is known of is told");
+    }
+    let offers = [("resourcelist", LIST), ("changelist", "/moved.xml")];
+    let offers = offers.map(|(capability, path)| offer(capability, server.uri(path).as_str()));
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let new = [change(&server, "/e", &format!("change=\"created\" {}", datetime(5)))];
+    server.put("/moved.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &new));
+    destination.commit().await;
+
+    assert!(destination.paths().contains(&"/e".to_owned()), "it is looked for again");
 }
 
 fn silent() -> Progressing {

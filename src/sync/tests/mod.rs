@@ -277,7 +277,7 @@ async fn a_set_that_cannot_be_reached_keeps_its_files_and_a_first_tree_is_made_o
 
     server.put("/two/caps.xml", Answer::status(404));
     server.put("/one/list.xml", Answer::xml(list(&server, &["/one/own", "/one/new"])));
-    destination.synchronizer.discovered = None;
+    destination.synchronizer.is_stale = true;
     destination.refresh().await.unwrap();
     let with_new: Vec<_> = ["/one/new"].into_iter().map(str::to_owned).chain(before.into_keys()).collect();
     assert_eq!(destination.paths(), with_new, "the rest is applied");
