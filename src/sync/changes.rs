@@ -245,7 +245,8 @@ fn read_document(
         SyncError::Document { location: document.location.clone(), cause }
     };
     let mut reader = spool.reader(&document, limits)?;
-    let mut reading = known.reading(seen, document.location.to_string(), header, listed, document.modified);
+    let mut reading =
+        known.reading(seen, document.location.to_string(), header, listed, document.modified, Timestamp::now());
     while let Some(entry) = reader.next_entry().map_err(failed)? {
         reading.see(entry, None);
     }

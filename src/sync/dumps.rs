@@ -8,7 +8,7 @@ use super::incremental::{ChangeDocument, Known};
 use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;
-use crate::document::{Capability, Change, Entry, Header, Limits};
+use crate::document::{Capability, Change, Entry, Header, Limits, Timestamp};
 use crate::source::package::{Manifest, PackageError, Packages};
 use crate::source::spool::Spool;
 use crate::source::walk::{Asking, Child, Leaf, Walked};
@@ -148,7 +148,8 @@ fn read_manifest(
     seen: &Arc<super::incremental::Seen>,
 ) -> Result<ChangeDocument, SyncError> {
     let location = manifest.package().as_str().to_owned();
-    let mut reading = known.reading(seen, location, manifest.header().clone(), Some(Box::new(listed)), None);
+    let mut reading =
+        known.reading(seen, location, manifest.header().clone(), Some(Box::new(listed)), None, Timestamp::now());
     for_each_entry(manifest, &mut |entry| {
         let member = manifest.member(&entry);
         reading.see(entry, member);

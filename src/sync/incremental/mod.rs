@@ -45,6 +45,10 @@ use std::sync::Arc;
 /// Digests kept for one root: beyond this many those of older lists are dropped, never those of the newest.
 const MOST_DIGESTS: usize = 1 << 19;
 
+/// A time so many seconds ahead is no time, neither by a clock that is wrong nor by a zone that is not told: believed, it would
+/// outlast every change that is still to come.
+const CLOCKS_DIFFER: i64 = 24 * 3600;
+
 /// Seconds and nanoseconds since the epoch, as stored.
 type Stored = (i64, u32);
 
@@ -167,7 +171,7 @@ impl Known {
     }
 
     /// Begins to read a list. `header` need hold no more than what stands before its first entry; `listed` is what an index
-    /// says of it, `modified` the `Last-Modified` it came with.
+    /// says of it, `modified` the `Last-Modified` it came with, `now` the time of the look.
     pub fn reading(
         &self,
         seen: &Arc<Seen>,
@@ -175,8 +179,12 @@ impl Known {
         header: Header,
         listed: Option<Box<Entry>>,
         modified: Option<Timestamp>,
+        now: Timestamp,
     ) -> Reading {
-        Reading::new(seen.clone(), self.until(), location, header, listed, modified)
+        // A Source whose clock is ahead as a whole dates its lists by it too.
+        let latest = self.at.map_or(now, |at| loaded(at).max(now));
+        let latest = Timestamp { seconds: latest.seconds.saturating_add(CLOCKS_DIFFER), ..latest };
+        Reading::new(seen.clone(), (self.until(), latest), location, header, listed, modified)
     }
 
     /// Whether `documents` go on where the last look ended, as far as can be seen; `unread` were left out because they hold

@@ -29,8 +29,9 @@ enum TimeKind {
 }
 
 impl Mark {
-    fn of(entry: &Entry, digest: u64) -> Mark {
-        let (time, kind) = match (entry.datetime, entry.lastmod) {
+    fn of(entry: &Entry, digest: u64, latest: Timestamp) -> Mark {
+        let possible = |time: Option<Timestamp>| time.filter(|time| *time <= latest);
+        let (time, kind) = match (possible(entry.datetime), possible(entry.lastmod)) {
             (Some(time), _) => (time, TimeKind::Datetime),
             (None, Some(time)) => (time, TimeKind::LastMod),
             (None, None) => (Timestamp { seconds: 0, nanos: 0 }, TimeKind::None),
@@ -74,6 +75,8 @@ pub struct ChangeDocument {
     pub listed: Option<Box<Entry>>,
     /// `Last-Modified` of the response.
     pub modified: Option<Timestamp>,
+    /// No time behind this is believed.
+    latest: Timestamp,
     /// Every entry, in document order.
     pub(super) marks: Vec<Mark>,
     /// Those kept whole, ascending by place.
@@ -85,7 +88,7 @@ pub struct ChangeDocument {
 impl ChangeDocument {
     /// Start of its interval, by its own account, else by that of its index.
     pub fn from(&self) -> Option<Timestamp> {
-        from(&self.header, self.listed.as_deref())
+        from(&self.header, self.listed.as_deref()).filter(|from| *from <= self.latest)
     }
 
     /// End of its interval. Where it says anything of its interval itself, an index above is not asked: it may be older.
@@ -127,20 +130,20 @@ pub struct Reading {
 
 impl Reading {
     /// Begins a document. `header` need hold no more than what stands before the first entry; `known_until` is the time up to
-    /// which changes are known.
+    /// which changes are known, `latest` the latest time that is believed.
     pub(super) fn new(
         seen: Arc<Seen>,
-        known_until: Option<Timestamp>,
+        (known_until, latest): (Option<Timestamp>, Timestamp),
         location: String,
         header: Header,
         listed: Option<Box<Entry>>,
         modified: Option<Timestamp>,
     ) -> Reading {
-        // One that begins behind all that is known is another document in the old one's place.
-        let is_another = from(&header, listed.as_deref()) > known_until && known_until.is_some();
-        let before = if is_another { Arc::default() } else { seen.of_document(&location) };
         let (marks, kept, meets_known) = (Vec::new(), Vec::new(), false);
-        let document = ChangeDocument { location, header, listed, modified, marks, kept, meets_known };
+        let document = ChangeDocument { location, header, listed, modified, latest, marks, kept, meets_known };
+        // One that begins behind all that is known is another document in the old one's place.
+        let is_another = document.from() > known_until && known_until.is_some();
+        let before = if is_another { Arc::default() } else { seen.of_document(&document.location) };
         let (changed, scratch) = (HashSet::new(), Vec::new());
         Reading { document, seen, comparison: Comparison::with(before), is_distinct: false, changed, scratch }
     }
@@ -152,7 +155,7 @@ impl Reading {
         }
         let document = &mut self.document;
         let digest = digest(&entry, member.as_ref(), &mut self.scratch);
-        let mark = Mark::of(&entry, digest);
+        let mark = Mark::of(&entry, digest, document.latest);
         let was_here = self.comparison.meets(digest);
         let is_known_event = is_event(&entry, document) && self.seen.anywhere(digest);
         self.is_distinct |= was_here && (entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some());

@@ -60,7 +60,8 @@ fn look_with(known: &Known, lists: &[List], unread: &[String], now: i64) -> (boo
         .iter()
         .map(|list| {
             let listed = list.listed.clone().map(Box::new);
-            let mut reading = known.reading(&seen, list.location(), list.header(), listed, list.modified.map(t));
+            let mut reading =
+                known.reading(&seen, list.location(), list.header(), listed, list.modified.map(t), t(now));
             list.entries.iter().for_each(|entry| reading.see(entry.clone(), None));
             reading.end(list.header())
         })

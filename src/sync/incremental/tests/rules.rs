@@ -44,7 +44,7 @@ fn example_19_of_version_1_1_is_understood() {
     let time = |raw| Timestamp::parse(raw).unwrap();
     let known = Known::since(Some(time("2013-01-03T00:00:00Z")));
     let mut reader = Reader::new(xml.as_bytes(), None, Limits::default()).unwrap();
-    let mut reading = known.reading(&known.seen(), "l".into(), reader.header().clone(), None, None);
+    let mut reading = known.reading(&known.seen(), "l".into(), reader.header().clone(), None, None, Timestamp::now());
     while let Some(entry) = reader.next_entry().unwrap() {
         reading.see(entry, None);
     }
@@ -494,8 +494,35 @@ fn of_a_list_that_was_seen_only_the_new_entries_are_held() {
     it.entries.push(dated("new", Created, 200_000));
     let seen = known.seen();
 
-    let mut reading = known.reading(&seen, it.location(), it.header(), None, None);
+    let mut reading = known.reading(&seen, it.location(), it.header(), None, None, Timestamp::now());
     it.entries.iter().for_each(|entry| reading.see(entry.clone(), None));
 
     assert_eq!(reading.end(it.header()).kept.len(), 1);
+}
+
+#[test]
+fn a_time_that_is_yet_to_come_outlasts_no_change() {
+    let later = t(1_000_000_000_000);
+    let far = |name: &str, what| Entry { datetime: Some(later), ..change(name, what) };
+    let known = Known::since(Some(t(10)));
+    let mut it = list("l", Some(5), None, vec![dated("b", Updated, 20), far("a", Deleted)]);
+    let first = look(&known, std::slice::from_ref(&it), 100).1;
+    assert_eq!(first.changes.len(), 2);
+    assert!(first.changes.iter().all(|change| change.time <= t(101)), "{:?}", told(&first));
+
+    it.entries.push(dated("a", Created, 200));
+    let second = look(&first.known, std::slice::from_ref(&it), 300).1;
+    assert_eq!(told(&second), [("a", Created, 200)]);
+
+    // Where nothing bears another time.
+    let mut ahead = list("l", Some(1_000_000_000_000), None, vec![far("a", Updated)]);
+    let first = look(&known, std::slice::from_ref(&ahead), 100).1;
+    assert!(first.changes.iter().all(|change| change.time <= t(101)), "{:?}", told(&first));
+    ahead.entries.push(far("a", Created));
+    assert_eq!(look(&first.known, &[ahead], 300).1.changes.len(), 1);
+
+    // A Source that lives in another time altogether dates its lists by it.
+    let known = Known::since(Some(later));
+    let it = list("l", Some(later.seconds), None, vec![dated("a", Updated, later.seconds + 60)]);
+    assert_eq!(told(&look(&known, &[it], 100).1), [("a", Updated, later.seconds + 60)]);
 }
