@@ -44,16 +44,19 @@ struct Storing {
     limit: MaxDelete,
     /// What lists do not list any more.
     lists: Vec<ListLoss>,
-    /// Whether a person has confirmed what goes.
-    is_confirmed: bool,
+    /// Where a person has confirmed what goes: how many held deletions are left for a further commit.
+    confirmed: Option<u64>,
 }
 
 impl Storing {
     fn decide(&mut self, losses: &Losses) -> (Decision, Vec<u8>) {
         let now = Timestamp::now();
         let guard = &mut self.position.guard;
-        let decision = if self.is_confirmed {
-            guard.confirm();
+        let decision = if let Some(left) = self.confirmed {
+            match left {
+                0 => guard.confirm(),
+                _ => guard.recount(left),
+            }
             Decision::Apply
         } else if let Some(suspicion) = guard.suspects(self.limit, losses, &self.lists, now) {
             guard.hold(losses.going, &suspicion, now);
@@ -114,7 +117,7 @@ impl Synchronizer {
                 next.note(set, &root, known);
             }
             let at = next.at();
-            let mut storing = Storing { lists: position.losses(&next), position: next, limit, is_confirmed: false };
+            let mut storing = Storing { lists: position.losses(&next), position: next, limit, confirmed: None };
             let committed = baseline.commit_guarded(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0 })
         })
@@ -144,7 +147,7 @@ impl Synchronizer {
                 next.note(set, &root, known);
             }
             let at = next.at();
-            let mut storing = Storing { position: next, limit, lists: Vec::new(), is_confirmed: false };
+            let mut storing = Storing { position: next, limit, lists: Vec::new(), confirmed: None };
             let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Some(Made { committed, position: storing.position, unknown }))
         })
@@ -153,15 +156,16 @@ impl Synchronizer {
         Ok(made)
     }
 
-    /// Applies all deletions that are held back, by a person's word.
+    /// Applies deletions that are held back, by a person's word: as many as one commit takes.
     pub(super) async fn accept(&self, position: Position) -> Result<Made, SyncError> {
         let (catalog, limit) = (self.catalog.clone(), self.config.max_delete);
         let made = tokio::task::spawn_blocking(move || {
+            let held = catalog.snapshot()?.held_count()?;
             let mut commit = catalog.changes()?;
             let accepted = commit.accept_held()?;
             tracing::info!(accepted, "deletions that were held back are applied");
-            let at = position.at();
-            let mut storing = Storing { position, limit, lists: Vec::new(), is_confirmed: true };
+            let (at, confirmed) = (position.at(), Some(held.saturating_sub(accepted)));
+            let mut storing = Storing { position, limit, lists: Vec::new(), confirmed };
             let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0 })
         })

@@ -417,7 +417,8 @@ impl Synchronizer {
         Ok(self.position.clone())
     }
 
-    /// Applies the deletions that are held back: a person has confirmed them.
+    /// Applies deletions that are held back, as many as one commit takes: a person has confirmed them. To be called until
+    /// none [is held](Synchronizer::holds_deletions).
     pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
         let began = Instant::now();
         let Some(position) = self.position()? else { return Ok(Outcome::Unchanged) };
@@ -425,6 +426,11 @@ impl Synchronizer {
         let outcome = Ok(self.take(made, Vec::new()));
         self.tell(&outcome, began.elapsed());
         outcome
+    }
+
+    /// Whether deletions are held back.
+    pub fn holds_deletions(&self) -> Result<bool, CatalogError> {
+        Ok(self.catalog.snapshot()?.held_count()? > 0)
     }
 
     /// Whether every set has a notification channel that is alive.

@@ -121,14 +121,8 @@ pub async fn run(
         let mut accepted = 0;
         let done = match task {
             Task::Refresh(extent) => synchronizer.refresh_of(extent, silence()).await,
-            Task::Accept => match synchronizer.accept_deletions().await {
-                Ok(outcome) => {
-                    if let Outcome::Committed(committed) = &outcome {
-                        accepted = committed.deleted;
-                    }
-                    tell(&synchronizer, &listeners, outcome);
-                    synchronizer.refresh(silence()).await
-                }
+            Task::Accept => match accept(&mut synchronizer, &listeners, &mut accepted).await {
+                Ok(()) => synchronizer.refresh(silence()).await,
                 Err(cause) => Err(cause),
             },
             Task::Look(look) => {
@@ -191,6 +185,20 @@ fn tell(synchronizer: &Synchronizer, listeners: &Listeners, outcome: Outcome) {
         synchronizer.tidy();
     }
     (listeners.refreshed)();
+}
+
+/// Applies all deletions that are held back; `accepted` is how many names have gone so far.
+async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners, accepted: &mut u64) -> Result<(), SyncError> {
+    loop {
+        let outcome = synchronizer.accept_deletions().await?;
+        if let Outcome::Committed(committed) = &outcome {
+            *accepted += committed.deleted;
+        }
+        tell(synchronizer, listeners, outcome);
+        if !synchronizer.holds_deletions()? {
+            return Ok(());
+        }
+    }
 }
 
 async fn renew(

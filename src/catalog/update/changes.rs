@@ -69,7 +69,7 @@ pub struct Journaled {
 }
 
 /// Held deletions accepted by one commit: each takes some hundred octets of memory.
-const ACCEPTED_AT_ONCE: u64 = 100_000;
+const ACCEPTED_AT_ONCE: u64 = if cfg!(test) { 1000 } else { 100_000 };
 
 /// Changes of single resources that become one revision; dropped without commit they leave no trace.
 ///

@@ -277,6 +277,30 @@ async fn deletions_of_more_than_half_wait_for_a_person_and_the_rest_is_applied()
 }
 
 #[tokio::test]
+async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
+    let server = source().await;
+    let paths: Vec<String> = (0..1500).map(|number| format!("/r{number}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    server.put(LIST, Answer::xml(list(&server, &paths)));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let gone = |path: &&str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
+    let changes: Vec<String> = paths[..1499].iter().map(gone).collect();
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1499);
+
+    destination.synchronizer.accept_deletions().await.unwrap();
+    let left = destination.synchronizer.status().read().held.unwrap().files;
+    assert!(left > 0 && destination.synchronizer.holds_deletions().unwrap(), "what is left is still told: {left}");
+    destination.synchronizer.accept_deletions().await.unwrap();
+
+    assert!(!destination.synchronizer.holds_deletions().unwrap());
+    assert_eq!(destination.synchronizer.status().read().held, None);
+    assert_eq!(destination.paths(), ["/r1499"]);
+}
+
+#[tokio::test]
 async fn of_an_index_only_what_may_be_new_is_fetched() {
     let server = source().await;
     let child = |path: &str, until: &str| format!("<sitemap><loc>{}</loc><rs:md {until}/></sitemap>", server.uri(path));
