@@ -98,6 +98,7 @@ impl Subject {
             limits: Limits::default(),
             poll: None,
             max_delete: MaxDelete::percent(100).unwrap(),
+            as_of: None,
         };
         let synchronizer = Synchronizer::new(sync, client, catalog.clone(), Spool::open(&path("spool")).unwrap());
         Subject { filesystem, synchronizer, content, catalog, runtime }

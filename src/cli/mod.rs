@@ -117,7 +117,10 @@ impl From<MountError> for CliError {
             MountError::Catalog(_) | MountError::Content(_) | MountError::Spool(_) => Exit::Cache,
             MountError::FirstBaseline(SyncError::Source(inner)) => source_exit(inner),
             MountError::FirstBaseline(
-                SyncError::NoResourceList { .. } | SyncError::Document { .. } | SyncError::Package(_),
+                SyncError::NoResourceList { .. }
+                | SyncError::NothingThatOld { .. }
+                | SyncError::Document { .. }
+                | SyncError::Package(_),
             ) => Exit::NoSource,
             MountError::FirstBaseline(SyncError::Catalog(_) | SyncError::Scratch(_)) => Exit::Cache,
             MountError::FirstBaseline(SyncError::Worker(_) | SyncError::NoThread(_)) => Exit::Failure,

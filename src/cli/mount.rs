@@ -124,6 +124,9 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             "-o websub-callback=URL: needs websub-listen=HOST:PORT, which it leads to",
         ));
     }
+    if options.at.is_some() && options.websub_listen.is_some() {
+        return Err(CliError::new(Exit::Usage, "-o at=DATETIME: what was does not change; leave websub-listen out"));
+    }
     Ok(MountConfig {
         directory: directory.to_owned(),
         cache,
@@ -138,6 +141,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             limits: options.limits,
             poll: options.poll,
             max_delete: options.max_delete,
+            as_of: options.at,
         },
         content: ContentConfig {
             folder: PathBuf::new(),
@@ -161,7 +165,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             entry_ttl: ENTRY_TTL,
             negative_ttl: NEGATIVE_TTL,
             source: source_name.clone(),
-            as_of: None,
+            as_of: options.at,
             alternate: options.alternate.clone(),
         },
         websub: options

@@ -13,6 +13,7 @@ use crate::source::walk::{Asking, Child, Leaf, walk_asking};
 use crate::source::{DocumentLocation, SourceError};
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -36,6 +37,12 @@ pub struct ReadChanges {
     pub unread: Vec<String>,
     /// Octet digests of all lists: with these nothing is new once all of it is committed.
     pub digests: Vec<(DocumentLocation, u64)>,
+    /// Where earlier changes are listed, by the documents' own word.
+    pub archives: Vec<DocumentLocation>,
+    /// Whether lists were left out because they begin after the time that is wanted.
+    pub is_beyond: bool,
+    /// Whether the documents do not follow one another without a gap.
+    pub is_torn: bool,
 }
 
 /// The changes that a commit applies, and how far they are known then.
@@ -73,7 +80,10 @@ impl Synchronizer {
                     _ => self.read_root(set.id, (root, roots), &known, extent, progress).await,
                 };
                 match it {
-                    Ok(it) => read.push(it),
+                    Ok(mut it) => {
+                        self.close_gap(set, &mut it, &known, progress).await?;
+                        read.push(it);
+                    }
                     Err(SyncError::Source(SourceError::Http { cause, .. })) if cause.is_gone() => {
                         tracing::warn!("changes cannot be followed any more: {}", chain(&cause));
                         is_gone |= known.locations().next().is_some();
@@ -95,8 +105,8 @@ impl Synchronizer {
         Ok((read, is_gone))
     }
 
-    /// Reads `root`, one of the `roots` of its set.
-    async fn read_root(
+    /// Reads `root`, one of the `roots` of its set, or an archive of theirs.
+    pub(super) async fn read_root(
         &mut self,
         set: SetId,
         (root, roots): (&DocumentLocation, &[DocumentLocation]),
@@ -105,9 +115,14 @@ impl Synchronizer {
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
         let left = Mutex::new(Vec::new());
+        let is_beyond = AtomicBool::new(false);
         let choice = |_: &Header, entry: &Entry| {
             if known.wants(entry) || matches!(extent, Extent::Announced(_)) && extent.names(&entry.loc) {
                 return Child::Ask;
+            }
+            if known.is_beyond(entry.from) {
+                is_beyond.store(true, Ordering::Relaxed);
+                return Child::Leave;
             }
             left.lock().unwrap_or_else(PoisonError::into_inner).push(entry.loc.as_str().to_owned());
             Child::Leave
@@ -130,7 +145,9 @@ impl Synchronizer {
             }
         }
         let unread = left.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut read = ReadChanges { set, root: root.clone(), documents: Vec::new(), unread, digests: Vec::new() };
+        let mut read = ReadChanges { unread, is_beyond: is_beyond.into_inner(), ..ReadChanges::new(set, root) };
+        let headers = walked.index_headers.iter().chain(leaves.iter().map(|leaf| &leaf.header));
+        read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
         if walked.indexes.is_empty() && leaves.iter().any(|leaf| leaf.header.until.is_some()) {
             // Closed, perhaps: the Capability List names the next.
             self.is_stale = true;
@@ -177,9 +194,24 @@ async fn is_gone(client: &Client, uri: &Uri) -> bool {
 }
 
 impl ReadChanges {
+    /// Nothing yet.
+    pub fn new(set: SetId, root: &DocumentLocation) -> ReadChanges {
+        ReadChanges {
+            set,
+            root: root.clone(),
+            documents: Vec::new(),
+            unread: Vec::new(),
+            digests: Vec::new(),
+            archives: Vec::new(),
+            is_beyond: false,
+            is_torn: false,
+        }
+    }
+
     /// Whether this goes on where `known` ends, as far as can be seen.
     pub fn goes_on(&self, known: &Known) -> bool {
-        known.is_joined_by(&self.documents, &self.unread)
+        let tells_nothing = self.is_beyond && self.documents.is_empty() && self.unread.is_empty();
+        !self.is_torn && !tells_nothing && known.is_joined_by(&self.documents, &self.unread)
     }
 
     /// What is known before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
@@ -202,7 +234,7 @@ impl News {
         let mut news = News::default();
         let mut last: HashMap<(SetId, Uri), usize> = HashMap::new();
         let mut changes: Vec<(SetId, NewChange)> = Vec::new();
-        for ReadChanges { set, root, documents, unread, digests } in read {
+        for ReadChanges { set, root, documents, unread, digests, .. } in read {
             let found = known(set, &root).read(documents, &unread, now);
             news.known.push((set, root, found.known));
             news.digests.extend(digests);

@@ -75,13 +75,19 @@ impl Synchronizer {
         extent: &Extent,
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
-        let (documents, unread, digests) = (Vec::new(), Vec::new(), Vec::new());
-        let mut read = ReadChanges { set, root: root.clone(), documents, unread, digests };
+        let mut read = ReadChanges::new(set, root);
         let Some(packages) = self.packages.clone() else { return Ok(read) };
-        let choice = |_: &Header, _: &Entry| Child::Ask;
-        let past_caches = extent.is_past_caches();
-        let asking = Asking { choice: &choice, bears_missing: true, past_caches, is_patient: false };
+        // An archive lists whole dumps, and no packages by themselves.
+        let is_archive = |header: &Header| header.capability == Some(Capability::ChangeDumpArchive);
+        let choice = |header: &Header, entry: &Entry| match is_archive(header) && !known.wants(entry) {
+            true => Child::Leave,
+            false => Child::Ask,
+        };
+        let asking =
+            Asking { choice: &choice, bears_missing: true, past_caches: extent.is_past_caches(), is_patient: false };
         let walked = self.walk(root, asking, progress).await?;
+        let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
+        read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
         let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
         let mut is_unchanged = true;
         for leaf in walked.leaves.into_iter().filter(|leaf| lists_packages(leaf, &Capability::ChangeDump)) {
@@ -93,6 +99,10 @@ impl Synchronizer {
         let seen = known.seen();
         for entry in listed {
             let location = entry.loc.as_str().to_owned();
+            if known.is_beyond(entry.from) {
+                read.is_beyond = true;
+                continue;
+            }
             if known.knows(&location) && is_unchanged || !known.wants(&entry) {
                 read.unread.push(location);
                 continue;

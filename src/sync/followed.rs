@@ -20,6 +20,21 @@ pub struct FollowedSet {
     pub changes: Vec<DocumentLocation>,
     /// Change Dumps and their indexes; where there is none, the Change Dump Archives.
     pub change_dumps: Vec<DocumentLocation>,
+    /// What was published earlier.
+    pub archives: Archives,
+}
+
+/// The archives of one set, by what they list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Archives {
+    /// Of Resource Lists.
+    pub lists: Vec<DocumentLocation>,
+    /// Of Resource Dumps.
+    pub dumps: Vec<DocumentLocation>,
+    /// Of Change Lists.
+    pub changes: Vec<DocumentLocation>,
+    /// Of Change Dumps.
+    pub change_dumps: Vec<DocumentLocation>,
 }
 
 /// Why a document is followed.
@@ -48,6 +63,21 @@ impl FollowedSet {
         } else {
             (Purpose::Changes, &self.changes)
         }
+    }
+
+    /// Whether anything in it tells what exists, or what once existed.
+    pub fn offers_what_exists(&self) -> bool {
+        [&self.lists, &self.dumps, &self.archives.lists, &self.archives.dumps].iter().any(|it| !it.is_empty())
+    }
+
+    /// The archives of what [`FollowedSet::incremental`] names that are not followed themselves.
+    pub fn earlier_changes(&self) -> impl Iterator<Item = &DocumentLocation> {
+        let (purpose, roots) = self.incremental();
+        let archives = match purpose {
+            Purpose::ChangeDump => &self.archives.change_dumps,
+            _ => &self.archives.changes,
+        };
+        archives.iter().filter(|archive| !roots.contains(archive))
     }
 
     /// Everything that is asked for regularly.
@@ -80,10 +110,16 @@ pub fn followed(source: &Source, position: Option<&Position>) -> Vec<FollowedSet
         };
         let lists = of(Capability::ResourceList);
         let dumps = of(Capability::ResourceDump);
-        let or_archive = |current: Vec<_>, archive: Vec<_>| if current.is_empty() { archive } else { current };
-        let changes = or_archive(of(Capability::ChangeList), of(Capability::ChangeListArchive));
-        let change_dumps = or_archive(of(Capability::ChangeDump), of(Capability::ChangeDumpArchive));
-        sets.push(FollowedSet { id, name, lists, dumps, changes, change_dumps });
+        let archives = Archives {
+            lists: of(Capability::ResourceListArchive),
+            dumps: of(Capability::ResourceDumpArchive),
+            changes: of(Capability::ChangeListArchive),
+            change_dumps: of(Capability::ChangeDumpArchive),
+        };
+        let or_archive = |current: Vec<_>, archive: &Vec<_>| if current.is_empty() { archive.clone() } else { current };
+        let changes = or_archive(of(Capability::ChangeList), &archives.changes);
+        let change_dumps = or_archive(of(Capability::ChangeDump), &archives.change_dumps);
+        sets.push(FollowedSet { id, name, lists, dumps, changes, change_dumps, archives });
     }
     sets
 }

@@ -8,6 +8,7 @@
 //! Either way there is one commit (`commit`), which holds the [`position::Position`] too; in it the guard has its word on what
 //! may go. Whatever fails before changes nothing, and what was committed is never applied again. The kernel is told afterwards.
 
+mod archives;
 pub mod audit;
 mod baseline;
 mod changes;
@@ -21,6 +22,7 @@ pub mod incremental;
 mod lists;
 mod looks;
 pub mod notification;
+mod past;
 pub mod poll;
 pub mod position;
 mod schedule;
@@ -85,6 +87,8 @@ pub struct SyncConfig {
     pub poll: Option<Duration>,
     /// `max-delete=`
     pub max_delete: MaxDelete,
+    /// `at=`: the state of that time in place of today's.
+    pub as_of: Option<Timestamp>,
 }
 
 /// What a refresh did.
@@ -131,6 +135,14 @@ pub enum SyncError {
         entry: String,
         /// The capabilities there are.
         offers: String,
+    },
+    /// Nothing that is published reaches back to the time of `at=`.
+    #[error("the Source has no list as old as {at}: {earliest}")]
+    NothingThatOld {
+        /// What was asked for.
+        at: Timestamp,
+        /// How far it reaches back, for a person.
+        earliest: String,
     },
     /// The catalog failed.
     #[error("the catalog cannot be written")]
@@ -250,6 +262,9 @@ impl Synchronizer {
         anew: bool,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
+        if let Some(as_of) = self.config.as_of {
+            return self.look_back(as_of, progress).await.map(Some);
+        }
         progress(Stage::Discovering);
         let (source, undiscovered) = self.source(matches!(extent, Extent::Announced(_))).await?;
         let is_first_tree = self.catalog.revision()?.is_none();

@@ -28,6 +28,9 @@ pub struct Position {
     missing: Vec<Gap>,
     /// The state of the guard.
     pub guard: Guard,
+    /// Whether this is the state of an earlier time, and all that will ever be told of it is known.
+    #[serde(default)]
+    pub is_final: bool,
 }
 
 /// How far one set is known.
@@ -134,6 +137,7 @@ impl Position {
             sets: Vec::new(),
             missing: Vec::new(),
             guard: Guard::default(),
+            is_final: false,
         };
         position.follow(sets);
         position
@@ -377,6 +381,7 @@ mod tests {
             sets: vec![SetPosition { id: 4, name: "a set".into(), documents, at: Some((1, 2)), changes: Vec::new() }],
             missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0 }],
             guard: Guard::default(),
+            is_final: false,
         }
     }
 

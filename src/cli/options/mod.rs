@@ -9,7 +9,7 @@ pub use table::{OptionSpec, TABLE};
 
 use super::{CliError, Exit};
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
-use crate::document::{Limits, Uri};
+use crate::document::{Limits, Timestamp, Uri};
 use crate::sync::guard::MaxDelete;
 use crate::sync::selection::Selection;
 use std::path::PathBuf;
@@ -28,6 +28,8 @@ pub struct Options {
     pub extension_by_type: bool,
     /// `include=`, `exclude=`, `type=`, `collection=`, `conforms=`, `with=`
     pub selection: Selection,
+    /// `at=`
+    pub at: Option<Timestamp>,
     /// `alternate=`
     pub alternate: Option<Box<str>>,
     /// `cache=`
@@ -270,6 +272,8 @@ mod tests {
             ("conforms=dc", "no URI of its own"),
             ("with=all", "describes"),
             ("alternate=pdf", "application/pdf"),
+            ("at=yesterday", "2024-05-01T10:00:00Z"),
+            ("at=2024-13-01", "2024-05-01T10:00:00Z"),
         ] {
             let refused = parse(given).unwrap_err();
 

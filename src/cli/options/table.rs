@@ -4,7 +4,7 @@ use super::Options;
 use super::value::{choice, number, pair, path, size, time};
 use crate::causes::chain;
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
-use crate::document::{Href, Uri};
+use crate::document::{Href, Timestamp, Uri};
 use crate::sync::guard::MaxDelete;
 
 /// One option: its name, what its value looks like (empty: none is taken), a line of help, and what it does.
@@ -52,6 +52,18 @@ pub const TABLE: &[OptionSpec] = &[
         value: "type",
         help: "give names without extension the one of their published type",
         set: |o, v| choice(v, &[("type", true)]).map(|on| o.extension_by_type = on),
+    },
+    OptionSpec {
+        name: "at",
+        value: "DATETIME",
+        help: "the Source as it was then, such as 2024-05-01T10:00:00Z; it does not change any more",
+        set: |o, v| match Timestamp::parse(v) {
+            Some(time) => {
+                o.at = Some(time);
+                Ok(())
+            }
+            None => Err(format!("{v:?} is no time such as 2024-05-01T10:00:00Z or 2024-05-01")),
+        },
     },
     OptionSpec {
         name: "include",

@@ -61,6 +61,9 @@ pub struct Known {
     until: Option<Stored>,
     /// The latest time that a place alone has settled.
     by_place: Option<Stored>,
+    /// What happened later is not told, where the state of an earlier time is wanted.
+    #[serde(default)]
+    ends: Option<Stored>,
     /// The change documents read, oldest first.
     documents: Vec<DocumentRead>,
     /// Since when changes may be missing that nothing published tells of.
@@ -132,6 +135,12 @@ impl Known {
         self
     }
 
+    /// The same for changes up to `ends` alone, that moment included.
+    pub fn up_to(mut self, ends: Timestamp) -> Known {
+        self.ends = Some(stored(ends));
+        self
+    }
+
     /// The time up to which changes are known.
     pub fn until(&self) -> Option<Timestamp> {
         self.until.map(loaded)
@@ -149,6 +158,9 @@ impl Known {
     /// was the newest at the last look.
     pub fn wants(&self, entry: &Entry) -> bool {
         let location = entry.loc.as_str();
+        if self.is_beyond(entry.from) {
+            return false;
+        }
         if self.documents.last().is_some_and(|newest| newest.location == location) {
             return true;
         }
@@ -192,6 +204,31 @@ impl Known {
     pub fn is_joined_by(&self, documents: &[ChangeDocument], unread: &[String]) -> bool {
         let is_joined = documents.is_empty() || !unread.is_empty() || documents.iter().any(|it| self.joins(it));
         is_joined && !documents.iter().any(|it| self.is_disordered(it))
+    }
+
+    /// Whether the intervals of `documents` follow one another without a gap from what is known on. What begins after the time
+    /// that is wanted does not count.
+    pub fn is_followed_by<'d>(&self, documents: impl Iterator<Item = &'d ChangeDocument>) -> bool {
+        let Some(mut reached) = self.until else { return true };
+        let interval = |it: &ChangeDocument| (it.from().map(stored), it.until().map_or((i64::MAX, 0), stored));
+        let mut intervals: Vec<_> = documents.filter(|it| !self.is_beyond(it.from())).map(interval).collect();
+        intervals.sort_unstable();
+        !intervals.is_empty()
+            && intervals.into_iter().all(|(from, until)| {
+                let goes_on = from.is_some_and(|from| from <= reached);
+                reached = reached.max(until);
+                goes_on
+            })
+    }
+
+    /// Whether the state of an earlier time is wanted.
+    pub fn is_of_the_past(&self) -> bool {
+        self.ends.is_some()
+    }
+
+    /// Whether all that a document tells, whose interval begins at `from`, happened after the time that is wanted.
+    pub fn is_beyond(&self, from: Option<Timestamp>) -> bool {
+        self.ends.is_some_and(|ends| from.map(stored) > Some(ends))
     }
 
     /// Whether a document goes on where the last look ended: it holds an entry that is known, or begins before.
@@ -246,7 +283,8 @@ impl Known {
             for kept in document.kept {
                 // The baseline decides: that there must be one has been told as a gap.
                 let is_ambiguous = ambiguous.contains(&document.marks[kept.place].uri);
-                if let Some(moment) = moments[kept.place].filter(|_| !is_ambiguous) {
+                let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| stored(moment.time) <= ends);
+                if let Some(moment) = moments[kept.place].filter(is_wanted).filter(|_| !is_ambiguous) {
                     known.by_place = known.by_place.max(moment.is_by_place.then_some(stored(moment.time)));
                     Latest::note(&mut latest, number, moment, kept);
                 }
@@ -280,7 +318,8 @@ impl Known {
 
     /// Changes up to `time` are known; a time that is yet to come is none.
     fn reach(&mut self, time: Option<Timestamp>, now: Timestamp) {
-        self.until = self.until.max(time.map(|time| stored(time.min(now))));
+        let ends = self.ends.map_or(now, |ends| now.min(loaded(ends)));
+        self.until = self.until.max(time.map(|time| stored(time.min(ends))));
     }
 
     /// Drops the digests of what does not change any more, and those beyond [`MOST_DIGESTS`]. Nothing stays of a list that

@@ -96,6 +96,12 @@ impl ChangeDocument {
         until(&self.header, self.listed.as_deref())
     }
 
+    /// Whether it tells of the time after `time`: what it lacks of earlier changes will not be told any more.
+    pub fn tells_beyond(&self, time: Timestamp) -> bool {
+        self.until().max(self.from()) >= Some(time)
+            || self.marks.iter().any(|mark| mark.kind != TimeKind::None && mark.time > time)
+    }
+
     /// See [`order::ambiguous`].
     pub(super) fn ambiguous(&self, frame: &Frame) -> HashSet<u64> {
         let is_new = |place| {

@@ -38,6 +38,7 @@ impl Destination {
             limits: Limits::default(),
             poll: None,
             max_delete: MaxDelete::default(),
+            as_of: None,
         };
         let synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
         Destination { synchronizer, catalog, _folder: folder }

@@ -1,0 +1,62 @@
+//! Archives of change documents (section 15): they close a gap without a new baseline where they reach back far enough.
+
+use super::changes::ReadChanges;
+use super::extent::Extent;
+use super::followed::{FollowedSet, Purpose};
+use super::incremental::Known;
+use super::{Progressing, SyncError, Synchronizer};
+use crate::causes::chain;
+use crate::source::DocumentLocation;
+
+impl Synchronizer {
+    /// Where `read` does not go on from what is known: adds to it what the archives of `set`, and those that its documents name,
+    /// hold of the time between. What does not close the gap is left; only where an earlier time is wanted
+    /// it is applied all the same, and the gap stays marked.
+    pub(super) async fn close_gap(
+        &mut self,
+        set: &FollowedSet,
+        read: &mut ReadChanges,
+        known: &Known,
+        progress: &Progressing,
+    ) -> Result<(), SyncError> {
+        if read.goes_on(known) {
+            return Ok(());
+        }
+        let mut archives: Vec<DocumentLocation> = set.earlier_changes().cloned().collect();
+        archives.append(&mut read.archives);
+        let mut earlier = Vec::new();
+        let mut met = vec![read.root.clone()];
+        for archive in archives {
+            if met.contains(&archive) {
+                continue;
+            }
+            let archived = match set.incremental().0 {
+                Purpose::ChangeDump => {
+                    self.read_change_dump(set.id, &archive, known, &Extent::Everything, progress).await
+                }
+                _ => self.read_root(set.id, (&archive, &[]), known, &Extent::Everything, progress).await,
+            };
+            match archived {
+                Ok(archived) => {
+                    read.is_beyond |= archived.is_beyond;
+                    read.digests.extend(archived.digests);
+                    earlier.extend(archived.documents);
+                }
+                Err(cause @ (SyncError::Source(_) | SyncError::Document { .. } | SyncError::Package(_))) => {
+                    tracing::warn!("the archive {archive} is left for now: {}", chain(&cause));
+                }
+                Err(cause) => return Err(cause),
+            }
+            met.push(archive);
+        }
+        let is_here = |location: &str| read.documents.iter().any(|it| it.location == location);
+        earlier.retain(|archived| !is_here(&archived.location));
+        let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents));
+        if is_closed || known.is_of_the_past() {
+            tracing::info!(set = %set.name, documents = earlier.len(), "archives tell of the time between");
+            read.is_torn = !is_closed;
+            read.documents.extend(earlier);
+        }
+        Ok(())
+    }
+}

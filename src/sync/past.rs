@@ -1,0 +1,230 @@
+//! The Source as it was (`at=`): of each set the last statement of what existed up to then, archived or not, brought forward
+//! by the changes up to that moment (section 15).
+//!
+//! There is one baseline of it. It is made again only as long as something may still be told of that time: while it lies in the
+//! future, and until the change documents tell of what came after it.
+
+use super::changes::ReadChanges;
+use super::followed::{FollowedSet, followed};
+use super::incremental::Known;
+use super::position::{Position, ReadSet};
+use super::{Extent, Outcome, Progressing, Stage, Step, SyncError, Synchronizer, no_resource_list};
+use crate::causes::chain;
+use crate::document::{Entry, Header, Root, Timestamp};
+use crate::source::walk::{Asking, Child, Leaf, Walked};
+use crate::source::{DocumentLocation, SourceError};
+use std::sync::{Mutex, PoisonError};
+use tokio::time::Instant;
+
+/// A statement of what existed at a time.
+struct Found {
+    at: Timestamp,
+    roots: Vec<DocumentLocation>,
+    walks: Vec<Walked>,
+}
+
+/// What is looked for, and the earliest time that was met meanwhile.
+struct Search {
+    as_of: Timestamp,
+    earliest: Option<Timestamp>,
+}
+
+impl Search {
+    /// Whether a statement that speaks for `at` is old enough.
+    fn admits(&mut self, at: Timestamp) -> bool {
+        self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
+        at <= self.as_of
+    }
+}
+
+impl Synchronizer {
+    /// Brings the catalog to the state of the Source at `as_of`.
+    pub(super) async fn look_back(&mut self, as_of: Timestamp, progress: &Progressing) -> Result<Outcome, SyncError> {
+        let stored = self.position()?;
+        let is_first_tree = self.catalog.revision()?.is_none();
+        let shown = stored.as_ref().filter(|_| !is_first_tree && !self.catalog.is_distrusted());
+        if shown.is_some_and(|position| position.is_final) {
+            return Ok(Outcome::Unchanged);
+        }
+        let began = Timestamp::now();
+        progress(Stage::Discovering);
+        let (source, failed) = self.source(false).await?;
+        if let Some(cause) = failed {
+            return Err(cause.into());
+        }
+        let offered = followed(&source, stored.as_ref());
+        if !offered.iter().any(FollowedSet::offers_what_exists) {
+            return Err(no_resource_list(&source, &self.config.entry));
+        }
+        self.schedule.follow(offered.iter().flat_map(FollowedSet::documents), Instant::now());
+        let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&offered));
+        position.follow(&offered);
+
+        let mut search = Search { as_of, earliest: None };
+        let (mut sets, mut read) = (Vec::with_capacity(offered.len()), Vec::with_capacity(offered.len()));
+        for set in offered {
+            let Some((set, found)) = self.set_of_then(set, &mut search, progress).await? else { continue };
+            for root in set.incremental().1 {
+                position.note(set.id, root, Known::since(Some(found.at)).up_to(as_of));
+            }
+            let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
+            read.push(ReadSet { id: set.id, walks: found.walks, manifests, missing, counts });
+            sets.push(set);
+        }
+        if sets.is_empty() {
+            let earliest = search.earliest.map_or_else(
+                || "none of its lists says of which time it is".to_owned(),
+                |earliest| format!("the earliest time that it tells of is {earliest}"),
+            );
+            return Err(SyncError::NothingThatOld { at: as_of, earliest });
+        }
+        let (changes, _) = self.read_changes(&sets, &position, &Extent::Everything, progress).await?;
+        position.is_final = as_of < began && sets.iter().all(|set| is_told_to_the_end(set, &changes, as_of));
+        let is_same = shown
+            .is_some_and(|shown| shown.is_final == position.is_final && read.iter().all(|it| shown.is_made_of(it)));
+        let digests = || changes.iter().flat_map(|it| &it.digests);
+        if is_same && digests().all(|(location, digest)| self.applied.get(location) == Some(digest)) {
+            return Ok(Outcome::Unchanged);
+        }
+        let step = Step { source, sets, is_first_tree, anew: true, position };
+        let outcome = self.rebase(step, read, changes, progress).await?;
+        Ok(outcome.unwrap_or(Outcome::Unchanged))
+    }
+
+    /// The documents of `set` as of the time looked for; `None` where it tells nothing of that time.
+    async fn set_of_then(
+        &mut self,
+        set: FollowedSet,
+        search: &mut Search,
+        progress: &Progressing,
+    ) -> Result<Option<(FollowedSet, Found)>, SyncError> {
+        let lists = self.last_before((&set.lists, &set.archives.lists), search, progress).await?;
+        let dumps = match self.packages {
+            Some(_) => self.last_before((&set.dumps, &set.archives.dumps), search, progress).await?,
+            None => None,
+        };
+        let dump_roots = dumps.as_ref().map(|found| found.roots.clone()).unwrap_or_default();
+        Ok(match (lists, dumps) {
+            (Some(lists), Some(dumps)) if lists.at < dumps.at => {
+                Some((FollowedSet { lists: Vec::new(), dumps: dump_roots, ..set }, dumps))
+            }
+            (None, Some(dumps)) => Some((FollowedSet { lists: Vec::new(), dumps: dump_roots, ..set }, dumps)),
+            (Some(lists), _) => Some((FollowedSet { lists: lists.roots.clone(), dumps: dump_roots, ..set }, lists)),
+            (None, None) => {
+                tracing::warn!(set = %set.name, at = %search.as_of, "the set tells nothing of that time and is left out");
+                None
+            }
+        })
+    }
+
+    /// The last statement before the time looked for: by the current documents, all together, else by one that `archives` list.
+    async fn last_before(
+        &mut self,
+        (current, archives): (&[DocumentLocation], &[DocumentLocation]),
+        search: &mut Search,
+        progress: &Progressing,
+    ) -> Result<Option<Found>, SyncError> {
+        let mut walks = Vec::with_capacity(current.len());
+        for root in current {
+            walks.push(self.walk_then(root, search.as_of, progress).await?);
+        }
+        let times = walks.iter().map(|walked| own_time(walked).or_else(|| modified(walked)));
+        let at = times.collect::<Option<Vec<_>>>().and_then(|times| times.into_iter().max());
+        if let Some(at) = at.filter(|at| search.admits(*at)) {
+            return Ok(Some(Found { at, roots: current.to_vec(), walks }));
+        }
+        let mut last: Option<Found> = None;
+        for archive in archives {
+            for entry in self.archived(archive, progress).await? {
+                let is_later = |at: &Timestamp| last.as_ref().is_none_or(|last| last.at < *at);
+                if entry.at.is_some_and(|at| !search.admits(at) || !is_later(&at)) {
+                    continue;
+                }
+                let root = DocumentLocation::Uri(entry.loc.clone());
+                let walked = match self.walk_then(&root, search.as_of, progress).await {
+                    Ok(walked) => walked,
+                    Err(cause) if is_lost(&cause) => {
+                        tracing::warn!("what the archive lists is left: {}", chain(&cause));
+                        continue;
+                    }
+                    Err(cause) => return Err(cause.into()),
+                };
+                let Some(at) = own_time(&walked).or(entry.at) else { continue };
+                if search.admits(at) && is_later(&at) {
+                    last = Some(Found { at, roots: vec![root], walks: vec![speaking_for(walked, entry, at)] });
+                }
+            }
+        }
+        Ok(last)
+    }
+
+    /// What an archive lists, latest first; what bears no time comes last, since only it itself can tell.
+    async fn archived(&mut self, archive: &DocumentLocation, progress: &Progressing) -> Result<Vec<Entry>, SyncError> {
+        let listed = Mutex::new(Vec::new());
+        let choice = |header: &Header, entry: &Entry| {
+            // An index of archives says nothing of its parts.
+            if header.root == Root::SitemapIndex && entry.at.is_none() && entry.capability.is_none() {
+                return Child::Ask;
+            }
+            listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+            Child::Leave
+        };
+        let asking = Asking { choice: &choice, bears_missing: true, past_caches: false, is_patient: true };
+        let walked = self.walk(archive, asking, progress).await?;
+        let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));
+        listed.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+        Ok(listed)
+    }
+
+    /// Fetches a statement of what existed, but no part of one that is too late.
+    async fn walk_then(
+        &mut self,
+        root: &DocumentLocation,
+        as_of: Timestamp,
+        progress: &Progressing,
+    ) -> Result<Walked, SourceError> {
+        let choice = |header: &Header, _: &Entry| if header.at > Some(as_of) { Child::Leave } else { Child::Ask };
+        let asking = Asking { choice: &choice, bears_missing: false, past_caches: false, is_patient: true };
+        self.walk(root, asking, progress).await
+    }
+}
+
+/// The time that a document says it speaks for; of an index without one the latest of its parts.
+fn own_time(walked: &Walked) -> Option<Timestamp> {
+    let of_leaf = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
+    let of_index = walked.index_headers.first().and_then(|header| header.at);
+    of_index.or_else(|| walked.leaves.iter().filter_map(of_leaf).max())
+}
+
+fn modified(walked: &Walked) -> Option<Timestamp> {
+    walked.leaves.iter().filter_map(|leaf| leaf.document.modified).max()
+}
+
+/// An archived document may bear its time in the archive's entry alone: its parts that have none speak for `at`.
+fn speaking_for(mut walked: Walked, entry: Entry, at: Timestamp) -> Walked {
+    if own_time(&walked).is_none() {
+        for leaf in &mut walked.leaves {
+            leaf.listed.get_or_insert_with(|| Box::new(entry.clone())).at = Some(at);
+        }
+    }
+    walked
+}
+
+/// Whether an archived document cannot be had or understood, now or ever.
+fn is_lost(cause: &SourceError) -> bool {
+    match cause {
+        SourceError::Http { cause, .. } => cause.is_gone(),
+        SourceError::Document { .. } | SourceError::Structure { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether nothing more will be told of what happened in `set` up to `as_of`.
+fn is_told_to_the_end(set: &FollowedSet, changes: &[ReadChanges], as_of: Timestamp) -> bool {
+    let roots = set.incremental().1;
+    roots.iter().all(|root| {
+        let mut read = changes.iter().filter(|it| it.set == set.id && it.root == *root);
+        read.any(|it| it.is_beyond || it.documents.iter().any(|document| document.tells_beyond(as_of)))
+    })
+}
