@@ -1,10 +1,11 @@
 //! From spooled lists to the catalog's baseline: read on a thread of its own, entered on the caller's.
 
+use super::deviations::SeenDeviations;
 use super::selection::Selection;
 use super::selection::plan::{Chooser, Plan};
 use super::{Stage, SyncError};
 use crate::catalog::{Baseline, Naming};
-use crate::document::{Capability, Change, Entry, Limits, Uri};
+use crate::document::{Capability, Change, Deviations, Entry, Limits, Timestamp, Uri};
 use crate::source::spool::{Spool, SpooledDocument};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -57,13 +58,14 @@ pub fn read_into(
     documents: &[SpooledDocument],
     limits: Limits,
     chooser: &Chooser,
+    broken: &SeenDeviations,
     progress: &dyn Fn(Stage),
 ) -> Result<Vec<u64>, SyncError> {
     thread::scope(|scope| {
         let (batches, arriving) = sync_channel(BATCHES_WAITING);
         let reading = thread::Builder::new()
             .name("list-reader".into())
-            .spawn_scoped(scope, move || read_batches(spool, documents, limits, chooser, &batches))
+            .spawn_scoped(scope, move || read_batches(spool, documents, limits, (chooser, broken), &batches))
             .map_err(SyncError::NoThread)?;
         let mut counts = vec![0; documents.len()];
         let mut entries = 0;
@@ -93,13 +95,13 @@ fn read_batches(
     spool: &Spool,
     documents: &[SpooledDocument],
     limits: Limits,
-    chooser: &Chooser,
+    (chooser, broken): (&Chooser, &SeenDeviations),
     batches: &SyncSender<(usize, Vec<Entry>)>,
 ) -> Result<(), SyncError> {
     let mut batch = Vec::with_capacity(BATCH);
     let mut failed = None;
     for (number, document) in documents.iter().enumerate() {
-        for_each_resource(spool, document, limits, &mut |entry| {
+        let deviations = for_each_resource(spool, document, limits, &mut |entry| {
             match chooser.chooses(&entry) {
                 Ok(true) => batch.push(entry),
                 Ok(false) => {}
@@ -117,6 +119,7 @@ fn read_batches(
             }
         })?;
         failed.take().map_or(Ok(()), |cause| Err(SyncError::Scratch(cause)))?;
+        broken.note(&document.location, &deviations);
         // Where nobody receives it, the receiver has failed and says so.
         let _ = batches.send((number, std::mem::take(&mut batch)));
     }
@@ -137,13 +140,32 @@ pub fn smallest_authority(spool: &Spool, documents: &[SpooledDocument], limits: 
     Ok(smallest.map_or_else(|| "".into(), |uri| uri.authority().into()))
 }
 
-/// Calls `visit` for every resource, in the order of the document, until it breaks.
+/// The newest `lastmod` listed: the lists are not older than that. One that is yet to come, or later than its list, is wrong.
+pub fn newest_lastmod(
+    spool: &Spool,
+    documents: &[SpooledDocument],
+    limits: Limits,
+) -> Result<Option<Timestamp>, SyncError> {
+    let mut newest = None;
+    let now = Timestamp::now();
+    for document in documents {
+        let written = document.modified.map_or(now, |modified| modified.min(now));
+        for_each_resource(spool, document, limits, &mut |entry| {
+            newest = newest.max(entry.lastmod.filter(|lastmod| *lastmod <= written));
+            ControlFlow::Continue(())
+        })?;
+    }
+    Ok(newest)
+}
+
+/// Calls `visit` for every resource, in the order of the document, until it breaks. Which rules the document breaks, as far as
+/// it was read.
 fn for_each_resource(
     spool: &Spool,
     document: &SpooledDocument,
     limits: Limits,
     visit: &mut dyn FnMut(Entry) -> ControlFlow<()>,
-) -> Result<(), SyncError> {
+) -> Result<Deviations, SyncError> {
     let failed = |cause| {
         // Kept, the broken document would be confirmed by a 304 at every later poll.
         if let Err(unforgotten) = spool.forget(&document.location) {
@@ -154,13 +176,13 @@ fn for_each_resource(
     let mut reader = spool.reader(document, limits)?;
     while let Some(entry) = reader.next_entry().map_err(failed)? {
         if is_resource(&entry) && visit(entry).is_break() {
-            return Ok(());
+            break;
         }
     }
     for (rule, count) in reader.deviations().counts() {
         tracing::info!(document = %document.location, count, rule = rule.sentence(), section = rule.section(), "deviation");
     }
-    Ok(())
+    Ok(reader.deviations().clone())
 }
 
 /// An entry of a Resource List stands for a resource unless it says that it points to a document or is gone.

@@ -1,5 +1,6 @@
 //! Incremental synchronization: what the change documents of the sets say that is new.
 
+use super::deviations::SeenDeviations;
 use super::followed::{FollowedSet, Purpose};
 use super::incremental::{ChangeDocument, Known, NewChange, Seen};
 use super::position::Position;
@@ -43,6 +44,24 @@ pub struct ReadChanges {
     pub is_beyond: bool,
     /// Whether the documents do not follow one another without a gap.
     pub is_torn: bool,
+}
+
+/// What was left out of an index.
+#[derive(Debug, Default)]
+struct Left {
+    locations: Vec<String>,
+    /// The one that ended last.
+    newest: Option<Entry>,
+}
+
+impl Left {
+    fn note(&mut self, entry: &Entry) {
+        let end = |entry: &Entry| entry.until.or(entry.lastmod);
+        if self.newest.as_ref().is_none_or(|newest| end(newest) <= end(entry)) {
+            self.newest = Some(entry.clone());
+        }
+        self.locations.push(entry.loc.as_str().to_owned());
+    }
 }
 
 /// The changes that a commit applies, and how far they are known then.
@@ -114,7 +133,7 @@ impl Synchronizer {
         extent: &Extent,
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
-        let left = Mutex::new(Vec::new());
+        let left = Mutex::new(Left::default());
         let is_beyond = AtomicBool::new(false);
         let choice = |_: &Header, entry: &Entry| {
             if known.wants(entry) || matches!(extent, Extent::Announced(_)) && extent.names(&entry.loc) {
@@ -124,7 +143,7 @@ impl Synchronizer {
                 is_beyond.store(true, Ordering::Relaxed);
                 return Child::Leave;
             }
-            left.lock().unwrap_or_else(PoisonError::into_inner).push(entry.loc.as_str().to_owned());
+            left.lock().unwrap_or_else(PoisonError::into_inner).note(entry);
             Child::Leave
         };
         // The schedule asks again: nobody who waits for this synchronizer waits for a server that fails.
@@ -144,12 +163,29 @@ impl Synchronizer {
                 Err(cause) => tracing::warn!("a closed list leads to an index that cannot be read: {}", chain(&cause)),
             }
         }
-        let unread = left.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let left = std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner));
+        let Left { locations: mut unread, newest } = left;
+        if let Some(newest) = newest.filter(|_| leaves.is_empty()) {
+            // Nothing was read yet, and all that is listed ended before: the newest tells what comes next.
+            let child = DocumentLocation::Uri(newest.loc.clone());
+            match walk_asking(&self.client, &self.spool, &child, self.config.limits, asking, &|_| ()).await {
+                Ok(below) => {
+                    unread.retain(|location| location != newest.loc.as_str());
+                    let listed = |leaf| Leaf { listed: Some(Box::new(newest.clone())), ..leaf };
+                    leaves.extend(below.leaves.into_iter().map(listed));
+                }
+                Err(cause) => tracing::warn!("the newest list of an index cannot be read: {}", chain(&cause)),
+            }
+        }
         let mut read = ReadChanges { unread, is_beyond: is_beyond.into_inner(), ..ReadChanges::new(set, root) };
         let headers = walked.index_headers.iter().chain(leaves.iter().map(|leaf| &leaf.header));
         read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
-        if walked.indexes.is_empty() && leaves.iter().any(|leaf| leaf.header.until.is_some()) {
-            // Closed, perhaps: the Capability List names the next.
+        let has_stopped = |leaf: &Leaf| {
+            let is_same = self.applied.get(&leaf.document.location) == Some(&leaf.document.digest);
+            leaf.header.until.is_some() && is_same
+        };
+        if walked.indexes.is_empty() && leaves.iter().any(has_stopped) {
+            // The Capability List names the next. A list that ends anew at each request goes on itself.
             self.is_stale = true;
         }
         let seen = known.seen();
@@ -162,7 +198,8 @@ impl Synchronizer {
             }
             let (spool, limits) = (self.spool.clone(), self.config.limits);
             let (known, seen) = (known.clone(), seen.clone());
-            let read_on = move || read_document(&spool, leaf, limits, &known, &seen);
+            let broken = self.deviations.clone();
+            let read_on = move || read_document(&spool, leaf, limits, (&known, &seen), &broken);
             let document = tokio::task::spawn_blocking(read_on).await??;
             read.documents.push(document);
         }
@@ -265,8 +302,8 @@ fn read_document(
     spool: &Spool,
     leaf: Leaf,
     limits: Limits,
-    known: &Known,
-    seen: &Arc<Seen>,
+    (known, seen): (&Known, &Arc<Seen>),
+    broken: &SeenDeviations,
 ) -> Result<ChangeDocument, SyncError> {
     let Leaf { document, header, listed, .. } = leaf;
     let failed = |cause| {
@@ -282,5 +319,6 @@ fn read_document(
     while let Some(entry) = reader.next_entry().map_err(failed)? {
         reading.see(entry, None);
     }
+    broken.note(&document.location, reader.deviations());
     Ok(reading.end(reader.header().clone()))
 }

@@ -80,6 +80,7 @@ impl Synchronizer {
     pub(super) async fn merge(&self, reading: Reading, progress: Progressing) -> Result<Made, SyncError> {
         let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
+        let broken = self.deviations.clone();
         let made = tokio::task::spawn_blocking(move || {
             let Reading { naming, mut read, missing, position, news } = reading;
             let mut later: Vec<_> = news.changes.iter().map(|(_, new)| (new.change, new.entry.clone())).collect();
@@ -93,7 +94,7 @@ impl Synchronizer {
             for it in &mut read {
                 baseline.list(it.id, it.at());
                 let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
-                it.counts = baseline::read_into(&mut baseline, &spool, &lists, limits, &chooser, &*progress)?;
+                it.counts = baseline::read_into(&mut baseline, &spool, &lists, limits, &chooser, &broken, &*progress)?;
                 entries += it.counts.iter().sum::<u64>();
                 let chooses = |entry: &Entry| chooser.chooses(entry).map_err(SyncError::Scratch);
                 for manifest in &it.manifests {

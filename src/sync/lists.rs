@@ -65,7 +65,7 @@ impl Synchronizer {
             self.children = children;
             walks.push(walked?);
         }
-        Ok(ReadSet { id: set.id, walks, manifests: Vec::new(), missing: Vec::new(), counts: Vec::new() })
+        Ok(ReadSet { id: set.id, walks, manifests: Vec::new(), missing: Vec::new(), counts: Vec::new(), newest: None })
     }
 
     /// Reads the manifests of the dumps of all sets, for a baseline: in place of lists where there are none, and beside them
@@ -92,6 +92,21 @@ impl Synchronizer {
         Ok(())
     }
 
+    /// Looks for the newest `lastmod` of each set that follows changes and whose lists do not say which time they speak for.
+    pub(super) async fn date_lists(&self, sets: &[FollowedSet], read: &mut [ReadSet]) -> Result<(), SyncError> {
+        for it in read {
+            let follows = sets.iter().any(|set| set.id == it.id && !set.incremental().1.is_empty());
+            if !follows || it.stated_at().is_some() {
+                continue;
+            }
+            let (spool, limits) = (self.spool.clone(), self.config.limits);
+            let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
+            let newest = tokio::task::spawn_blocking(move || baseline::newest_lastmod(&spool, &lists, limits));
+            it.newest = newest.await??;
+        }
+        Ok(())
+    }
+
     /// Fetches one document with all below it, and notes when it is due again.
     pub(super) async fn walk(
         &mut self,
@@ -107,6 +122,11 @@ impl Synchronizer {
             Ok(walked) => {
                 let cost = Cost { octets: walked.transferred, took: now - began, max_age: walked.max_age };
                 self.schedule.answered(root, cost, jitter(), now);
+                for index in &walked.indexes {
+                    let found = walked.deviations.iter().find(|it| it.location == index.location);
+                    let broken = found.map(|it| it.deviations.clone()).unwrap_or_default();
+                    self.deviations.note(&index.location, &broken);
+                }
                 for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
                     self.below.insert(entry.loc.clone(), root.clone());
                 }

@@ -14,6 +14,7 @@ mod baseline;
 mod changes;
 mod children;
 mod commit;
+mod deviations;
 mod dumps;
 pub mod extent;
 mod followed;
@@ -44,6 +45,7 @@ use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use changes::{News, ReadChanges};
 use children::Children;
 use commit::{Made, Reading};
+use deviations::SeenDeviations;
 use extent::Extent;
 use followed::{FollowedSet, followed};
 use guard::{Held, MaxDelete};
@@ -183,6 +185,7 @@ pub struct Synchronizer {
     below: HashMap<Uri, DocumentLocation>,
     /// Digests of the change documents all of whose entries are in the position.
     applied: HashMap<DocumentLocation, u64>,
+    deviations: SeenDeviations,
     status: SharedStatus,
     channels: watch::Sender<Option<Vec<SetChannel>>>,
 }
@@ -219,6 +222,7 @@ impl Synchronizer {
             position: None,
             below: HashMap::new(),
             applied: HashMap::new(),
+            deviations: SeenDeviations::default(),
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
         }
@@ -337,6 +341,7 @@ impl Synchronizer {
         if !step.anew && step.position.is_of(&read, &missing, &naming) {
             return self.advance(step, changes, progress).await;
         }
+        self.date_lists(&step.sets, &mut read).await?;
         let now = Timestamp::now();
         let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
         let mut base = step.position;
@@ -484,6 +489,10 @@ impl Synchronizer {
             answer: planned.answer.clone(),
         });
         let documents: Vec<_> = documents.collect();
+        let discovered = self.discovered.iter().flat_map(|(source, _)| &source.deviations);
+        let of_source = discovered.clone().map(|it| it.location.clone());
+        self.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
+        discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations));
         let revision = self.catalog.revision().unwrap_or_default();
         let (sets, held) = match &self.position {
             Some(position) => {
@@ -509,6 +518,7 @@ impl Synchronizer {
             status.documents = documents;
             status.sets = sets;
             status.held = held;
+            status.deviations = self.deviations.told();
         });
     }
 

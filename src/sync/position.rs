@@ -316,13 +316,20 @@ pub struct ReadSet {
     pub missing: Vec<Missing>,
     /// The resources that each leaf lists that lists resources, in document order; empty as long as they were not counted.
     pub counts: Vec<u64>,
+    /// The newest `lastmod` listed, where it was looked for because no list says which time it speaks for.
+    pub newest: Option<Timestamp>,
 }
 
 impl ReadSet {
-    /// The time that its lists speak for.
+    /// The time that its lists speak for, by their own account, else by what they list, else by their server's.
     pub fn at(&self) -> Option<Timestamp> {
+        self.stated_at().or(self.newest).or_else(|| last_modified(&self.walks))
+    }
+
+    /// The time that its lists, or else its packages, say that they speak for.
+    pub fn stated_at(&self) -> Option<Timestamp> {
         let packed = self.manifests.iter().filter_map(|manifest| manifest.header().at).min();
-        at(&self.walks).or(packed)
+        stated_at(&self.walks).or(packed)
     }
 
     fn documents(&self) -> Vec<Document> {
@@ -345,17 +352,17 @@ impl ReadSet {
     }
 }
 
-/// The time that lists speak for: the earliest `at` of the leaves, each by itself or by the index above, else the newest
-/// Last-Modified.
-fn at(walks: &[Walked]) -> Option<Timestamp> {
+/// The earliest `at` of the leaves, each by itself or by the index above.
+fn stated_at(walks: &[Walked]) -> Option<Timestamp> {
     let leaves = || walks.iter().flat_map(|walked| &walked.leaves);
     let indexes = || walks.iter().flat_map(|walked| &walked.index_headers);
     let leaf_at = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
-    leaves()
-        .filter_map(leaf_at)
-        .chain(indexes().filter_map(|header| header.at))
-        .min()
-        .or_else(|| leaves().filter_map(|leaf| leaf.document.modified).max())
+    leaves().filter_map(leaf_at).chain(indexes().filter_map(|header| header.at)).min()
+}
+
+/// The newest Last-Modified of lists.
+fn last_modified(walks: &[Walked]) -> Option<Timestamp> {
+    walks.iter().flat_map(|walked| &walked.leaves).filter_map(|leaf| leaf.document.modified).max()
 }
 
 #[cfg(test)]

@@ -488,6 +488,167 @@ async fn while_the_source_cannot_be_discovered_what_is_known_of_is_followed_on()
     assert!(destination.paths().contains(&"/e".to_owned()), "it is looked for again");
 }
 
+#[tokio::test]
+async fn status_tells_the_rules_that_documents_break_as_of_their_last_reading() {
+    let server = source().await;
+    let entries = [url(server.uri("/a").as_str(), "length=\"many\""), url(server.uri("/b").as_str(), "length=\"few\"")];
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));
+    let changes = [change(&server, "/e", &format!("change=\"created\" {} length=\"five\"", datetime(1)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    let lengths = |destination: &Destination| {
+        let told = destination.synchronizer.status().read().deviations;
+        told.into_iter().find(|it| it.rule.starts_with("length"))
+    };
+
+    destination.commit().await;
+    let told = lengths(&destination).unwrap();
+    assert_eq!((told.count, told.section.as_str()), (3, "7"));
+    assert_eq!(told.location, server.uri(CHANGES).to_string(), "it is read first");
+    destination.refresh().await.unwrap();
+    assert_eq!(lengths(&destination).unwrap().count, 3, "what is not read again still breaks it");
+
+    let entries = ["/a", "/b"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[]));
+    destination.commit().await;
+
+    assert_eq!(lengths(&destination), None);
+}
+
+#[tokio::test]
+async fn deletions_that_are_held_back_and_are_taken_back_are_told_at_once() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let gone = |path: &str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
+    let back = |path: &str, minute| change(&server, path, &format!("change=\"created\" {}", datetime(minute)));
+    let mut changes = vec![gone("/a"), gone("/b"), gone("/c")];
+    let held = |destination: &Destination| destination.synchronizer.status().read().held.map(|held| held.files);
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    assert_eq!(held(&destination), Some(3));
+
+    for (path, minute, left) in [("/a", 2, Some(2)), ("/b", 3, Some(1)), ("/c", 4, None)] {
+        changes.push(back(path, minute));
+        server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+        destination.commit().await;
+
+        assert_eq!(held(&destination), left, "in the status of the very commit");
+    }
+}
+
+#[tokio::test]
+async fn the_newest_list_of_an_index_is_read_at_the_first_look_and_polled_though_all_ended_before_the_lists() {
+    let server = source().await;
+    let child = |path: &str, until: &str| format!("<sitemap><loc>{}</loc><rs:md {until}/></sitemap>", server.uri(path));
+    let [first, second] = [("07:00", "08:00"), ("08:00", "08:30")]
+        .map(|(from, until)| format!("from=\"2013-01-03T{from}:00Z\" until=\"2013-01-03T{until}:00Z\""));
+    let children = [child("/1.xml", &first), child("/2.xml", &second)];
+    let document = crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], &children);
+    server.put(CHANGES, Answer::xml(document).etag("index"));
+    let old = change(&server, "/old", "change=\"created\" datetime=\"2013-01-03T08:10:00Z\"");
+    server.put("/1.xml", change_list(&first, &[]));
+    server.put("/2.xml", change_list(&second, std::slice::from_ref(&old)));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d"], "it ended before the list");
+    let asked = |path: &str| server.asked().iter().filter(|asked| asked.path == path).count();
+    assert_eq!(asked("/2.xml"), 1);
+    // Its index is slow to tell that it goes on.
+    let new = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
+    server.put("/2.xml", change_list("from=\"2013-01-03T08:00:00Z\"", &[old, new]));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(asked("/1.xml"), 0);
+}
+
+#[tokio::test]
+async fn a_change_list_that_ends_at_each_request_makes_no_discovery_until_it_stops_changing() {
+    let server = source().await;
+    let closed = |minute: u32| {
+        let interval = format!("from=\"2013-01-03T09:00:00Z\" until=\"2013-01-03T10:{minute:02}:00Z\"");
+        change_list(&interval, &[])
+    };
+    server.put(CHANGES, closed(1));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    destination.refresh().await.unwrap();
+    server.asked();
+    let discoveries = || server.asked().iter().filter(|asked| asked.path == "/caps.xml").count();
+
+    for minute in 2..6 {
+        server.put(CHANGES, closed(minute));
+        destination.refresh().await.unwrap();
+    }
+    assert!(discoveries() <= 1, "one from the look before");
+    for _ in 0..3 {
+        destination.refresh().await.unwrap();
+    }
+
+    assert!(discoveries() >= 1, "the Capability List may name the next");
+}
+
+/// The time that the lists of a Source of one set speak for, as status tells it, where LIST is `answer`.
+async fn time_of(answer: impl FnOnce(&Loopback) -> Answer) -> Option<String> {
+    let server = source().await;
+    server.put(LIST, answer(&server));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    destination.synchronizer.status().read().sets[0].at.clone()
+}
+
+fn dated(server: &Loopback, path: &str, lastmod: &str) -> String {
+    format!("<url><loc>{}</loc><lastmod>{lastmod}</lastmod></url>", server.uri(path))
+}
+
+#[tokio::test]
+async fn lists_without_at_speak_for_the_time_of_their_index() {
+    let at = time_of(|server| {
+        server.put("/1.xml", resource_list_at("", &[dated(server, "/a", "2011-01-01T00:00:00Z")]));
+        Answer::xml(index(server, &["/1.xml"]))
+    });
+    assert_eq!(at.await.as_deref(), Some("2013-01-03T09:00:00Z"));
+}
+
+#[tokio::test]
+async fn an_index_without_at_speaks_for_the_time_of_its_earliest_list() {
+    let at = time_of(|server| {
+        let list_at = |path: &str, at: &str| server.put(path, resource_list_at(at, &[change(server, path, "")]));
+        list_at("/1.xml", "at=\"2013-01-03T09:20:00Z\"");
+        list_at("/2.xml", "at=\"2013-01-03T09:10:00Z\"");
+        Answer::xml(index(server, &["/1.xml", "/2.xml"]).replace(" at=\"2013-01-03T09:00:00Z\"", ""))
+    });
+    assert_eq!(at.await.as_deref(), Some("2013-01-03T09:10:00Z"));
+}
+
+#[tokio::test]
+async fn lists_without_any_at_speak_for_the_newest_lastmod_listed_that_is_not_yet_to_come() {
+    let at = time_of(|server| {
+        let lastmods = [("/a", "2012-01-01T00:00:00Z"), ("/b", "2012-06-01T00:00:00Z"), ("/c", "2999-01-01T00:00:00Z")];
+        let entries = lastmods.map(|(path, lastmod)| dated(server, path, lastmod));
+        resource_list_at("", &entries).header("Last-Modified", "Thu, 03 Jan 2013 12:00:00 GMT")
+    });
+    assert_eq!(at.await.as_deref(), Some("2012-06-01T00:00:00Z"));
+}
+
+#[tokio::test]
+async fn lists_without_any_time_speak_for_their_last_modified() {
+    let at = time_of(|server| {
+        let entries = [change(server, "/a", "")];
+        resource_list_at("", &entries).header("Last-Modified", "Thu, 03 Jan 2013 12:00:00 GMT")
+    });
+    assert_eq!(at.await.as_deref(), Some("2013-01-03T12:00:00Z"));
+}
+
+#[tokio::test]
+async fn lists_of_which_nobody_tells_a_time_speak_for_none() {
+    let at = time_of(|server| resource_list_at("", &[change(server, "/a", "")]));
+    assert_eq!(at.await, None);
+}
+
 fn silent() -> Progressing {
     Arc::new(|_| ())
 }
