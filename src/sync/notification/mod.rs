@@ -13,6 +13,10 @@ use crate::source::{Channel, DocumentLocation, Set, Source};
 
 /// Bounds for a notification, inflated: it has one entry, seldom many.
 const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, links: 100 };
+/// Entries read of a notification: where it has more, everything is looked at.
+const MOST_ENTRIES: usize = 10_000;
+/// Documents that a notification names one by one: where it names more, everything is looked at.
+const MOST_NAMED: usize = 1000;
 /// Channels of all sets together: each is a subscription that is asked for and renewed.
 const MOST_CHANNELS: usize = 1000;
 
@@ -98,7 +102,12 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, Notificat
     let mut reader = Reader::new(body, base, LIMITS)?;
     let mut entries = Vec::new();
     while let Some(entry) = reader.next_entry()? {
-        entries.push(entry);
+        if entries.len() < MOST_ENTRIES {
+            entries.push(entry);
+        } else {
+            notification.looks = vec![Look::Poll];
+            notification.is_dated = false;
+        }
     }
     if entries.is_empty() && reader.skipped() > 0 {
         return Err(NotificationError::NothingUnderstood { entries: reader.skipped() });
@@ -113,6 +122,11 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, Notificat
         Kind::Framework => entries.iter().for_each(|entry| notification.add_document(entry)),
         Kind::Changes => notification.add_changes(&entries, channel),
         Kind::Other => notification.looks.push(Look::Poll),
+    }
+    if notification.looks.len() > MOST_NAMED {
+        notification.looks.retain(|look| *look == Look::Rediscover);
+        notification.looks.truncate(1);
+        notification.looks.push(Look::Poll);
     }
     let mut seen = Vec::new();
     notification.looks.retain(|look| {

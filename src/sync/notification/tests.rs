@@ -295,6 +295,20 @@ fn one_entry_that_cannot_be_understood_makes_a_poll_of_the_rest() {
     assert_eq!(looks(&body), [Look::Poll, document("http://example.com/l.xml")]);
 }
 
+#[test]
+fn what_names_more_documents_than_can_be_looked_at_is_a_poll() {
+    let entry = |number: usize| {
+        format!(
+            "<url><loc>http://example.com/{number}</loc><rs:md change=\"updated\" capability=\"changelist\"/></url>"
+        )
+    };
+    let named = |many: usize| framework_document(&(0..many).map(entry).collect::<String>());
+
+    assert_eq!(looks(&named(MOST_NAMED)).len(), MOST_NAMED);
+    assert_eq!(looks(&named(MOST_NAMED + 1)), [Look::Poll]);
+    assert_eq!(looks(&named(MOST_ENTRIES + 5)), [Look::Poll]);
+}
+
 /// Everything that may be looked at now.
 fn taken(inbox: &mut Inbox, now: Instant) -> Vec<Look> {
     std::iter::from_fn(|| inbox.next(now)).collect()
