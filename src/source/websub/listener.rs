@@ -4,7 +4,7 @@
 use super::counters::Seen;
 use super::signature::is_genuine;
 use super::subscription::Mode;
-use super::{Delivery, Shared};
+use super::{Delivery, LARGE, Shared, WAITING_LARGE};
 use crate::document::Uri;
 use crate::source::http::links;
 use axum::Router;
@@ -190,8 +190,10 @@ async fn deliver(shared: &Shared, path: &str, request: Request, bounds: Bounds) 
             return StatusCode::ACCEPTED;
         }
     }
+    let waiting = shared.deliveries.max_capacity() - shared.deliveries.capacity();
+    let fits = body.len() <= LARGE || waiting < WAITING_LARGE;
     let delivery = Delivery { subject: subject.clone(), body };
-    if let Err(mpsc::error::TrySendError::Full(_)) = shared.deliveries.try_send(delivery) {
+    if !fits || matches!(shared.deliveries.try_send(delivery), Err(mpsc::error::TrySendError::Full(_))) {
         refused(Seen::Busy, "too many wait to be looked at");
         return StatusCode::SERVICE_UNAVAILABLE;
     }

@@ -340,6 +340,21 @@ async fn a_hub_that_is_too_fast_is_told_to_come_again() {
 }
 
 #[tokio::test]
+async fn a_queue_of_large_deliveries_does_not_fill_the_memory() {
+    let mut desk = Desk::start(OPEN_HUB).await;
+    let large = vec![b' '; LARGE + 1];
+    for _ in 0..WAITING_LARGE {
+        assert_eq!(desk.deliver(&large).await, 202);
+    }
+
+    assert_eq!(desk.deliver(&large).await, 503);
+    assert_eq!(desk.deliver(b"").await, 202);
+    desk.deliveries.recv().await.unwrap();
+    desk.deliveries.recv().await.unwrap();
+    assert_eq!(desk.deliver(&large).await, 202);
+}
+
+#[tokio::test]
 async fn a_body_that_breaks_off_is_ignored() {
     let mut desk = Desk::start(OPEN_HUB).await;
     let request = format!("POST {} HTTP/1.1\r\nHost: x\r\n{LINK}Content-Length: 100\r\n\r\nhalf", desk.path().0);
