@@ -2,7 +2,7 @@
 
 use super::followed::FollowedSet;
 use super::guard::{Guard, ListLoss};
-use super::incremental::Known;
+use super::incremental::{Known, latest_believed};
 use crate::catalog::{Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use crate::source::package::Manifest;
@@ -323,13 +323,17 @@ pub struct ReadSet {
 impl ReadSet {
     /// The time that its lists speak for, by their own account, else by what they list, else by their server's.
     pub fn at(&self) -> Option<Timestamp> {
-        self.stated_at().or(self.newest).or_else(|| last_modified(&self.walks))
+        let latest = latest_believed(Timestamp::now());
+        let stated = self.stated_at().or(self.newest).or_else(|| last_modified(&self.walks));
+        stated.filter(|at| *at <= latest)
     }
 
-    /// The time that its lists, or else its packages, say that they speak for.
+    /// The time that its lists, or else its packages, say that they speak for. One that is yet to come is none: every change
+    /// would be taken for older than the lists.
     pub fn stated_at(&self) -> Option<Timestamp> {
-        let packed = self.manifests.iter().filter_map(|manifest| manifest.header().at).min();
-        stated_at(&self.walks).or(packed)
+        let latest = latest_believed(Timestamp::now());
+        let packed = self.manifests.iter().filter_map(|manifest| manifest.header().at).filter(|at| *at <= latest).min();
+        stated_at(&self.walks, latest).or(packed)
     }
 
     fn documents(&self) -> Vec<Document> {
@@ -352,12 +356,13 @@ impl ReadSet {
     }
 }
 
-/// The earliest `at` of the leaves, each by itself or by the index above.
-fn stated_at(walks: &[Walked]) -> Option<Timestamp> {
+/// The earliest `at` of the leaves, each by itself or by the index above, but none after `latest`.
+fn stated_at(walks: &[Walked], latest: Timestamp) -> Option<Timestamp> {
     let leaves = || walks.iter().flat_map(|walked| &walked.leaves);
     let indexes = || walks.iter().flat_map(|walked| &walked.index_headers);
     let leaf_at = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
-    leaves().filter_map(leaf_at).chain(indexes().filter_map(|header| header.at)).min()
+    let stated = leaves().filter_map(leaf_at).chain(indexes().filter_map(|header| header.at));
+    stated.filter(|at| *at <= latest).min()
 }
 
 /// The newest Last-Modified of lists.

@@ -193,10 +193,8 @@ impl Known {
         modified: Option<Timestamp>,
         now: Timestamp,
     ) -> Reading {
-        // A Source whose clock is ahead as a whole dates its lists by it too.
-        let latest = self.at.map_or(now, |at| loaded(at).max(now));
-        let latest = Timestamp { seconds: latest.seconds.saturating_add(CLOCKS_DIFFER), ..latest };
-        Reading::new(seen.clone(), (self.until(), latest), location, header, listed, modified)
+        let times = (self.until(), latest_believed(now));
+        Reading::new(seen.clone(), times, location, header, listed, modified)
     }
 
     /// Whether `documents` go on where the last look ended, as far as can be seen; `unread` were left out because they hold
@@ -403,6 +401,11 @@ impl Latest {
         let is_doubtful = self.change.is_doubtful && self.change.change == Change::Deleted;
         NewChange { is_collapsed: self.statements > 1, is_doubtful, ..self.change }
     }
+}
+
+/// No time behind this is believed where it is `now`.
+pub fn latest_believed(now: Timestamp) -> Timestamp {
+    Timestamp { seconds: now.seconds.saturating_add(CLOCKS_DIFFER), ..now }
 }
 
 fn stored(time: Timestamp) -> Stored {

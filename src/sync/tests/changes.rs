@@ -277,6 +277,25 @@ async fn deletions_of_more_than_half_wait_for_a_person_and_the_rest_is_applied()
 }
 
 #[tokio::test]
+async fn a_resource_list_of_a_time_that_is_yet_to_come_hides_no_change() {
+    let server = source().await;
+    let entries = ["/a", "/b", "/c", "/d"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2999-01-01T00:00:00Z\"", &entries));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+
+    let changes = [
+        change(&server, "/e", &format!("change=\"created\" {}", datetime(1))),
+        change(&server, "/a", &format!("change=\"updated\" {} length=\"7\"", datetime(2))),
+    ];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(destination.files()["/a"].1, Some(7));
+}
+
+#[tokio::test]
 async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
     let server = source().await;
     let paths: Vec<String> = (0..1500).map(|number| format!("/r{number}")).collect();

@@ -520,9 +520,4 @@ fn a_time_that_is_yet_to_come_outlasts_no_change() {
     assert!(first.changes.iter().all(|change| change.time <= t(101)), "{:?}", told(&first));
     ahead.entries.push(far("a", Created));
     assert_eq!(look(&first.known, &[ahead], 300).1.changes.len(), 1);
-
-    // A Source that lives in another time altogether dates its lists by it.
-    let known = Known::since(Some(later));
-    let it = list("l", Some(later.seconds), None, vec![dated("a", Updated, later.seconds + 60)]);
-    assert_eq!(told(&look(&known, &[it], 100).1), [("a", Updated, later.seconds + 60)]);
 }
