@@ -87,7 +87,7 @@ fn screen(status: &Status, now: SystemTime) -> String {
         let _ = writeln!(text, "Next look    {}{rarely}", when(next, now));
     }
     for set in &sync.sets {
-        let _ = writeln!(text, "Set {:<8} {}", set.id + 1, printable_value(&set.name));
+        let _ = writeln!(text, "Set {:<8} {}", set.id, printable_value(&set.name));
         if let Some(until) = &set.changes_until {
             let _ = writeln!(text, "             changes are known up to {until}");
         }
@@ -259,7 +259,7 @@ mod tests {
             "             12,345 files in 67 folders, 1.5 MB and 1 file of unknown length",
             "Last look    2026-01-02T03:59:00Z (60 s ago), 90 ms: 1 file new, 2 changed, 0 with other metadata, 3 gone",
             "Next look    2026-01-02T04:05:00Z (in 5 min)",
-            "Set 1        https://repo.example.org/capabilitylist.xml",
+            "Set 0        https://repo.example.org/capabilitylist.xml",
             "             changes are known up to 2026-01-02T03:58:00Z",
             "             GAP: changes since 2026-01-01T00:00:00Z may be missing until there is a newer Resource List",
             "Documents    https://repo.example.org/changes.xml: unchanged, due 2026-01-02T04:05:00Z (in 5 min)",
