@@ -127,6 +127,7 @@ impl Synchronizer {
                     let broken = found.map(|it| it.deviations.clone()).unwrap_or_default();
                     self.deviations.note(&index.location, &broken);
                 }
+                self.below.retain(|_, above| above != root);
                 for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
                     self.below.insert(entry.loc.clone(), root.clone());
                 }

@@ -56,7 +56,7 @@ use position::{Position, ReadSet, SetPosition};
 use schedule::Schedule;
 use selection::Selection;
 use status::{DocumentStatus, HeldStatus, RefreshOutcome, Refreshed, SetStatus, SharedStatus};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -64,6 +64,9 @@ use tokio::time::Instant;
 
 /// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
 const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// So many applied documents are remembered whether they are still published or not.
+const MANY_APPLIED: usize = 10_000;
 
 /// Between two looks that nobody asked for lies at least this, whatever the schedule says.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -385,7 +388,7 @@ impl Synchronizer {
         let is_known =
             |(set, root, known): &(SetId, DocumentLocation, Known)| known.knows_the_same(&before.known(*set, root));
         if news.changes.is_empty() && news.known.iter().all(is_known) {
-            self.applied.extend(digests);
+            self.remember_applied(digests, &before);
             return Ok(Some(Outcome::Unchanged));
         }
         progress(Stage::Committing);
@@ -395,14 +398,24 @@ impl Synchronizer {
 
     /// Remembers what was committed.
     fn take(&mut self, made: Made, digests: Vec<(DocumentLocation, u64)>) -> Outcome {
-        self.applied.extend(digests);
+        self.remember_applied(digests, &made.position);
         self.status.write(|status| status.unknown_deletions += made.unknown);
         self.position = Some(made.position);
         Outcome::Committed(made.committed)
     }
 
+    /// Notes that these documents are applied as a whole. Where there are too many, what `position` does not know is forgotten:
+    /// it costs another reading at most, and lists that come and go do not pile up.
+    fn remember_applied(&mut self, digests: Vec<(DocumentLocation, u64)>, position: &Position) {
+        if self.applied.len() + digests.len() > MANY_APPLIED {
+            let known: HashSet<DocumentLocation> = position.locations().into_iter().collect();
+            self.applied.retain(|location, _| known.contains(location));
+        }
+        self.applied.extend(digests);
+    }
+
     /// The Source as it was discovered, or discovers it anew. Where that fails the documents known of are followed on, and
-    /// why it failed is told. `hurried`: discovery is left for the next poll.
+    /// why it failed is told. `hurried`: discovery that is for safety's sake alone is left for the next poll.
     async fn source(&mut self, hurried: bool) -> Result<(Source, Option<SourceError>), SourceError> {
         if let Some((source, since)) = &self.discovered
             && since.elapsed() < DISCOVERY_LIFETIME
@@ -451,6 +464,11 @@ impl Synchronizer {
     /// Whether deletions are held back.
     pub fn holds_deletions(&self) -> Result<bool, CatalogError> {
         Ok(self.catalog.snapshot()?.held_count()? > 0)
+    }
+
+    /// Has the next refresh read Source Description and Capability Lists again: a person asks what there is now.
+    fn distrust_discovery(&mut self) {
+        self.is_stale = true;
     }
 
     /// Whether every set has a notification channel that is alive.

@@ -94,10 +94,14 @@ pub async fn run(
         let task = tokio::select! {
             command = commands.recv() => match command {
                 None => return,
-                Some(Command::Refresh) => Task::Refresh(Extent::Everything),
+                Some(Command::Refresh) => {
+                    synchronizer.distrust_discovery();
+                    Task::Refresh(Extent::Everything)
+                }
                 Some(Command::AcceptDeletions) => Task::Accept,
                 Some(Command::Asked { accept_deletions, asker }) => {
                     waiting = Some(asker);
+                    synchronizer.distrust_discovery();
                     if accept_deletions { Task::Accept } else { Task::Refresh(Extent::Everything) }
                 }
                 Some(Command::Look(look)) => Task::Look(look),
