@@ -25,6 +25,9 @@ const MOST: usize = 1000;
 /// Resources asked at once.
 const ASKED_AT_ONCE: usize = 8;
 
+/// How long all resources of one look have: the polls wait meanwhile. What has not answered then is left to these.
+const ALL_DUE: Duration = Duration::from_secs(120);
+
 /// How long an announced resource has to answer.
 const ANSWER_DUE: Duration = Duration::from_secs(30);
 
@@ -71,7 +74,8 @@ impl Synchronizer {
         };
         let asked = |(uri, change): &(Uri, Change)| ask(self.client.clone(), uri.clone(), *change).boxed();
         let answers = stream::iter(resources.iter().map(asked).collect::<Vec<_>>());
-        let answers: Vec<Option<NewChange>> = answers.buffered(ASKED_AT_ONCE).collect().await;
+        let answers = answers.buffered(ASKED_AT_ONCE).take_until(tokio::time::sleep(ALL_DUE));
+        let answers: Vec<Option<NewChange>> = answers.collect().await;
         let changes: Vec<(SetId, NewChange)> = answers.into_iter().flatten().map(|new| (set, new)).collect();
         if changes.is_empty() {
             return Ok(Outcome::Unchanged);
