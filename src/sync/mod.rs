@@ -31,6 +31,7 @@ pub mod selection;
 pub mod status;
 #[cfg(test)]
 mod tests;
+mod tidying;
 
 use crate::catalog::path::MapError;
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
@@ -39,7 +40,7 @@ use crate::document::{Capability, DocumentError, Limits, Timestamp, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::Client;
 use crate::source::package::{PackageError, Packages};
-use crate::source::spool::{Spool, SpooledDocument};
+use crate::source::spool::Spool;
 use crate::source::walk::Progress;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use changes::{News, ReadChanges};
@@ -60,6 +61,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
@@ -189,6 +191,8 @@ pub struct Synchronizer {
     /// Digests of the change documents all of whose entries are in the position.
     applied: HashMap<DocumentLocation, u64>,
     deviations: SeenDeviations,
+    /// The spool being settled behind the last commit.
+    settling: Option<JoinHandle<()>>,
     status: SharedStatus,
     channels: watch::Sender<Option<Vec<SetChannel>>>,
 }
@@ -226,6 +230,7 @@ impl Synchronizer {
             below: HashMap::new(),
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
+            settling: None,
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
         }
@@ -248,6 +253,7 @@ impl Synchronizer {
 
     /// As [`Synchronizer::refresh`], asking only for what `extent` says. A first tree is made of everything.
     pub async fn refresh_of(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
+        self.settled().await;
         let began = Instant::now();
         let outcome = match self.try_refresh(extent, false, &progress).await {
             // No transfer but of what has changed: the documents are here.
@@ -537,41 +543,6 @@ impl Synchronizer {
             status.sets = sets;
             status.held = held;
             status.deviations = self.deviations.told();
-        });
-    }
-
-    /// After a commit, in the background: makes room in the catalog and in the spool.
-    pub fn tidy(&self) {
-        self.compact_catalog();
-        self.settle_spool();
-    }
-
-    /// Copies the catalog without the holes that replaced revisions left, where these have become many.
-    fn compact_catalog(&self) {
-        let catalog = self.catalog.clone();
-        tokio::task::spawn_blocking(move || match catalog.compact() {
-            Ok(true) => tracing::info!("the catalog was copied without its holes"),
-            Ok(false) => {}
-            Err(cause) => tracing::warn!(%cause, "the catalog keeps its holes"),
-        });
-    }
-
-    /// Drops documents that no list refers to any more and makes the rest small.
-    fn settle_spool(&self) {
-        let (catalog, spool) = (self.catalog.clone(), self.spool.clone());
-        tokio::task::spawn_blocking(move || {
-            let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {
-                Ok(stored) => stored.as_deref().and_then(Position::decode),
-                Err(cause) => {
-                    tracing::warn!(%cause, "the spool is not settled");
-                    return;
-                }
-            };
-            let keep: Vec<SpooledDocument> =
-                keep.iter().flat_map(Position::locations).filter_map(|location| spool.known(&location)).collect();
-            if let Err(cause) = spool.settle(&keep) {
-                tracing::warn!(%cause, "the spool is not settled");
-            }
         });
     }
 }

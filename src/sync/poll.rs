@@ -144,7 +144,7 @@ pub async fn run(
                             if matches!(outcome, Outcome::Committed(_)) {
                                 unseen.seen(&look);
                             }
-                            tell(&synchronizer, &listeners, outcome);
+                            tell(&mut synchronizer, &listeners, outcome);
                         }
                         Err(cause) => tracing::warn!("what was announced cannot be seen: {}", chain(&cause)),
                     }
@@ -159,7 +159,7 @@ pub async fn run(
         match done {
             Ok(outcome) => {
                 failures = 0;
-                tell(&synchronizer, &listeners, outcome);
+                tell(&mut synchronizer, &listeners, outcome);
                 due = Instant::now() + synchronizer.pause();
             }
             Err(cause) => {
@@ -183,7 +183,7 @@ fn silence() -> Progressing {
 }
 
 /// Tells the rest of the mount what a refresh has done.
-fn tell(synchronizer: &Synchronizer, listeners: &Listeners, outcome: Outcome) {
+fn tell(synchronizer: &mut Synchronizer, listeners: &Listeners, outcome: Outcome) {
     if let Outcome::Committed(Committed { invalidations, .. }) = outcome {
         (listeners.invalidate)(invalidations);
         synchronizer.tidy();

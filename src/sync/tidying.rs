@@ -1,0 +1,50 @@
+//! Behind a commit: room is made in the catalog and in the spool.
+
+use super::Synchronizer;
+use super::position::Position;
+use crate::catalog::Catalog;
+use crate::source::spool::{Spool, SpooledDocument};
+
+impl Synchronizer {
+    /// After a commit, in the background: makes room in the catalog and in the spool.
+    pub fn tidy(&mut self) {
+        let catalog = self.catalog.clone();
+        tokio::task::spawn_blocking(move || compact(&catalog));
+        let (catalog, spool) = (self.catalog.clone(), self.spool.clone());
+        self.settling = Some(tokio::task::spawn_blocking(move || settle(&catalog, &spool)));
+    }
+
+    /// Waits until the spool is settled. Whatever is fetched meanwhile belongs to no position yet and would be dropped.
+    pub(super) async fn settled(&mut self) {
+        if let Some(settling) = self.settling.take()
+            && let Err(cause) = settling.await
+        {
+            tracing::warn!(%cause, "the spool is not settled");
+        }
+    }
+}
+
+/// Copies the catalog without the holes that replaced revisions left, where these have become many.
+fn compact(catalog: &Catalog) {
+    match catalog.compact() {
+        Ok(true) => tracing::info!("the catalog was copied without its holes"),
+        Ok(false) => {}
+        Err(cause) => tracing::warn!(%cause, "the catalog keeps its holes"),
+    }
+}
+
+/// Drops documents that no list refers to any more and makes the rest small.
+fn settle(catalog: &Catalog, spool: &Spool) {
+    let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {
+        Ok(stored) => stored.as_deref().and_then(Position::decode),
+        Err(cause) => {
+            tracing::warn!(%cause, "the spool is not settled");
+            return;
+        }
+    };
+    let keep: Vec<SpooledDocument> =
+        keep.iter().flat_map(Position::locations).filter_map(|location| spool.known(&location)).collect();
+    if let Err(cause) = spool.settle(&keep) {
+        tracing::warn!(%cause, "the spool is not settled");
+    }
+}
