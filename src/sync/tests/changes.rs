@@ -668,6 +668,39 @@ async fn lists_of_which_nobody_tells_a_time_speak_for_none() {
     assert_eq!(at.await, None);
 }
 
+#[tokio::test]
+async fn what_the_server_says_may_be_kept_is_not_asked_for_before() {
+    let server = source().await;
+    let list = Answer::xml(list(&server, &["/a"])).header("Cache-Control", "max-age=3600");
+    server.put(LIST, list);
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.asked();
+
+    destination.synchronizer.refresh_of(Extent::Due, silent()).await.unwrap();
+
+    assert!(!server.asked().iter().any(|asked| asked.path == LIST));
+    let documents = destination.synchronizer.status().read().documents;
+    let interval = documents.iter().find(|it| it.location.ends_with(LIST)).map(|it| it.interval);
+    assert_eq!(interval, Some(3600));
+}
+
+#[tokio::test]
+async fn where_a_change_list_is_due_the_resource_list_is_not_asked_for() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.asked();
+    // What is followed anew is due at once.
+    let list = DocumentLocation::Uri(server.uri(LIST));
+    destination.synchronizer.schedule.follow([&list], Instant::now());
+
+    destination.synchronizer.refresh_of(Extent::Due, silent()).await.unwrap();
+
+    let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
+    assert!(asked.iter().any(|path| path == CHANGES) && !asked.iter().any(|path| path == LIST), "{asked:?}");
+}
+
 fn silent() -> Progressing {
     Arc::new(|_| ())
 }
