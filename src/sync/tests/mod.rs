@@ -425,3 +425,24 @@ async fn a_document_that_is_no_resource_list_makes_no_tree_whatever_its_parent_s
 
     assert!(matches!(refused, Err(SyncError::NoResourceList { .. })), "{refused:?}");
 }
+
+#[tokio::test]
+async fn rediscovery_holds_back_a_set_that_vanishes_and_shows_a_new_one() {
+    let server = two_sets().await;
+    server.put("/one/list.xml", Answer::xml(list(&server, &["/one/own"])));
+    server.put("/two/list.xml", Answer::xml(list(&server, &["/two/own"])));
+    let mut destination = Destination::of(&server, "/description.xml");
+    destination.commit().await;
+    let at = |path: &str| server.uri(path).to_string();
+    let sets = [offer("capabilitylist", &at("/one/caps.xml")), offer("capabilitylist", &at("/three/caps.xml"))];
+    server.put("/description.xml", Answer::xml(urlset("capability=\"description\"", &[], &sets)));
+    let lists = [offer("resourcelist", &at("/three/list.xml"))];
+    let up = at("/description.xml");
+    server.put("/three/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[("up", &up)], &lists)));
+    server.put("/three/list.xml", Answer::xml(list(&server, &["/three/own"])));
+
+    destination.synchronizer.look(&poll::Look::Rediscover, false).await.unwrap();
+
+    assert_eq!(destination.paths(), ["/one/own", "/three/own", "/two/own"]);
+    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1);
+}
