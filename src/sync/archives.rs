@@ -23,7 +23,7 @@ impl Synchronizer {
             return Ok(());
         }
         let mut archives: Vec<DocumentLocation> = set.earlier_changes().cloned().collect();
-        archives.append(&mut read.archives);
+        archives.extend(read.archives.iter().cloned());
         let mut earlier = Vec::new();
         let mut met = vec![read.root.clone()];
         for archive in archives {
@@ -53,7 +53,9 @@ impl Synchronizer {
         earlier.retain(|archived| !is_here(&archived.location));
         let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents));
         if is_closed || known.is_of_the_past() {
-            tracing::info!(set = %set.name, documents = earlier.len(), "archives tell of the time between");
+            if !earlier.is_empty() {
+                tracing::info!(set = %set.name, documents = earlier.len(), "archives tell of the time between");
+            }
             read.is_torn = !is_closed;
             read.documents.extend(earlier);
         }

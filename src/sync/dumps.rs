@@ -91,6 +91,7 @@ impl Synchronizer {
         let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
         let mut is_unchanged = true;
         for leaf in walked.leaves.into_iter().filter(|leaf| lists_packages(leaf, &Capability::ChangeDump)) {
+            read.is_beyond |= known.is_beyond(leaf.header.from);
             let document = (leaf.document.location.clone(), leaf.document.digest);
             is_unchanged &= self.applied.get(&document.0) == Some(&document.1);
             read.digests.push(document);

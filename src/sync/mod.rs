@@ -326,7 +326,7 @@ impl Synchronizer {
         &mut self,
         step: Step,
         mut read: Vec<ReadSet>,
-        changes: Vec<ReadChanges>,
+        mut changes: Vec<ReadChanges>,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
         let is_new = step.anew || !read.iter().all(|it| step.position.is_made_of(it));
@@ -354,7 +354,16 @@ impl Synchronizer {
         let now = Timestamp::now();
         let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
         let mut base = step.position;
-        for it in &changes {
+        for it in &mut changes {
+            let known = base.known(it.set, &it.root);
+            let was_read = known.locations().next().is_some();
+            // Of an earlier time the archives have been asked for all that there is.
+            if let Some(set) = step.sets.iter().find(|set| set.id == it.set)
+                && !known.is_of_the_past()
+                && !(was_read && it.goes_on(&known))
+            {
+                self.close_gap(set, it, &Known::since(at(it.set)), progress).await?;
+            }
             base.note(it.set, &it.root, it.over(base.known(it.set, &it.root), at(it.set), now));
         }
         let mut news = News::of(changes, &|set, root| base.known(set, root), now);

@@ -7,7 +7,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 /// A package with this manifest and members of five octets.
-fn package(manifest: &str, members: &[&str]) -> Answer {
+pub(super) fn package(manifest: &str, members: &[&str]) -> Answer {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
     for name in members.iter().chain(&["manifest.xml"]) {
         writer.start_file(*name, SimpleFileOptions::default()).unwrap();
@@ -17,13 +17,13 @@ fn package(manifest: &str, members: &[&str]) -> Answer {
     Answer::new("application/zip", writer.finish().unwrap().into_inner()).etag("package")
 }
 
-fn manifest(server: &Loopback, capability: &str, resources: &[(&str, &str)]) -> String {
+pub(super) fn manifest(server: &Loopback, capability: &str, resources: &[(&str, &str)]) -> String {
     let entries: Vec<_> = resources.iter().map(|(path, md)| url(server.uri(path).as_str(), md)).collect();
     let md = format!("capability=\"{capability}\" at=\"2013-01-03T09:00:00Z\"");
     urlset(&md, &[], &entries)
 }
 
-fn destination(server: &Loopback) -> Destination {
+pub(super) fn destination(server: &Loopback) -> Destination {
     let mut destination = Destination::of(server, "/caps.xml");
     let folder = destination._folder.path().join("packages");
     std::fs::create_dir_all(&folder).unwrap();
@@ -33,14 +33,14 @@ fn destination(server: &Loopback) -> Destination {
 }
 
 /// A Source that offers these documents.
-async fn source(offers: &[(&str, &str)]) -> Loopback {
+pub(super) async fn source(offers: &[(&str, &str)]) -> Loopback {
     let server = Loopback::start().await;
     let offers: Vec<_> = offers.iter().map(|(capability, path)| offer(capability, server.uri(path).as_str())).collect();
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     server
 }
 
-fn member_of(destination: &Destination, path: &str) -> Option<String> {
+pub(super) fn member_of(destination: &Destination, path: &str) -> Option<String> {
     let snapshot = destination.catalog.snapshot().unwrap();
     let node = snapshot.find(path).unwrap().unwrap();
     snapshot.resource(node.ino).unwrap().unwrap().member.map(|member| member.path.into())

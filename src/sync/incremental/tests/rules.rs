@@ -521,3 +521,37 @@ fn a_time_that_is_yet_to_come_outlasts_no_change() {
     ahead.entries.push(far("a", Created));
     assert_eq!(look(&first.known, &[ahead], 300).1.changes.len(), 1);
 }
+
+#[test]
+fn of_an_earlier_time_nothing_later_is_told_and_earlier_changes_of_the_same_resource_count() {
+    let known = Known::since(Some(t(10))).up_to(t(20));
+    let all = vec![dated("a", Updated, 15), dated("b", Created, 20), dated("a", Deleted, 21), dated("c", Created, 30)];
+
+    let (_, news) = look(&known, &[list("l", Some(0), None, all)], 100);
+
+    assert_eq!(told(&news), [("a", Updated, 15), ("b", Created, 20)]);
+    assert_eq!(news.known.until(), Some(t(20)));
+    assert!(!known.wants(&Entry { from: Some(t(21)), ..Entry::new(uri("later")) }));
+    assert!(known.wants(&Entry { from: Some(t(20)), ..Entry::new(uri("then")) }));
+}
+
+#[test]
+fn intervals_follow_one_another_only_without_a_gap_up_to_the_time_that_is_wanted() {
+    let known = Known::since(Some(t(10)));
+    let follows = |known: &Known, intervals: &[(Option<i64>, Option<i64>)]| {
+        let seen = known.seen();
+        let document = |(from, until): &(Option<i64>, Option<i64>)| {
+            let it = list("l", *from, *until, Vec::new());
+            known.reading(&seen, it.location(), it.header(), None, None, t(100)).end(it.header())
+        };
+        let documents: Vec<_> = intervals.iter().map(document).collect();
+        known.is_followed_by(documents.iter())
+    };
+
+    assert!(follows(&known, &[(Some(30), None), (Some(5), Some(20)), (Some(20), Some(30))]));
+    assert!(!follows(&known, &[(Some(30), None), (Some(5), Some(20))]), "nothing tells of 20 to 30");
+    assert!(!follows(&known, &[(Some(11), None)]), "begins after what is known");
+    assert!(!follows(&known, &[(None, Some(20))]), "who does not say since when proves nothing");
+    assert!(!follows(&known, &[]));
+    assert!(follows(&known.up_to(t(15)), &[(Some(30), None), (Some(5), Some(20))]), "20 to 30 is not wanted");
+}
