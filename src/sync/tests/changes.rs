@@ -704,3 +704,25 @@ async fn where_a_change_list_is_due_the_resource_list_is_not_asked_for() {
 fn silent() -> Progressing {
     Arc::new(|_| ())
 }
+
+/// What a refresh fetches belongs to no position yet: whoever settles the spool for the revision before would drop it.
+#[tokio::test]
+async fn nothing_is_fetched_while_the_spool_is_settled_behind_the_last_commit() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.asked();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    destination.synchronizer.settling = Some(tokio::task::spawn_blocking(move || drop(ended.recv())));
+
+    let mut refresh = std::pin::pin!(destination.refresh());
+    tokio::select! {
+        _ = &mut refresh => panic!("it did not wait"),
+        () = tokio::time::sleep(std::time::Duration::from_millis(100)) => {}
+    }
+    assert!(server.asked().is_empty());
+
+    end.send(()).unwrap();
+    refresh.await.unwrap();
+    assert!(!server.asked().is_empty());
+}
