@@ -14,6 +14,7 @@ pub mod point;
 pub mod status;
 
 use crate::catalog::{Catalog, CatalogError, SetId};
+use crate::content::disk::free_space;
 use crate::content::{Content, ContentConfig, ContentError, Event, Fixity};
 use crate::control::{self, Socket};
 use crate::fs::fuse::Adapter;
@@ -259,7 +260,8 @@ pub fn run(
 fn open_packages(config: &MountConfig, folder: PathBuf, client: Client) -> Result<Packages, MountError> {
     let usual = PackageConfig::new(folder.clone());
     let whole = config.content.quota.map_or(usual.whole, |quota| usual.whole.min(quota / 2));
-    Packages::open(client, PackageConfig { whole, ..usual })
+    let reserve = config.content.reserve;
+    Packages::open(client, PackageConfig { whole, reserve, free_space, ..usual })
         .map_err(|error| MountError::Cache { folder, cause: std::io::Error::other(error) })
 }
 

@@ -315,7 +315,7 @@ fn flock(file: &File) -> bool {
 }
 
 /// Octets that an unprivileged process may still write to the file system of a folder.
-fn free_space(folder: &Path) -> io::Result<u64> {
+pub fn free_space(folder: &Path) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;
     // SAFETY: all zeros is a valid statvfs, a plain C struct of numbers.

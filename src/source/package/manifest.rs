@@ -1,16 +1,15 @@
 //! A package's own manifest, `manifest.xml` at its top (sections 11.1.1 and 13.1.1), on this machine's disk.
 
 use super::decoder::Decoder;
-use super::directory::{Directory, Found};
-use super::kept::{failed, key};
+use super::directory::{Directory, Found, Record};
+use super::kept::{failed, key, remove};
 use super::octets::Octets;
 use super::path::{Excess, plain};
 use super::{PackageError, Packages};
 use crate::document::{Capability, Entry, Header, Limits, PackageMember, Reader, Uri};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,7 +23,8 @@ pub struct Manifest {
     package: Uri,
     /// Where the package came from: the base of relative references.
     base: Uri,
-    file: Arc<File>,
+    /// Opened by each reader: a dump may have more packages than a process may have open files.
+    path: Arc<Path>,
     header: Header,
     limits: Limits,
 }
@@ -53,9 +53,9 @@ impl Manifest {
     /// Its entries, from the first.
     ///
     /// # Errors
-    /// [`PackageError::Manifest`]
+    /// [`PackageError::Manifest`], [`PackageError::Folder`]
     pub fn reader(&self) -> Result<Reader<Box<dyn BufRead + Send>>, PackageError> {
-        let file = At { file: Arc::clone(&self.file), position: 0 };
+        let file = File::open(&self.path).map_err(failed(&self.path))?;
         let octets: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
         Reader::new(octets, Some(self.base.clone()), self.limits)
             .map_err(|cause| PackageError::Manifest { package: self.package.clone(), cause: Arc::new(cause) })
@@ -101,16 +101,10 @@ impl Packages {
             let what = "its manifest.xml";
             return Err(PackageError::TooLarge { package: package.clone(), what, limit: limits.document });
         }
-        let version = format!("{:?} {:08x} {}", directory.version, record.crc, record.length);
-        let name = format!("{}.{:016x}.manifest", key(package), xxh3_64(version.as_bytes()));
-        let path = self.shared.config.folder.join(name);
-        let file = match File::open(&path) {
-            Ok(file) if file.metadata().is_ok_and(|metadata| metadata.len() == record.length) => file,
-            _ => {
-                self.unpack(directory, number, &path).await?;
-                File::open(&path).map_err(failed(&path))?
-            }
-        };
+        let path = manifest_file(&self.shared.config.folder, directory, &record);
+        if !std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() == record.length) {
+            self.unpack(directory, number, &path).await?;
+        }
         let base = directory.version.final_uri.clone();
         let header = Header {
             root: crate::document::Root::UrlSet,
@@ -121,7 +115,7 @@ impl Packages {
             until: None,
             links: Vec::new(),
         };
-        let mut manifest = Manifest { package: package.clone(), base, file: Arc::new(file), header, limits };
+        let mut manifest = Manifest { package: package.clone(), base, path: path.into(), header, limits };
         manifest.header = manifest.reader()?.header().clone();
         Ok(manifest)
     }
@@ -183,16 +177,17 @@ impl Packages {
     }
 }
 
-/// Reads a file that others read too.
-struct At {
-    file: Arc<File>,
-    position: u64,
+/// Where the manifest of this version is kept, which is this record of its directory.
+fn manifest_file(folder: &Path, directory: &Directory, record: &Record) -> PathBuf {
+    let version = format!("{:?} {:08x} {}", directory.version, record.crc, record.length);
+    folder.join(format!("{}.{:016x}.manifest", key(directory.package()), xxh3_64(version.as_bytes())))
 }
 
-impl Read for At {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.position)?;
-        self.position += count as u64;
-        Ok(count)
+/// Removes the manifest of a version that is about to be forgotten.
+pub(super) fn remove_manifest(folder: &Path, directory: &Directory) {
+    if let Found::Member(number) = directory.find(NAME)
+        && let Some(record) = directory.record(number)
+    {
+        remove(&manifest_file(folder, directory, record));
     }
 }

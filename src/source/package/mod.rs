@@ -63,14 +63,20 @@ pub struct PackageConfig {
     pub directory: u64,
     /// Octets of the folder that whole packages may take.
     pub whole: u64,
+    /// Octets that whole packages leave free on the file system.
+    pub reserve: u64,
+    /// How the free octets of the file system of a folder are asked.
+    pub free_space: fn(&Path) -> std::io::Result<u64>,
     /// Bounds on manifests.
     pub documents: Limits,
 }
 
 impl PackageConfig {
-    /// 32 MiB of memory, directories up to 64 MiB (about 700,000 members), 4 GiB for whole packages.
+    /// 32 MiB of memory, directories up to 64 MiB (about 700,000 members), 4 GiB for whole packages, no reserve.
     pub fn new(folder: PathBuf) -> PackageConfig {
-        PackageConfig { folder, memory: 32 << 20, directory: 64 << 20, whole: 4 << 30, documents: Limits::default() }
+        let documents = Limits::default();
+        let (memory, directory, whole) = (32 << 20, 64 << 20, 4 << 30);
+        PackageConfig { folder, memory, directory, whole, reserve: 0, free_space: |_| Ok(u64::MAX), documents }
     }
 }
 
@@ -154,18 +160,21 @@ impl Packages {
         self.remember(package, read)
     }
 
-    /// Drops everything that is kept of other packages than these.
+    /// Drops everything that is kept of other packages than these and those that are being read just now.
     ///
     /// # Errors
     /// [`PackageError::Folder`]
-    pub fn retain(&self, packages: &HashSet<&Uri>) -> Result<(), PackageError> {
+    pub fn retain(&self, packages: &HashSet<Uri>) -> Result<(), PackageError> {
+        // Held to the end: nobody begins to read a package while its files are dropped.
+        let opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let retained: HashSet<&Uri> = packages.iter().chain(opening.keys()).collect();
         let others: Vec<Arc<Directory>> = {
             let known = self.lock();
-            let others = known.directories.iter().filter(|(package, _)| !packages.contains(package));
+            let others = known.directories.iter().filter(|(package, _)| !retained.contains(package));
             others.map(|(_, directory)| Arc::clone(directory)).collect()
         };
         others.iter().for_each(|directory| self.forget(directory));
-        kept::sweep(&self.shared.config.folder, Some(packages))
+        kept::sweep(&self.shared.config.folder, Some(&retained))
     }
 
     /// What an earlier process has left: the whole package, or the directory of a version with a strong ETag, to which every
@@ -193,8 +202,10 @@ impl Packages {
                 known.octets = known.octets.saturating_sub(gone.octets());
             }
         }
+        let folder = &self.shared.config.folder;
+        manifest::remove_manifest(folder, directory);
         for kind in ["directory", "whole", "part", "json"] {
-            kept::remove(&kept::file(&self.shared.config.folder, package, kind));
+            kept::remove(&kept::file(folder, package, kind));
         }
     }
 

@@ -58,7 +58,7 @@ impl Packages {
             kept::remove(&part);
         }
         describe(folder, package, version)?;
-        self.make_room(package, version.length)?;
+        self.make_room(package, version.length, from)?;
         let mut file = append(&part).await?;
         let place = Place::Server;
         let mut octets = Octets::new(&self.shared.client, package, version, place, from, version.length);
@@ -109,7 +109,7 @@ impl Packages {
         let part = kept::file(folder, package, "part");
         kept::remove(&part);
         kept::remove(&kept::file(folder, package, "json"));
-        self.make_room(package, announced)?;
+        self.make_room(package, announced, 0)?;
         let mut file = append(&part).await?;
         let (mut length, mut roomy) = (0, announced);
         while let Some(octets) = remote::chunk(package, &mut response.body).await? {
@@ -121,7 +121,7 @@ impl Packages {
             }
             if length > roomy {
                 roomy = length + STEP;
-                self.make_room(package, roomy.min(limit))?;
+                self.make_room(package, roomy.min(limit), length)?;
             }
             file.write_all(&octets).await.map_err(failed(&part))?;
         }
@@ -176,8 +176,9 @@ impl Packages {
         self.read_whole(package, version).await.ok()
     }
 
-    /// Removes the whole packages that were used least lately, until `octets` more have room.
-    fn make_room(&self, package: &Uri, octets: u64) -> Result<(), PackageError> {
+    /// Removes the whole packages that were used least lately, until `octets` of this one have room, of which `here` are on
+    /// the disk already: within what whole packages may take, and beside the reserve.
+    fn make_room(&self, package: &Uri, octets: u64, here: u64) -> Result<(), PackageError> {
         let folder = &self.shared.config.folder;
         let own = kept::key(package);
         let mut others = Vec::new();
@@ -192,13 +193,23 @@ impl Packages {
         }
         others.sort();
         let mut taken: u64 = others.iter().map(|(_, length, _)| length).sum();
+        let config = &self.shared.config;
+        // Where nobody can tell what is free, the file system's own refusal has to do.
+        let free = (config.free_space)(folder).unwrap_or(u64::MAX);
+        let needed = config.reserve.saturating_add(octets.saturating_sub(here));
+        let mut shortage = needed.saturating_sub(free);
+        if shortage > taken {
+            let cause = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            return Err(failed(folder)(cause));
+        }
         for (_, length, path) in others {
-            if taken.saturating_add(octets) <= self.shared.config.whole {
+            if taken.saturating_add(octets) <= config.whole && shortage == 0 {
                 break;
             }
             self.forget_file(&path);
             kept::remove(&path);
             taken = taken.saturating_sub(length);
+            shortage = shortage.saturating_sub(length);
         }
         Ok(())
     }

@@ -158,6 +158,45 @@ async fn whole_packages_make_room_for_each_other_and_keep_to_their_limit() {
 }
 
 #[tokio::test]
+async fn whole_packages_leave_the_reserve_free_and_make_room_for_it_by_each_other() {
+    let stage = Stage::with(package(1).0, Ranges::Right).await;
+    let (other, _) = package(2);
+    stage.server.put("/other.zip", Answer::new("application/zip", other).etag("v1").ranges(Ranges::Right));
+    let other = stage.server.uri("/other.zip");
+    let open = |reserve| {
+        let free_space = |_: &std::path::Path| Ok(8 << 20);
+        Packages::open(stage.server.client(), PackageConfig { reserve, free_space, ..stage.config() }).unwrap()
+    };
+
+    open(1 << 20).whole(&stage.uri(), u64::MAX).await.unwrap();
+    let error = open(1 << 40).whole(&other, u64::MAX).await.unwrap_err();
+    assert!(
+        matches!(&error, PackageError::Folder { cause, .. } if cause.kind() == std::io::ErrorKind::StorageFull),
+        "{error:?}"
+    );
+    assert!(file(&stage, "whole").exists(), "nothing goes where that would not do");
+
+    let packages = open((8 << 20) + 1);
+    packages.whole(&other, u64::MAX).await.unwrap_err();
+    assert!(file(&stage, "whole").exists(), "one octet more than it takes itself");
+    open(8 << 20).whole(&other, u64::MAX).await.unwrap();
+    assert!(!file(&stage, "whole").exists());
+}
+
+#[tokio::test]
+async fn what_is_being_read_is_not_dropped() {
+    let (octets, _) = package(1);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    let turn = stage.packages.turn(&stage.uri()).await;
+    stage.packages.retain(&HashSet::new()).unwrap();
+    assert!(file(&stage, "whole").exists());
+    drop(turn);
+    stage.packages.retain(&HashSet::new()).unwrap();
+    assert!(!file(&stage, "whole").exists());
+}
+
+#[tokio::test]
 async fn a_whole_package_of_weak_validators_is_asked_about() {
     let (octets, parts) = package(1);
     let answer = Answer::new("application/zip", octets).header("ETag", "W/\"1\"").ranges(Ranges::Right);
@@ -177,7 +216,8 @@ async fn what_is_no_longer_listed_is_dropped() {
     let stage = Stage::with(octets, Ranges::Right).await;
     stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
     let uri = stage.uri();
-    stage.packages.retain(&HashSet::from([&uri])).unwrap();
+    stage.packages.manifest(&uri).await.unwrap_err();
+    stage.packages.retain(&HashSet::from([uri.clone()])).unwrap();
     assert!(file(&stage, "whole").exists());
     stage.packages.retain(&HashSet::new()).unwrap();
     assert_eq!(fs::read_dir(stage.folder.path()).unwrap().count(), 0);
