@@ -8,12 +8,29 @@ use super::incremental::{ChangeDocument, Known};
 use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;
-use crate::document::{Capability, Change, Entry, Header, Limits, Timestamp};
+use crate::document::{Capability, Change, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::package::{Manifest, PackageError, Packages};
 use crate::source::spool::Spool;
 use crate::source::walk::{Asking, Child, Leaf, Walked};
 use crate::source::{DocumentLocation, Missing};
+use futures_util::{FutureExt, StreamExt, stream};
 use std::sync::Arc;
+
+/// Packages asked at once for what they hold.
+const ASKED_AT_ONCE: usize = 8;
+
+/// What the packages of a Resource Dump say.
+#[derive(Default)]
+pub struct ReadDump {
+    /// All that it lists.
+    pub packages: Vec<Uri>,
+    /// Of those that can be read.
+    pub manifests: Vec<Manifest>,
+    /// Those that cannot.
+    pub missing: Vec<Missing>,
+    /// Whether some of these may be readable at the next look.
+    pub is_passing: bool,
+}
 
 impl Synchronizer {
     /// From now on dumps are read too, through `packages`; without it a Source is its lists.
@@ -22,48 +39,64 @@ impl Synchronizer {
     }
 
     /// The manifests of the packages that a walk over a Resource Dump has reached, and what cannot be read of them: packages
-    /// that are no ZIP or have no manifest are named and left.
-    pub(super) async fn manifests(&self, walked: &Walked) -> Result<(Vec<Manifest>, Vec<Missing>), SyncError> {
-        let Some(packages) = &self.packages else { return Ok((Vec::new(), Vec::new())) };
-        let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
+    /// that are no ZIP or have no manifest are named and left. So are, where `bears_failure`, those that may be readable at
+    /// the next look; else one of them fails the whole.
+    pub(super) async fn manifests(&self, walked: &Walked, bears_failure: bool) -> Result<ReadDump, SyncError> {
+        let mut dump = ReadDump::default();
+        let Some(packages) = &self.packages else { return Ok(dump) };
+        dump.packages.extend(walked.packages.iter().cloned());
         for leaf in walked.leaves.iter().filter(|leaf| lists_packages(leaf, &Capability::ResourceDump)) {
-            listed.extend(self.packages_of(leaf.clone()).await?);
+            dump.packages.extend(self.packages_of(leaf.clone()).await?.into_iter().map(|entry| entry.loc));
         }
-        let (mut manifests, mut missing) = (Vec::with_capacity(listed.len()), Vec::new());
-        for entry in listed {
-            match packages.manifest(&entry.loc).await {
-                Ok(manifest) => manifests.push(manifest),
-                // It may be readable at the next look.
-                Err(cause) if cause.is_retryable() => return Err(SyncError::Package(cause)),
+        let mut asked = stream::iter(dump.packages.clone())
+            .map(|package| async move { (packages.manifest(&package).await, package) }.boxed())
+            .buffered(ASKED_AT_ONCE);
+        while let Some((manifest, package)) = asked.next().await {
+            match manifest {
+                Ok(manifest) => dump.manifests.push(manifest),
+                Err(cause) if cause.is_retryable() && !bears_failure => return Err(SyncError::Package(cause)),
                 Err(cause) => {
                     let why = chain(&cause);
                     tracing::warn!("a package is left: {why}");
-                    missing.push(Missing { location: DocumentLocation::Uri(entry.loc), entries: 0, why });
+                    dump.is_passing |= cause.is_retryable();
+                    dump.missing.push(Missing { location: DocumentLocation::Uri(package), entries: 0, why });
                 }
             }
         }
-        Ok((manifests, missing))
+        drop(asked);
+        Ok(dump)
     }
 
-    /// The manifests of the dumps beside the lists of `set`. Whatever is wrong with them, the lists do without.
-    pub(super) async fn manifests_beside(&mut self, set: &FollowedSet, progress: &Progressing) -> Vec<Manifest> {
-        let mut manifests = Vec::new();
+    /// The manifests of the dumps beside the lists of `set`. Whatever is wrong with them, the lists do without; `None` for
+    /// the packages where a dump does not tell them for now.
+    pub(super) async fn manifests_beside(
+        &mut self,
+        set: &FollowedSet,
+        progress: &Progressing,
+    ) -> (Vec<Manifest>, Option<Vec<Uri>>) {
+        let (mut manifests, mut packages) = (Vec::new(), Some(Vec::new()));
         if self.packages.is_none() || set.lists.is_empty() {
-            return manifests;
+            return (manifests, packages);
         }
         for dump in &set.dumps {
             let choice = |_: &Header, _: &Entry| Child::Ask;
             let asking = Asking { choice: &choice, bears_missing: true, past_caches: false, is_patient: false };
             let read = match self.walk(dump, asking, progress).await {
-                Ok(walked) => self.manifests(&walked).await,
+                Ok(walked) => self.manifests(&walked, true).await,
                 Err(cause) => Err(cause.into()),
             };
             match read {
-                Ok((found, _)) => manifests.extend(found),
-                Err(cause) => tracing::warn!("the dump {dump} is left for now: {}", chain(&cause)),
+                Ok(found) => {
+                    manifests.extend(found.manifests);
+                    packages.iter_mut().for_each(|packages| packages.extend(found.packages.iter().cloned()));
+                }
+                Err(cause) => {
+                    tracing::warn!("the dump {dump} is left for now: {}", chain(&cause));
+                    packages = None;
+                }
             }
         }
-        manifests
+        (manifests, packages)
     }
 
     /// What the Change Dump at `root` holds that is not known: each package is a list of changes.

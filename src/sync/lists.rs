@@ -65,30 +65,35 @@ impl Synchronizer {
             self.children = children;
             walks.push(walked?);
         }
-        Ok(ReadSet { id: set.id, walks, manifests: Vec::new(), missing: Vec::new(), counts: Vec::new(), newest: None })
+        let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(ReadSet { id: set.id, walks, packages: None, manifests, missing, counts, newest: None })
     }
 
     /// Reads the manifests of the dumps of all sets, for a baseline: in place of lists where there are none, and beside them
-    /// where `is_new` says that they may have changed.
+    /// where `is_new` says that they may have changed. For a first tree packages that cannot be read for now are done without.
     pub(super) async fn read_dumps(
         &mut self,
         sets: &[FollowedSet],
         read: &mut [ReadSet],
-        is_new: bool,
+        (is_first_tree, is_new): (bool, bool),
         progress: &Progressing,
     ) -> Result<(), SyncError> {
+        let mut is_passing = false;
         for it in read {
             let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
             if set.lists.is_empty() {
                 for walked in &it.walks {
-                    let (manifests, missing) = self.manifests(walked).await?;
-                    it.manifests.extend(manifests);
-                    it.missing.extend(missing);
+                    let dump = self.manifests(walked, is_first_tree).await?;
+                    is_passing |= dump.is_passing;
+                    it.packages.get_or_insert_default().extend(dump.packages);
+                    it.manifests.extend(dump.manifests);
+                    it.missing.extend(dump.missing);
                 }
             } else if is_new {
-                it.manifests = self.manifests_beside(set, progress).await;
+                (it.manifests, it.packages) = self.manifests_beside(set, progress).await;
             }
         }
+        self.lacks_packages = is_passing;
         Ok(())
     }
 

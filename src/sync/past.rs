@@ -68,7 +68,15 @@ impl Synchronizer {
                 position.note(set.id, root, Known::since(Some(found.at)).up_to(as_of));
             }
             let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
-            read.push(ReadSet { id: set.id, walks: found.walks, manifests, missing, counts, newest: None });
+            read.push(ReadSet {
+                id: set.id,
+                walks: found.walks,
+                packages: None,
+                manifests,
+                missing,
+                counts,
+                newest: None,
+            });
             sets.push(set);
         }
         if sets.is_empty() {

@@ -42,6 +42,9 @@ pub struct SetPosition {
     documents: Vec<Document>,
     /// The time that this part speaks for: seconds and nanoseconds since the epoch.
     at: Option<(i64, u32)>,
+    /// The packages that its Resource Dumps listed then.
+    #[serde(default)]
+    packages: Vec<String>,
     /// How far its change documents are known, each by its root.
     changes: Vec<(Location, Known)>,
 }
@@ -153,6 +156,7 @@ impl Position {
                     name: set.name.clone(),
                     documents: Vec::new(),
                     at: None,
+                    packages: Vec::new(),
                     changes: Vec::new(),
                 });
                 self.next_set = self.next_set.max(id.saturating_add(1));
@@ -240,6 +244,11 @@ impl Position {
             let now = read.iter().find(|it| it.id.0 == set.id);
             set.at = now.and_then(ReadSet::at).map(|at| (at.seconds, at.nanos));
             set.documents = now.map(ReadSet::documents).unwrap_or_default();
+            match now.map(|read| &read.packages) {
+                Some(Some(packages)) => set.packages = packages.iter().map(|it| it.as_str().to_owned()).collect(),
+                Some(None) => {}
+                None => set.packages.clear(),
+            }
         }
         next
     }
@@ -285,6 +294,13 @@ impl Position {
         self.missing.iter().find(|gap| !before.lacked(gap))?.location.document()
     }
 
+    /// The packages of the dumps in force; Change Lists stand among them, where no package is.
+    pub fn packages(&self) -> HashSet<Uri> {
+        let of_dumps = self.sets.iter().flat_map(|set| &set.packages).map(String::as_str);
+        let of_changes = self.sets.iter().flat_map(|set| &set.changes).flat_map(|(_, known)| known.locations());
+        of_dumps.chain(of_changes).filter_map(|location| Uri::parse(location).ok()).collect()
+    }
+
     /// Where the documents lie.
     pub fn locations(&self) -> Vec<DocumentLocation> {
         let lists = self.sets.iter().flat_map(|set| &set.documents).filter_map(|document| document.location.document());
@@ -310,7 +326,9 @@ pub struct ReadSet {
     pub id: SetId,
     /// A walk for each of its lists, or where it has none for each of its dumps.
     pub walks: Vec<Walked>,
-    /// The packages of the dumps.
+    /// All packages of the dumps; `None` where nobody asked, or nobody could tell.
+    pub packages: Option<Vec<Uri>>,
+    /// Of those that can be read.
     pub manifests: Vec<Manifest>,
     /// Packages that cannot be read.
     pub missing: Vec<Missing>,
@@ -390,7 +408,14 @@ mod tests {
             format: FORMAT,
             naming: "own=example.org".into(),
             next_set: 5,
-            sets: vec![SetPosition { id: 4, name: "a set".into(), documents, at: Some((1, 2)), changes: Vec::new() }],
+            sets: vec![SetPosition {
+                id: 4,
+                name: "a set".into(),
+                documents,
+                at: Some((1, 2)),
+                packages: Vec::new(),
+                changes: Vec::new(),
+            }],
             missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0 }],
             guard: Guard::default(),
             is_final: false,

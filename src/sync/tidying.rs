@@ -1,17 +1,19 @@
-//! Behind a commit: room is made in the catalog and in the spool.
+//! Behind a commit: room is made in the catalog, in the spool and among the packages.
 
 use super::Synchronizer;
 use super::position::Position;
 use crate::catalog::Catalog;
+use crate::causes::chain;
+use crate::source::package::Packages;
 use crate::source::spool::{Spool, SpooledDocument};
 
 impl Synchronizer {
-    /// After a commit, in the background: makes room in the catalog and in the spool.
+    /// After a commit, in the background: makes room in the catalog, in the spool and among the packages.
     pub fn tidy(&mut self) {
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || compact(&catalog));
-        let (catalog, spool) = (self.catalog.clone(), self.spool.clone());
-        self.settling = Some(tokio::task::spawn_blocking(move || settle(&catalog, &spool)));
+        let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
+        self.settling = Some(tokio::task::spawn_blocking(move || settle(&catalog, &spool, packages.as_ref())));
     }
 
     /// Waits until the spool is settled. Whatever is fetched meanwhile belongs to no position yet and would be dropped.
@@ -33,8 +35,9 @@ fn compact(catalog: &Catalog) {
     }
 }
 
-/// Drops documents that no list refers to any more and makes the rest small.
-fn settle(catalog: &Catalog, spool: &Spool) {
+/// Drops documents that no list refers to any more and makes the rest small; drops what is kept of packages that no dump
+/// lists any more.
+fn settle(catalog: &Catalog, spool: &Spool, packages: Option<&Packages>) {
     let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {
         Ok(stored) => stored.as_deref().and_then(Position::decode),
         Err(cause) => {
@@ -42,6 +45,11 @@ fn settle(catalog: &Catalog, spool: &Spool) {
             return;
         }
     };
+    if let (Some(packages), Some(position)) = (packages, &keep)
+        && let Err(cause) = packages.retain(&position.packages())
+    {
+        tracing::warn!("packages are not settled: {}", chain(&cause));
+    }
     let keep: Vec<SpooledDocument> =
         keep.iter().flat_map(Position::locations).filter_map(|location| spool.known(&location)).collect();
     if let Err(cause) = spool.settle(&keep) {

@@ -713,7 +713,9 @@ async fn nothing_is_fetched_while_the_spool_is_settled_behind_the_last_commit() 
     destination.commit().await;
     server.asked();
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    destination.synchronizer.settling = Some(tokio::task::spawn_blocking(move || drop(ended.recv())));
+    destination.synchronizer.settling = Some(tokio::task::spawn_blocking(move || {
+        let _ = ended.recv();
+    }));
 
     let mut refresh = std::pin::pin!(destination.refresh());
     tokio::select! {

@@ -85,6 +85,37 @@ async fn a_source_with_dumps_and_no_list_is_mounted_from_the_manifests_and_follo
 }
 
 #[tokio::test]
+async fn what_is_kept_of_packages_goes_with_the_last_dump_that_lists_them() {
+    let server = source(&[("resourcedump", "/dump.xml"), ("changedump", "/changes.xml")]).await;
+    let held = |path: &str, member: &str| manifest(&server, "resourcedump-manifest", &[(path, member)]);
+    server.put("/1.zip", package(&held("/a", "path=\"/a.bin\""), &["a.bin"]));
+    server.put("/2.zip", package(&held("/b", "path=\"/b.bin\""), &["b.bin"]));
+    let changed = "change=\"created\" datetime=\"2013-01-03T10:00:00Z\" path=\"/c.bin\"";
+    server.put("/c.zip", package(&manifest(&server, "changedump-manifest", &[("/c", changed)]), &["c.bin"]));
+    let dump = |capability: &str, paths: &[&str]| {
+        let packages: Vec<_> = paths.iter().map(|path| url(server.uri(path).as_str(), "")).collect();
+        let md = format!("capability=\"{capability}\" from=\"2013-01-03T09:00:00Z\"");
+        Answer::xml(urlset(&md, &[], &packages))
+    };
+    server.put("/dump.xml", dump("resourcedump", &["/1.zip", "/2.zip"]));
+    server.put("/changes.xml", dump("changedump", &["/c.zip"]));
+    let mut destination = destination(&server);
+    let folder = destination._folder.path().join("packages");
+    let kept = || std::fs::read_dir(&folder).unwrap().count();
+
+    destination.commit().await;
+    destination.synchronizer.tidy();
+    destination.synchronizer.settled().await;
+    assert_eq!(kept(), 3, "a manifest of each");
+
+    server.put("/dump.xml", dump("resourcedump", &["/2.zip"]));
+    destination.commit().await;
+    destination.synchronizer.tidy();
+    destination.synchronizer.settled().await;
+    assert_eq!(kept(), 2);
+}
+
+#[tokio::test]
 async fn beside_lists_a_dump_holds_what_is_provably_this_version_and_stops_nothing() {
     let server = source(&[("resourcelist", LIST), ("resourcedump", "/dump.xml")]).await;
     let hashed = |path: &str, digest: char| {
