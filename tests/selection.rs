@@ -163,14 +163,9 @@ fn a_landing_page_is_shown_by_its_alternate_of_the_type_asked_for() {
 /// A change of a resource: what happened, its path, and its links as (relation, path).
 type Told<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
 
-/// From now on the Resource List is the one of now, and a Change List beside it tells of `changes`.
-fn tell_changes(source: &Source, changes: &[Told<'_>]) {
+/// The entries of a Change List, a minute apart on the first of June.
+fn told(source: &Source, changes: &[Told<'_>]) -> String {
     let base = source.url();
-    let offer = |name: &str, capability: &str| {
-        format!("<url><loc>{base}{name}</loc><rs:md capability=\"{capability}\"/></url>")
-    };
-    let offers = offer("resourcelist.xml", "resourcelist") + &offer("changelist.xml", "changelist");
-    source.document("capabilitylist.xml", format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{offers}</urlset>"));
     let entry = |(minute, (change, path, links)): (usize, &Told<'_>)| {
         let links = linked(source, links).links;
         format!(
@@ -178,9 +173,65 @@ fn tell_changes(source: &Source, changes: &[Told<'_>]) {
              <rs:md change=\"{change}\"/>{links}</url>"
         )
     };
-    let entries: String = changes.iter().enumerate().map(entry).collect();
+    changes.iter().enumerate().map(entry).collect()
+}
+
+/// Offers documents as (name, capability, further attributes) in the document `name` of `capability`.
+fn offer(source: &Source, name: &str, capability: &str, offers: &[(&str, &str, &str)]) {
+    let base = source.url();
+    let offers: String = offers
+        .iter()
+        .map(|(name, capability, md)| {
+            format!("<url><loc>{base}{name}</loc><rs:md capability=\"{capability}\" {md}/></url>")
+        })
+        .collect();
+    source.document(name, format!("{URLSET}<rs:md capability=\"{capability}\"/>{offers}</urlset>"));
+}
+
+/// From now on the Resource List is the one of now, and a Change List beside it tells of `changes`.
+fn tell_changes(source: &Source, changes: &[Told<'_>]) {
+    let offers = [("resourcelist.xml", "resourcelist", ""), ("changelist.xml", "changelist", "")];
+    offer(source, "capabilitylist.xml", "capabilitylist", &offers);
     let header = "<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/>";
-    source.document("changelist.xml", format!("{URLSET}{header}{entries}</urlset>"));
+    source.document("changelist.xml", format!("{URLSET}{header}{}</urlset>", told(source, changes)));
+}
+
+/// As the profile for metadata harvesting has it: records of a format with what they describe, an archive of Change Lists and no
+/// Change List.
+#[test]
+fn a_format_is_followed_through_an_archive_of_change_lists() {
+    let source = harvesting_profile();
+    source.document("resourcelist.xml", source.resource_list_at("2024-05-20T00:00:00Z"));
+    let offers = [("resourcelist.xml", "resourcelist", ""), ("changes.xml", "changelist-archive", "")];
+    offer(&source, "capabilitylist.xml", "capabilitylist", &offers);
+    let (may, june) = (
+        "from=\"2024-05-01T00:00:00Z\" until=\"2024-06-01T00:00:00Z\"",
+        "from=\"2024-06-01T00:00:00Z\" until=\"2024-07-01T00:00:00Z\"",
+    );
+    let list = |md: &str, changes: &[Told<'_>]| {
+        format!("{URLSET}<rs:md capability=\"changelist\" {md}/>{}</urlset>", told(&source, changes))
+    };
+    source.document("may.xml", list(may, &[]));
+    offer(&source, "changes.xml", "changelist-archive", &[("may.xml", "changelist", may)]);
+    let mounted = Mounted::new(&source.url(), &format!("conforms={DC}"));
+    let before = ["item1/a.pdf", "item1/b.txt", "item1/dc", "item2/c.pdf", "item2/dc"];
+    assert_eq!(shown(&mounted), set(&before));
+
+    source.put("item3/dc", linked(&source, &[("describedby", DC)]));
+    source.put("item3/mods", linked(&source, &[("describedby", MODS)]));
+    source.remove("item2/c.pdf");
+    let changes: [Told<'_>; 3] = [
+        ("created", "item3/dc", &[("describedby", DC)]),
+        ("created", "item3/mods", &[("describedby", MODS)]),
+        ("deleted", "item2/c.pdf", &[]),
+    ];
+    source.document("june.xml", list(june, &changes));
+    let lists = [("may.xml", "changelist", may), ("june.xml", "changelist", june)];
+    offer(&source, "changes.xml", "changelist-archive", &lists);
+    mounted.refresh();
+
+    eventually("the change can be seen", || mounted.join("item3/dc").exists());
+    assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/b.txt", "item1/dc", "item2/dc", "item3/dc"]));
 }
 
 /// A record that a change makes one of the format brings what it describes, of which no change tells, and one that ceases to be
