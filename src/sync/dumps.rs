@@ -28,8 +28,6 @@ pub struct ReadDump {
     pub manifests: Vec<Manifest>,
     /// Those that cannot.
     pub missing: Vec<Missing>,
-    /// Whether some of these may be readable at the next look.
-    pub is_passing: bool,
 }
 
 impl Synchronizer {
@@ -58,7 +56,6 @@ impl Synchronizer {
                 Err(cause) => {
                     let why = chain(&cause);
                     tracing::warn!("a package is left: {why}");
-                    dump.is_passing |= cause.is_retryable();
                     dump.missing.push(Missing { location: DocumentLocation::Uri(package), entries: 0, why });
                 }
             }

@@ -70,21 +70,20 @@ impl Synchronizer {
     }
 
     /// Reads the manifests of the dumps of all sets, for a baseline: in place of lists where there are none, and beside them
-    /// where `is_new` says that they may have changed. For a first tree packages that cannot be read for now are done without.
+    /// where `is_new` says that they may have changed. A package in place of lists that cannot be read
+    /// for now fails it: a tree is shown whole or not at all.
     pub(super) async fn read_dumps(
         &mut self,
         sets: &[FollowedSet],
         read: &mut [ReadSet],
-        (is_first_tree, is_new): (bool, bool),
+        is_new: bool,
         progress: &Progressing,
     ) -> Result<(), SyncError> {
-        let mut is_passing = false;
         for it in read {
             let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
             if set.lists.is_empty() {
                 for walked in &it.walks {
-                    let dump = self.manifests(walked, is_first_tree).await?;
-                    is_passing |= dump.is_passing;
+                    let dump = self.manifests(walked, false).await?;
                     it.packages.get_or_insert_default().extend(dump.packages);
                     it.manifests.extend(dump.manifests);
                     it.missing.extend(dump.missing);
@@ -93,7 +92,6 @@ impl Synchronizer {
                 (it.manifests, it.packages) = self.manifests_beside(set, progress).await;
             }
         }
-        self.lacks_packages = is_passing;
         Ok(())
     }
 

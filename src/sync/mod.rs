@@ -184,8 +184,6 @@ pub struct Synchronizer {
     children: Children,
     /// What dumps are read through.
     packages: Option<Packages>,
-    /// Whether the tree lacks what packages hold that could not be read for a while.
-    lacks_packages: bool,
     /// The position of the current revision, once it was read: nobody else writes it.
     position: Option<Position>,
     /// The followed document above each list that was reached.
@@ -228,7 +226,6 @@ impl Synchronizer {
             schedule,
             children: Children::default(),
             packages: None,
-            lacks_packages: false,
             position: None,
             below: HashMap::new(),
             applied: HashMap::new(),
@@ -301,7 +298,7 @@ impl Synchronizer {
         let (changes, is_gone) = self.read_changes(&sets, &position, &extent, progress).await?;
         let is_torn = is_gone || changes.iter().any(|it| !it.goes_on(&position.known(it.set, &it.root)));
         // What the changes do not tell the lists may.
-        let of_lists = if is_torn || anew || self.lacks_packages { Extent::Everything } else { extent };
+        let of_lists = if is_torn || anew { Extent::Everything } else { extent };
         let (read, failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), progress).await {
             Ok(read) => (read, None),
             Err(cause) if is_first => return Err(cause),
@@ -333,7 +330,7 @@ impl Synchronizer {
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
         let is_new = step.anew || !read.iter().all(|it| step.position.is_made_of(it));
-        self.read_dumps(&step.sets, &mut read, (step.is_first_tree, is_new), progress).await?;
+        self.read_dumps(&step.sets, &mut read, is_new, progress).await?;
         if let Some(leaf) = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next()
             && read.iter().all(|it| it.lists().next().is_none() && it.manifests.is_empty())
         {

@@ -5,7 +5,7 @@ use super::*;
 const CHANGES: &str = "/changes.xml";
 
 /// A `<url>` of a change document: `md` as written.
-fn change(server: &Loopback, path: &str, md: &str) -> String {
+pub(super) fn change(server: &Loopback, path: &str, md: &str) -> String {
     url(server.uri(path).as_str(), md)
 }
 
@@ -13,12 +13,12 @@ fn change_list(interval: &str, changes: &[String]) -> Answer {
     Answer::xml(urlset(&format!("capability=\"changelist\" {interval}"), &[], changes))
 }
 
-fn resource_list_at(at: &str, entries: &[String]) -> Answer {
+pub(super) fn resource_list_at(at: &str, entries: &[String]) -> Answer {
     Answer::xml(urlset(&format!("capability=\"resourcelist\" {at}"), &[], entries))
 }
 
 /// A Source of one set with a Resource List of `/a`, `/b`, `/c` and `/d` at nine o'clock and an empty Change List from then on.
-async fn source() -> Loopback {
+pub(super) async fn source() -> Loopback {
     let server = Loopback::start().await;
     let offers = [offer("resourcelist", server.uri(LIST).as_str()), offer("changelist", server.uri(CHANGES).as_str())];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
@@ -608,64 +608,6 @@ async fn a_change_list_that_ends_at_each_request_makes_no_discovery_until_it_sto
     }
 
     assert!(discoveries() >= 1, "the Capability List may name the next");
-}
-
-/// The time that the lists of a Source of one set speak for, as status tells it, where LIST is `answer`.
-async fn time_of(answer: impl FnOnce(&Loopback) -> Answer) -> Option<String> {
-    let server = source().await;
-    server.put(LIST, answer(&server));
-    let mut destination = Destination::of(&server, "/caps.xml");
-    destination.commit().await;
-    destination.synchronizer.status().read().sets[0].at.clone()
-}
-
-fn dated(server: &Loopback, path: &str, lastmod: &str) -> String {
-    format!("<url><loc>{}</loc><lastmod>{lastmod}</lastmod></url>", server.uri(path))
-}
-
-#[tokio::test]
-async fn lists_without_at_speak_for_the_time_of_their_index() {
-    let at = time_of(|server| {
-        server.put("/1.xml", resource_list_at("", &[dated(server, "/a", "2011-01-01T00:00:00Z")]));
-        Answer::xml(index(server, &["/1.xml"]))
-    });
-    assert_eq!(at.await.as_deref(), Some("2013-01-03T09:00:00Z"));
-}
-
-#[tokio::test]
-async fn an_index_without_at_speaks_for_the_time_of_its_earliest_list() {
-    let at = time_of(|server| {
-        let list_at = |path: &str, at: &str| server.put(path, resource_list_at(at, &[change(server, path, "")]));
-        list_at("/1.xml", "at=\"2013-01-03T09:20:00Z\"");
-        list_at("/2.xml", "at=\"2013-01-03T09:10:00Z\"");
-        Answer::xml(index(server, &["/1.xml", "/2.xml"]).replace(" at=\"2013-01-03T09:00:00Z\"", ""))
-    });
-    assert_eq!(at.await.as_deref(), Some("2013-01-03T09:10:00Z"));
-}
-
-#[tokio::test]
-async fn lists_without_any_at_speak_for_the_newest_lastmod_listed_that_is_not_yet_to_come() {
-    let at = time_of(|server| {
-        let lastmods = [("/a", "2012-01-01T00:00:00Z"), ("/b", "2012-06-01T00:00:00Z"), ("/c", "2999-01-01T00:00:00Z")];
-        let entries = lastmods.map(|(path, lastmod)| dated(server, path, lastmod));
-        resource_list_at("", &entries).header("Last-Modified", "Thu, 03 Jan 2013 12:00:00 GMT")
-    });
-    assert_eq!(at.await.as_deref(), Some("2012-06-01T00:00:00Z"));
-}
-
-#[tokio::test]
-async fn lists_without_any_time_speak_for_their_last_modified() {
-    let at = time_of(|server| {
-        let entries = [change(server, "/a", "")];
-        resource_list_at("", &entries).header("Last-Modified", "Thu, 03 Jan 2013 12:00:00 GMT")
-    });
-    assert_eq!(at.await.as_deref(), Some("2013-01-03T12:00:00Z"));
-}
-
-#[tokio::test]
-async fn lists_of_which_nobody_tells_a_time_speak_for_none() {
-    let at = time_of(|server| resource_list_at("", &[change(server, "/a", "")]));
-    assert_eq!(at.await, None);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod archives;
 mod changes;
 mod dumps;
+mod times;
 
 use super::*;
 use crate::catalog::{EntryId, Kind, Node, Revision};
