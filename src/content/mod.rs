@@ -7,6 +7,7 @@ pub mod fixity;
 pub mod freshness;
 pub mod observed;
 pub mod patch;
+mod tally;
 mod wanted;
 
 use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
@@ -31,6 +32,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use freshness::Revalidate;
+pub use tally::{Cooling, Failure, Tally};
 pub use wanted::{Patch, Wanted};
 
 /// How strictly bytes are verified before they are handed out.
@@ -256,6 +258,7 @@ pub struct Content {
     questions: Arc<Semaphore>,
     /// Fetches that ended with [`ContentError::Unannounced`].
     unannounced: AtomicU64,
+    counters: tally::Counters,
 }
 
 impl Content {
@@ -302,6 +305,7 @@ impl Content {
             asked: Mutex::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             unannounced: AtomicU64::new(0),
+            counters: tally::Counters::default(),
         }))
     }
 
@@ -323,12 +327,26 @@ impl Content {
 
     /// The bytes if they are on this machine and may be handed out; never waits on the network. `None`: ask [`Content::read`].
     pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
-        self.find_local(ino)?.read(offset, length)
+        self.find_local(ino)?.read(offset, length).inspect(|octets| self.counters.hit(octets.len()))
+    }
+
+    /// The same for bytes that came for another file or are on their way already: whatever can be had without asking the
+    /// Source.
+    pub async fn read_present(&self, wanted: &Wanted, offset: u64, length: u32) -> Option<Bytes> {
+        self.present(wanted, offset, length).await.inspect(|octets| self.counters.hit(octets.len()))
+    }
+
+    /// The size as far as it can be told without asking the Source.
+    pub fn size_present(&self, wanted: &Wanted) -> Option<u64> {
+        let published = wanted.length.filter(|_| !fetcher::is_decoded(wanted));
+        self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length()))
     }
 
     /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.
     pub async fn read(self: &Arc<Self>, wanted: &Wanted, offset: u64, length: u32) -> Result<Bytes, ContentError> {
-        self.fetched(wanted, offset, length).await
+        let read = self.fetched(wanted, offset, length).await;
+        self.counters.waited(read.as_ref().map(Bytes::len));
+        read
     }
 
     /// How long what is known here of an entry that does not tell of its changes may be taken for current: its bytes, or its
@@ -376,6 +394,13 @@ impl Content {
     /// How often since the start bytes were met that the Source has not announced yet.
     pub fn unannounced(&self) -> u64 {
         self.unannounced.load(Ordering::Relaxed)
+    }
+
+    /// What was read, fetched and failed since the start, and what the cache holds.
+    pub fn tally(&self) -> Tally {
+        let now = std::time::Instant::now();
+        let cooling = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner).cooling(now);
+        Tally { cache: self.disk.glance(), cooling, ..self.counters.snapshot() }
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.

@@ -545,8 +545,7 @@ impl Synchronizer {
             status.at = revision.and_then(|revision| revision.at).map(|at| at.to_string());
             let ended = Timestamp::from(real_now).to_string();
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            status.last_refresh = Some(Refreshed { ended, milliseconds, outcome: outcome.into() });
-            status.failures = if outcome.is_ok() { 0 } else { status.failures.saturating_add(1) };
+            status.ended(Refreshed { ended, milliseconds, outcome: outcome.into() });
             status.next_poll = self.schedule.next().map(told);
             status.documents = documents;
             status.sets = sets;

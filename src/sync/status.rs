@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, PoisonError, RwLock};
 
+/// Failed refreshes remembered.
+const FAILURES: usize = 20;
+
 /// The state of a synchronizer as of its last step. Times are W3C datetimes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
@@ -16,6 +19,15 @@ pub struct Status {
     pub last_refresh: Option<Refreshed>,
     /// Refreshes that have failed since the last that did not.
     pub failures: u32,
+    /// Refreshes that have ended since the mount began.
+    #[serde(default)]
+    pub refreshes: u64,
+    /// Those of them that have failed.
+    #[serde(default)]
+    pub failed_refreshes: u64,
+    /// The latest failed ones, the newest first.
+    #[serde(default)]
+    pub recent_failures: Vec<FailedRefresh>,
     /// When something is due next.
     pub next_poll: Option<String>,
     /// Whether every set has a notification channel that is alive, so that polling is rarer.
@@ -28,7 +40,7 @@ pub struct Status {
     pub held: Option<HeldStatus>,
     /// Deletions of what was never here, since the mount began.
     pub unknown_deletions: u64,
-    /// Rules of the standard that documents break, each with how often and where the first was seen.
+    /// Rules of the standard that documents read since the mount began break, each with how often and where the first was seen.
     pub deviations: Vec<DeviationStatus>,
 }
 
@@ -41,6 +53,32 @@ pub struct Refreshed {
     pub milliseconds: u64,
     /// What it did.
     pub outcome: RefreshOutcome,
+}
+
+/// A refresh that has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedRefresh {
+    /// When it ended.
+    pub ended: String,
+    /// Why it failed.
+    pub why: String,
+}
+
+impl Status {
+    /// A refresh has ended.
+    pub(super) fn ended(&mut self, refreshed: Refreshed) {
+        self.refreshes = self.refreshes.saturating_add(1);
+        self.failures = match &refreshed.outcome {
+            RefreshOutcome::Failed(why) => {
+                self.failed_refreshes = self.failed_refreshes.saturating_add(1);
+                self.recent_failures.truncate(FAILURES - 1);
+                self.recent_failures.insert(0, FailedRefresh { ended: refreshed.ended.clone(), why: why.clone() });
+                self.failures.saturating_add(1)
+            }
+            _ => 0,
+        };
+        self.last_refresh = Some(refreshed);
+    }
 }
 
 /// What a refresh did.

@@ -271,6 +271,11 @@ impl Disk {
     /// What the folder holds, all processes counted, as far as they have written it down.
     pub fn usage(&self) -> Usage {
         self.cache.flush();
+        self.glance()
+    }
+
+    /// The same without writing anything down first: objects of the last few seconds may not be counted yet.
+    pub fn glance(&self) -> Usage {
         Usage { objects: self.cache.sums().objects, octets: self.cache.octets(), quota: self.cache.quota }
     }
 

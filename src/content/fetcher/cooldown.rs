@@ -2,6 +2,7 @@
 //!
 //! Nothing is left out for that: of a resource all places are asked before it cannot be read.
 
+use crate::content::Cooling;
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -48,6 +49,15 @@ impl Cooldowns {
     /// Whether others are asked before `authority`.
     pub(super) fn is_cooling(&self, authority: &str, now: Instant) -> bool {
         self.hosts.peek(authority).is_some_and(|cooldown| now < cooldown.until)
+    }
+
+    /// Those that cool down.
+    pub(in crate::content) fn cooling(&self, now: Instant) -> Vec<Cooling> {
+        let left = |(host, cooldown): (&Box<str>, &Cooldown)| {
+            let left = cooldown.until.saturating_duration_since(now);
+            (!left.is_zero()).then(|| Cooling { host: host.clone(), left })
+        };
+        self.hosts.iter().filter_map(left).collect()
     }
 
     /// `authority` was at fault.

@@ -106,6 +106,23 @@ impl Content {
         Err(self.unreadable(std::io::Error::other("what was just written is damaged when it is read")))
     }
 
+    /// See [`Content::read_present`].
+    pub(super) async fn present(&self, wanted: &Wanted, offset: u64, length: u32) -> Option<Bytes> {
+        let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
+        let found = match flight.map(|flight| flight.look(offset, length, false)) {
+            Some(Look::Octets(octets)) => return Some(octets),
+            Some(Look::Here(partial, range)) => {
+                let octets = (range.end - range.start) as usize;
+                let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, octets)).await;
+                return read.ok()?.ok()?;
+            }
+            Some(Look::Landed(held)) => Some(held),
+            Some(Look::Failed(_) | Look::Jump(_) | Look::Wait(_)) | None => self.find(wanted),
+        };
+        let held = found?;
+        tokio::task::spawn_blocking(move || held.read(offset, length)).await.ok()?
+    }
+
     /// The object, the flight under way for it, or a new one. Where it is joined for the octets of a `read`, an earlier
     /// failure of theirs or of the whole inode that counts still is an error at once.
     fn join(self: &Arc<Self>, wanted: &Wanted, read: Option<(u64, u32)>) -> Result<Joined, ContentError> {
@@ -211,6 +228,7 @@ impl Content {
         let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
         let _turn = self.fetches.take(wanted.uri.authority()).await;
         flight.touch();
+        self.counters.fetch();
         let outcome = Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight)).run().await;
         match outcome {
             Ok(landed) => self.landed(&wanted, &flight, landed),
@@ -223,6 +241,7 @@ impl Content {
     fn landed(&self, wanted: &Wanted, flight: &Flight, landed: Landed) {
         let ino = wanted.ino;
         let size = landed.held.length();
+        self.counters.fetched(size);
         let on_disk = match &landed.held {
             Held::Disk(_) => Some(landed.key.clone()),
             Held::Memory(octets) => {
@@ -265,6 +284,7 @@ impl Content {
         let ino = wanted.ino;
         // First, so that nothing goes out after the look at what went out.
         flight.close();
+        self.counters.fetch_failed(&wanted.uri, &error);
         let handed = flight.handed();
         let went_out = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         let mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });

@@ -44,6 +44,7 @@ impl Content {
         let answer = tokio::time::timeout(self.config.size_deadline, answer).await;
         let stalled = || ContentError::Stalled { uri: wanted.uri.clone() };
         let size = answer.ok().flatten().unwrap_or_else(|| Err(stalled()));
+        self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
         if let Err(error) = &size {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.inode_failed(wanted.ino, error, Instant::now());

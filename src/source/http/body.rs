@@ -1,8 +1,10 @@
 //! A body as it arrives.
 
 use super::HttpError;
+use super::traffic::HostCounters;
 use crate::document::Uri;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -18,21 +20,23 @@ pub struct Body {
 }
 
 enum State {
-    Open { response: reqwest::Response, _place: OwnedSemaphorePermit },
+    Open { response: reqwest::Response, counters: Arc<HostCounters>, _place: OwnedSemaphorePermit },
     Ended,
     Failed,
 }
 
 impl Body {
-    /// The body of `response`; `expected` of 0 is none at all, whatever the server sends.
+    /// The body of `response`; `expected` of 0 is none at all, whatever the server sends. Its
+    /// octets count as the host's.
     pub(super) fn new(
         uri: Uri,
         response: reqwest::Response,
         expected: Option<u64>,
         speed: LowSpeed,
+        counters: Arc<HostCounters>,
         place: OwnedSemaphorePermit,
     ) -> Body {
-        Body { uri, expected, got: 0, speed, state: State::Open { response, _place: place } }
+        Body { uri, expected, got: 0, speed, state: State::Open { response, counters, _place: place } }
     }
 
     /// The body of an answer that has none.
@@ -43,8 +47,8 @@ impl Body {
     /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that
     /// failed once never seems to end well.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
-        let response = match &mut self.state {
-            State::Open { response, .. } => response,
+        let (response, counters) = match &mut self.state {
+            State::Open { response, counters, .. } => (response, counters),
             State::Ended => return Ok(None),
             State::Failed => return Err(HttpError::Body { uri: self.uri.clone(), got: self.got, cause: None }),
         };
@@ -58,6 +62,7 @@ impl Body {
             }),
             Some(Ok(Some(piece))) => {
                 self.got += piece.len() as u64;
+                counters.received(piece.len() as u64);
                 match self.expected {
                     Some(expected) if self.got > expected => {
                         Err(HttpError::Overlong { uri: self.uri.clone(), expected })

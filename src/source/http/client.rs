@@ -6,6 +6,7 @@ use super::head::{self, Head};
 use super::limits::{Admission, Host, Hosts};
 use super::policy::{AddressPolicy, AddressRefusal, Authority};
 use super::rewrite::Rewrites;
+use super::traffic::HostTraffic;
 use super::transport::{ProxySettings, Transport};
 use super::{Body, HttpConfig, HttpError, Method, Posted, Request, Response, retry};
 use crate::document::{Uri, UriError};
@@ -91,6 +92,11 @@ impl Client {
 
     fn own(&self) -> Arc<Own> {
         Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What each host was asked since the client was made, clones included, those asked most first, and how it stands.
+    pub fn traffic(&self) -> Vec<HostTraffic> {
+        self.shared.hosts.traffic(Instant::now())
     }
 
     /// How long silence is borne: [`HttpConfig::low_speed_time`].
@@ -199,6 +205,7 @@ impl Client {
         let (place, admission) = admitted(request, &host, is_retry).await?;
 
         let client = shared.transport.client(reach, own.policy.is_own(&url), is_proxied);
+        host.counters.sent();
         let exchange = Exchange {
             host: &host,
             admission,
@@ -239,7 +246,10 @@ impl Client {
         let low_speed = shared.low_speed.clone();
         let body = match head.body_length {
             Some(0) => Body::empty(request.uri.clone(), low_speed),
-            expected => Body::new(request.uri.clone(), answer, expected, low_speed, place),
+            expected => {
+                let counters = Arc::clone(&shared.hosts.host(final_uri.authority(), Instant::now()).counters);
+                Body::new(request.uri.clone(), answer, expected, low_speed, counters, place)
+            }
         };
         Ok(Response {
             status: head.status,
@@ -402,6 +412,10 @@ impl Exchange<'_> {
     fn ended(mut self, outcome: &Result<reqwest::Response, HttpError>) {
         let mut breaker = self.host.breaker();
         match outcome {
+            Ok(answer) => self.host.counters.answered(answer.status().as_u16(), self.begun.elapsed()),
+            Err(_) => self.host.counters.failed(),
+        }
+        match outcome {
             Ok(_) => breaker.succeeded(),
             Err(HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. }) => {
                 breaker.failed(Instant::now(), self.admission);
@@ -420,6 +434,7 @@ impl Drop for Exchange<'_> {
         }
         let mut breaker = self.host.breaker();
         if self.begun.elapsed() >= self.patience {
+            self.host.counters.failed();
             breaker.failed(Instant::now(), self.admission);
         } else {
             breaker.abandoned(self.admission);

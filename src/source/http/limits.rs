@@ -2,6 +2,7 @@
 //!
 //! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
 
+use super::traffic::{HostCounters, HostTraffic, Traffic};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -131,6 +132,12 @@ impl Breaker {
         self.probing &= !is_probe;
     }
 
+    /// Failures in a row, and for how long nothing is sent for that.
+    fn standing(&self, now: Instant) -> (u32, Option<Duration>) {
+        let left = self.open_until.map(|until| until.saturating_duration_since(now));
+        (self.failures, left.filter(|left| !left.is_zero()))
+    }
+
     /// The request was given up before it could show anything.
     pub(super) fn abandoned(&mut self, admission: Admission) {
         self.probing &= admission != Admission::Probe;
@@ -140,6 +147,7 @@ impl Breaker {
 /// One host's state. Neither lock is held across an await nor together with the other.
 pub(super) struct Host {
     pub(super) authority: Box<str>,
+    pub(super) counters: Arc<HostCounters>,
     connections: Arc<Semaphore>,
     /// One place more, for documents alone.
     document: Arc<Semaphore>,
@@ -179,12 +187,13 @@ pub(super) struct Hosts {
     rate: Option<f64>,
     connections: usize,
     known: Mutex<HashMap<Box<str>, Arc<Host>>>,
+    traffic: Traffic,
 }
 
 impl Hosts {
     pub(super) fn new(rate: Option<f64>, connections: usize) -> Hosts {
         let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
-        Hosts { rate, connections, known: Mutex::default() }
+        Hosts { rate, connections, known: Mutex::default(), traffic: Traffic::default() }
     }
 
     pub(super) fn host(&self, authority: &str, now: Instant) -> Arc<Host> {
@@ -197,6 +206,7 @@ impl Hosts {
         }
         let host = Arc::new(Host {
             authority: authority.into(),
+            counters: self.traffic.of(authority),
             connections: Arc::new(Semaphore::new(self.connections)),
             document: Arc::new(Semaphore::new(1)),
             pace: Mutex::new(Pace::new(self.rate)),
@@ -204,6 +214,21 @@ impl Hosts {
         });
         known.insert(authority.into(), Arc::clone(&host));
         host
+    }
+
+    /// What every host was asked, and how it stands.
+    pub(super) fn traffic(&self, now: Instant) -> Vec<HostTraffic> {
+        let mut traffic = self.traffic.snapshot();
+        for counted in &mut traffic {
+            let known = |authority: &Box<str>| {
+                self.known.lock().unwrap_or_else(PoisonError::into_inner).get(authority).map(Arc::clone)
+            };
+            if let Some(host) = counted.host.as_ref().and_then(known) {
+                (counted.failures_in_a_row, counted.opens_in) = host.breaker().standing(now);
+                counted.paused_for = host.pace().pause_left(now);
+            }
+        }
+        traffic
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
 //! reached), `limits` (when), `credentials` (with what), `transport` (over which connections), `head` (what the answer
-//! says), `body` (the answer's octets under the low-speed limit). `client` holds the loops for redirects and retries.
+//! says), `body` (the answer's octets under the low-speed limit). `client` holds the loops for redirects and retries; `traffic`
+//! counts.
 
 mod body;
 mod client;
@@ -15,6 +16,7 @@ mod netrc;
 mod policy;
 mod retry;
 mod rewrite;
+mod traffic;
 mod transport;
 
 #[cfg(test)]
@@ -26,6 +28,7 @@ pub use credentials::Credentials;
 pub use error::HttpError;
 pub use links::{TimeMapLink, time_map};
 pub use policy::AddressRefusal;
+pub use traffic::HostTraffic;
 
 use crate::document::{Timestamp, Uri};
 use std::time::{Duration, Instant};
