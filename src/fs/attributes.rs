@@ -73,6 +73,11 @@ impl Filesystem {
 
     /// GETATTR as far as it needs no waiting.
     pub fn attributes(&self, ino: INodeNo) -> Result<Attributes, FsError> {
+        self.attributes_for(ino, 0)
+    }
+
+    /// The same for one thread (0: nobody's): one for which nothing may be fetched has the Source asked for nothing.
+    pub fn attributes_for(&self, ino: INodeNo, thread: u32) -> Result<Attributes, FsError> {
         let (node, size, wanted) = {
             let snapshot = self.catalog.snapshot()?;
             let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
@@ -91,16 +96,24 @@ impl Filesystem {
         };
         match (size, wanted) {
             (None, Some(wanted)) => {
+                if let Some(denial) = self.denial(thread) {
+                    let size = self.content.size_present(&wanted).ok_or(denial)?;
+                    return Ok(Attributes::Known(self.shown_with_size(&node, Some(size))));
+                }
                 self.asked_for_size(ino);
                 Ok(Attributes::Unsized(Box::new(Unsized { node, wanted })))
             }
             (_, overdue) => {
-                if node.kind == Kind::File && node.size.is_none() {
+                let is_learnt = node.kind == Kind::File && node.size.is_none();
+                let asks_nothing = (is_learnt || overdue.is_some()) && self.denial(thread).is_some();
+                if is_learnt && !asks_nothing {
                     self.passed_sized(ino);
                 }
                 let mut shown = self.shown_with_size(&node, size);
                 if let (Freshness::Asked(changefreq), Some(wanted)) = (node.freshness, overdue) {
-                    self.content.revalidate(wanted, changefreq);
+                    if !asks_nothing {
+                        self.content.revalidate(wanted, changefreq);
+                    }
                     shown.attributes_ttl = WHILE_ASKED.min(self.options.entry_ttl);
                 }
                 Ok(Attributes::Known(shown))

@@ -5,7 +5,7 @@
 //!
 //! | errno | meaning |
 //! |---|---|
-//! | `EACCES` | the Source refuses our credentials (401, 403): the administrator can mend it |
+//! | `EACCES` | the Source refuses our credentials (401, 403), or nothing is fetched for this program (`deny=`): the administrator can mend it |
 //! | `ESTALE` | the inode is no more, or its version is no longer to be had: look the name up again |
 //! | `EIO` | everything else that failed on the way to the right bytes: 404, 410, timeouts, wrong bytes, the cache |
 
@@ -26,6 +26,9 @@ pub enum FsError {
     /// The inode is known neither as current nor as an orphan.
     #[error("inode {0} is no more")]
     Gone(INodeNo),
+    /// It would have to be fetched, and nothing is for this program (`deny=`).
+    #[error("nothing is fetched for {0}, because of deny=")]
+    Denied(String),
     /// A folder was needed.
     #[error("inode {0} is not a folder")]
     NotAFolder(INodeNo),
@@ -76,6 +79,7 @@ impl FsError {
         match self {
             FsError::Catalog(cause) => catalog_errno(cause),
             FsError::Content(cause) => content_errno(cause),
+            FsError::Denied(_) => Errno::EACCES,
             FsError::Gone(_) => Errno::ESTALE,
             FsError::NotAFolder(_) => Errno::ENOTDIR,
             FsError::IsAFolder(_) => Errno::EISDIR,
@@ -106,7 +110,8 @@ impl FsError {
                 | ContentError::Package { .. }
                 | ContentError::Stalled { .. } => Level::WARN,
             },
-            FsError::Gone(_)
+            FsError::Denied(_)
+            | FsError::Gone(_)
             | FsError::NotAFolder(_)
             | FsError::IsAFolder(_)
             | FsError::NameTooLong(_)

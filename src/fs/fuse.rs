@@ -178,15 +178,20 @@ impl fuser::Filesystem for Adapter {
         self.notices.forgotten(ino);
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _span = trace_span!("getattr", ino = ino.0).entered();
-        match guarded(|| self.fs.attributes(ino)) {
+        match guarded(|| self.fs.attributes_for(ino, req.pid())) {
             Ok(Attributes::Known(shown)) => reply_attributes(reply, ino, Ok(shown)),
             Ok(Attributes::Unsized(file)) => {
                 let fs = Arc::clone(&self.fs);
                 self.wait(async move { fs.sized(&file).await }, move |result| reply_attributes(reply, ino, result));
             }
-            Err(error) => reply_attributes(reply, ino, Err(error)),
+            Err(error) => {
+                if matches!(error, FsError::Denied(_)) {
+                    self.fs.programs().refused(req.pid());
+                }
+                reply_attributes(reply, ino, Err(error));
+            }
         }
     }
 
@@ -200,7 +205,7 @@ impl fuser::Filesystem for Adapter {
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -210,11 +215,28 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let _span = trace_span!("read", ino = ino.0, offset, size).entered();
+        let thread = req.pid();
+        let program = self.fs.programs().of(thread);
         match guarded(|| Ok(self.fs.read_local(ino, offset, size))) {
-            Ok(Some(bytes)) => reply_data(reply, ino, Ok(bytes)),
+            Ok(Some(bytes)) => {
+                self.fs.programs().read(program, bytes.len());
+                reply_data(reply, ino, Ok(bytes));
+            }
             Ok(None) => {
-                let fs = Arc::clone(&self.fs);
-                self.wait(async move { fs.read(ino, offset, size).await }, move |result| {
+                let (fs, denial) = (Arc::clone(&self.fs), self.fs.denial(thread));
+                let counting = Arc::clone(&self.fs);
+                let read = async move {
+                    match denial {
+                        None => fs.read(ino, offset, size).await,
+                        Some(denial) => fs.read_present(ino, offset, size, denial).await,
+                    }
+                };
+                self.wait(read, move |result| {
+                    match &result {
+                        Ok(bytes) => counting.programs().read(program, bytes.len()),
+                        Err(FsError::Denied(_)) => counting.programs().refused(thread),
+                        Err(_) => {}
+                    }
                     reply_data(reply, ino, result);
                 });
             }

@@ -9,6 +9,7 @@
 //! | [`statistics`] | STATFS |
 //! | `ahead` | which sizes to ask for before somebody waits for them |
 //! | `links` | which bytes are shown, and where else they may be had |
+//! | [`programs`] | who reads, and who may not have anything fetched |
 //! | [`fuse`] | the adapter to fuser: decode, delegate, reply |
 //! | [`session`] | with which options the kernel mounts it |
 //! | [`invalidator`] | what the kernel is told of changes |
@@ -23,6 +24,7 @@ pub mod error;
 pub mod fuse;
 pub mod invalidator;
 mod links;
+pub mod programs;
 pub mod read;
 pub mod session;
 pub mod statistics;
@@ -36,6 +38,8 @@ use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
 use crate::document::Timestamp;
 use ahead::{AHEAD, SizingAhead};
+use error::FsError;
+use programs::Programs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -80,6 +84,7 @@ pub struct Filesystem {
     /// What the root's `user.resyncfs.sets` tells.
     set_names: Option<Box<SetNames>>,
     runtime: tokio::runtime::Handle,
+    programs: Arc<Programs>,
     /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
     walks: Mutex<SizingAhead>,
     /// Sizes being asked for ahead: with the one that is waited for meanwhile, [`AHEAD`].
@@ -101,6 +106,7 @@ impl Filesystem {
             control_socket: None,
             set_names: None,
             runtime,
+            programs: Arc::new(Programs::new([])),
             walks: Mutex::default(),
             sizing_places: Arc::new(Semaphore::new(AHEAD - 1)),
         }
@@ -114,6 +120,21 @@ impl Filesystem {
     /// The same, telling on its root what the numbers of the Source's sets stand for.
     pub fn with_set_names(self, names: impl Fn() -> Vec<(SetId, String)> + Send + Sync + 'static) -> Filesystem {
         Filesystem { set_names: Some(Box::new(names)), ..self }
+    }
+
+    /// The same, counting what is read by `programs`, of which some may not have anything fetched.
+    pub fn with_programs(self, programs: Arc<Programs>) -> Filesystem {
+        Filesystem { programs, ..self }
+    }
+
+    /// Who reads.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Why nothing may be fetched for this thread (`deny=`); `None`: it may.
+    pub fn denial(&self, thread: u32) -> Option<FsError> {
+        self.programs.denied(thread).map(FsError::Denied)
     }
 
     /// How the tree is shown.

@@ -3,7 +3,8 @@
 use super::Filesystem;
 use super::error::FsError;
 use super::links::wanted;
-use crate::catalog::Kind;
+use crate::catalog::{Kind, Node};
+use crate::content::Wanted;
 use bytes::Bytes;
 use fuser::INodeNo;
 
@@ -14,20 +15,40 @@ impl Filesystem {
         self.content.read_local(ino, offset, length)
     }
 
+    /// READ for whom nothing may be fetched: what is here, whoever had it fetched, else `denial`.
+    pub async fn read_present(
+        &self,
+        ino: INodeNo,
+        offset: u64,
+        length: u32,
+        denial: FsError,
+    ) -> Result<Bytes, FsError> {
+        let (node, wanted) = self.readable(ino)?;
+        let bytes = self.content.read_present(&wanted, offset, length).await.ok_or(denial)?;
+        self.checked(&node, offset, length, bytes)
+    }
+
     /// READ: waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<Bytes, FsError> {
-        let (node, wanted) = {
-            let snapshot = self.catalog.snapshot()?;
-            let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
-            if node.kind == Kind::Folder {
-                return Err(FsError::IsAFolder(ino));
-            }
-            let node = self.viewed(&snapshot, node)?;
-            (node, wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?)
-        };
+        let (node, wanted) = self.readable(ino)?;
         let bytes = self.content.read(&wanted, offset, length).await?;
-        match node.size.or_else(|| self.content.known_size(ino)) {
-            Some(size) => whole(ino, size, offset, length, bytes),
+        self.checked(&node, offset, length, bytes)
+    }
+
+    /// The file behind an inode, and what content must know of it.
+    fn readable(&self, ino: INodeNo) -> Result<(Node, Wanted), FsError> {
+        let snapshot = self.catalog.snapshot()?;
+        let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
+        if node.kind == Kind::Folder {
+            return Err(FsError::IsAFolder(ino));
+        }
+        let node = self.viewed(&snapshot, node)?;
+        Ok((node, wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?))
+    }
+
+    fn checked(&self, node: &Node, offset: u64, length: u32, bytes: Bytes) -> Result<Bytes, FsError> {
+        match node.size.or_else(|| self.content.known_size(node.ino)) {
+            Some(size) => whole(node.ino, size, offset, length, bytes),
             None => Ok(bytes),
         }
     }
