@@ -39,6 +39,7 @@ pub use path::Naming;
 pub use snapshot::Snapshot;
 pub use update::changes::{Applied, Changes, HeldDeletion, Journaled, Statement};
 pub use update::losses::{Decision, Losses, SetLoss};
+pub use update::statements::{LastStatement, LastStatements, Standing, Statements};
 pub use update::{Baseline, Committed};
 
 /// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.

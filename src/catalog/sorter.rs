@@ -139,7 +139,9 @@ impl Sorter {
         }
         let Sorter { folder, runs, arena, starts, .. } = self;
         drop((arena, starts));
-        Sorted { folder, heads: BinaryHeap::new(), ended: runs, used: false }.begin()
+        let mut sorted = Sorted { folder, heads: BinaryHeap::new(), ended: runs, used: false };
+        sorted.rewind()?;
+        Ok(sorted)
     }
 
     fn spill(&mut self) -> Result<(), CatalogError> {
@@ -228,17 +230,19 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 impl Sorted {
     /// The same pairs once more from the smallest, those of `other` among them, behind ours of equal keys.
     pub(super) fn again_with(mut self, other: Option<Sorted>) -> Result<Sorted, CatalogError> {
-        self.ended.extend(std::mem::take(&mut self.heads));
         if let Some(mut other) = other {
+            self.ended.extend(std::mem::take(&mut self.heads));
             let behind = self.ended.iter().map(|run| run.order + 1).max().unwrap_or(0);
             other.ended.extend(std::mem::take(&mut other.heads));
             self.ended.extend(other.ended.into_iter().map(|run| Run { order: run.order + behind, ..run }));
         }
-        self.begin()
+        self.rewind()?;
+        Ok(self)
     }
 
-    /// Goes to the first pair of each run.
-    fn begin(mut self) -> Result<Sorted, CatalogError> {
+    /// Begins again with the smallest pair.
+    pub(super) fn rewind(&mut self) -> Result<(), CatalogError> {
+        self.ended.extend(std::mem::take(&mut self.heads));
         self.used = false;
         for mut run in std::mem::take(&mut self.ended) {
             match run.rewind().map_err(|cause| io_error(&self.folder, cause))? {
@@ -246,19 +250,33 @@ impl Sorted {
                 false => self.ended.push(run),
             }
         }
-        Ok(self)
+        Ok(())
     }
 
     /// The next pair; `None` at the end.
     #[allow(clippy::type_complexity)]
     pub(super) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>, CatalogError> {
-        if std::mem::replace(&mut self.used, true)
+        self.pass_by()?;
+        self.used = true;
+        Ok(self.heads.peek().map(|run| (&run.key[..], &run.value[..])))
+    }
+
+    /// The pair that [`Sorted::next`] hands out next; `None` at the end.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn peek(&mut self) -> Result<Option<(&[u8], &[u8])>, CatalogError> {
+        self.pass_by()?;
+        Ok(self.heads.peek().map(|run| (&run.key[..], &run.value[..])))
+    }
+
+    /// Leaves the pair that was handed out.
+    fn pass_by(&mut self) -> Result<(), CatalogError> {
+        if std::mem::replace(&mut self.used, false)
             && let Some(mut top) = self.heads.peek_mut()
             && !top.advance().map_err(|cause| io_error(&self.folder, cause))?
         {
             self.ended.push(PeekMut::pop(top));
         }
-        Ok(self.heads.peek().map(|run| (&run.key[..], &run.value[..])))
+        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ mod merge;
 mod place;
 mod settle;
 mod stated;
+pub mod statements;
 mod version;
 mod write;
 
