@@ -262,6 +262,7 @@ impl Client {
             media_type: head.media_type,
             encoding: head.encoding,
             max_age: head.max_age,
+            accepts_ranges: head.accepts_ranges,
             links: head.links,
             body,
         })

@@ -18,6 +18,7 @@ pub(super) struct Head {
     pub(super) media_type: Option<Box<str>>,
     pub(super) encoding: Option<Box<str>>,
     pub(super) max_age: Option<Duration>,
+    pub(super) accepts_ranges: bool,
     pub(super) links: Vec<(Box<str>, Uri)>,
 }
 
@@ -57,6 +58,7 @@ impl Head {
             media_type: text(headers, header::CONTENT_TYPE).and_then(media_type),
             encoding: encoding(headers),
             max_age: max_age(headers),
+            accepts_ranges: lines(headers, header::ACCEPT_RANGES).any(|units| units.to_ascii_lowercase().contains("bytes")),
             links: links::parse(lines(headers, header::LINK), final_uri),
         })
     }

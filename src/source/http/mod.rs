@@ -227,6 +227,8 @@ pub struct Response {
     pub encoding: Option<Box<str>>,
     /// `Cache-Control: max-age`; zero for `no-cache` and `no-store`.
     pub max_age: Option<Duration>,
+    /// `Accept-Ranges: bytes`: the server says that it knows ranges. One that does may be silent about it.
+    pub accepts_ranges: bool,
     /// (relation, resolved target) of every `Link` header value.
     pub links: Vec<(Box<str>, Uri)>,
     /// The body; empty for HEAD and 304.

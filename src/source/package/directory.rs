@@ -263,6 +263,16 @@ impl Directory {
         }
     }
 
+    /// As [`Directory::find`], of paths that all have so many segments in excess.
+    pub(super) fn find_behind(&self, path: &str, excess: Option<usize>) -> Found {
+        match (self.find(path), excess) {
+            (Found::Nothing, Some(segments)) => {
+                behind(&plain(path), segments).map_or(Found::Nothing, |rest| self.spelt(rest))
+            }
+            (found, _) => found,
+        }
+    }
+
     /// The member of exactly this name; of several that hold the same the last.
     fn exact(&self, name: &[u8]) -> Found {
         let first = self.by_name.partition_point(|number| self.name_of(*number) < name);

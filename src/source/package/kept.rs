@@ -5,6 +5,8 @@
 //! FOLDER/KEY.VERSION.manifest   the manifest.xml of a version
 //! FOLDER/KEY.whole              a whole package, and KEY.json, which version it is
 //! FOLDER/KEY.part               a whole package as far as it has come; the same KEY.json
+//! FOLDER/KEY.copy               the copy of a manifest that is published beside a package
+//! FOLDER/KEY.preview            what was last stated of such a package (`preview`)
 //! FOLDER/*.tmp                  being written
 //! ```
 //!
@@ -29,7 +31,7 @@ const MAGIC: &[u8; 8] = b"resyncd1";
 const RECORD: usize = 3 * 8 + 2 * 4 + 3 * 2;
 
 /// Which version the files of a package are of.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Description {
     /// For whoever looks into the folder; the name of the file is what counts.
     pub package: String,

@@ -1,7 +1,7 @@
 //! A package's own manifest, `manifest.xml` at its top (sections 11.1.1 and 13.1.1), on this machine's disk.
 
 use super::decoder::Decoder;
-use super::directory::{Directory, Found, Record};
+use super::directory::{Directory, Found, Version};
 use super::kept::{failed, key, remove};
 use super::octets::Octets;
 use super::path::{Excess, plain};
@@ -15,7 +15,7 @@ use tokio::io::AsyncWriteExt;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Name of the member.
-const NAME: &str = "manifest.xml";
+pub(super) const NAME: &str = "manifest.xml";
 
 /// The manifest of one version of a package.
 #[derive(Clone, Debug)]
@@ -27,9 +27,31 @@ pub struct Manifest {
     path: Arc<Path>,
     header: Header,
     limits: Limits,
+    fingerprint: u64,
 }
 
 impl Manifest {
+    /// The manifest that lies at `path`.
+    pub(super) fn open(
+        package: Uri,
+        base: Uri,
+        path: Arc<Path>,
+        fingerprint: u64,
+        limits: Limits,
+    ) -> Result<Manifest, PackageError> {
+        let header = read(&package, &path, &base, limits)?.header().clone();
+        Ok(Manifest { package, base, path, header, limits, fingerprint })
+    }
+
+    /// Two of one package that have the same say the same.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// The package that it lies in.
     pub fn package(&self) -> &Uri {
         &self.package
@@ -43,11 +65,7 @@ impl Manifest {
     /// [`Capability::ResourceDumpManifest`] or [`Capability::ChangeDumpManifest`], also where the publisher wrote the dump's
     /// own capability; `None` where it says neither.
     pub fn capability(&self) -> Option<Capability> {
-        match self.header.capability {
-            Some(Capability::ResourceDumpManifest | Capability::ResourceDump) => Some(Capability::ResourceDumpManifest),
-            Some(Capability::ChangeDumpManifest | Capability::ChangeDump) => Some(Capability::ChangeDumpManifest),
-            _ => None,
-        }
+        capability(&self.header)
     }
 
     /// Its entries, from the first.
@@ -55,16 +73,40 @@ impl Manifest {
     /// # Errors
     /// [`PackageError::Manifest`], [`PackageError::Folder`]
     pub fn reader(&self) -> Result<Reader<Box<dyn BufRead + Send>>, PackageError> {
-        let file = File::open(&self.path).map_err(failed(&self.path))?;
-        let octets: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
-        Reader::new(octets, Some(self.base.clone()), self.limits)
-            .map_err(|cause| PackageError::Manifest { package: self.package.clone(), cause: Arc::new(cause) })
+        read(&self.package, &self.path, &self.base, self.limits)
     }
 
     /// Where the bytes of an entry lie; `None` where it has no `path`, as a deletion.
     pub fn member(&self, entry: &Entry) -> Option<PackageMember> {
         entry.path.as_ref().map(|path| PackageMember { package: self.package.clone(), path: path.clone() })
     }
+}
+
+/// See [`Manifest::capability`].
+pub(super) fn capability(header: &Header) -> Option<Capability> {
+    match header.capability {
+        Some(Capability::ResourceDumpManifest | Capability::ResourceDump) => Some(Capability::ResourceDumpManifest),
+        Some(Capability::ChangeDumpManifest | Capability::ChangeDump) => Some(Capability::ChangeDumpManifest),
+        _ => None,
+    }
+}
+
+/// [`Manifest::fingerprint`] of these octets, whose relative references are relative to `base`.
+pub(super) fn fingerprint(crc: u32, length: u64, base: &Uri) -> u64 {
+    let folder = base.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
+    xxh3_64(format!("{crc:08x} {length} {folder}").as_bytes())
+}
+
+fn read(
+    package: &Uri,
+    path: &Path,
+    base: &Uri,
+    limits: Limits,
+) -> Result<Reader<Box<dyn BufRead + Send>>, PackageError> {
+    let file = File::open(path).map_err(failed(path))?;
+    let octets: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
+    Reader::new(octets, Some(base.clone()), limits)
+        .map_err(|cause| PackageError::Manifest { package: package.clone(), cause: Arc::new(cause) })
 }
 
 impl Packages {
@@ -101,23 +143,18 @@ impl Packages {
             let what = "its manifest.xml";
             return Err(PackageError::TooLarge { package: package.clone(), what, limit: limits.document });
         }
-        let path = manifest_file(&self.shared.config.folder, directory, &record);
+        let path = manifest_file(
+            &self.shared.config.folder,
+            package,
+            &directory.version,
+            (record.crc, record.length),
+        );
         if !std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() == record.length) {
             self.unpack(directory, number, &path).await?;
         }
         let base = directory.version.final_uri.clone();
-        let header = Header {
-            root: crate::document::Root::UrlSet,
-            capability: None,
-            at: None,
-            completed: None,
-            from: None,
-            until: None,
-            links: Vec::new(),
-        };
-        let mut manifest = Manifest { package: package.clone(), base, path: path.into(), header, limits };
-        manifest.header = manifest.reader()?.header().clone();
-        Ok(manifest)
+        let fingerprint = fingerprint(record.crc, record.length, &base);
+        Manifest::open(package.clone(), base, path.into(), fingerprint, limits)
     }
 
     /// Puts a member at `path`, whole or not at all.
@@ -177,10 +214,10 @@ impl Packages {
     }
 }
 
-/// Where the manifest of this version is kept, which is this record of its directory.
-fn manifest_file(folder: &Path, directory: &Directory, record: &Record) -> PathBuf {
-    let version = format!("{:?} {:08x} {}", directory.version, record.crc, record.length);
-    folder.join(format!("{}.{:016x}.manifest", key(directory.package()), xxh3_64(version.as_bytes())))
+/// Where the manifest of this version, of this CRC-32 and length, is kept.
+pub(super) fn manifest_file(folder: &Path, package: &Uri, version: &Version, (crc, length): (u32, u64)) -> PathBuf {
+    let version = format!("{version:?} {crc:08x} {length}");
+    folder.join(format!("{}.{:016x}.manifest", key(package), xxh3_64(version.as_bytes())))
 }
 
 /// Removes the manifest of a version that is about to be forgotten.
@@ -188,6 +225,7 @@ pub(super) fn remove_manifest(folder: &Path, directory: &Directory) {
     if let Found::Member(number) = directory.find(NAME)
         && let Some(record) = directory.record(number)
     {
-        remove(&manifest_file(folder, directory, record));
+        let of = (record.crc, record.length);
+        remove(&manifest_file(folder, directory.package(), &directory.version, of));
     }
 }

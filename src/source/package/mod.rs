@@ -15,6 +15,7 @@ mod manifest;
 mod members;
 mod octets;
 mod path;
+mod preview;
 mod price;
 mod remote;
 mod siblings;
@@ -27,6 +28,7 @@ pub use directory::Directory;
 pub use error::PackageError;
 pub use manifest::Manifest;
 pub use members::{Member, Members};
+pub use preview::Listed;
 pub use price::{Line, Price};
 
 use super::http::Client;
@@ -36,6 +38,7 @@ use end::End;
 use lru::LruCache;
 use octets::Place;
 use remote::Answer;
+use preview::Previews;
 use siblings::Siblings;
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -94,6 +97,10 @@ struct Shared {
     opening: Mutex<HashMap<Uri, Arc<tokio::sync::Mutex<()>>>>,
     known: Mutex<Known>,
     siblings: Siblings,
+    /// Taken last, held for nothing else.
+    previews: Mutex<Previews>,
+    /// A package says other things than what was stated of it.
+    contradiction: tokio::sync::Notify,
 }
 
 /// What is in memory.
@@ -103,6 +110,8 @@ struct Known {
     /// Octets that `directories` take.
     octets: u64,
     failures: LruCache<Uri, (Instant, PackageError)>,
+    /// Hosts that have shown that packages can be read in place.
+    ranged: LruCache<Box<str>, ()>,
 }
 
 impl Packages {
@@ -114,9 +123,16 @@ impl Packages {
         fs::create_dir_all(&config.folder).map_err(kept::failed(&config.folder))?;
         kept::sweep(&config.folder, None)?;
         let failures = LruCache::new(FAILURES);
-        let known = Known { directories: LruCache::unbounded(), octets: 0, failures };
+        let known =
+            Known { directories: LruCache::unbounded(), octets: 0, failures, ranged: LruCache::new(RANGED_HOSTS) };
+        let previews = preview::left(&config.folder)?;
+        let contradiction = tokio::sync::Notify::new();
+        if previews.values().any(|preview| preview.is_contradicted) {
+            contradiction.notify_one();
+        }
         let (opening, siblings) = (Mutex::default(), Siblings::new());
-        let shared = Shared { client, config, opening, known: Mutex::new(known), siblings };
+        let (known, previews) = (Mutex::new(known), Mutex::new(previews));
+        let shared = Shared { client, config, opening, known, siblings, previews, contradiction };
         Ok(Packages { shared: Arc::new(shared) })
     }
 
@@ -142,7 +158,7 @@ impl Packages {
             Some(left) => Ok(left),
             None => self.read(package, None).await,
         };
-        self.remember(package, read)
+        self.opened(package, read).await
     }
 
     /// The directory of the version that the server has now: it is asked whether it is still the known one.
@@ -157,7 +173,27 @@ impl Packages {
             None => self.left(package).await,
         };
         let read = self.read(package, known).await;
+        self.opened(package, read).await
+    }
+
+    /// A directory has been read: it is remembered, and held against what was stated of the package.
+    async fn opened(
+        &self,
+        package: &Uri,
+        read: Result<Arc<Directory>, PackageError>,
+    ) -> Result<Arc<Directory>, PackageError> {
+        if let Ok(directory) = &read {
+            if directory.version.etag.is_some() && matches!(directory.place, Place::Server) {
+                self.lock().ranged.put(package.authority().into(), ());
+            }
+            self.confirm(directory).await;
+        }
         self.remember(package, read)
+    }
+
+    /// Whether the host of `package` has shown that packages can be read in place.
+    fn has_ranges(&self, package: &Uri) -> bool {
+        self.lock().ranged.contains(package.authority())
     }
 
     /// Drops everything that is kept of other packages than these and those that are being read just now.
@@ -174,6 +210,7 @@ impl Packages {
             others.map(|(_, directory)| Arc::clone(directory)).collect()
         };
         others.iter().for_each(|directory| self.forget(directory));
+        self.retain_previews(&retained);
         kept::sweep(&self.shared.config.folder, Some(&retained))
     }
 
@@ -203,7 +240,9 @@ impl Packages {
             }
         }
         let folder = &self.shared.config.folder;
-        manifest::remove_manifest(folder, directory);
+        if self.octets_of_preview(package).is_none() {
+            manifest::remove_manifest(folder, directory);
+        }
         for kind in ["directory", "whole", "part", "json"] {
             kept::remove(&kept::file(folder, package, kind));
         }
@@ -363,6 +402,9 @@ impl Packages {
         self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Hosts remembered for their ranges.
+const RANGED_HOSTS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(255);
 
 /// Failures remembered; an older one is met again.
 const FAILURES: std::num::NonZeroUsize = match std::num::NonZeroUsize::new(1024) {

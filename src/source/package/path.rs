@@ -18,6 +18,13 @@ pub(super) fn plain(path: &str) -> String {
     plain
 }
 
+/// Whether a manifest's `path` can be the name of a member that somebody packed on purpose.
+pub(super) fn is_plausible(path: &str) -> bool {
+    let decoded = percent_decode_str(path).decode_utf8().unwrap_or(path.into());
+    let has_name = decoded.split(['/', '\\']).any(|segment| !matches!(segment, "" | "."));
+    has_name && !decoded.contains(char::is_control) && !decoded.split(['/', '\\']).any(|segment| segment == "..")
+}
+
 /// What is left of a path of the publisher's own disk behind so many of its segments; `None` where nothing is.
 pub(super) fn behind(plain: &str, segments: usize) -> Option<&str> {
     let mut rest = plain;

@@ -17,7 +17,7 @@ const HEAD_DUE: Duration = Duration::from_secs(60);
 pub(super) const END: u64 = 128 << 10;
 
 /// A package that comes whole, although its end was asked for, is kept in memory up to here.
-const SMALL: u64 = 1 << 20;
+pub(super) const SMALL: u64 = 1 << 20;
 
 /// What the server says to a question for the end of a package.
 pub(super) enum Answer {
@@ -29,14 +29,42 @@ pub(super) enum Answer {
     Whole(Box<Response>),
 }
 
+/// What the server says of the version that it has.
+pub(super) enum Seen {
+    /// It is as it was.
+    Same,
+    /// This one, and whether it tells of ranges.
+    Other(Version, bool),
+}
+
+/// Asks which version of `package` the server has, and brings nothing of it.
+pub(super) async fn ask_version(client: &Client, package: &Uri, known: Option<&Version>) -> Result<Seen, PackageError> {
+    let mut request = Request::head(package.clone(), HEAD_DUE);
+    request.is_document = true;
+    if let Some(known) = known {
+        unless_changed(&mut request, known);
+    }
+    let response = client.send(request).await.map_err(|cause| PackageError::http(package, cause))?;
+    match (response.status, response.content_length) {
+        (Status::NotModified, _) => Ok(Seen::Same),
+        (_, Some(length)) => Ok(Seen::Other(version(package, &response, length)?, response.accepts_ranges)),
+        (_, None) => Err(PackageError::damaged(package, "its server does not tell its length")),
+    }
+}
+
+/// Makes `request` a question whether the server has another version than `known`.
+fn unless_changed(request: &mut Request, known: &Version) {
+    request.if_none_match = known.etag.clone().or(known.weak_etag.clone());
+    request.if_modified_since = known.last_modified.clone().filter(|_| request.if_none_match.is_none());
+}
+
 /// Asks for the end of `package`. With `known` the answer can be that it is still that version.
 pub(super) async fn ask_end(client: &Client, package: &Uri, known: Option<&Version>) -> Result<Answer, PackageError> {
     let mut request = request(package);
     request.suffix = Some(END);
     request.is_document = true;
     if let Some(known) = known {
-        request.if_none_match = known.etag.clone().or(known.weak_etag.clone());
-        request.if_modified_since = known.last_modified.clone().filter(|_| request.if_none_match.is_none());
+        unless_changed(&mut request, known);
     }
     let response = match client.send(request).await {
         Ok(response) => response,
