@@ -259,7 +259,8 @@ impl Known {
         let mut latest: HashMap<Uri, Latest> = HashMap::new();
         for (number, document) in documents.into_iter().enumerate() {
             // What an older list says by its places is older than what the next one says so.
-            let frame = Frame { floor: self.floor(&document, known.by_place), ..self.frame(&document, now) };
+            let (floor, by_place) = (self.floor(&document, known.by_place), known.by_place.map(loaded));
+            let frame = Frame { floor, by_place, ..self.frame(&document, now) };
             let moments = settle(&document.marks, &frame);
             let ambiguous = document.ambiguous(&frame);
             known.reach(document.until(), now);
@@ -303,6 +304,7 @@ impl Known {
             at: self.at.map(loaded),
             is_first_look: self.documents.is_empty(),
             floor: self.floor(document, self.by_place),
+            by_place: self.by_place.map(loaded),
             modified: document.modified,
             now: document.modified.map_or(now, |modified| modified.min(now)),
         }

@@ -29,6 +29,9 @@ pub struct Frame {
     pub is_first_look: bool,
     /// What is new and bears no time came after this, unless its neighbours say otherwise.
     pub floor: Option<Timestamp>,
+    /// The latest time that a place alone has settled so far: an earlier look or an earlier list told it, so what is new came
+    /// after it, whatever time it bears.
+    pub by_place: Option<Timestamp>,
     /// When the document was written, by its server's account.
     pub modified: Option<Timestamp>,
     /// When the document was written, as far as can be told; else the time of the look.
@@ -170,7 +173,21 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
         };
         moments[place] = moment;
     }
+    if let Some(reached) = frame.by_place {
+        raise(&mut moments, reached);
+    }
     moments
+}
+
+/// Puts behind `reached` what lies up to it, in the order that it has.
+fn raise(moments: &mut [Option<Moment>], reached: Timestamp) {
+    let mut raised: Vec<&mut Moment> = moments.iter_mut().flatten().filter(|moment| moment.time <= reached).collect();
+    raised.sort_by_key(|moment| (moment.time, moment.place));
+    let mut before = reached;
+    for moment in raised {
+        before = successor(before);
+        (moment.time, moment.is_by_place) = (before, true);
+    }
 }
 
 /// A time behind `before`, never behind `next`, and behind the first of `floors` that leaves room.

@@ -252,6 +252,28 @@ fn a_deletion_of_no_time_that_was_not_there_at_the_last_look_is_certain() {
     assert!(news.changes[0].time > t(20), "it came after the last look");
 }
 
+/// A list that is written seldom tells what happened before the last look, and the clocks of two machines differ.
+#[test]
+fn what_is_new_is_not_taken_for_earlier_than_what_a_place_has_settled() {
+    // Without `from` a time before the baseline's is none: these count as of the look.
+    let first =
+        list("changes", None, None, vec![modified("a", Change::Updated, 90), modified("b", Change::Updated, 95)]);
+    let (_, news) = look(&Known::since(Some(t(100))), std::slice::from_ref(&first), 500);
+    let settled = news.changes.iter().map(|change| change.time).max().unwrap();
+
+    let mut entries = first.entries;
+    entries.extend([modified("b", Change::Deleted, 110), modified("a", Change::Deleted, 120)]);
+    let (_, second) = look(&news.known, &[list("changes", None, None, entries.clone())], 600);
+    let told: Vec<_> = second.changes.iter().map(|it| (&it.entry.loc.path()[1..], it.change)).collect();
+    assert_eq!(told, [("b", Change::Deleted), ("a", Change::Deleted)]);
+    assert!(second.changes.iter().all(|change| change.time > settled), "{:?}", second.changes);
+
+    entries.push(modified("a", Change::Created, 130));
+    let (_, third) = look(&second.known, &[list("changes", None, None, entries)], 700);
+    assert_eq!(third.changes.len(), 1);
+    assert!(third.changes[0].time > second.changes[1].time, "{:?}", third.changes);
+}
+
 #[test]
 fn what_bears_no_time_is_later_than_the_document_was_when_it_was_not_in_it() {
     let mut it = list("l", Some(0), None, vec![dated("a", Created, 11)]);
