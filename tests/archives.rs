@@ -3,7 +3,9 @@
 mod common;
 
 use common::mounted::Mounted;
+use common::nginx::Nginx;
 use common::source::{Fault, Resource, Source, URLSET, hex};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
@@ -266,4 +268,58 @@ fn a_change_list_archive_alone_is_followed() {
 
     assert_eq!(fs::read_to_string(mounted.join("a")).unwrap(), "second");
     assert_eq!(source.requests_of("changes/april.xml").len(), 0, "it ended before the list");
+}
+
+/// Archives as the classes of an independent library write them, in both versions of the standard; the real nginx serves them.
+#[test]
+fn the_archives_of_another_library_lead_back() {
+    const AT: u64 = 1_714_557_600;
+    for spec in ["1.0", "1.1"] {
+        let nginx = Nginx::serving_plain_names(1);
+        let put = |path: &str, text: &str| fs::write(nginx.files().join(path), text).unwrap();
+        let list = |name: &str, at: u64, entries: serde_json::Value| json!({"kind": "resourcelist", "name": name, "spec": spec, "at": at, "entries": entries});
+        put("kept", "the same");
+        put("changed", "of the first list");
+        let first = json!([{"path": "kept", "lastmod": AT - 50}, {"path": "changed", "lastmod": AT - 50}]);
+        nginx.publish(&json!([list("first.xml", AT, first)]));
+        put("changed", "of minute eight");
+        put("new", "of minute ten");
+        let changes = json!([
+            {"path": "changed", "change": "updated", "time": AT + 480, "lastmod": AT + 480},
+            {"path": "new", "change": "created", "time": AT + 600, "lastmod": AT + 600},
+        ]);
+        let second = json!([
+            {"path": "kept", "lastmod": AT - 50},
+            {"path": "changed", "lastmod": AT + 480},
+            {"path": "new", "lastmod": AT + 600},
+        ]);
+        let lists = json!([{"name": "first.xml", "at": AT}, {"name": "resourcelist.xml", "at": AT + 1000}]);
+        let told = json!([{"name": "changes.xml", "from": AT, "until": AT + 1000}]);
+        let capabilities = json!({
+            "resourcelist": "resourcelist.xml", "resourcelist-archive": "lists.xml", "changelist-archive": "archive.xml"
+        });
+        nginx.publish(&json!([
+            list("resourcelist.xml", AT + 1000, second),
+            {"kind": "changelist", "name": "changes.xml", "spec": spec, "from": AT, "until": AT + 1000, "entries": changes},
+            {"kind": "resourcelist-archive", "name": "lists.xml", "spec": spec, "lists": lists},
+            {"kind": "changelist-archive", "name": "archive.xml", "spec": spec, "lists": told},
+            {"kind": "capabilitylist", "name": "capabilitylist.xml", "capabilities": capabilities},
+        ]));
+        let shown_at = |minute: &str| {
+            let mounted = Mounted::new(&nginx.url(), &format!("{FAST},at=2024-05-01T10:{minute}:00Z"));
+            let shown = sizes(&mounted.path());
+            (shown, fs::read_to_string(mounted.join("changed")).ok())
+        };
+
+        assert_eq!(
+            shown_at("05"),
+            (tree([("kept", "the same"), ("changed", "of the first list")]), None),
+            "{spec}: today's bytes are not those of then"
+        );
+        assert_eq!(
+            shown_at("09"),
+            (tree([("kept", "the same"), ("changed", "of minute eight")]), Some("of minute eight".to_owned())),
+            "{spec}"
+        );
+    }
 }

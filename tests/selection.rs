@@ -3,9 +3,12 @@
 mod common;
 
 use common::mounted::Mounted;
+use common::nginx::Nginx;
 use common::source::{Resource, Source, URLSET};
 use common::{eventually, tree};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fs;
 
 const DC: &str = "http://purl.org/dc/terms/";
 const MODS: &str = "urn:x-format:mods";
@@ -256,4 +259,63 @@ fn changes_of_records_bring_and_take_what_they_describe() {
     mounted.refresh();
     eventually("the other record is gone", || !mounted.join("item1").exists());
     assert_eq!(shown(&mounted), set(&["item2/c.pdf", "item2/dc", "lone.txt"]));
+}
+
+/// The same as the classes of an independent library write it, in both versions of the standard; the real nginx serves it.
+#[test]
+fn the_harvesting_profile_of_another_library_is_chosen_from_and_followed() {
+    const AT: u64 = 1_714_557_600;
+    for spec in ["1.0", "1.1"] {
+        let nginx = Nginx::serving_plain_names(1);
+        let described = |path: &str, media_type: &str, links: &[(&str, &str)], time: u64| {
+            let file = nginx.files().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, format!("bytes of {path}")).unwrap();
+            json!({"path": path, "type": media_type, "links": links, "lastmod": time})
+        };
+        let told = |change: &str, time: u64, mut entry: Value| {
+            (entry["change"], entry["time"]) = (change.into(), time.into());
+            entry
+        };
+        let (pdf, xml) = ("application/pdf", "application/xml");
+        let resources = [
+            described("item1/a.pdf", pdf, &[("describedby", "item1/dc"), ("collection", "urn:x-collection:1")], AT - 9),
+            described("item1/dc", xml, &[("describes", "item1/a.pdf"), ("profile", DC)], AT - 9),
+            described("item1/mods", xml, &[("describes", "item1/a.pdf"), ("describedby", MODS)], AT - 9),
+            described("item2/c.pdf", pdf, &[("describedby", "item2/dc")], AT - 9),
+            described("item2/dc", xml, &[("describedby", DC)], AT - 9),
+            described("lone.pdf", pdf, &[], AT - 9),
+        ];
+        let capabilities = json!({"resourcelist": "resourcelist.xml", "changelist-archive": "archive.xml"});
+        let list = |name: &str, from: u64, until: u64, entries: &[Value]| json!({"kind": "changelist", "name": name, "spec": spec, "from": from, "until": until, "entries": entries});
+        let archive = |lists: &[(&str, u64, u64)]| {
+            let lists: Vec<_> =
+                lists.iter().map(|(name, from, until)| json!({"name": name, "from": from, "until": until})).collect();
+            json!({"kind": "changelist-archive", "name": "archive.xml", "spec": spec, "lists": lists})
+        };
+        nginx.publish(&json!([
+            {"kind": "capabilitylist", "name": "capabilitylist.xml", "capabilities": capabilities},
+            {"kind": "resourcelist", "name": "resourcelist.xml", "spec": spec, "at": AT, "entries": resources},
+            list("first.xml", AT - 100, AT, &[]),
+            archive(&[("first.xml", AT - 100, AT)]),
+        ]));
+        let mounted = Mounted::new(&nginx.url(), &format!("poll=1h,conforms={DC}"));
+        assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/dc", "item2/c.pdf", "item2/dc"]), "{spec}");
+
+        fs::remove_file(nginx.files().join("item2/c.pdf")).unwrap();
+        let changes = [
+            told("created", AT + 10, described("item3/d.pdf", pdf, &[("describedby", "item3/dc")], AT + 10)),
+            told("created", AT + 20, described("item3/mods", xml, &[("profile", MODS)], AT + 20)),
+            told("created", AT + 30, described("item3/dc", xml, &[("profile", DC)], AT + 30)),
+            json!({"path": "item2/c.pdf", "change": "deleted", "time": AT + 40}),
+        ];
+        nginx.publish(&json!([
+            list("second.xml", AT, AT + 100, &changes),
+            archive(&[("first.xml", AT - 100, AT), ("second.xml", AT, AT + 100)]),
+        ]));
+        mounted.try_refresh().unwrap();
+
+        assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/dc", "item2/dc", "item3/d.pdf", "item3/dc"]), "{spec}");
+        assert_eq!(fs::read_to_string(mounted.join("item3/d.pdf")).unwrap(), "bytes of item3/d.pdf", "{spec}");
+    }
 }

@@ -12,7 +12,7 @@ import sys
 
 from hashlib import md5
 
-from resync.archives import ChangeListArchive
+from resync.archives import ChangeListArchive, ResourceListArchive
 from resync.capability_list import CapabilityList
 from resync.change_dump import ChangeDump
 from resync.change_dump_manifest import ChangeDumpManifest
@@ -33,7 +33,8 @@ def uri(name):
 
 
 def entry(order):
-    """The resource at a path of FILES, with the change that is told of it, if one is."""
+    """The resource at a path of FILES, with the change that is told of it, if one is; `type` and `links`: lists of relation
+    and URI, or path of FILES."""
     told = Resource(uri=BASE + order["path"], change=order.get("change"))
     if "time" in order:
         told.ts_datetime = order["time"]
@@ -44,6 +45,9 @@ def entry(order):
     told.length = os.path.getsize(file)
     told.md5 = Hashes(["md5"], file).md5
     told.path = file
+    told.mime_type = order.get("type")
+    for relation, target in order.get("links", []):
+        told.link_add(relation, target if ":" in target else BASE + target)
     return told
 
 
@@ -57,8 +61,8 @@ def written(document, order):
 
 
 def resourcelist(order):
-    """`entries`, `at`."""
-    resources = ResourceList()
+    """`entries`, `at`; `spec`."""
+    resources = ResourceList(spec_version=order.get("spec", "1.1"))
     resources.add(entry(each) for each in order["entries"])
     written(resources, order)
 
@@ -74,10 +78,18 @@ def changelist(order):
 
 
 def changelist_archive(order):
-    """`lists`: name, from and until of each."""
-    archive = ChangeListArchive()
+    """`lists`: name, from and until of each; `spec`."""
+    archive = ChangeListArchive(spec_version=order.get("spec", "1.1"))
     for each in order["lists"]:
         archive.add(Resource(uri=uri(each["name"]), capability="changelist", ts_from=each["from"], ts_until=each["until"]))
+    written(archive, order)
+
+
+def resourcelist_archive(order):
+    """`lists`: name and at of each; `spec`."""
+    archive = ResourceListArchive(spec_version=order.get("spec", "1.1"))
+    for each in order["lists"]:
+        archive.add(Resource(uri=uri(each["name"]), capability="resourcelist", ts_at=each["at"]))
     written(archive, order)
 
 
