@@ -270,6 +270,42 @@ fn a_change_list_archive_alone_is_followed() {
     assert_eq!(source.requests_of("changes/april.xml").len(), 0, "it ended before the list");
 }
 
+/// The Capability List names the list that grows: what the one before told at its end stands in the index of both.
+#[test]
+fn what_a_list_told_before_it_was_closed_is_found_by_the_index_of_the_next() {
+    let source = Source::start();
+    source.put("a", Resource::new("first"));
+    let offer = |current: &str| {
+        let offers =
+            [offered(&source, "resourcelist", "resourcelist.xml", ""), offered(&source, "changelist", current, "")];
+        document(&source, "capabilitylist.xml", "capabilitylist", "", &offers);
+    };
+    let list = |path: &str, interval: &str, changes: &str| {
+        let index = format!("<rs:ln rel=\"index\" href=\"{}index.xml\"/>", source.url());
+        let head = format!("{URLSET}{index}<rs:md capability=\"changelist\" {interval}/>");
+        source.document(path, format!("{head}{changes}</urlset>"));
+    };
+    source.document("resourcelist.xml", source.resource_list_at("2024-05-01T00:00:00Z"));
+    list("one.xml", "from=\"2024-05-01T00:00:00Z\"", "");
+    offer("one.xml");
+    let mounted = Mounted::new(&source.url(), FAST);
+    mounted.try_refresh().unwrap();
+
+    source.put("a", Resource::new("second"));
+    let may = "from=\"2024-05-01T00:00:00Z\" until=\"2024-06-01T00:00:00Z\"";
+    list("one.xml", may, &updated(&source, "a", "second", "2024-05-20T00:00:00Z"));
+    list("two.xml", "from=\"2024-06-01T00:00:00Z\"", "");
+    let lists = [
+        offered(&source, "changelist", "one.xml", may),
+        offered(&source, "changelist", "two.xml", "from=\"2024-06-01\""),
+    ];
+    document(&source, "index.xml", "changelist", "", &lists);
+    offer("two.xml");
+    mounted.try_refresh().unwrap();
+
+    assert_eq!(fs::read_to_string(mounted.join("a")).unwrap(), "second");
+}
+
 /// Archives as the classes of an independent library write them, in both versions of the standard; the real nginx serves them.
 #[test]
 fn the_archives_of_another_library_lead_back() {

@@ -38,7 +38,7 @@ pub struct ReadChanges {
     pub unread: Vec<String>,
     /// Octet digests of all lists: with these nothing is new once all of it is committed.
     pub digests: Vec<(DocumentLocation, u64)>,
-    /// Where earlier changes are listed, by the documents' own word.
+    /// Where earlier changes are listed, by the documents' own word: archives, and indexes that they belong to.
     pub archives: Vec<DocumentLocation>,
     /// Whether lists were left out because they begin after the time that is wanted.
     pub is_beyond: bool,
@@ -179,7 +179,9 @@ impl Synchronizer {
         }
         let mut read = ReadChanges { unread, is_beyond: is_beyond.into_inner(), ..ReadChanges::new(set, root) };
         let headers = walked.index_headers.iter().chain(leaves.iter().map(|leaf| &leaf.header));
-        read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
+        // What the list before told at its end stands in the index of all, where the one read is the next (section 12.1).
+        let earlier = headers.flat_map(|it| [it.link("archives"), it.link("index")]).flatten();
+        read.archives = earlier.cloned().map(DocumentLocation::Uri).collect();
         let has_stopped = |leaf: &Leaf| {
             let is_same = self.applied.get(&leaf.document.location) == Some(&leaf.document.digest);
             leaf.header.until.is_some() && is_same
