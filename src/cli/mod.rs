@@ -4,6 +4,7 @@ mod audit;
 mod check_catalog;
 mod demo;
 mod explore;
+mod list;
 mod mount;
 pub mod options;
 mod printable;
@@ -43,6 +44,7 @@ enum Subcommands {
     Demo(demo::DemoArgs),
     Refresh(refresh::RefreshArgs),
     Status(status::StatusArgs),
+    List(list::ListArgs),
     #[command(name = crate::mount::check::SUBCOMMAND, hide = true)]
     CheckCatalog(check_catalog::CheckCatalogArgs),
 }
@@ -126,7 +128,7 @@ impl From<MountError> for CliError {
             MountError::FirstBaseline(SyncError::Worker(_) | SyncError::NoThread(_)) => Exit::Failure,
             MountError::Http(_) | MountError::FirstBaseline(SyncError::Naming(_)) => Exit::Usage,
             MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
-            MountError::Websub(_) | MountError::System { .. } => Exit::Failure,
+            MountError::Websub(_) | MountError::Metrics { .. } | MountError::System { .. } => Exit::Failure,
             MountError::Interrupted => Exit::Interrupted,
         };
         CliError::of(exit, &cause)
@@ -169,6 +171,7 @@ pub fn main() -> ExitCode {
         Subcommands::Explore(args) => explore::run(args, verbosity),
         Subcommands::Refresh(args) => refresh::run(args),
         Subcommands::Status(args) => status::run(args),
+        Subcommands::List(args) => list::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::CheckCatalog(args) => check_catalog::run(args),

@@ -177,6 +177,8 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             acl: if options.allow_other || uid == 0 { SessionACL::All } else { SessionACL::Owner },
             exec: options.exec,
         },
+        denied: options.denied.clone(),
+        metrics: options.metrics_listen,
     })
 }
 

@@ -1,13 +1,15 @@
 //! Reaching a running mount from its folder.
 
 use super::{CliError, Exit};
-use crate::control::ControlError;
+use crate::control::{ControlError, served_by};
 use crate::mount::point::{self, FILESYSTEM_TYPE};
+use crate::mount::register::{self, Known, Standing};
 use std::ffi::{CStr, CString, OsString};
 use std::future::Future;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The attribute of a mount's root that tells its control socket.
 const CONTROL: &CStr = c"user.resyncfs.control";
@@ -18,18 +20,43 @@ const LONGEST_PATH: usize = 4096;
 pub struct Running {
     directory: PathBuf,
     socket: PathBuf,
+    /// Whose it is, as the kernel says.
+    user: Option<u32>,
 }
 
 impl Running {
-    /// The mount at `directory`.
+    /// The mount at `directory`, found by what its process has written down; where that is not to be had, by asking its root.
     pub fn at(directory: &Path) -> Result<Running, CliError> {
-        let shown = directory.display();
         let absolute = mounted_at(directory)?;
-        let socket = attribute(&absolute, CONTROL).map_err(|cause| match cause.raw_os_error() {
-            Some(libc::ENOTCONN) => CliError::new(
+        let known = register::mount_at(&absolute).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+        match known {
+            Some(known) if known.standing != Standing::Unknown => Running::of(&Known { directory: absolute, ..known }),
+            _ => Running::asked_at_its_root(absolute),
+        }
+    }
+
+    /// A mount that is written down.
+    pub fn of(known: &Known) -> Result<Running, CliError> {
+        let shown = known.directory.display();
+        match (known.standing, &known.socket) {
+            (Standing::Starting, _) => Err(CliError::new(
                 Exit::MountPoint,
-                format!("{shown}: the process that served this mount has died; mount it again, or detach it with: resyncfs unmount {shown}"),
-            ),
+                format!("{shown}: is not mounted yet: its first tree is being made; try again later"),
+            )),
+            (Standing::Dead, _) => Err(died(&known.directory)),
+            (Standing::Living | Standing::Detached, Some(socket)) => {
+                Ok(Running { directory: known.directory.clone(), socket: socket.clone(), user: known.user })
+            }
+            (Standing::Unknown | Standing::Living | Standing::Detached, _) => {
+                Running::asked_at_its_root(known.directory.clone())
+            }
+        }
+    }
+
+    fn asked_at_its_root(absolute: PathBuf) -> Result<Running, CliError> {
+        let shown = absolute.display();
+        let socket = attribute(&absolute, CONTROL).map_err(|cause| match cause.raw_os_error() {
+            Some(libc::ENOTCONN) => died(&absolute),
             Some(libc::EACCES | libc::EPERM) => CliError::new(
                 Exit::Denied,
                 format!("{shown}: only the user who mounted it may ask; try as that user (/proc/mounts shows user_id=)"),
@@ -43,12 +70,18 @@ impl Running {
             }
             _ => CliError::new(Exit::MountPoint, format!("{shown}: {cause}")),
         })?;
-        Ok(Running { directory: absolute, socket: PathBuf::from(OsString::from_vec(socket)) })
+        let socket = PathBuf::from(OsString::from_vec(socket));
+        Ok(Running { directory: absolute, socket, user: None })
     }
 
     /// Where it is mounted.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Where it is asked.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Asks it something and waits for the answer.
@@ -60,7 +93,43 @@ impl Running {
             .enable_all()
             .build()
             .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-        runtime.block_on(question(&self.socket)).map_err(|cause| self.refused(&cause))
+        runtime.block_on(self.hear(question))
+    }
+
+    /// The same where the answer is due within `patience`. Within a runtime only.
+    pub async fn hear_within<'s, T, A>(
+        &'s self,
+        patience: Duration,
+        question: impl FnOnce(&'s Path) -> A,
+    ) -> Result<T, CliError>
+    where
+        A: Future<Output = Result<T, ControlError>>,
+    {
+        let heard = tokio::time::timeout(patience, self.hear(question)).await;
+        heard.unwrap_or_else(|_| {
+            let shown = self.directory.display();
+            Err(CliError::new(
+                Exit::Failure,
+                format!("{shown}: its process lives and does not answer; resyncfs list shows which it is"),
+            ))
+        })
+    }
+
+    async fn hear<'s, T, A>(&'s self, question: impl FnOnce(&'s Path) -> A) -> Result<T, CliError>
+    where
+        A: Future<Output = Result<T, ControlError>>,
+    {
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        let asker = unsafe { libc::geteuid() };
+        // What somebody else has written down may lead anywhere.
+        if let Some(user) = self.user.filter(|user| *user != asker) {
+            let server = served_by(&self.socket).await.map_err(|cause| self.refused(&cause))?;
+            if server != user {
+                let shown = self.directory.display();
+                return Err(CliError::new(Exit::Failure, format!("{shown}: its socket is served by somebody else")));
+            }
+        }
+        question(&self.socket).await.map_err(|cause| self.refused(&cause))
     }
 
     fn refused(&self, cause: &ControlError) -> CliError {
@@ -75,9 +144,34 @@ impl Running {
     }
 }
 
+fn died(directory: &Path) -> CliError {
+    let shown = directory.display();
+    CliError::new(
+        Exit::MountPoint,
+        format!(
+            "{shown}: the process that served this mount has died; mount it again, or detach it with: resyncfs unmount {shown}"
+        ),
+    )
+}
+
+/// What one is told who asks for mounts where there are none.
+pub fn nothing_mounted() -> CliError {
+    CliError::new(
+        Exit::MountPoint,
+        "nothing of resyncfs is mounted on this machine; mount a Source with: resyncfs mount SOURCE DIR",
+    )
+}
+
 /// `directory` resolved; an error that names the mounts there are, where none of ours is mounted there.
 pub fn mounted_at(directory: &Path) -> Result<PathBuf, CliError> {
     let shown = directory.display();
+    let is_ours = |found: &PathBuf| {
+        point::topmost(found).is_ok_and(|mounted| mounted.is_some_and(|it| it.filesystem == FILESYSTEM_TYPE))
+    };
+    // A mount whose process hangs is found without a look at it.
+    if let Some(found) = point::resolve_untouched(directory).ok().filter(is_ours) {
+        return Ok(found);
+    }
     let absolute =
         point::resolve(directory).map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: {cause}")))?;
     match point::topmost(&absolute).map_err(|cause| CliError::of(Exit::Failure, &cause))? {
@@ -88,6 +182,8 @@ pub fn mounted_at(directory: &Path) -> Result<PathBuf, CliError> {
             if !ours.is_empty() {
                 let list: Vec<_> = ours.iter().map(|mounted| mounted.directory.display().to_string()).collect();
                 message = format!("{message}; mounted are: {}", list.join(", "));
+            } else {
+                message = format!("{message}, nor anywhere else; mount a Source with: resyncfs mount SOURCE DIR");
             }
             Err(CliError::new(Exit::MountPoint, message))
         }

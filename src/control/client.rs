@@ -61,6 +61,13 @@ struct Failure {
     error: String,
 }
 
+/// The user whose process answers at a socket (`SO_PEERCRED`), without asking it anything. Within a runtime only.
+pub async fn served_by(socket: &Path) -> Result<u32, ControlError> {
+    let unreachable = |cause| ControlError::Unreachable { socket: socket.to_owned(), cause };
+    let stream = socket::connect(socket).await.map_err(unreachable)?;
+    Ok(stream.peer_cred().map_err(unreachable)?.uid())
+}
+
 /// The mount as it is now. Within a runtime only.
 pub async fn ask_status<T: DeserializeOwned>(socket: &Path) -> Result<T, ControlError> {
     ask(socket, Method::GET, "/status", Body::empty()).await

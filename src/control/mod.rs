@@ -3,21 +3,26 @@
 //! | request | body | answer |
 //! |---|---|---|
 //! | `GET /status` | | 200 and what the mount tells of itself |
+//! | `GET /metrics` | | 200 and the same in numbers, as Prometheus reads them (the one answer that is no JSON) |
 //! | `POST /refresh` | none, or a [`RefreshOrder`] | when the refresh is done: 200 and what it did, 502 where it failed, 503 where the mount ends |
 //! | `POST /audit` | none, or an [`AuditOrder`] | 200 and, a line each, what an audit finds as it finds it |
 //! | `GET /files` | | 200 and, a line each, every file |
 //!
-//! Every answer is JSON; one that is no success is `{"error": "…"}`. The socket lies in the mount's own folder of the
+//! Every other answer is JSON; one that is no success is `{"error": "…"}`. The socket lies in the mount's own folder of the
 //! cache and answers root and the user of the mount alone. What is told is the mount's to say ([`Answers`]): here it
 //! is just JSON.
 
 mod client;
+mod exposition;
+mod metrics;
 mod server;
 mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use client::{ControlError, ask_audit, ask_files, ask_refresh, ask_status};
+pub use client::{ControlError, ask_audit, ask_files, ask_refresh, ask_status, served_by};
+pub use exposition::{Exposition, Family, Kind};
+pub use metrics::{Metrics, loopback, serve_metrics};
 pub use server::{Answers, Lines, Refusal, Waiting, serve};
 pub use socket::Socket;
 

@@ -1,6 +1,6 @@
 //! The mount's side of the socket.
 
-use super::{AuditOrder, RefreshOrder};
+use super::{AuditOrder, RefreshOrder, metrics};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};
@@ -23,7 +23,7 @@ use tokio::net::UnixListener;
 const LONGEST_ORDER: usize = 64 << 10;
 
 /// What one is told who asks something else.
-const REQUESTS: &str = "there are GET /status, POST /refresh, POST /audit and GET /files";
+const REQUESTS: &str = "there are GET /status, GET /metrics, POST /refresh, POST /audit and GET /files";
 
 /// Why a refresh brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub type Lines = Pin<Box<dyn Stream<Item = Value> + Send>>;
 pub struct Answers {
     /// The mount as it is now. Must not wait.
     pub status: Box<dyn Fn() -> Value + Send + Sync>,
+    /// The same in numbers.
+    pub metrics: metrics::Metrics,
     /// Has a refresh done; ready when it is.
     pub refresh: Box<dyn Fn(RefreshOrder) -> Waiting + Send + Sync>,
     /// Compares the mount with its Source and tells what is found. Called within a runtime.
@@ -56,6 +58,7 @@ pub struct Answers {
 pub async fn serve(listener: UnixListener, answers: Answers) -> io::Result<()> {
     let app = Router::new()
         .route("/status", get(status))
+        .route("/metrics", get(metrics::answer))
         .route("/refresh", post(refresh))
         .route("/audit", post(audit))
         .route("/files", get(files))
@@ -130,7 +133,7 @@ async fn only_the_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, 
     failure(StatusCode::FORBIDDEN, "only root and the user of the mount may ask")
 }
 
-fn failure(status: StatusCode, error: &str) -> Response<Body> {
+pub(super) fn failure(status: StatusCode, error: &str) -> Response<Body> {
     answer(status, json!({ "error": error }))
 }
 

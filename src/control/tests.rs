@@ -27,6 +27,7 @@ fn listen(path: &Path, outcome: Result<Value, Refusal>) -> (Socket, Arc<Mutex<Ve
     let seen = orders.clone();
     let answers = Answers {
         status: Box::new(status),
+        metrics: Arc::new(|| "# HELP x y\n".to_owned()),
         refresh: Box::new(move |order| {
             seen.lock().unwrap().push(order);
             let outcome = outcome.clone();
@@ -127,6 +128,7 @@ async fn what_is_not_understood_is_refused_and_changes_nothing() {
     let closing = "Host: x\r\nConnection: close\r\n";
 
     for (request, status) in [
+        (format!("POST /metrics HTTP/1.1\r\n{closing}\r\n"), 405),
         (format!("GET /frob HTTP/1.1\r\n{closing}\r\n"), 404),
         (format!("DELETE /status HTTP/1.1\r\n{closing}\r\n"), 405),
         (format!("POST /refresh HTTP/1.1\r\n{closing}Content-Length: 3\r\n\r\nyes"), 400),
@@ -138,6 +140,17 @@ async fn what_is_not_understood_is_refused_and_changes_nothing() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}\n{answer}");
     }
     assert!(orders.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn metrics_are_plain_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, _) = listen(&folder.path().join("control"), Err(Refusal::Ending));
+
+    let answer = raw(socket.path(), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n# HELP x y\n"), "{answer}");
 }
 
 #[tokio::test]

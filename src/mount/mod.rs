@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod identity;
 mod notifications;
 pub mod point;
+pub mod register;
 pub mod status;
 
 use crate::catalog::{Catalog, CatalogError, SetId};
@@ -19,6 +20,7 @@ use crate::content::{Content, ContentConfig, ContentError, Event, Fixity};
 use crate::control::{self, Socket};
 use crate::fs::fuse::Adapter;
 use crate::fs::invalidator::{self, Effects, Invalidator, Notices};
+use crate::fs::programs::Programs;
 use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
 use crate::fs::{Filesystem, FsOptions};
 use crate::source::SourceError;
@@ -30,6 +32,7 @@ use crate::sync::poll::{Command, Listeners};
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
 use audit::Auditor;
 use identity::Folders;
+use register::{Record, Registration};
 use status::Told;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -72,6 +75,10 @@ pub struct MountConfig {
     pub fs: FsOptions,
     /// What the kernel is told of the mount.
     pub session: SessionOptions,
+    /// Programs for which nothing is fetched (`deny=`).
+    pub denied: Vec<Box<str>>,
+    /// Where metrics are told beside the control socket; a loopback address (`metrics-listen=`).
+    pub metrics: Option<std::net::SocketAddr>,
 }
 
 /// Why a mount did not come about, or ended badly.
@@ -112,6 +119,15 @@ pub enum MountError {
     /// The first baseline failed and there is no earlier revision.
     #[error("nothing can be shown yet")]
     FirstBaseline(#[from] SyncError),
+    /// Metrics cannot be told as asked for.
+    #[error("nothing can listen on {address} for metrics; name another with -o metrics-listen=HOST:PORT")]
+    Metrics {
+        /// As configured.
+        address: std::net::SocketAddr,
+        /// The operating system's answer.
+        #[source]
+        cause: std::io::Error,
+    },
     /// The kernel refused the mount.
     #[error("mounting at {directory} failed{hint}", directory = .directory.display())]
     Kernel {
@@ -164,6 +180,7 @@ pub fn run(
 ) -> Result<(), MountError> {
     config.directory = point::prepare(&config.directory)?;
     let folders = Folders::prepare(&config)?;
+    let mut registration = registered(&config, &folders.control);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .enable_all()
@@ -190,6 +207,7 @@ pub fn run(
     content.read_packages(packages.clone());
     let spool = Spool::open(&folders.spool)?;
     let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
+    let metrics = config.metrics.map(|address| runtime.block_on(listen_for_metrics(address))).transpose()?;
     let mut synchronizer = Synchronizer::new(config.sync.clone(), client.clone(), catalog.clone(), spool);
     synchronizer.read_packages(packages);
 
@@ -207,8 +225,10 @@ pub fn run(
     let (notices, inbox) = invalidator::channel();
     let status = synchronizer.status();
     let set_names = move || status.read().sets.into_iter().map(|set| (SetId(set.id), set.name)).collect();
+    let programs = Arc::new(Programs::new(config.denied.iter().map(|name| &**name)));
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
-        .with_set_names(set_names);
+        .with_set_names(set_names)
+        .with_programs(programs.clone());
     let control = control_socket(&runtime, &folders.control);
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
@@ -219,6 +239,9 @@ pub fn run(
     let effects = Effects::new(device, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
     let point = point::MountPoint::find(&config.directory)?;
+    if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(point.device())) {
+        tracing::warn!(%cause, "commands cannot tell that this mount is there");
+    }
     if let Err(cause) = raise_readahead(point.device(), READ_AHEAD_KILOBYTES) {
         tracing::debug!(%cause, "the kernel reads ahead by its default");
     }
@@ -230,9 +253,16 @@ pub fn run(
         let _context = runtime.enter();
         notifications::start(listener, folders.websub, client.clone(), channels, commands.clone())
     });
+    let metrics_at = metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string()));
+    let (status, asked) = (synchronizer.status(), client.clone());
+    let told = Told::new(&config, status, catalog.clone(), content.clone(), asked, programs, notices.clone())
+        .with_subscriber(subscriber.clone())
+        .with_metrics_at(metrics_at);
+    let told = Arc::new(told);
+    if let Some(listener) = metrics {
+        runtime.spawn(control::serve_metrics(listener, told.metrics()));
+    }
     let socket = control.map(|(socket, listener)| {
-        let told = Told::new(&config, synchronizer.status(), catalog.clone(), content.clone(), notices.clone())
-            .with_subscriber(subscriber.clone());
         let auditor = Auditor::new(&config, client.clone(), catalog.clone(), content.clone(), folders.audits);
         runtime.spawn(control::serve(listener, told.answers(commands.clone(), auditor)));
         socket
@@ -246,7 +276,7 @@ pub fn run(
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
 
     let result = runtime.block_on(serve(served, point, commands, signals, subscriber));
-    drop(socket);
+    drop((socket, registration));
     notices.stop();
     if invalidator.join().is_err() {
         tracing::error!("the invalidator panicked");
@@ -263,6 +293,24 @@ fn open_packages(config: &MountConfig, folder: PathBuf, client: Client) -> Resul
     let reserve = config.content.reserve;
     Packages::open(client, PackageConfig { whole, reserve, free_space, ..usual })
         .map_err(|error| MountError::Cache { folder, cause: std::io::Error::other(error) })
+}
+
+/// Writes down that there will be a mount. One that cannot be found by its commands is a mount all the same.
+fn registered(config: &MountConfig, socket: &Path) -> Option<Registration> {
+    let record = Record {
+        source: config.session.source.clone(),
+        directory: config.directory.clone(),
+        process: std::process::id(),
+        socket: socket.to_owned(),
+        device: None,
+    };
+    Registration::new(record)
+        .inspect_err(|cause| tracing::warn!(%cause, "resyncfs list will not tell the process of this mount"))
+        .ok()
+}
+
+async fn listen_for_metrics(address: std::net::SocketAddr) -> Result<tokio::net::TcpListener, MountError> {
+    tokio::net::TcpListener::bind(address).await.map_err(|cause| MountError::Metrics { address, cause })
 }
 
 /// The control socket. A file system that has no sockets is no reason not to mount.

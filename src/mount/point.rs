@@ -22,6 +22,8 @@ pub struct Mounted {
     pub filesystem: String,
     /// What is mounted.
     pub source: String,
+    /// Whose mount it is (`user_id=` of FUSE).
+    pub user: Option<u32>,
 }
 
 /// A mount of this process.
@@ -73,6 +75,15 @@ pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
             Ok(fs::canonicalize(parent)?.join(name))
         }
         _ => fs::canonicalize(&plain),
+    }
+}
+
+/// The same without looking at `directory` itself, whatever it is: its process may hang.
+pub fn resolve_untouched(directory: &Path) -> io::Result<PathBuf> {
+    let plain: PathBuf = std::path::absolute(directory)?.components().collect();
+    match (plain.parent(), plain.file_name()) {
+        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
+        _ => Ok(plain),
     }
 }
 
@@ -151,11 +162,14 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let mut after_separator = fields.skip_while(|field| *field != b"-").skip(1);
     let filesystem = after_separator.next()?;
     let source = after_separator.next()?;
+    let options = after_separator.next().unwrap_or_default().split(|octet| *octet == b',');
+    let user = options.filter_map(|option| option.strip_prefix(b"user_id=")).next();
     Some(Mounted {
         device: String::from_utf8_lossy(device).into_owned(),
         directory: PathBuf::from(std::ffi::OsString::from_vec(unescape(directory))),
         filesystem: String::from_utf8_lossy(filesystem).into_owned(),
         source: String::from_utf8_lossy(&unescape(source)).into_owned(),
+        user: user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()),
     })
 }
 
@@ -199,6 +213,7 @@ mod tests {
                 directory: "/mnt/my repo".into(),
                 filesystem: "fuse.resyncfs".into(),
                 source: "https://h/a\\b".into(),
+                user: Some(0),
             })
         );
     }

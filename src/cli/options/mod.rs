@@ -90,6 +90,10 @@ pub struct Options {
     pub exec: bool,
     /// `noxattr`
     pub noxattr: bool,
+    /// `deny=`
+    pub denied: Vec<Box<str>>,
+    /// `metrics-listen=`
+    pub metrics_listen: Option<std::net::SocketAddr>,
     /// `log=`
     pub log: Option<PathBuf>,
 }
@@ -268,6 +272,9 @@ mod tests {
             ("noxattr=1", "no value"),
             ("map=x", "URI_PREFIX=PATH"),
             ("set=ftp://h/", "http"),
+            ("metrics-listen=0.0.0.0:9464", "no loopback address"),
+            ("metrics-listen=9464", "127.0.0.1:9464"),
+            ("deny=", "tumblerd"),
             ("include=[", "docs/**"),
             ("conforms=dc", "no URI of its own"),
             ("with=all", "describes"),

@@ -4,6 +4,7 @@ use super::Options;
 use super::value::{choice, number, pair, path, size, time};
 use crate::causes::chain;
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
+use crate::control::loopback;
 use crate::document::{Href, Timestamp, Uri};
 use crate::sync::guard::MaxDelete;
 
@@ -372,6 +373,24 @@ pub const TABLE: &[OptionSpec] = &[
             o.noxattr = true;
             Ok(())
         },
+    },
+    OptionSpec {
+        name: "deny",
+        value: "NAME",
+        help: "fetch nothing for programs of this name (as in /proc/PID/comm), such as thumbnailers; may be repeated",
+        set: |o, v| match v {
+            "" => Err("needs the name of a program, such as tumblerd".to_owned()),
+            name => {
+                o.denied.push(name.into());
+                Ok(())
+            }
+        },
+    },
+    OptionSpec {
+        name: "metrics-listen",
+        value: "HOST:PORT",
+        help: "tell Prometheus' metrics on this loopback port too, such as 127.0.0.1:9464; port 0: any",
+        set: |o, v| loopback(v).map(|address| o.metrics_listen = Some(address)),
     },
     OptionSpec {
         name: "log",

@@ -109,6 +109,8 @@ impl Content {
     /// See [`Content::read_present`].
     pub(super) async fn present(&self, wanted: &Wanted, offset: u64, length: u32) -> Option<Bytes> {
         let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
+        // What goes past the cache comes as far as its readers ask.
+        let flight = flight.filter(|flight| !flight.is_passing());
         let found = match flight.map(|flight| flight.look(offset, length, false)) {
             Some(Look::Octets(octets)) => return Some(octets),
             Some(Look::Here(partial, range)) => {

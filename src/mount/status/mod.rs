@@ -1,12 +1,20 @@
 //! What a mount answers on its control socket.
 
+mod activity;
+mod metrics;
+
+pub use activity::{CacheStatus, ErrorStatus, HostStatus, ProgramStatus};
+pub use metrics::exposition;
+
 use super::MountConfig;
 use super::audit::Auditor;
 use crate::catalog::Catalog;
 use crate::content::Content;
-use crate::control::{Answers, Refusal, Waiting};
+use crate::control::{Answers, Metrics, Refusal, Waiting};
 use crate::document::Timestamp;
 use crate::fs::invalidator::Notices;
+use crate::fs::programs::Programs;
+use crate::source::http::Client;
 use crate::source::websub::Subscriber;
 use crate::sync::poll::Command;
 use crate::sync::status::{HeldStatus, RefreshOutcome, Refreshed, SharedStatus};
@@ -39,6 +47,24 @@ pub struct Status {
     /// What hubs deliver, where they may.
     #[serde(default)]
     pub notifications: Option<NotificationsStatus>,
+    /// Reads and fetches since the mount began, and the cache.
+    #[serde(default)]
+    pub cache: CacheStatus,
+    /// The hosts that were asked since the mount began, those asked most first.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
+    /// The latest failures, the newest first.
+    #[serde(default)]
+    pub errors: Vec<ErrorStatus>,
+    /// Which programs read how much, the most first.
+    #[serde(default)]
+    pub programs: Vec<ProgramStatus>,
+    /// Programs for which nothing is fetched (`deny=`).
+    #[serde(default)]
+    pub denied: Vec<String>,
+    /// Where Prometheus may ask too (`metrics-listen=`).
+    #[serde(default)]
+    pub metrics: Option<String>,
 }
 
 /// What hubs have been asked for and what they have brought.
@@ -127,6 +153,10 @@ pub(super) struct Told {
     sync: SharedStatus,
     catalog: Arc<Catalog>,
     content: Arc<Content>,
+    client: Client,
+    programs: Arc<Programs>,
+    denied: Vec<String>,
+    metrics: Option<String>,
     subscriber: Option<Subscriber>,
     notices: Notices,
 }
@@ -138,6 +168,8 @@ impl Told {
         sync: SharedStatus,
         catalog: Arc<Catalog>,
         content: Arc<Content>,
+        client: Client,
+        programs: Arc<Programs>,
         notices: Notices,
     ) -> Told {
         Told {
@@ -147,6 +179,10 @@ impl Told {
             sync,
             catalog,
             content,
+            client,
+            programs,
+            denied: config.denied.iter().map(|name| name.to_string()).collect(),
+            metrics: None,
             subscriber: None,
             notices,
         }
@@ -157,12 +193,24 @@ impl Told {
         Told { subscriber, ..self }
     }
 
+    /// The same with where metrics are told too.
+    pub(super) fn with_metrics_at(self, address: Option<String>) -> Told {
+        Told { metrics: address, ..self }
+    }
+
+    /// The status in numbers.
+    pub(super) fn metrics(self: &Arc<Self>) -> Metrics {
+        let told = Arc::clone(self);
+        Arc::new(move || exposition(&told.status()))
+    }
+
     /// The answers of the control socket; refreshes are ordered through `commands`, audits made by `auditor`.
-    pub(super) fn answers(self, commands: mpsc::Sender<Command>, auditor: Auditor) -> Answers {
+    pub(super) fn answers(self: &Arc<Self>, commands: mpsc::Sender<Command>, auditor: Auditor) -> Answers {
         let (sync, notices) = (self.sync.clone(), self.notices.clone());
-        let lister = auditor.clone();
+        let (lister, told) = (auditor.clone(), Arc::clone(self));
         Answers {
-            status: Box::new(move || json!(self.status())),
+            metrics: self.metrics(),
+            status: Box::new(move || json!(told.status())),
             refresh: Box::new(move |order| {
                 refresh(sync.clone(), notices.clone(), commands.clone(), order.accept_deletions)
             }),
@@ -185,6 +233,7 @@ impl Told {
             octets: revision.totals.octets,
             unsized_files: revision.totals.unsized_files,
         });
+        let (tally, sync) = (self.content.tally(), self.sync.read());
         Status {
             source: self.source.clone(),
             directory: self.directory.clone(),
@@ -193,8 +242,14 @@ impl Told {
             mounted: self.mounted.to_string(),
             revision,
             unannounced: self.content.unannounced(),
-            sync: self.sync.read(),
             notifications: self.subscriber.as_ref().map(NotificationsStatus::of),
+            cache: CacheStatus::from(&tally),
+            hosts: HostStatus::all(self.client.traffic(), &tally),
+            errors: ErrorStatus::all(&tally, &sync.recent_failures),
+            programs: self.programs.snapshot().into_iter().map(ProgramStatus::from).collect(),
+            denied: self.denied.clone(),
+            metrics: self.metrics.clone(),
+            sync,
         }
     }
 }

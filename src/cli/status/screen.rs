@@ -1,18 +1,15 @@
-//! `resyncfs status`
+//! The status of one mount as a person reads it.
 
-use super::explore::report::{counted, duration, megabytes, thousands};
-use super::printable::{printable, printable_value};
-use super::refresh::{held_sentence, sentence};
-use super::running::Running;
-use super::{CliError, Exit, tell};
-use crate::control::ask_status;
+use super::activity;
+use super::watch::Earlier;
+use crate::cli::explore::report::{counted, duration, megabytes, thousands};
+use crate::cli::printable::printable_value;
+use crate::cli::refresh::{held_sentence, sentence};
 use crate::document::Timestamp;
 use crate::mount::status::{Status, SubscriptionStatus};
 use crate::source::websub::Seen;
 use crate::sync::status::{Answer, DocumentStatus};
-use serde_json::Value;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 /// Documents and deviations shown of each kind; `--json` has all.
@@ -20,37 +17,19 @@ const MOST_SHOWN: usize = 20;
 /// Of what hubs do, what is as it should be.
 const HEARD: [&str; 2] = [Seen::Delivered.as_str(), Seen::Verified.as_str()];
 
-/// Tell how a mount is kept in step with its Source
-#[derive(Debug, clap::Args)]
-pub struct StatusArgs {
-    /// One JSON object instead of text
-    #[arg(long)]
-    json: bool,
-    /// Where it is mounted
-    directory: PathBuf,
-}
-
-/// Runs the command.
-pub fn run(args: StatusArgs) -> Result<u8, CliError> {
-    let running = Running::at(&args.directory)?;
-    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
-    if args.json {
-        // As the mount tells it, what another version knows more included.
-        let status: Value = running.ask(ask_status)?;
-        tell(&format!("{status}\n")).map_err(failed)?;
-    } else {
-        let status: Status = running.ask(ask_status)?;
-        tell(&printable(&screen(&status, SystemTime::now()))).map_err(failed)?;
-    }
-    Ok(Exit::Success as u8)
-}
-
-/// The status as a person reads it at `now`.
-fn screen(status: &Status, now: SystemTime) -> String {
+/// The status as a person reads it at `now`, with rates over what has happened since `earlier`.
+pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> String {
     let mut text = String::new();
-    let Status { source, directory, process, version, mounted, revision, unannounced, sync, notifications } = status;
+    let Status { source, directory, process, version, mounted, revision, unannounced, sync, notifications, .. } =
+        status;
     let _ = writeln!(text, "Source       {}", printable_value(source));
-    let _ = writeln!(text, "Mounted at   {directory} {} by process {process} (resyncfs {version})", when(mounted, now));
+    let _ = writeln!(
+        text,
+        "Mounted at   {} {} by process {process} (resyncfs {})",
+        printable_value(directory),
+        when(mounted, now),
+        printable_value(version)
+    );
     match revision {
         Some(revision) => {
             let _ = writeln!(text, "Revision     {}, made {}", revision.number, when(&revision.committed, now));
@@ -132,6 +111,10 @@ fn screen(status: &Status, now: SystemTime) -> String {
         )
     });
     list(&mut text, "Deviations", deviations);
+    if !sync.deviations.is_empty() {
+        text.push_str("             (of documents read since the mount began)\n");
+    }
+    activity::lines(&mut text, status, now, earlier);
     text
 }
 
@@ -158,7 +141,7 @@ fn channel_line(channel: &SubscriptionStatus, now: SystemTime) -> String {
     )
 }
 
-fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
+pub(super) fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
     let more = lines.len().saturating_sub(MOST_SHOWN);
     for (index, line) in lines.take(MOST_SHOWN).enumerate() {
         let _ = writeln!(text, "{:<12} {line}", if index == 0 { title } else { "" });
@@ -169,7 +152,7 @@ fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = Str
 }
 
 /// A time as told, and how far it is from `now`.
-fn when(time: &str, now: SystemTime) -> String {
+pub(super) fn when(time: &str, now: SystemTime) -> String {
     let Some(parsed) = Timestamp::parse(time) else { return printable_value(time) };
     let instant = SystemTime::from(parsed);
     match now.duration_since(instant) {
@@ -181,7 +164,9 @@ fn when(time: &str, now: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::status::{NotificationsStatus, RevisionStatus};
+    use crate::mount::status::{
+        CacheStatus, ErrorStatus, HostStatus, NotificationsStatus, ProgramStatus, RevisionStatus,
+    };
     use crate::sync::status::{self, HeldStatus, RefreshOutcome, Refreshed, SetStatus};
 
     fn status() -> Status {
@@ -242,6 +227,48 @@ mod tests {
                 }],
                 seen: [("delivered", 3), ("forged", 2), ("unknown", 40)].map(|(name, n)| (name.to_owned(), n)).into(),
             }),
+            cache: CacheStatus {
+                objects: 3,
+                octets: 2_500_000,
+                quota: 10_000_000_000,
+                hits: 3,
+                hit_octets: 1_500_000,
+                misses: 1,
+                miss_octets: 500_000,
+                failed_reads: 2,
+                fetches: 3,
+                failed_fetches: 2,
+                fetched_octets: 600_000,
+                sizes: 1,
+                failed_sizes: 0,
+            },
+            hosts: vec![
+                HostStatus {
+                    host: Some("repo.example.org".into()),
+                    requests: 1200,
+                    octets: 4_000_000,
+                    latency: 1500,
+                    refusals: 1,
+                    ..HostStatus::default()
+                },
+                HostStatus {
+                    host: Some("mirror.example.org".into()),
+                    requests: 5,
+                    failures: 5,
+                    failures_in_a_row: 5,
+                    opens_in: Some(4000),
+                    cools_for: Some(30_000),
+                    ..HostStatus::default()
+                },
+            ],
+            errors: vec![ErrorStatus {
+                time: "2026-01-02T03:59:00Z".into(),
+                uri: Some("https://repo.example.org/a".into()),
+                why: "no progress in time".into(),
+            }],
+            programs: vec![ProgramStatus { program: "grep".into(), reads: 4, octets: 2_000_000, denied: 1 }],
+            denied: vec!["tumblerd".into()],
+            metrics: Some("127.0.0.1:9464".into()),
         }
     }
 
@@ -249,7 +276,7 @@ mod tests {
     fn a_person_reads_what_is_shown_how_old_it_is_and_what_to_do() {
         let now = Timestamp::parse("2026-01-02T04:00:00Z").map(SystemTime::from).unwrap();
 
-        let text = screen(&status(), now);
+        let text = screen(&status(), now, None);
 
         for line in [
             "Source       https://repo.example.org/",
@@ -268,17 +295,54 @@ mod tests {
             "Held back    9,000 deletions held back since 2026-01-02T03:59:00Z: more than half of the tree.",
             "               resyncfs refresh --accept-deletions /mnt/repo",
             "Unannounced  bytes newer than the list were met 2 times; -o unannounced=show shows them",
+            "Cache        2.5 MB of 10000.0 MB in 3 files, all mounts of the folder counted",
+            "Reads        3 answered here (1.5 MB), 1 after asking the Source (0.5 MB), 2 failed: 75.0 % hits",
+            "Fetches      3 begun, 0.6 MB came whole, 2 failed; 1 size asked for, 0 in vain",
+            "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 failed, 1 refused, 1,500 ms, SLOW",
+            "             mirror.example.org: 5 requests, 0.0 MB, 5 failed, 0 refused, 0 ms, FAILING 5 times in a row, not asked for 4 s, as a mirror asked last for 30 s",
+            "Programs     grep: 2.0 MB in 4 reads, 1 denied",
+            "             (what the kernel has in its page cache is read without asking, and not counted)",
+            "Denied       nothing is fetched for tumblerd",
+            "Errors       2026-01-02T03:59:00Z (60 s ago): https://repo.example.org/a: no progress in time",
+            "Metrics      http://127.0.0.1:9464/metrics",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is missing in:\n{text}");
         }
     }
 
     #[test]
+    fn rates_are_of_what_has_happened_since() {
+        let before = status();
+        let mut after = status();
+        after.cache.hit_octets += 3_000_000;
+        after.hosts[0].octets += 1_000_000;
+        after.hosts[0].requests += 5;
+        after.programs[0].octets += 2_000_000;
+
+        let earlier = Earlier { status: before, ago: Duration::from_secs(2) };
+        let text = screen(&after, SystemTime::UNIX_EPOCH, Some(&earlier));
+
+        for part in [
+            "Now          read 1.5 MB/s, received 0.5 MB/s, 2.5 requests/s",
+            "1,205 requests, 5.0 MB, 0 failed, 1 refused, 1,500 ms, 2.5/s, 0.5 MB/s, SLOW",
+            "grep: 4.0 MB in 4 reads, 1.0 MB/s, 1 denied",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+        }
+    }
+
+    #[test]
     fn what_the_source_says_cannot_pretend_to_be_the_screen() {
         let mut status = status();
-        status.sync.documents[0].answer = Answer::Failed("x\nHeld back    nothing".into());
+        let lie = "x\nHeld back    nothing";
+        status.sync.documents[0].answer = Answer::Failed(lie.into());
+        status.hosts[0].host = Some(lie.into());
+        status.errors[0].why = lie.into();
+        status.errors[0].uri = Some(lie.into());
+        status.programs[0].program = lie.into();
+        status.directory = lie.into();
 
-        let text = screen(&status, SystemTime::UNIX_EPOCH);
+        let text = screen(&status, SystemTime::UNIX_EPOCH, None);
 
         assert!(!text.contains("\nHeld back    nothing"), "{text}");
     }

@@ -1,0 +1,146 @@
+//! `resyncfs list`
+
+use super::printable::{printable, printable_value};
+use super::running::{Running, nothing_mounted};
+use super::{CliError, Exit, tell};
+use crate::control::{ControlError, ask_status};
+use crate::mount::register::{self, Known, Standing};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// A process that does not answer within this is told as silent.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Tell every mount of this machine, without touching it
+#[derive(Debug, clap::Args)]
+#[command(after_help = STATES)]
+pub struct ListArgs {
+    /// A JSON array instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const STATES: &str = "States:\n  \
+    alive     it is served\n  \
+    silent    its process lives and does not answer\n  \
+    starting  the first tree is being made\n  \
+    dead      its process has died: mount it again, or detach it with resyncfs unmount\n  \
+    detached  no longer in the tree (or in another one); who has files open is still served\n  \
+    unknown   somebody else's, or of a resyncfs that tells nothing of itself; ask as root";
+
+/// Runs the command.
+pub fn run(args: ListArgs) -> Result<u8, CliError> {
+    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let known = register::mounts().map_err(failed)?;
+    let states = runtime.block_on(futures_util::future::join_all(known.iter().map(state)));
+    let mounts: Vec<_> = known.iter().zip(states).collect();
+    if args.json {
+        let all: Vec<Value> = mounts.iter().map(|(known, state)| object(known, state)).collect();
+        tell(&format!("{}\n", Value::Array(all))).map_err(failed)?;
+    } else if mounts.is_empty() {
+        // Nothing to tell is no failure, and nothing on standard output.
+        eprint_line(&nothing_mounted().message);
+    } else {
+        tell(&printable(&table(&mounts))).map_err(failed)?;
+    }
+    Ok(Exit::Success as u8)
+}
+
+fn eprint_line(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "resyncfs: {line}");
+}
+
+async fn state(known: &Known) -> &'static str {
+    match known.standing {
+        Standing::Starting => "starting",
+        Standing::Dead => "dead",
+        Standing::Detached => "detached",
+        Standing::Unknown => "unknown",
+        Standing::Living => {
+            let Ok(running) = Running::of(known) else { return "silent" };
+            match tokio::time::timeout(PATIENCE, ask_status::<Value>(running.socket())).await {
+                Ok(Ok(_)) => "alive",
+                // Not ours to ask: that its process lives is all that can be told.
+                Ok(Err(ControlError::Forbidden { .. })) => "alive",
+                Ok(Err(ControlError::Unreachable { cause, .. }))
+                    if cause.kind() == std::io::ErrorKind::PermissionDenied =>
+                {
+                    "alive"
+                }
+                Ok(Err(_)) | Err(_) => "silent",
+            }
+        }
+    }
+}
+
+fn object(known: &Known, state: &str) -> Value {
+    json!({
+        "source": known.source,
+        "directory": known.directory.to_string_lossy(),
+        "user": known.user.map(user_name),
+        "uid": known.user,
+        "process": known.process,
+        "state": state,
+    })
+}
+
+/// Columns as wide as what is in them.
+fn table(mounts: &[(&Known, &str)]) -> String {
+    let row = |(known, state): &(&Known, &str)| {
+        let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        [
+            printable_value(&known.directory.to_string_lossy()),
+            printable_value(&known.source),
+            printable_value(&optional(known.user.map(user_name))),
+            optional(known.process.map(|process| process.to_string())),
+            (*state).to_owned(),
+        ]
+    };
+    let head = ["DIR", "SOURCE", "USER", "PID", "STATE"].map(str::to_owned);
+    let rows: Vec<[String; 5]> = std::iter::once(head).chain(mounts.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row[..4].iter().zip(widths) {
+            let _ = write!(text, "{cell:<width$}  ");
+        }
+        let _ = writeln!(text, "{}", row[4]);
+    }
+    text
+}
+
+/// The name of a user as /etc/passwd has it, else the number.
+fn user_name(uid: u32) -> String {
+    let users = std::fs::read("/etc/passwd").unwrap_or_default();
+    let named = |line: &[u8]| {
+        let mut fields = line.split(|octet| *octet == b':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (std::str::from_utf8(number).ok()?.parse() == Ok(uid)).then(|| String::from_utf8_lossy(name).into_owned())
+    };
+    users.split(|octet| *octet == b'\n').find_map(named).unwrap_or_else(|| uid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_no_name_pretends_to_be_a_line() {
+        let known = Known {
+            source: "https://h/".into(),
+            directory: "/mnt/a\nb".into(),
+            user: Some(0),
+            process: None,
+            socket: None,
+            standing: Standing::Unknown,
+        };
+
+        let text = table(&[(&known, "unknown")]);
+
+        assert_eq!(text, "DIR       SOURCE      USER  PID  STATE\n/mnt/a\u{fffd}b  https://h/  root  -    unknown\n");
+    }
+}

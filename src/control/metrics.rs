@@ -1,0 +1,144 @@
+//! `GET /metrics`, on the control socket, and where asked for on a loopback port (`metrics-listen=`). There everybody on this
+//! machine may read it, nothing else is answered, and everything is bounded: connections, time, octets.
+
+use super::server::{Answers, failure};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// Connections at once; further ones wait in the system's queue.
+const CONNECTIONS: usize = 16;
+
+/// Time for a request and its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A pause after the system refused a connection: asking at once would only spin.
+const REFUSED: Duration = Duration::from_millis(100);
+
+/// Tells the numbers of a mount in the exposition format. Must not wait.
+pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// The address that `HOST:PORT` stands for, if it is this machine's own: `127.0.0.1`, `[::1]`, `localhost` and their like.
+/// An error is the reason in words.
+pub fn loopback(listen: &str) -> Result<SocketAddr, String> {
+    let written = match listen.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => listen.to_owned(),
+    };
+    match written.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(address),
+        Ok(address) => Err(format!(
+            "{} is no loopback address: the metrics tell anybody who reaches the port which hosts are asked and which \
+             programs read; listen on 127.0.0.1 and let a proxy that asks for a password lead there",
+            address.ip()
+        )),
+        Err(_) => Err(format!("{listen:?} is no HOST:PORT such as 127.0.0.1:9464; HOST is a loopback address")),
+    }
+}
+
+pub(super) async fn answer(State(answers): State<Arc<Answers>>) -> Response<Body> {
+    exposed((answers.metrics)())
+}
+
+fn exposed(text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    let media_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, media_type);
+    response
+}
+
+/// Answers `GET /metrics` and nothing else on `listener`, until the future is dropped.
+pub async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
+    let expose = async |State(metrics): State<Metrics>| exposed(metrics());
+    let nothing = async || failure(StatusCode::NOT_FOUND, "there is GET /metrics");
+    let router = Router::new()
+        .route("/metrics", get(expose))
+        .fallback(nothing)
+        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, "there is GET /metrics"))
+        .with_state(metrics);
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        // Never closed.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let router = router.clone();
+                tokio::spawn(async move {
+                    converse(stream, router).await;
+                    drop(place);
+                });
+            }
+            Err(cause) => {
+                tracing::debug!(%cause, "no connection for metrics");
+                tokio::time::sleep(REFUSED).await;
+            }
+        }
+    }
+}
+
+/// One request and its answer.
+async fn converse(stream: TcpStream, router: Router) {
+    let conversation = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // Whoever is too slow or talks nonsense is left alone.
+    let _ = tokio::time::timeout(PATIENCE, conversation).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[test]
+    fn only_loopback_addresses_are_taken_and_others_are_told_why() {
+        for (listen, taken) in [
+            ("127.0.0.1:9464", true),
+            ("127.1.2.3:0", true),
+            ("[::1]:9464", true),
+            ("localhost:9464", true),
+            ("0.0.0.0:9464", false),
+            ("[::]:9464", false),
+            ("192.0.2.1:9464", false),
+            ("example.org:9464", false),
+            ("localhost", false),
+            ("9464", false),
+        ] {
+            let found = loopback(listen);
+
+            assert_eq!(found.is_ok(), taken, "{listen}");
+            assert!(found.err().is_none_or(|said| said.contains("loopback")), "{listen}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_port_tells_the_metrics_and_nothing_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve_metrics(listener, Arc::new(|| "x 1\n".to_owned())));
+
+        for (request, status) in
+            [("GET /metrics", "200"), ("GET /status", "404"), ("POST /refresh", "404"), ("POST /metrics", "405")]
+        {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+            assert_eq!(answer.ends_with("\r\n\r\nx 1\n"), status == "200", "{request}: {answer}");
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! How mounts are found and what they tell of themselves: `status`, `status --watch`, `list` and the metrics.
+
+mod common;
+
+use common::eventually;
+use common::mounted::{Mounted, PROGRAM};
+use common::source::{Fault, Resource, Source};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+fn told(output: &Output) -> String {
+    assert!(output.status.success(), "{}", said(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn status(mounted: &Mounted) -> serde_json::Value {
+    serde_json::from_str(&told(&run(&["status", "--json", mounted.path().to_str().unwrap()]))).unwrap()
+}
+
+/// What `list --json` tells of the mount at `directory`.
+fn listed(directory: &Path) -> Option<serde_json::Value> {
+    let all: Vec<serde_json::Value> = serde_json::from_str(&told(&run(&["list", "--json"]))).unwrap();
+    all.into_iter().find(|mount| mount["directory"] == directory.to_str().unwrap())
+}
+
+fn is_in_state(directory: &Path, state: &str) -> bool {
+    listed(directory).is_some_and(|mount| mount["state"] == state)
+}
+
+/// A process of this test; ended with it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn one_file(options: &str) -> (Source, Mounted) {
+    let source = Source::start();
+    source.put("a", Resource::new(vec![3; 100_000]));
+    let mounted = Mounted::new(&source.url(), options);
+    (source, mounted)
+}
+
+/// Runs the program where no other mount of ours is seen than the one at `seen`, as user `user`.
+fn run_alone(seen: Option<&Mounted>, user: Option<u32>, arguments: &[&str]) -> Output {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = scratch.path().join("resyncfs");
+    fs::copy(PROGRAM, &program).unwrap();
+    let seen = seen.map(|mounted| mounted.path().display().to_string()).unwrap_or_default();
+    let become_user =
+        user.map(|user| format!("setpriv --reuid={user} --regid={user} --clear-groups")).unwrap_or_default();
+    // What other tests start meanwhile is written down, too.
+    let hide = if seen.is_empty() { "mount -t tmpfs tmpfs /run" } else { "true" };
+    let script = format!(
+        "mount --make-rprivate / && {hide} && \
+         awk '$0 ~ / fuse.resyncfs / {{ print $5 }}' /proc/self/mountinfo | while read -r found; do \
+         [ \"$found\" = '{seen}' ] || umount -l \"$found\"; done; \
+         exec {become_user} {} \"$@\"",
+        program.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh"]).args(arguments);
+    command.output().unwrap()
+}
+
+#[test]
+fn without_a_folder_every_mount_is_told() {
+    let (_first_source, first) = one_file("poll=1h");
+    let (_second_source, second) = one_file("poll=1h");
+
+    let screens = told(&run(&["status"]));
+    let all: Vec<serde_json::Value> = serde_json::from_str(&told(&run(&["status", "--json"]))).unwrap();
+
+    for mounted in [&first, &second] {
+        let directory = mounted.path().to_str().unwrap().to_owned();
+        assert!(screens.contains(&directory), "{screens}");
+        assert!(all.iter().any(|status| status["directory"] == directory && status["process"] == mounted.pid()));
+    }
+}
+
+#[test]
+fn a_mount_is_listed_alive_silent_and_dead_and_no_look_hangs() {
+    let (source, mounted) = one_file("poll=1h");
+    let directory = mounted.path();
+
+    let alive = listed(&directory).unwrap();
+    assert_eq!((&alive["state"], &alive["process"]), (&"alive".into(), &mounted.pid().into()));
+    assert_eq!((&alive["source"], &alive["user"], &alive["uid"]), (&source.url().into(), &"root".into(), &0.into()));
+    let table = told(&run(&["list"]));
+    let line = table.lines().find(|line| line.contains(directory.to_str().unwrap())).unwrap();
+    assert!(line.contains(&source.url()) && line.contains("root") && line.ends_with("alive"), "{line}");
+
+    mounted.signal(libc::SIGSTOP);
+    eventually("it is told as silent", || is_in_state(&directory, "silent"));
+    let hanging = run(&["status", directory.to_str().unwrap()]);
+    assert!(said(&hanging).contains("does not answer"), "{}", said(&hanging));
+    mounted.signal(libc::SIGCONT);
+    eventually("it is told as alive again", || is_in_state(&directory, "alive"));
+
+    mounted.signal(libc::SIGKILL);
+    eventually("it is told as dead", || is_in_state(&directory, "dead"));
+    let dead = run(&["status", directory.to_str().unwrap()]);
+    assert_eq!(dead.status.code(), Some(5));
+    assert!(said(&dead).contains("has died") && said(&dead).contains("resyncfs unmount"), "{}", said(&dead));
+
+    mounted.kill();
+    assert_eq!(listed(&directory), None);
+}
+
+#[test]
+fn a_mount_that_makes_its_first_tree_is_listed_as_starting() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    source.fault("resourcelist.xml", Fault::StallHead(Duration::from_secs(60)), 1);
+    let mounted = Mounted::prepared(&source.list_url(), "poll=1h");
+    let starting = Running(mounted.command("--foreground").stderr(Stdio::null()).spawn().unwrap());
+
+    eventually("it is told as starting", || is_in_state(&mounted.path(), "starting"));
+
+    assert_eq!(listed(&mounted.path()).unwrap()["process"], starting.0.id());
+    drop(starting);
+    assert_eq!(listed(&mounted.path()), None, "what was never mounted leaves nothing behind");
+}
+
+#[test]
+fn a_mount_without_xattrs_is_found_all_the_same() {
+    let (_source, mounted) = one_file("poll=1h,noxattr");
+
+    assert_eq!(status(&mounted)["revision"]["files"], 1);
+}
+
+/// Each command says what to do when there is no mount, or none that one may ask.
+#[test]
+fn where_nothing_can_be_asked_one_is_told_what_to_do() {
+    let none = run_alone(None, None, &["status"]);
+    assert_eq!(none.status.code(), Some(5), "{}", said(&none));
+    assert!(said(&none).contains("mount a Source with: resyncfs mount SOURCE DIR"), "{}", said(&none));
+
+    let nowhere = run_alone(None, None, &["status", "/"]);
+    assert_eq!(nowhere.status.code(), Some(5), "{}", said(&nowhere));
+    assert!(said(&nowhere).contains("resyncfs mount SOURCE DIR"), "{}", said(&nowhere));
+
+    let (_source, mounted) = one_file("poll=1h");
+    let around = mounted.path().parent().unwrap().to_owned();
+    fs::set_permissions(&around, fs::Permissions::from_mode(0o755)).unwrap();
+    for arguments in [vec!["status"], vec!["status", "--watch"], vec!["status", mounted.path().to_str().unwrap()]] {
+        let stranger = run_alone(Some(&mounted), Some(65534), &arguments);
+        assert_eq!(stranger.status.code(), Some(8), "{arguments:?}: {}", said(&stranger));
+        assert!(said(&stranger).contains("only root and the user who mounted it may ask"), "{}", said(&stranger));
+        assert_eq!(stranger.stdout, b"", "{arguments:?}");
+    }
+    let listing = run_alone(Some(&mounted), Some(65534), &["list"]);
+    assert!(told(&listing).contains(mounted.path().to_str().unwrap()), "{}", told(&listing));
+}
+
+#[test]
+fn reads_hosts_and_errors_are_counted() {
+    let source = Source::start();
+    source.put("a", Resource::new(vec![3; 100_000]));
+    source.put("b", Resource::new("right"));
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    source.fault("b", Fault::Body(b"wrong".to_vec()), u64::MAX);
+
+    fs::read(mounted.join("a")).unwrap();
+    fs::read(mounted.join("b")).unwrap_err();
+
+    let before = status(&mounted);
+    let cache = &before["cache"];
+    assert!(cache["misses"].as_u64().unwrap() >= 1 && cache["miss_octets"] == 100_000, "{before}");
+    assert!(cache["failed_reads"].as_u64().unwrap() >= 1 && cache["failed_fetches"].as_u64().unwrap() >= 1, "{before}");
+    assert_eq!((&cache["fetched_octets"], &cache["hits"]), (&100_000.into(), &0.into()), "{before}");
+    assert!(cache["octets"].as_u64().unwrap() >= 100_000 && cache["quota"].as_u64().unwrap() > 0, "{before}");
+    let host = &before["hosts"][0];
+    assert_eq!(format!("http://{}/", host["host"].as_str().unwrap()), source.url());
+    assert!(host["requests"].as_u64().unwrap() >= 3 && host["octets"].as_u64().unwrap() >= 100_000, "{before}");
+    assert_eq!(before["errors"][0]["uri"], format!("{}b", source.url()));
+    assert!(before["errors"][0]["why"].as_str().unwrap().contains("sha-256"), "{before}");
+
+    // Without the kernel's pages, from the cache.
+    mounted.remount();
+    fs::read(mounted.join("a")).unwrap();
+    let after = status(&mounted);
+    assert_eq!((&after["cache"]["hit_octets"], &after["cache"]["misses"]), (&100_000.into(), &0.into()), "{after}");
+}
+
+#[test]
+fn a_host_that_does_not_answer_and_a_failed_look_are_told() {
+    let (source, mounted) = one_file("poll=1h");
+    source.fault("resourcelist.xml", Fault::Status(404, String::new()), u64::MAX);
+    mounted.try_refresh().unwrap_err();
+
+    let status = status(&mounted);
+
+    assert!(status["hosts"][0]["refusals"].as_u64().unwrap() >= 1, "{status}");
+    assert_eq!(status["sync"]["failed_refreshes"], 1);
+    let error = status["errors"].as_array().unwrap().iter().find(|error| error["uri"].is_null()).unwrap();
+    assert!(error["why"].as_str().unwrap().contains("404"), "{status}");
+}
+
+/// Samples by name and labels, as strictly read as Prometheus does (exposition format 0.0.4): each family has HELP and TYPE,
+/// once, before its samples, which stand together.
+fn exposition(text: &str) -> BTreeMap<String, f64> {
+    let mut samples = BTreeMap::new();
+    let mut families = BTreeSet::new();
+    let mut family: Option<(String, String)> = None;
+    let mut helped: Option<String> = None;
+    assert!(text.ends_with('\n'));
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap_or_else(|| panic!("no help: {line}"));
+            assert!(!help.is_empty() && families.insert(name.to_owned()), "twice: {line}");
+            helped = Some(name.to_owned());
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert_eq!(helped.take().as_deref(), Some(name), "{line}");
+            assert!(["counter", "gauge", "summary"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            family = Some((name.to_owned(), kind.to_owned()));
+        } else {
+            let (family, kind) = family.as_ref().unwrap_or_else(|| panic!("no family: {line}"));
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
+            assert!(value.is_finite() && (kind == "gauge" || value >= 0.0), "{line}");
+            let name = series.split('{').next().unwrap();
+            let suffixes: &[&str] = if kind == "summary" { &["_sum", "_count"] } else { &[""] };
+            assert!(suffixes.iter().any(|suffix| name == format!("{family}{suffix}")), "{line} in {family}");
+            assert!(
+                name.starts_with("resyncfs_") && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+                "{line}"
+            );
+            if let Some(labels) = series.strip_prefix(name).filter(|labels| !labels.is_empty()) {
+                check_labels(labels);
+            }
+            assert!(samples.insert(series.to_owned(), value).is_none(), "twice: {line}");
+        }
+    }
+    assert_eq!(helped, None);
+    samples
+}
+
+/// `{name="value",…}` with `\\`, `\"` and `\n` as the only escapes.
+fn check_labels(labels: &str) {
+    let mut rest = labels.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap();
+    loop {
+        let (name, quoted) = rest.split_once("=\"").unwrap_or_else(|| panic!("{labels}"));
+        assert!(!name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{labels}");
+        let mut characters = quoted.char_indices();
+        let end = loop {
+            match characters.next().unwrap_or_else(|| panic!("never closed: {labels}")) {
+                (at, '"') => break at,
+                (_, '\\') => assert!(matches!(characters.next(), Some((_, '\\' | '"' | 'n'))), "{labels}"),
+                _ => {}
+            }
+        };
+        rest = &quoted[end + 1..];
+        match rest.strip_prefix(',') {
+            Some(more) => rest = more,
+            None => return assert_eq!(rest, "", "{labels}"),
+        }
+    }
+}
+
+fn curl(arguments: &[&str]) -> String {
+    told(&Command::new("curl").args(["-sS", "--fail-with-body"]).args(arguments).output().unwrap())
+}
+
+#[test]
+fn prometheus_reads_the_metrics_on_the_socket_and_on_a_loopback_port() {
+    let (source, mounted) = one_file("poll=1h,metrics-listen=127.0.0.1:0");
+    let of_mount = status(&mounted);
+    let url = format!("http://{}/metrics", of_mount["metrics"].as_str().unwrap());
+    let socket = Command::new("getfattr")
+        .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.control"])
+        .arg(mounted.path())
+        .output()
+        .unwrap();
+    let socket = String::from_utf8(socket.stdout).unwrap();
+
+    let before = exposition(&curl(&[&url]));
+    fs::read(mounted.join("a")).unwrap();
+    mounted.try_refresh().unwrap();
+    let after = exposition(&curl(&["--unix-socket", &socket, "http://localhost/metrics"]));
+
+    for (series, value) in before.iter().filter(|(series, _)| series.contains("_total")) {
+        assert!(after[series] >= *value, "{series} went back");
+    }
+    let host = source.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    for (series, value) in [
+        ("resyncfs_files".to_owned(), 1.0),
+        ("resyncfs_published_bytes".to_owned(), 100_000.0),
+        ("resyncfs_read_bytes_total{result=\"miss\"}".to_owned(), 100_000.0),
+        ("resyncfs_fetches_total".to_owned(), 1.0),
+        ("resyncfs_refreshes_total{outcome=\"failed\"}".to_owned(), 0.0),
+        (format!("resyncfs_http_breaker_open{{host=\"{host}\"}}"), 0.0),
+    ] {
+        assert_eq!(after.get(&series), Some(&value), "{series}");
+    }
+    for series in [
+        format!("resyncfs_http_requests_total{{host=\"{host}\"}}"),
+        format!("resyncfs_http_latency_seconds_count{{host=\"{host}\"}}"),
+        "resyncfs_refreshes_total{outcome=\"succeeded\"}".to_owned(),
+        "resyncfs_mounted_timestamp_seconds".to_owned(),
+        "resyncfs_cache_quota_bytes".to_owned(),
+    ] {
+        assert!(after.get(&series).is_some_and(|value| *value >= 1.0), "{series}: {after:?}");
+    }
+    let status_url = url.replace("metrics", "status");
+    let other =
+        Command::new("curl").args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", &status_url]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&other.stdout), "404", "the port tells nothing else");
+}
+
+#[test]
+fn metrics_are_told_on_loopback_alone() {
+    let source = Source::start();
+    let mounted = Mounted::prepared(&source.url(), "metrics-listen=0.0.0.0:9464");
+    let refused = mounted.command("--foreground").stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("no loopback address"), "{}", said(&refused));
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mounted = Mounted::prepared(&source.url(), &format!("metrics-listen={}", taken.local_addr().unwrap()));
+    let refused = mounted.command("--foreground").stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("-o metrics-listen=HOST:PORT"), "{}", said(&refused));
+}
+
+/// A terminal, seen from the outside.
+struct Pty {
+    outside: File,
+    inside: OwnedFd,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Pty {
+    fn new(rows: u16) -> Pty {
+        let (mut outside, mut inside) = (0, 0);
+        let (name, settings, size) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: both are ints for openpty(3) to fill in; the other three may be null.
+        assert_eq!(unsafe { libc::openpty(&mut outside, &mut inside, name, settings, size) }, 0);
+        // SAFETY: openpty has just made both descriptors, and nobody else owns them.
+        let (outside, inside) = unsafe { (File::from_raw_fd(outside), OwnedFd::from_raw_fd(inside)) };
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (mut reading, collecting) = (outside.try_clone().unwrap(), seen.clone());
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(length @ 1..) = reading.read(&mut piece) {
+                collecting.lock().unwrap().extend_from_slice(&piece[..length]);
+            }
+        });
+        let pty = Pty { outside, inside, seen };
+        pty.resize(rows);
+        pty
+    }
+
+    fn resize(&self, rows: u16) {
+        let size = libc::winsize { ws_row: rows, ws_col: 60, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: `size` is a winsize and lives through the call.
+        assert_eq!(unsafe { libc::ioctl(self.outside.as_raw_fd(), libc::TIOCSWINSZ, &size) }, 0);
+    }
+
+    /// Runs the program as a shell does: the terminal is its own.
+    fn run(&self, arguments: &[&str]) -> Running {
+        let end = || Stdio::from(self.inside.try_clone().unwrap());
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).stdin(end()).stdout(end()).stderr(end());
+        // SAFETY: setsid and ioctl are async-signal-safe and touch no memory of ours.
+        unsafe {
+            command.pre_exec(|| match libc::setsid() != -1 && libc::ioctl(0, libc::TIOCSCTTY, 0) != -1 {
+                true => Ok(()),
+                false => Err(std::io::Error::last_os_error()),
+            });
+        }
+        Running(command.spawn().unwrap())
+    }
+
+    fn seen(&self) -> String {
+        String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
+    }
+
+    fn settings(&self) -> (u32, u32, u32, u32) {
+        // SAFETY: all zeros is a valid termios, a plain C struct of numbers.
+        let mut settings: libc::termios = unsafe { std::mem::zeroed() };
+        // SAFETY: `settings` is a termios for tcgetattr(3) to fill in.
+        assert_eq!(unsafe { libc::tcgetattr(self.inside.as_raw_fd(), &mut settings) }, 0);
+        (settings.c_iflag, settings.c_oflag, settings.c_cflag, settings.c_lflag)
+    }
+}
+
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+fn ended(running: &mut Running) -> i32 {
+    let mut code = None;
+    eventually("the program has ended", || {
+        code = running.0.try_wait().unwrap();
+        code.is_some()
+    });
+    code.unwrap().code().unwrap()
+}
+
+#[test]
+fn a_watched_screen_follows_the_mount_and_leaves_the_terminal_as_it_was() {
+    let (_source, mounted) = one_file("poll=1h");
+    let mut pty = Pty::new(60);
+    let settings = pty.settings();
+    let mut watch = pty.run(&["status", "--watch", mounted.path().to_str().unwrap()]);
+
+    eventually("it is drawn again", || pty.seen().matches("\x1b[H").count() >= 2);
+    assert!(pty.seen().starts_with(ENTER), "{:?}", pty.seen());
+    assert!(pty.seen().contains("Now          read "), "rates: {:?}", pty.seen());
+    fs::read(mounted.join("a")).unwrap();
+    eventually("what was read is shown", || pty.seen().contains("1 after asking the Source (0.1 MB)"));
+
+    pty.resize(5);
+    eventually("the smaller window is filled", || pty.seen().contains("more lines"));
+
+    pty.outside.write_all(b"\x03").unwrap();
+    assert_eq!(ended(&mut watch), 0);
+    eventually("the terminal is left", || pty.seen().ends_with(LEAVE));
+    assert_eq!(pty.settings(), settings);
+}
+
+#[test]
+fn a_watched_screen_ends_with_its_mount() {
+    let (_source, mounted) = one_file("poll=1h");
+    let pty = Pty::new(60);
+    let mut watch = pty.run(&["status", "--watch", mounted.path().to_str().unwrap()]);
+    eventually("it is drawn", || pty.seen().contains("Revision"));
+
+    mounted.unmount();
+
+    assert_eq!(ended(&mut watch), 5);
+    eventually("the terminal is left before it says why", || {
+        pty.seen().rsplit_once(LEAVE).is_some_and(|(_, after)| after.contains("the mount has ended"))
+    });
+}
+
+#[test]
+fn a_watched_screen_that_goes_elsewhere_has_no_escapes() {
+    let (_source, mounted) = one_file("poll=1h");
+    let scratch = tempfile::tempdir().unwrap();
+    let file: PathBuf = scratch.path().join("screens");
+    let mut watch = Command::new(PROGRAM);
+    watch.args(["status", "--watch"]).arg(mounted.path()).stdout(File::create(&file).unwrap());
+    let mut watch = Running(watch.spawn().unwrap());
+
+    eventually("two screens are written", || fs::read_to_string(&file).unwrap().matches("Source       ").count() >= 2);
+    // SAFETY: kill(2) has no memory preconditions; the process is this test's own child, not yet waited for.
+    unsafe { libc::kill(watch.0.id() as i32, libc::SIGTERM) };
+
+    assert_eq!(ended(&mut watch), 0);
+    assert!(!fs::read_to_string(&file).unwrap().contains('\x1b'));
+}
