@@ -11,6 +11,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
+    sync::Barrier,
 };
 
 /// What the server says at one path.
@@ -22,6 +23,10 @@ pub(crate) struct Answer {
     /// So many times the body breaks off half way.
     cuts: usize,
     ranges: Ranges,
+    /// Requests are answered when so many wait.
+    together: Option<Arc<Barrier>>,
+    /// Behind so many octets of a body nothing comes any more.
+    stalls_after: Option<usize>,
 }
 
 /// What a server makes of a question for a range.
@@ -72,6 +77,17 @@ impl Answer {
 
     pub fn ranges(mut self, ranges: Ranges) -> Answer {
         self.ranges = ranges;
+        self
+    }
+
+    /// Requests are answered only when as many wait as `barrier` holds.
+    pub fn together(mut self, barrier: &Arc<Barrier>) -> Answer {
+        self.together = Some(Arc::clone(barrier));
+        self
+    }
+
+    pub fn stalls_after(mut self, octets: usize) -> Answer {
+        self.stalls_after = Some(octets);
         self
     }
 
@@ -172,6 +188,7 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
     let mut stream = BufReader::new(stream);
     let (mut path, mut condition, mut line) = (String::new(), None, String::new());
     let (mut range, mut if_range) = (None, None);
+    let mut is_head = false;
     loop {
         line.clear();
         if stream.read_line(&mut line).await.unwrap_or(0) == 0 {
@@ -180,6 +197,7 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
         let text = line.trim_end();
         if path.is_empty() {
             path = text.split(' ').nth(1).unwrap().to_owned();
+            is_head = text.starts_with("HEAD ");
         } else if text.is_empty() {
             break;
         } else if let Some((name, value)) = text.split_once(": ")
@@ -194,7 +212,11 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
             }
         }
     }
-    let (head, body) = {
+    let together = shared.lock().unwrap().answers.get(&path).and_then(|answer| answer.together.clone());
+    if let Some(barrier) = together {
+        barrier.wait().await;
+    }
+    let (head, mut body, stalls_after) = {
         let mut shared = shared.lock().unwrap();
         let answer = shared.answers.get(&path).cloned().unwrap_or_else(|| Answer::status(404));
         let validators = answer.headers.iter().filter(|(name, _)| ["ETag", "Last-Modified"].contains(name));
@@ -205,11 +227,14 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
         let (status, mut body, content_range) = match (matches, range) {
             (true, _) => (304, Vec::new(), None),
             (false, Some(range)) if answer.ranges != Ranges::Ignored => part(&range, answer.ranges, &answer.body),
-            (false, _) => (answer.status, answer.body, None),
+            (false, _) => (answer.status, answer.body.clone(), None),
         };
         let mut head = format!("HTTP/1.1 {status} Status\r\nConnection: close\r\n").into_bytes();
         if !matches {
             write!(head, "Content-Length: {}\r\n", body.len()).unwrap();
+        }
+        if answer.ranges != Ranges::Ignored {
+            head.extend(b"Accept-Ranges: bytes\r\n");
         }
         if let Some(content_range) = content_range {
             write!(head, "Content-Range: {content_range}\r\n").unwrap();
@@ -222,11 +247,20 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
             body.truncate(body.len() / 2);
             shared.answers.get_mut(&path).unwrap().cuts -= 1;
         }
+        if is_head {
+            body.clear();
+        }
         shared.log.push(Asked { path, conditional: condition.is_some(), sent: body.len() });
-        (head, body)
+        (head, body, answer.stalls_after)
     };
+    let is_stalled = stalls_after.is_some_and(|octets| octets < body.len());
+    body.truncate(stalls_after.unwrap_or(body.len()));
     // The client may have gone: a fault of its test, if any.
     let _ = stream.write_all(&[head, body].concat()).await;
+    if is_stalled {
+        // Until the test is over.
+        std::future::pending::<()>().await;
+    }
     let _ = stream.shutdown().await;
 }
 

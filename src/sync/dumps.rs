@@ -9,11 +9,12 @@ use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;
 use crate::document::{Capability, Change, Entry, Header, Limits, Timestamp, Uri};
-use crate::source::package::{Manifest, PackageError, Packages};
+use crate::source::package::{Listed, Manifest, PackageError, Packages};
 use crate::source::spool::Spool;
 use crate::source::walk::{Asking, Child, Leaf, Walked};
 use crate::source::{DocumentLocation, Missing};
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Packages asked at once for what they hold.
@@ -36,20 +37,37 @@ impl Synchronizer {
         self.packages = Some(packages);
     }
 
+    /// Whether packages say other things than what was taken over of them.
+    pub(super) fn is_contradicted(&self) -> bool {
+        self.packages.as_ref().is_some_and(|packages| !packages.contradicted().is_empty())
+    }
+
+    /// What a refresh of `extent` looks at, and the packages whose own manifests it takes over: everything where there are any.
+    pub(super) fn widened(&self, extent: Extent) -> (Extent, HashSet<Uri>) {
+        let contradicted = self.packages.as_ref().map(Packages::contradicted).unwrap_or_default();
+        (if contradicted.is_empty() { extent } else { Extent::Everything }, contradicted)
+    }
+
+    /// What these packages say themselves has been taken over.
+    pub(super) fn corrected(&self, contradicted: &HashSet<Uri>) {
+        self.packages.iter().for_each(|packages| packages.corrected(contradicted));
+    }
+
     /// The manifests of the packages that a walk over a Resource Dump has reached, and what cannot be read of them: packages
     /// that are no ZIP or have no manifest are named and left. So are, where `bears_failure`, those that may be readable at
     /// the next look; else one of them fails the whole.
     pub(super) async fn manifests(&self, walked: &Walked, bears_failure: bool) -> Result<ReadDump, SyncError> {
         let mut dump = ReadDump::default();
         let Some(packages) = &self.packages else { return Ok(dump) };
-        dump.packages.extend(walked.packages.iter().cloned());
+        let mut entries: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
         for leaf in walked.leaves.iter().filter(|leaf| lists_packages(leaf, &Capability::ResourceDump)) {
-            dump.packages.extend(self.packages_of(leaf.clone()).await?.into_iter().map(|entry| entry.loc));
+            entries.extend(self.packages_of(leaf.clone()).await?);
         }
-        let mut asked = stream::iter(dump.packages.clone())
-            .map(|package| async move { (packages.manifest(&package).await, package) }.boxed())
-            .buffered(ASKED_AT_ONCE);
-        while let Some((manifest, package)) = asked.next().await {
+        let listed: Vec<Listed> =
+            entries.iter().map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
+        dump.packages.extend(listed.iter().map(|listed| listed.package.clone()));
+        let mut asked = stated(packages, listed);
+        while let Some((manifest, Listed { package, .. })) = asked.next().await {
             match manifest {
                 Ok(manifest) => dump.manifests.push(manifest),
                 Err(cause) if cause.is_retryable() && !bears_failure => return Err(SyncError::Package(cause)),
@@ -128,17 +146,26 @@ impl Synchronizer {
             listed.extend(self.packages_of(leaf).await?);
         }
         let seen = known.seen();
+        let mut wanted = Vec::new();
         for entry in listed {
             let location = entry.loc.as_str().to_owned();
             if known.is_beyond(entry.from) {
                 read.is_beyond = true;
                 continue;
             }
-            if known.knows(&location) && is_unchanged || !known.wants(&entry) {
+            let is_known = known.knows(&location) && is_unchanged || !known.wants(&entry);
+            if is_known && !packages.is_contradicted(&entry.loc) {
                 read.unread.push(location);
                 continue;
             }
-            let manifest = match packages.manifest(&entry.loc).await {
+            wanted.push(entry);
+        }
+        let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
+        let mut asked = stated(&packages, listed);
+        // Asked for together, they come in the order in which they are listed.
+        for entry in wanted {
+            let Some((manifest, _)) = asked.next().await else { break };
+            let manifest = match manifest {
                 Ok(manifest) => manifest,
                 Err(cause) if cause.is_retryable() => return Err(SyncError::Package(cause)),
                 Err(cause) => {
@@ -158,6 +185,15 @@ impl Synchronizer {
         let (spool, limits) = (self.spool.clone(), self.config.limits);
         tokio::task::spawn_blocking(move || read_packages(&spool, &leaf, limits)).await?
     }
+}
+
+/// What packages hold, several asked at a time, told in their order.
+fn stated<'p>(
+    packages: &'p Packages,
+    listed: Vec<Listed>,
+) -> impl Stream<Item = (Result<Manifest, PackageError>, Listed)> + Unpin + Send + 'p {
+    let ask = |listed: Listed| async move { (packages.stated(&listed).await, listed) }.boxed();
+    stream::iter(listed.into_iter().map(ask).collect::<Vec<_>>()).buffered(ASKED_AT_ONCE)
 }
 
 /// Whether the entries of a leaf are packages.

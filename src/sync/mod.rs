@@ -60,9 +60,7 @@ use status::{DocumentStatus, HeldStatus, RefreshOutcome, Refreshed, SetStatus, S
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 /// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
 const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -255,14 +253,16 @@ impl Synchronizer {
     pub async fn refresh_of(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
         self.settled().await;
         let began = Instant::now();
+        let (extent, contradicted) = self.widened(extent);
         let outcome = match self.try_refresh(extent, false, &progress).await {
             // No transfer but of what has changed: the documents are here.
             Ok(None) => self.try_refresh(Extent::Everything, true, &progress).await,
             outcome => outcome,
         };
         let outcome = outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged));
-        if outcome.is_err() {
-            self.is_stale = true;
+        match &outcome {
+            Err(_) => self.is_stale = true,
+            Ok(_) => self.corrected(&contradicted),
         }
         self.tell(&outcome, began.elapsed());
         outcome
@@ -329,7 +329,7 @@ impl Synchronizer {
         mut changes: Vec<ReadChanges>,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
-        let is_new = step.anew || !read.iter().all(|it| step.position.is_made_of(it));
+        let is_new = step.anew || self.is_contradicted() || !read.iter().all(|it| step.position.is_made_of(it));
         self.read_dumps(&step.sets, &mut read, is_new, progress).await?;
         if let Some(leaf) = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next()
             && read.iter().all(|it| it.lists().next().is_none() && it.manifests.is_empty())

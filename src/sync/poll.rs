@@ -8,6 +8,7 @@ use super::{Outcome, Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::causes::chain;
 use crate::document::{Change, Timestamp, Uri};
+use crate::source::package::Packages;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -85,6 +86,7 @@ pub async fn run(
     at_once: bool,
 ) {
     let catalog = synchronizer.catalog.clone();
+    let packages = synchronizer.packages.clone();
     let mut unseen = Unseen::default();
     let mut failures = 0;
     let mut due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
@@ -119,6 +121,7 @@ pub async fn run(
                 }
             },
             () = catalog.damage_found() => Task::Refresh(Extent::Everything),
+            () = contradiction_found(packages.as_ref()) => Task::Refresh(Extent::Everything),
             () = tokio::time::sleep_until(wake) => Task::Timer,
         };
         let now = Instant::now();
@@ -174,6 +177,14 @@ pub async fn run(
             // Who has gone meanwhile is not told.
             let _ = asker.send(Refreshed { ended: Timestamp::now().to_string(), milliseconds, outcome });
         }
+    }
+}
+
+/// Ends when a package says other things than what was taken over of it.
+async fn contradiction_found(packages: Option<&Packages>) {
+    match packages {
+        Some(packages) => packages.contradiction_found().await,
+        None => std::future::pending().await,
     }
 }
 

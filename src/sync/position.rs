@@ -45,6 +45,9 @@ pub struct SetPosition {
     /// The packages that its Resource Dumps listed then.
     #[serde(default)]
     packages: Vec<String>,
+    /// What those said that could be read, by the fingerprints of their manifests.
+    #[serde(default)]
+    manifests: Vec<u64>,
     /// How far its change documents are known, each by its root.
     changes: Vec<(Location, Known)>,
 }
@@ -157,6 +160,7 @@ impl Position {
                     documents: Vec::new(),
                     at: None,
                     packages: Vec::new(),
+                    manifests: Vec::new(),
                     changes: Vec::new(),
                 });
                 self.next_set = self.next_set.max(id.saturating_add(1));
@@ -230,7 +234,9 @@ impl Position {
         let walks = |set: &SetPosition| read.iter().find(|it| it.id.0 == set.id).map_or(&[][..], |it| &it.walks);
         self.naming == naming.identity()
             && self.sets.iter().all(|set| set.made_of(walks(set)))
-            && read.iter().all(|it| self.set(it.id).is_some())
+            && read.iter().all(|it| {
+                self.set(it.id).is_some_and(|set| it.packages.is_none() || set.manifests == it.fingerprints())
+            })
             && self.missing.len() == missing.len()
             && self.missing.iter().zip(missing).all(|(before, now)| before.is(now))
     }
@@ -245,9 +251,12 @@ impl Position {
             set.at = now.and_then(ReadSet::at).map(|at| (at.seconds, at.nanos));
             set.documents = now.map(ReadSet::documents).unwrap_or_default();
             match now.map(|read| &read.packages) {
-                Some(Some(packages)) => set.packages = packages.iter().map(|it| it.as_str().to_owned()).collect(),
+                Some(Some(packages)) => {
+                    set.packages = packages.iter().map(|it| it.as_str().to_owned()).collect();
+                    set.manifests = now.map(ReadSet::fingerprints).unwrap_or_default();
+                }
                 Some(None) => {}
-                None => set.packages.clear(),
+                None => (set.packages, set.manifests) = (Vec::new(), Vec::new()),
             }
         }
         next
@@ -354,6 +363,11 @@ impl ReadSet {
         stated_at(&self.walks, latest).or(packed)
     }
 
+    /// What the packages say, each as far as it can be read.
+    fn fingerprints(&self) -> Vec<u64> {
+        self.manifests.iter().map(Manifest::fingerprint).collect()
+    }
+
     fn documents(&self) -> Vec<Document> {
         let mut counts = self.counts.iter().copied();
         let all = self.walks.iter().flat_map(|walked| {
@@ -414,6 +428,7 @@ mod tests {
                 documents,
                 at: Some((1, 2)),
                 packages: Vec::new(),
+                manifests: Vec::new(),
                 changes: Vec::new(),
             }],
             missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0 }],

@@ -31,6 +31,11 @@ impl Nginx {
         Nginx::start("http", "", "", &[], |root| make_plain_collection(root, files))
     }
 
+    /// The same by a server that knows no ranges.
+    pub fn serving_without_ranges(files: u64) -> Nginx {
+        Nginx::start("http", "", "max_ranges 0;", &[], |root| make_collection(root, files))
+    }
+
     /// The same over TLS and HTTP/2, with a certificate of a private CA.
     pub fn serving_tls(files: u64) -> Nginx {
         Nginx::start("https", " ssl http2", "", &[], |root| make_collection(root, files))
@@ -54,7 +59,7 @@ impl Nginx {
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
         let port = free_port();
         make(&root.join("files"));
-        let mut tls = String::new();
+        let mut tls = demands.to_owned();
         if scheme == "https" {
             make_certificates(root);
             tls = format!(

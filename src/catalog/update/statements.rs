@@ -242,13 +242,8 @@ mod tests {
         };
         let member = PackageMember { package: entry.loc.clone(), path: "in/a".into() };
         let mut statements = catalog.statements();
-        let said = Statement {
-            set: SetId(3),
-            change: Change::Created,
-            time: t(9),
-            entry: &entry,
-            member: Some(&member),
-        };
+        let said =
+            Statement { set: SetId(3), change: Change::Created, time: t(9), entry: &entry, member: Some(&member) };
         statements.add(&said, Standing { is_doubtful: true, ..standing(0, true) }).unwrap();
 
         let mut last = statements.finish().unwrap();

@@ -82,6 +82,7 @@ impl Content {
     async fn fetch_window(&self, origin: &Origin, number: u64) -> Option<Bytes> {
         let _permit = self.windows.requests.acquire().await.ok()?;
         let range = number * WINDOW..((number + 1) * WINDOW).min(origin.length);
+        let range = origin.first + range.start..origin.first + range.end;
         let mut request = Request::get(origin.place.clone(), self.head_budget(1));
         request.range = Some((range.start, Some(range.end - 1)));
         request.if_range = Some(origin.etag.clone());
@@ -91,7 +92,7 @@ impl Content {
             .await
             .inspect_err(|error| tracing::debug!(place = %origin.place, %error, "a window cannot be fetched"))
             .ok()?;
-        let expected = Status::Partial { first: range.start, last: range.end - 1, total: Some(origin.length) };
+        let expected = Status::Partial { first: range.start, last: range.end - 1, total: Some(origin.total) };
         if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some()
         {
             tracing::debug!(place = %origin.place, status = ?response.status, "a window of another version");

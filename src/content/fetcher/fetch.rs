@@ -442,7 +442,8 @@ impl Fetch {
         let origin = match (etag, length, form) {
             // Of a TimeGate the next answer may come from elsewhere.
             (Some(etag), Some(length), Form::Plain) if !matches!(place, Place::TimeGate(_)) => {
-                Some(Origin { place: place.uri().clone(), etag: etag.into(), length })
+                let place = place.uri().clone();
+                Some(Origin { place, etag: etag.into(), first: 0, total: length, length })
             }
             _ => None,
         };

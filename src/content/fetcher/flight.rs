@@ -69,7 +69,11 @@ pub(super) struct Origin {
     pub(super) place: Uri,
     /// Its strong ETag.
     pub(super) etag: Box<str>,
-    /// Octets of the whole.
+    /// Where in what lies there the version begins: 0, but for a member of a package.
+    pub(super) first: u64,
+    /// Octets of what lies there.
+    pub(super) total: u64,
+    /// Octets of the version.
     pub(super) length: u64,
 }
 

@@ -1,14 +1,15 @@
 //! A version out of a package: whether that is the cheaper way, and its octets into the same fetch as any body's.
 
 use super::fetch::{Fetch, Landed, Provenance, Stop};
+use super::flight::Origin;
 use super::plan::{Failure, Place, Turn};
 use super::promise::{Form, Promise};
 use super::writer::Room;
 use crate::causes::chain;
 use crate::content::{Content, ContentError, Patch, Wanted};
 use crate::document::{PackageMember, Uri};
-use crate::source::http::Body;
-use crate::source::package::{Line, Member, PackageError, Price};
+use crate::source::http::{Body, Line, Price};
+use crate::source::package::{Member, PackageError};
 use bytes::{Bytes, BytesMut};
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -23,6 +24,9 @@ const ASIDE: Duration = Duration::from_secs(600);
 
 /// How long a package is asked first after it had what the resource's own URI had not.
 const RELIED_ON: Duration = Duration::from_secs(3600);
+
+/// How often it is looked how much of a package has come.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What a resource of unknown length is taken to have.
 const USUAL: u64 = 64 << 10;
@@ -72,7 +76,14 @@ impl Content {
             self.standings.lock().unwrap_or_else(PoisonError::into_inner).turn(&member.package, Instant::now());
         match (standing, price) {
             (Some(turn), _) => turn,
-            (None, Some(price)) if is_cheaper(price, wanted.length) => Turn::First,
+            (None, Some(price))
+                if is_cheaper(
+                    (price, self.client.line(&member.package)),
+                    (wanted.length, self.client.line(&wanted.uri)),
+                ) =>
+            {
+                Turn::First
+            }
             (None, _) => Turn::Later,
         }
     }
@@ -111,10 +122,11 @@ impl Content {
     }
 }
 
-/// Whether a member at this price is the cheaper way to a resource of this length than a request for the resource itself.
-fn is_cheaper(member: Price, length: Option<u64>) -> bool {
-    let own = Price { requests: 1, octets: length.unwrap_or(USUAL) };
-    Line::TYPICAL.time(member) < Line::TYPICAL.time(own)
+/// Whether a member at this price is the cheaper way to a resource of this length than a request for the resource itself, each
+/// over the line to its host.
+fn is_cheaper((member, packages): (Price, Line), (length, own): (Option<u64>, Line)) -> bool {
+    let request = Price { requests: 1, octets: length.unwrap_or(USUAL) };
+    packages.time(member, 1) < own.time(request, 1)
 }
 
 /// Octets as they come.
@@ -163,7 +175,14 @@ impl Fetch {
         self.newer_than_list = None;
         self.length = Some(length);
         self.provenance = Provenance::default();
-        self.flight.announce(Some(length), form != Form::Plain || self.room == Room::Memory, None);
+        let origin = unpacked.stored().filter(|_| form == Form::Plain).map(|stored| Origin {
+            place: stored.package,
+            etag: stored.etag,
+            first: stored.first,
+            total: stored.total,
+            length,
+        });
+        self.flight.announce(Some(length), form != Form::Plain || self.room == Room::Memory, origin);
         let promise = Promise { form, expected, length: Some(length) };
         let received = match self.receive(Incoming::Member(Box::new(unpacked)), &promise).await {
             Ok(()) => self.verdict(promise).await,
@@ -209,9 +228,28 @@ impl Fetch {
         };
         let opened = async {
             opening.await.map_err(|_| gone())??;
+            if self.published.is_none() && packages.is_contradicted(&member.package) {
+                // It may be another resource's by now.
+                return Err(gone());
+            }
             packages.member(&member.package, &member.path).await
         };
-        tokio::time::timeout(budget, opened).await.map_err(|_| gone())?
+        tokio::pin!(opened);
+        // As long as a package comes that is needed whole its readers wait for it.
+        let (mut arrived, mut moved) = (None, Instant::now());
+        loop {
+            let look = budget.saturating_sub(moved.elapsed()).min(LOOK);
+            if let Ok(opened) = tokio::time::timeout(look, &mut opened).await {
+                return opened;
+            }
+            let now = packages.arrived(&member.package);
+            if now > arrived {
+                (arrived, moved) = (now, Instant::now());
+                self.flight.touch();
+            } else if moved.elapsed() >= budget {
+                return Err(gone());
+            }
+        }
     }
 
     fn at_fault(&self, member: &PackageMember, cause: PackageError) -> Stop {
@@ -228,6 +266,7 @@ mod tests {
     #[test]
     fn the_cheaper_way_is_the_one_of_fewer_requests_or_octets() {
         let length = Some(100_000);
+        let is_cheaper = |price, length| is_cheaper((price, Line::TYPICAL), (length, Line::TYPICAL));
         assert!(is_cheaper(Price { requests: 0, octets: 100_300 }, length), "a sibling");
         assert!(is_cheaper(Price { requests: 1, octets: 30_000 }, length), "deflated");
         assert!(!is_cheaper(Price { requests: 1, octets: 100_300 }, length), "stored, alone");

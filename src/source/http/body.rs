@@ -1,6 +1,8 @@
 //! A body as it arrives.
 
 use super::HttpError;
+use super::limits::Host;
+use super::line::WORTH_MEASURING;
 use super::traffic::HostCounters;
 use crate::document::Uri;
 use bytes::Bytes;
@@ -17,6 +19,16 @@ pub struct Body {
     got: u64,
     speed: LowSpeed,
     state: State,
+    transfer: Option<Transfer>,
+}
+
+/// A body as a measure of the way that it came.
+struct Transfer {
+    host: Arc<Host>,
+    begun: Instant,
+    /// How long its reader let it wait, and since when it does.
+    idle: Duration,
+    idle_since: Instant,
 }
 
 enum State {
@@ -36,12 +48,19 @@ impl Body {
         counters: Arc<HostCounters>,
         place: OwnedSemaphorePermit,
     ) -> Body {
-        Body { uri, expected, got: 0, speed, state: State::Open { response, counters, _place: place } }
+        Body { uri, expected, got: 0, speed, state: State::Open { response, counters, _place: place }, transfer: None }
     }
 
     /// The body of an answer that has none.
     pub(super) fn empty(uri: Uri, speed: LowSpeed) -> Body {
-        Body { uri, expected: Some(0), got: 0, speed, state: State::Ended }
+        Body { uri, expected: Some(0), got: 0, speed, state: State::Ended, transfer: None }
+    }
+
+    /// Has the way to `host` measured by it, from now on.
+    pub(super) fn measured_for(mut self, host: Arc<Host>) -> Body {
+        let now = Instant::now();
+        self.transfer = Some(Transfer { host, begun: now, idle: Duration::ZERO, idle_since: now });
+        self
     }
 
     /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that
@@ -52,6 +71,7 @@ impl Body {
             State::Ended => return Ok(None),
             State::Failed => return Err(HttpError::Body { uri: self.uri.clone(), got: self.got, cause: None }),
         };
+        let asked = Instant::now();
         let outcome = self.speed.watch(response.chunk()).await;
         let verdict = match outcome {
             None => Err(HttpError::Stalled {
@@ -82,12 +102,29 @@ impl Body {
                 })
             }
         };
+        self.measure(asked, matches!(verdict, Ok(Some(_))));
         match &verdict {
             Ok(Some(_)) => {}
             Ok(None) => self.state = State::Ended,
             Err(_) => self.state = State::Failed,
         }
         verdict
+    }
+
+    /// A piece came that was asked for at `asked`, or, where `goes_on` is false, the end. The whole of a body is one measure.
+    fn measure(&mut self, asked: Instant, goes_on: bool) {
+        let Some(transfer) = &mut self.transfer else { return };
+        transfer.idle += asked.saturating_duration_since(transfer.idle_since);
+        transfer.idle_since = Instant::now();
+        if goes_on && self.expected != Some(self.got) {
+            return;
+        }
+        let took = transfer.idle_since.saturating_duration_since(transfer.begun);
+        // Who reads slowly makes the server slow.
+        if self.got >= WORTH_MEASURING && 2 * transfer.idle <= took {
+            transfer.host.line().brought(self.got, took);
+        }
+        self.transfer = None;
     }
 
     fn truncated(&self, expected: u64, cause: Option<reqwest::Error>) -> HttpError {

@@ -8,7 +8,7 @@ use super::policy::{AddressPolicy, AddressRefusal, Authority};
 use super::rewrite::Rewrites;
 use super::traffic::HostTraffic;
 use super::transport::{ProxySettings, Transport};
-use super::{Body, HttpConfig, HttpError, Method, Posted, Request, Response, retry};
+use super::{Body, HttpConfig, HttpError, Line, Method, Posted, Request, Response, retry};
 use crate::document::{Uri, UriError};
 use reqwest::header::{self, HeaderName};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -102,6 +102,12 @@ impl Client {
     /// How long silence is borne: [`HttpConfig::low_speed_time`].
     pub fn patience(&self) -> Duration {
         self.shared.low_speed.window()
+    }
+
+    /// What is known of the way to the host of `uri`.
+    pub fn line(&self, uri: &Uri) -> Line {
+        let uri = self.shared.rewrites.apply(uri);
+        *self.shared.hosts.host(uri.authority(), Instant::now()).line()
     }
 
     /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
@@ -222,6 +228,9 @@ impl Client {
         };
         let outcome = shared.keys.apply(fields, &url, &own.policy, &own.scheme).send().await;
         let outcome = outcome.map_err(|cause| failure(request, &host, cause.without_url()));
+        if outcome.is_ok() && form.is_none() && !is_made_first(request) {
+            host.line().answered(exchange.begun.elapsed());
+        }
         exchange.ended(&outcome);
         Ok((outcome?, place))
     }
@@ -247,8 +256,9 @@ impl Client {
         let body = match head.body_length {
             Some(0) => Body::empty(request.uri.clone(), low_speed),
             expected => {
-                let counters = Arc::clone(&shared.hosts.host(final_uri.authority(), Instant::now()).counters);
-                Body::new(request.uri.clone(), answer, expected, low_speed, counters, place)
+                let host = shared.hosts.host(final_uri.authority(), Instant::now());
+                let counters = Arc::clone(&host.counters);
+                Body::new(request.uri.clone(), answer, expected, low_speed, counters, place).measured_for(host)
             }
         };
         Ok(Response {
@@ -371,6 +381,11 @@ async fn wait_for_breaker(
     }
     tokio::time::sleep_until(until.into()).await;
     Ok(())
+}
+
+/// Whether the server may have to make what is asked for before it can answer: many make their lists when they are asked.
+fn is_made_first(request: &Request) -> bool {
+    request.is_document && request.method == Method::Get && request.range.is_none() && request.suffix.is_none()
 }
 
 /// The request with every field but credentials.

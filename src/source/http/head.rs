@@ -58,7 +58,8 @@ impl Head {
             media_type: text(headers, header::CONTENT_TYPE).and_then(media_type),
             encoding: encoding(headers),
             max_age: max_age(headers),
-            accepts_ranges: lines(headers, header::ACCEPT_RANGES).any(|units| units.to_ascii_lowercase().contains("bytes")),
+            accepts_ranges: lines(headers, header::ACCEPT_RANGES)
+                .any(|units| units.to_ascii_lowercase().contains("bytes")),
             links: links::parse(lines(headers, header::LINK), final_uri),
         })
     }

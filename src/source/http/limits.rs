@@ -2,6 +2,7 @@
 //!
 //! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
 
+use super::line::Line;
 use super::traffic::{HostCounters, HostTraffic, Traffic};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -144,7 +145,7 @@ impl Breaker {
     }
 }
 
-/// One host's state. Neither lock is held across an await nor together with the other.
+/// One host's state. No lock is held across an await nor together with another.
 pub(super) struct Host {
     pub(super) authority: Box<str>,
     pub(super) counters: Arc<HostCounters>,
@@ -153,6 +154,7 @@ pub(super) struct Host {
     document: Arc<Semaphore>,
     pace: Mutex<Pace>,
     breaker: Mutex<Breaker>,
+    line: Mutex<Line>,
 }
 
 impl Host {
@@ -175,6 +177,10 @@ impl Host {
 
     pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_at_rest(&self, now: Instant) -> bool {
@@ -211,6 +217,7 @@ impl Hosts {
             document: Arc::new(Semaphore::new(1)),
             pace: Mutex::new(Pace::new(self.rate)),
             breaker: Mutex::default(),
+            line: Mutex::default(),
         });
         known.insert(authority.into(), Arc::clone(&host));
         host

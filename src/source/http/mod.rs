@@ -1,9 +1,9 @@
 //! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
-//! reached), `limits` (when), `credentials` (with what), `transport` (over which connections), `head` (what the answer
-//! says), `body` (the answer's octets under the low-speed limit). `client` holds the loops for redirects and retries; `traffic`
-//! counts.
+//! reached), `limits` (when, and how far the host is: `line`), `credentials` (with what), `transport` (over which connections),
+//! `head` (what the answer says), `body` (the answer's octets under the low-speed limit). `client` holds the loops for redirects
+//! and retries; `traffic` counts.
 
 mod body;
 mod client;
@@ -11,6 +11,7 @@ mod credentials;
 mod error;
 mod head;
 mod limits;
+mod line;
 pub(super) mod links;
 mod netrc;
 mod policy;
@@ -26,6 +27,7 @@ pub use body::Body;
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
+pub use line::{Line, Price};
 pub use links::{TimeMapLink, time_map};
 pub use policy::AddressRefusal;
 pub use traffic::HostTraffic;

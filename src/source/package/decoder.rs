@@ -77,6 +77,11 @@ impl Decoder {
         })
     }
 
+    /// Whether the octets lie in the package as they are, and none of them was taken.
+    pub fn is_untouched_and_stored(&self) -> bool {
+        self.inflate.is_none() && self.taken == 0 && self.state == State::Running
+    }
+
     /// The next unpacked octets; `None` after the last. After an error there are no more.
     pub async fn chunk(&mut self, directory: &Directory, octets: &mut Octets) -> Result<Option<Bytes>, PackageError> {
         match self.state {

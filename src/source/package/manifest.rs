@@ -143,12 +143,7 @@ impl Packages {
             let what = "its manifest.xml";
             return Err(PackageError::TooLarge { package: package.clone(), what, limit: limits.document });
         }
-        let path = manifest_file(
-            &self.shared.config.folder,
-            package,
-            &directory.version,
-            (record.crc, record.length),
-        );
+        let path = manifest_file(&self.shared.config.folder, package, &directory.version, (record.crc, record.length));
         if !std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() == record.length) {
             self.unpack(directory, number, &path).await?;
         }

@@ -2,7 +2,7 @@
 
 use super::decoder::Decoder;
 use super::directory::{Directory, Found};
-use super::octets::Octets;
+use super::octets::{Octets, Place};
 use super::{PackageError, Packages};
 use crate::document::Uri;
 use bytes::Bytes;
@@ -10,12 +10,25 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Octets between two wanted members that are rather let pass than skipped by another request: what comes in the time of
-/// a round trip.
-const GAP: u64 = 256 << 10;
+/// Octets between two wanted members that are rather let pass than skipped by another request, at least and at most: in
+/// between what comes in the time of a round trip.
+const GAP: Range<u64> = 64 << 10..1 << 20;
 
 /// How often reading begins anew because the package changed.
 const ANEW: u32 = 2;
+
+/// Where the octets of a member lie in the package as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The package.
+    pub package: Uri,
+    /// Its strong ETag.
+    pub etag: Box<str>,
+    /// Octets of the package.
+    pub total: u64,
+    /// Offset of the member's first octet.
+    pub first: u64,
+}
 
 /// One member of a package, as it is unpacked.
 #[derive(Debug)]
@@ -94,6 +107,16 @@ impl Member {
     /// Octets in all, as the directory says; no more ever come.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Where its octets lie at the server, where they are not packed: some of them can be had by a range of this version. To
+    /// be asked before the first are taken.
+    pub fn stored(&self) -> Option<Stored> {
+        let (directory, octets) = (&self.members.directory, self.members.octets.as_ref()?);
+        let is_stored = self.members.decoder.as_ref()?.is_untouched_and_stored();
+        let etag = directory.version.etag.clone().filter(|_| is_stored && matches!(directory.place, Place::Server))?;
+        let (package, total) = (directory.package().clone(), directory.length());
+        Some(Stored { package, etag, total, first: octets.position() })
     }
 
     /// The next octets; `None` at the end. The last ones come only when length and CRC-32 of all are right.
@@ -203,7 +226,9 @@ impl Members {
             }
         }
         found.sort_unstable();
-        self.runs = runs(found.iter().map(|(member, ..)| self.directory.extent(*member)));
+        let line = self.packages.shared.client.line(self.directory.package());
+        let gap = line.octets_in_round_trip().clamp(GAP.start, GAP.end);
+        self.runs = runs(found.iter().map(|(member, ..)| self.directory.extent(*member)), gap);
         self.waiting = found.into_iter().map(|(_, number, path)| (number, path)).collect();
     }
 
@@ -223,11 +248,11 @@ impl Members {
 }
 
 /// Joins extents, which are in order, over gaps that cost less than a request.
-fn runs(extents: impl Iterator<Item = Range<u64>>) -> VecDeque<Run> {
+fn runs(extents: impl Iterator<Item = Range<u64>>, gap: u64) -> VecDeque<Run> {
     let mut runs: VecDeque<Run> = VecDeque::new();
     for extent in extents {
         match runs.back_mut() {
-            Some(run) if extent.start <= run.range.end.saturating_add(GAP) => {
+            Some(run) if extent.start <= run.range.end.saturating_add(gap) => {
                 run.range.end = run.range.end.max(extent.end);
                 run.count += 1;
             }

@@ -3,14 +3,15 @@
 
 use super::directory::{Directory, Found, Version};
 use super::octets::Place;
-use super::price::{Line, Price};
 use super::{PackageError, Packages, remote};
 use crate::document::{PackageMember, Uri};
+use crate::source::http::{Line, Price};
 use bytes::Bytes;
 use lru::LruCache;
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,13 +24,17 @@ const ENOUGH: usize = 3;
 /// Octets between the first of those and it.
 const NEAR: u64 = 4 << 20;
 
-/// Octets that come together: at first, and at most.
+/// Octets that come together: at first, and at most on a short line.
 const WINDOW: Range<u64> = 512 << 10..4 << 20;
+
+/// On a long line they are as many as come in so many round trips, up to here.
+const ROUND_TRIPS: u64 = 8;
+const LARGEST: u64 = 8 << 20;
 
 /// Packages whose members are followed.
 const PACKAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
-/// Windows in memory, each of up to [`WINDOW`]'s end or one member of at most that.
+/// Windows in memory, each of up to [`LARGEST`] octets.
 const WINDOWS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 /// What is wanted of the packages lately.
@@ -64,6 +69,24 @@ struct Demand {
     lately: Mutex<Lately>,
     /// Held by who fetches a window; the others find it in it.
     fetching: tokio::sync::Mutex<()>,
+    /// Who asks the server just now.
+    asking: AtomicU32,
+}
+
+/// Counts one who asks.
+struct AtOnce<'d>(&'d Demand);
+
+impl<'d> AtOnce<'d> {
+    fn enter(demand: &'d Demand) -> AtOnce<'d> {
+        demand.asking.fetch_add(1, Ordering::Relaxed);
+        AtOnce(demand)
+    }
+}
+
+impl Drop for AtOnce<'_> {
+    fn drop(&mut self) {
+        self.0.asking.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -99,15 +122,15 @@ impl Lately {
     }
 
     /// Octets of the next window.
-    fn window(&self) -> u64 {
-        (WINDOW.start << self.windows.min(8)).min(WINDOW.end)
+    fn window(&self, line: &Line) -> u64 {
+        let most = line.octets_in_round_trip().saturating_mul(ROUND_TRIPS).clamp(WINDOW.end, LARGEST);
+        (WINDOW.start << self.windows.min(8)).min(most)
     }
 
     /// One more range is asked for at the server; whether the whole package would have cost no more by now.
-    fn spend(&mut self, whole: u64) -> bool {
-        let line = Line::TYPICAL;
-        self.spent = self.spent.saturating_add(line.time(Price { requests: 1, octets: 0 }));
-        let is_due = !self.is_settled && self.spent >= line.time(Price { requests: 1, octets: whole });
+    fn spend(&mut self, whole: u64, line: &Line, at_once: u32) -> bool {
+        self.spent = self.spent.saturating_add(line.time(Price { requests: 1, octets: 0 }, at_once));
+        let is_due = !self.is_settled && self.spent >= line.time(Price { requests: 1, octets: whole }, 1);
         self.is_settled |= is_due;
         is_due
     }
@@ -138,6 +161,13 @@ impl Packages {
         let Some(directory) = self.known(&member.package) else {
             if self.has_failed(&member.package) {
                 return None;
+            }
+            if let Some(octets) = self.octets_of_preview(&member.package).filter(|_| !self.has_ranges(&member.package))
+            {
+                // One member is as dear as all: it is the number of those who want one that brings the package here.
+                ask(0);
+                self.spend(&demand, &member.package, octets);
+                return Some(Price { requests: 1, octets });
             }
             // Its directory serves all of them; who is alone pays for it.
             let requests = if ask(0) { 1 } else { 3 };
@@ -174,17 +204,19 @@ impl Packages {
             let lately = demand.lately.lock().unwrap_or_else(PoisonError::into_inner);
             !lately.has_siblings(extent.start)
         };
+        let _asking = AtOnce::enter(&demand);
         if alone() {
-            self.spend(&demand, directory);
+            self.spend(&demand, package, directory.length());
             return Ok(Place::Server);
         }
         let _fetching = demand.fetching.lock().await;
         if let Some(place) = siblings.window(package, version, &extent) {
             return Ok(place);
         }
-        let size = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).window();
+        let size =
+            demand.lately.lock().unwrap_or_else(PoisonError::into_inner).window(&self.shared.client.line(package));
         let until = directory.run_end(number, extent.start.saturating_add(size));
-        self.spend(&demand, directory);
+        self.spend(&demand, package, directory.length());
         if until == extent.end {
             return Ok(Place::Server);
         }
@@ -204,13 +236,15 @@ impl Packages {
     }
 
     /// Counts what is asked for at the server, and has the whole package fetched when that would have been no dearer.
-    fn spend(&self, demand: &Demand, directory: &Arc<Directory>) {
-        let is_due = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).spend(directory.length());
-        if !is_due || directory.length() > self.shared.config.whole {
+    fn spend(&self, demand: &Demand, package: &Uri, whole: u64) {
+        let (line, at_once) = (self.shared.client.line(package), demand.asking.load(Ordering::Relaxed));
+        let is_due = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).spend(whole, &line, at_once);
+        if !is_due || whole > self.shared.config.whole {
             return;
         }
-        let (packages, package) = (self.clone(), directory.package().clone());
-        tokio::spawn(async move {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (packages, package) = (self.clone(), package.clone());
+        runtime.spawn(async move {
             if let Err(error) = packages.whole(&package, u64::MAX).await {
                 tracing::debug!(%package, error = %crate::causes::chain(&error), "the whole of a package cannot be had");
             }
@@ -232,17 +266,27 @@ mod tests {
         assert!(!lately.ask(now, 100 << 20), "far away");
         assert!(!lately.ask(now + 2 * TOGETHER, 4), "long ago");
         lately.windows = 2;
-        assert_eq!(lately.window(), 2 << 20);
+        assert_eq!(lately.window(&Line::TYPICAL), 2 << 20);
         lately.windows = u32::MAX;
-        assert_eq!(lately.window(), WINDOW.end);
+        assert_eq!(lately.window(&Line::TYPICAL), WINDOW.end);
+        assert_eq!(lately.window(&Line::new(Duration::from_millis(300), 10_000_000)), LARGEST);
     }
 
     #[test]
     fn the_whole_is_due_once_when_its_price_has_been_spent() {
         let mut lately = Lately::default();
         let whole = 80_000_000;
-        let spent = (0..).take_while(|_| !lately.spend(whole)).count();
+        let spent = (0..).take_while(|_| !lately.spend(whole, &Line::TYPICAL, 1)).count();
         assert_eq!(spent, 250, "10.04 s of 40 ms each");
-        assert!(!lately.spend(whole));
+        assert!(!lately.spend(whole, &Line::TYPICAL, 1));
+
+        let mut lately = Lately::default();
+        let spent = (0..).take_while(|_| !lately.spend(whole, &Line::TYPICAL, 4)).count();
+        assert_eq!(spent, 1003, "four at once");
+
+        let mut lately = Lately::default();
+        let slow = Line::new(Duration::from_millis(400), 8_000_000);
+        let spent = (0..).take_while(|_| !lately.spend(whole, &slow, 1)).count();
+        assert_eq!(spent, 25, "10.4 s of 400 ms each");
     }
 }

@@ -47,6 +47,11 @@ impl Packages {
         Err(PackageError::Changed { package: package.clone() })
     }
 
+    /// Octets that have come so far of a package that is being fetched whole.
+    pub fn arrived(&self, package: &Uri) -> Option<u64> {
+        fs::metadata(kept::file(&self.shared.config.folder, package, "part")).ok().map(|part| part.len())
+    }
+
     /// Fetches what is missing of a version that has a strong ETag.
     async fn resume(&self, package: &Uri, directory: &Directory) -> Result<Directory, PackageError> {
         let (folder, version) = (&self.shared.config.folder, &directory.version);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::source::package::{PackageConfig, Packages};
 use std::io::{Cursor, Write};
+use std::sync::Arc;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -145,4 +146,136 @@ async fn beside_lists_a_dump_holds_what_is_provably_this_version_and_stops_nothi
     assert_eq!(destination.paths(), ["/a", "/b"], "a dump says nothing of what exists where there is a list");
     assert_eq!(member_of(&destination, "a").as_deref(), Some("/a.bin"));
     assert_eq!(member_of(&destination, "b"), None, "another version");
+}
+
+/// A package of members of a megabyte each, with this manifest, which cannot be read in place.
+fn large_package(manifest: &str, members: &[&str]) -> Answer {
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    for name in members {
+        writer.start_file(*name, stored).unwrap();
+        writer.write_all(&vec![b'x'; 1 << 20]).unwrap();
+    }
+    writer.start_file("manifest.xml", stored).unwrap();
+    writer.write_all(manifest.as_bytes()).unwrap();
+    Answer::new("application/zip", writer.finish().unwrap().into_inner()).etag("package")
+}
+
+/// A dump of one package and the copy of its manifest.
+fn dump(server: &Loopback, capability: &str, package: &str, copy: &str) -> Answer {
+    let (package, copy) = (server.uri(package), server.uri(copy));
+    let listed = format!("<url><loc>{package}</loc><rs:ln rel=\"contents\" href=\"{copy}\"/></url>");
+    Answer::xml(urlset(&format!("capability=\"{capability}\" from=\"2013-01-03T09:00:00Z\""), &[], &[listed]))
+}
+
+/// Octets sent of `path` since the last look.
+fn sent(server: &Loopback, path: &str) -> usize {
+    server.asked().iter().filter(|asked| asked.path == path).map(|asked| asked.sent).sum()
+}
+
+#[tokio::test]
+async fn a_tree_of_packages_without_ranges_is_made_of_the_copies_of_their_manifests() {
+    let server = source(&[("resourcedump", "/dump.xml")]).await;
+    let held = manifest(&server, "resourcedump-manifest", &[("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\"")]);
+    server.put("/1.zip", large_package(&held, &["a.bin", "b.bin"]));
+    server.put("/1.xml", Answer::xml(held.clone()).etag("copy"));
+    server.put("/dump.xml", dump(&server, "resourcedump", "/1.zip", "/1.xml"));
+    let mut destination = destination(&server);
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b"]);
+    assert_eq!(member_of(&destination, "b").as_deref(), Some("/b.bin"));
+    assert_eq!(sent(&server, "/1.zip"), 0);
+
+    let packages = destination.synchronizer.packages.clone().unwrap();
+    packages.directory(&server.uri("/1.zip")).await.unwrap();
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "the manifest inside says the same");
+}
+
+#[tokio::test]
+async fn what_a_copy_says_beyond_the_manifest_inside_is_corrected_when_the_package_is_here() {
+    let server = source(&[("resourcedump", "/dump.xml")]).await;
+    let held = [("/a", "path=\"/b.bin\""), ("/b", "path=\"/a.bin\""), ("/c", "path=\"/a.bin\"")];
+    let lies = [("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\""), ("/more", "path=\"/more.bin\"")];
+    let held = manifest(&server, "resourcedump-manifest", &held);
+    server.put("/1.zip", large_package(&held, &["a.bin", "b.bin"]));
+    server.put("/1.xml", Answer::xml(manifest(&server, "resourcedump-manifest", &lies)));
+    server.put("/dump.xml", dump(&server, "resourcedump", "/1.zip", "/1.xml"));
+    let mut destination = destination(&server);
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/more"]);
+
+    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone().unwrap());
+    packages.directory(&package).await.unwrap();
+    assert!(packages.is_contradicted(&package));
+    // Whatever is looked at next, this is too.
+    let outcome = destination.synchronizer.refresh_of(Extent::Due, Arc::new(|_: Stage| ())).await.unwrap();
+
+    assert!(matches!(outcome, Outcome::Committed(_)));
+    assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
+    assert_eq!(member_of(&destination, "a").as_deref(), Some("/b.bin"));
+    assert!(!packages.is_contradicted(&package));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
+#[tokio::test]
+async fn the_copy_of_a_change_dumps_manifest_is_applied_and_what_it_lacks_follows_from_the_manifest_inside() {
+    let server = source(&[("resourcelist", LIST), ("changedump", "/changes.xml")]).await;
+    let list =
+        urlset("capability=\"resourcelist\" at=\"2013-01-03T09:00:00Z\"", &[], &[url(server.uri("/a").as_str(), "")]);
+    server.put(LIST, Answer::xml(list));
+    let created = |path| format!("change=\"created\" datetime=\"2013-01-03T10:00:00Z\" path=\"/{path}.bin\"");
+    let (b, c) = (created("b"), created("c"));
+    let copied = manifest(&server, "changedump-manifest", &[("/b", &b)]);
+    let held = manifest(&server, "changedump-manifest", &[("/b", &b), ("/c", &c)]);
+    server.put("/1.zip", large_package(&held, &["b.bin", "c.bin"]));
+    server.put("/1.xml", Answer::xml(copied));
+    server.put("/changes.xml", dump(&server, "changedump", "/1.zip", "/1.xml"));
+    let mut destination = destination(&server);
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b"]);
+    assert_eq!(sent(&server, "/1.zip"), 0);
+
+    let packages = destination.synchronizer.packages.clone().unwrap();
+    packages.directory(&server.uri("/1.zip")).await.unwrap();
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
+    assert_eq!(member_of(&destination, "c").as_deref(), Some("/c.bin"));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
+#[tokio::test]
+async fn packages_of_changes_are_asked_together_and_applied_in_their_order() {
+    let server = source(&[("resourcelist", LIST), ("changedump", "/changes.xml")]).await;
+    let list =
+        urlset("capability=\"resourcelist\" at=\"2013-01-03T09:00:00Z\"", &[], &[url(server.uri("/a").as_str(), "")]);
+    server.put(LIST, Answer::xml(list));
+    // None is answered before all are asked.
+    let barrier = Arc::new(tokio::sync::Barrier::new(8));
+    let mut listed = Vec::new();
+    for number in 0..8 {
+        let (path, member) = (format!("/{number}.zip"), format!("{number}.bin"));
+        let change = if number % 2 == 0 { "updated" } else { "deleted" };
+        let changed = match number {
+            7 => format!("change=\"updated\" path=\"/{member}\""),
+            _ => format!("change=\"{change}\" path=\"/{member}\""),
+        };
+        // Nothing but the order of the packages tells which of these comes last.
+        let told = manifest(&server, "changedump-manifest", &[("/a", &changed)]);
+        server.put(&path, package(&told, &[&member]).together(&barrier));
+        let times = format!("from=\"2013-01-03T1{number}:00:00Z\" until=\"2013-01-03T1{}:00:00Z\"", number + 1);
+        listed.push(url(server.uri(&path).as_str(), &times));
+    }
+    server.put(
+        "/changes.xml",
+        Answer::xml(urlset("capability=\"changedump\" from=\"2013-01-03T09:00:00Z\"", &[], &listed)),
+    );
+    let mut destination = destination(&server);
+
+    let committing = destination.commit();
+    tokio::time::timeout(std::time::Duration::from_secs(60), committing).await.expect("they are asked one by one");
+
+    assert_eq!(destination.paths(), ["/a"]);
+    assert_eq!(member_of(&destination, "a").as_deref(), Some("/7.bin"));
 }

@@ -6,7 +6,7 @@ use super::*;
 use std::fs;
 
 /// The one file of the folder that is of this kind.
-fn file(stage: &Stage, kind: &str) -> std::path::PathBuf {
+pub(super) fn file(stage: &Stage, kind: &str) -> std::path::PathBuf {
     super::super::kept::file(stage.folder.path(), &stage.uri(), kind)
 }
 

@@ -3,11 +3,13 @@
 mod crafted;
 mod hostile;
 mod kept;
+mod previews;
 mod servers;
 mod siblings;
 
 use super::*;
-use crate::document::{Capability, PackageMember};
+use crate::document::{Capability, Entry, PackageMember};
+use crate::source::http::Price;
 use crate::source::loopback::{Answer, Loopback, Ranges, url, urlset};
 use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;

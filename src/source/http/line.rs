@@ -1,0 +1,149 @@
+//! What lies between here and a host, measured as it is used, and what it takes to bring octets over it. Pure.
+//!
+//! The cost of a way to some octets, by which ways are compared, is
+//!
+//! ```text
+//! requests x round trip / requests at once + octets / bandwidth
+//! ```
+//!
+//! *Round trip*: from a request to the head of its answer, of requests for which the server need not make anything first.
+//! *Bandwidth*: of bodies of at least 64 KiB whose reader did not keep them waiting. Both are exponentially weighted means,
+//! kept for each host as long as it is known ([`super::Client::line`]): of a round trip the newest counts an eighth, of a body
+//! the more the larger it is, up to a half. Averaged is the time of an octet rather than the octets of a second: a burst out
+//! of a buffer says little. At first a line is [`Line::TYPICAL`]. However near a host, a request is never taken for cheaper
+//! than 20 ms: it costs the server too, and many bear a few requests a second only.
+
+use std::time::Duration;
+
+/// What a request costs at least.
+const LEAST_ROUND_TRIP: f64 = 0.02;
+
+/// A round trip beyond this many of those before is a pause of the server's.
+const OUTLIER: f64 = 8.0;
+
+/// How much the newest round trip counts.
+const NEWEST: f64 = 0.125;
+
+/// A smaller body comes in one burst, or in the slow start of its connection.
+pub(super) const WORTH_MEASURING: u64 = 64 << 10;
+
+/// A body of so many octets counts a half of what was known before; none counts more.
+const HALF: f64 = (1 << 20) as f64;
+
+/// What it takes to bring octets here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Price {
+    /// Requests.
+    pub requests: u32,
+    /// Octets transferred.
+    pub octets: u64,
+}
+
+impl std::ops::AddAssign for Price {
+    fn add_assign(&mut self, other: Price) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.octets = self.octets.saturating_add(other.octets);
+    }
+}
+
+/// What lies between here and a host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// Seconds from a request to the head of its answer.
+    round_trip: f64,
+    /// Seconds that an octet takes.
+    octet: f64,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Line::TYPICAL
+    }
+}
+
+impl Line {
+    /// A host at some distance, 40 ms and 8 MB/s: round trips decide.
+    pub const TYPICAL: Line = Line { round_trip: 0.04, octet: 1.0 / 8e6 };
+
+    /// A line of this round trip that brings so many octets a second.
+    pub fn new(round_trip: Duration, bandwidth: u64) -> Line {
+        Line { round_trip: round_trip.as_secs_f64(), octet: 1.0 / bandwidth.max(1) as f64 }
+    }
+
+    /// How long that takes, with so many requests under way at once (0 is 1).
+    pub fn time(&self, price: Price, at_once: u32) -> Duration {
+        let trips = f64::from(price.requests) / f64::from(at_once.max(1)) * self.round_trip.max(LEAST_ROUND_TRIP);
+        Duration::try_from_secs_f64(trips + price.octets as f64 * self.octet).unwrap_or(Duration::MAX)
+    }
+
+    /// Octets that come in the time of a round trip: fewer are rather let pass than asked around.
+    pub fn octets_in_round_trip(&self) -> u64 {
+        (self.round_trip.max(LEAST_ROUND_TRIP) / self.octet) as u64
+    }
+
+    /// The head of an answer came so long after its request.
+    pub(super) fn answered(&mut self, after: Duration) {
+        let after = after.as_secs_f64().min(self.round_trip.max(LEAST_ROUND_TRIP) * OUTLIER);
+        self.round_trip += (after - self.round_trip) * NEWEST;
+    }
+
+    /// A body of so many octets came within this time.
+    pub(super) fn brought(&mut self, octets: u64, within: Duration) {
+        if octets < WORTH_MEASURING {
+            return;
+        }
+        let octets = octets as f64;
+        let newest = within.as_secs_f64().max(1e-5) / octets;
+        self.octet += (newest - self.octet) * (octets / (octets + HALF)).min(0.5);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn requests_cost_round_trips_and_octets_bandwidth() {
+        let line = Line::new(50 * MS, 1000);
+        assert_eq!(line.time(Price { requests: 2, octets: 500 }, 1), 600 * MS);
+        assert_eq!(line.time(Price { requests: 8, octets: 500 }, 4), 600 * MS, "four at once");
+        assert_eq!(line.time(Price::default(), 0), Duration::ZERO);
+        assert_eq!(line.octets_in_round_trip(), 50);
+        let endless = Price { requests: u32::MAX, octets: u64::MAX };
+        assert!(Line::new(Duration::MAX, 0).time(endless, 1) > line.time(Price { requests: 1, octets: 1 }, 1));
+    }
+
+    #[test]
+    fn a_line_is_what_is_measured_of_it_after_a_while() {
+        let mut line = Line::TYPICAL;
+        for _ in 0..40 {
+            line.answered(200 * MS);
+            line.brought(2_000_000, 1000 * MS);
+        }
+        let request = line.time(Price { requests: 1, octets: 0 }, 1);
+        assert!(request > 190 * MS && request < 201 * MS, "{request:?}");
+        let megabyte = line.time(Price { requests: 0, octets: 1_000_000 }, 1);
+        assert!(megabyte > 495 * MS && megabyte < 501 * MS, "{megabyte:?}");
+    }
+
+    #[test]
+    fn one_pause_and_one_burst_say_little() {
+        let mut line = Line::TYPICAL;
+        line.answered(60_000 * MS);
+        assert!(line.time(Price { requests: 1, octets: 0 }, 1) < 80 * MS);
+        line.brought(1 << 30, Duration::ZERO);
+        assert!(line.time(Price { requests: 0, octets: 16_000_000 }, 1) > 900 * MS, "at most twice as fast");
+        let before = line;
+        line.brought(10_000, 10_000 * MS);
+        assert_eq!(line, before, "too small to tell");
+    }
+
+    #[test]
+    fn a_request_is_never_free() {
+        let mut line = Line::TYPICAL;
+        (0..100).for_each(|_| line.answered(Duration::ZERO));
+        assert_eq!(line.time(Price { requests: 1, octets: 0 }, 1), 20 * MS);
+    }
+}
