@@ -1,34 +1,16 @@
-//! A Source that lies, breaks off, hangs or is gone: right bytes or a clear error, within the deadline, and nothing lost.
+//! A Source that lies or breaks off: right bytes or a clear error, and nothing lost. Who does not answer at all: `silence`.
 
 mod common;
 
+use common::deadline::{FAST, PATIENCE, errno, read};
 use common::mounted::Mounted;
 use common::random::Random;
 use common::source::{Fault, Resource, Source, URLSET};
 use common::{eventually, tree};
 use std::fs;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// Short deadlines, so that a test of what hangs does not.
-const FAST: &str = "timeout=2s,connect-timeout=1s,poll=1h";
-/// More than any read may take under `FAST`, retries, the kernel's second try and a busy machine included.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn errno(result: std::io::Result<Vec<u8>>) -> Option<i32> {
-    result.err().and_then(|cause| cause.raw_os_error())
-}
-
-/// Reads under a deadline: what hangs fails the test.
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let path = path.to_owned();
-    std::thread::spawn(move || sender.send(fs::read(path)));
-    receiver.recv_timeout(PATIENCE).expect("a read hangs")
-}
+use std::time::Duration;
 
 /// Faults that a second try mends: the bytes are right.
 #[test]
@@ -157,7 +139,8 @@ fn a_big_file_survives_what_can_be_survived() {
     source.fault("other-etag", Fault::Cut(5 << 20), 1);
     source.fault("other-etag", Fault::Etag("\"other\"".into()), 1);
     source.put("jumped", Resource::new(bytes.clone()));
-    let mounted = Mounted::new(&source.url(), FAST);
+    // Nothing hangs here, and a busy machine needs its time.
+    let mounted = Mounted::new(&source.url(), "timeout=20s,poll=1h");
 
     for path in ["cut", "no-ranges", "wrong-range", "other-etag"] {
         let got = read(&mounted.join(path));
@@ -285,68 +268,6 @@ fn a_mirror_that_fails_is_followed_by_the_next() {
     assert!(read(&mounted.join("own")).unwrap() == bytes(9));
 }
 
-/// One host whose name is gone and one that swallows every connection beside the Source itself.
-#[test]
-fn hosts_that_cannot_be_reached_are_errors_in_time_and_stop_nobody_else() {
-    let source = Source::start();
-    let hole = BlackHole::new();
-    source.put("here", Resource::new("of the Source"));
-    let list = |foreign: &[String]| {
-        let urls: String =
-            foreign.iter().map(|uri| format!("<url><loc>{uri}</loc><rs:md length=\"5\"/></url>")).collect();
-        format!(
-            "{URLSET}<rs:md capability=\"resourcelist\" at=\"2024-06-01T00:00:00Z\"/>\
-             <url><loc>{}here</loc><rs:md length=\"13\"/></url>{urls}</urlset>",
-            source.url()
-        )
-    };
-    let address = hole.address;
-    source.document("resourcelist.xml", list(&["http://no-such-host.invalid/a".into(), format!("http://{address}/b")]));
-    let mounted = Mounted::new(&source.url(), &format!("{FAST},allow-host={address}"));
-    let (nameless, swallowed) =
-        (mounted.join("%host/no-such-host.invalid/a"), mounted.join(&format!("%host/{address}/b")));
-    assert!(nameless.exists() && swallowed.exists(), "{:?}", tree_names(&mounted.path()));
-
-    let stuck = [nameless, swallowed].map(|path| {
-        std::thread::spawn(move || {
-            let began = Instant::now();
-            (errno(read(&path)), began.elapsed())
-        })
-    });
-    assert_eq!(read(&mounted.join("here")).unwrap(), b"of the Source");
-
-    for reader in stuck {
-        let (errno, took) = reader.join().unwrap();
-        assert_eq!(errno, Some(libc::EIO));
-        assert!(took < Duration::from_secs(10), "{took:?}");
-    }
-}
-
-fn tree_names(folder: &Path) -> Vec<std::path::PathBuf> {
-    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
-}
-
-/// A listener that accepts nothing and whose queue is full: the kernel drops what knocks.
-struct BlackHole {
-    address: std::net::SocketAddr,
-    _listener: std::net::TcpListener,
-    _queued: Vec<std::net::TcpStream>,
-}
-
-impl BlackHole {
-    fn new() -> BlackHole {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        // SAFETY: the descriptor is open; listening again only changes the length of the queue.
-        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
-        let address = listener.local_addr().unwrap();
-        let mut queued = Vec::new();
-        while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
-            queued.push(stream);
-        }
-        BlackHole { address, _listener: listener, _queued: queued }
-    }
-}
-
 /// Promise: never a wrong byte.
 #[test]
 fn what_was_read_without_looking_at_hashes_is_not_taken_for_verified_later() {
@@ -464,22 +385,6 @@ fn a_set_that_was_always_missing_stops_no_change_and_one_that_goes_missing_takes
 }
 
 #[test]
-fn a_source_that_is_down_is_said_to_be_so() {
-    for (source, says) in [
-        ("http://127.0.0.1:1/".to_owned(), "127.0.0.1:1"),
-        ("http://no-such-host.invalid/".to_owned(), "no-such-host.invalid"),
-    ] {
-        let mounted = Mounted::prepared(&source, FAST);
-        let began = Instant::now();
-
-        let said = mounted.try_start().unwrap_err();
-
-        assert!(said.contains(says), "{said}");
-        assert!(began.elapsed() < PATIENCE);
-    }
-}
-
-#[test]
 fn a_redirect_to_a_private_address_is_not_followed() {
     let (source, other) = (Source::start(), Source::start());
     other.put("secret", Resource::new("of the house"));
@@ -533,103 +438,4 @@ fn objects(mounted: &Mounted) -> Vec<std::path::PathBuf> {
         }
     }
     found
-}
-
-/// Readers stuck on a dead host do not stop readers of what is here, nor names.
-#[test]
-fn readers_stuck_on_a_dead_host_stop_nobody_else() {
-    let source = Source::start();
-    source.put("here", Resource::new("cached"));
-    for number in 0..80 {
-        source.put(&format!("dead/{number}"), Resource::new(format!("never {number}")));
-        source.fault(&format!("dead/{number}"), Fault::StallHead(Duration::from_secs(60)), u64::MAX);
-    }
-    let mounted = Mounted::new(&source.url(), "timeout=4s,poll=1h");
-    read(&mounted.join("here")).unwrap();
-    let stuck: Vec<_> = (0..80)
-        .map(|number| {
-            let path = mounted.join(&format!("dead/{number}"));
-            std::thread::spawn(move || errno(fs::read(path)))
-        })
-        .collect();
-    std::thread::sleep(Duration::from_millis(300));
-
-    assert_eq!(read(&mounted.join("here")).unwrap(), b"cached");
-    assert_eq!(fs::read_dir(mounted.join("dead")).unwrap().count(), 80);
-    assert!(!mounted.join("dead/absent").exists());
-    assert!(stuck.iter().any(|reader| !reader.is_finished()), "nobody was stuck");
-
-    for reader in stuck {
-        assert_eq!(reader.join().unwrap(), Some(libc::EIO));
-    }
-}
-
-#[test]
-fn readers_stuck_on_a_dead_host_leave_those_of_another_their_turns() {
-    let (dead, alive) = (Source::start(), Source::start());
-    let mut entries = format!("<url><loc>{}alive</loc></url>", alive.url());
-    alive.put("alive", Resource::new("bytes"));
-    for number in 0..80 {
-        let path = format!("dead/{number}");
-        entries.push_str(&format!("<url><loc>{}{path}</loc><rs:md length=\"3\"/></url>", dead.url()));
-        dead.fault(&path, Fault::StallHead(Duration::from_secs(60)), u64::MAX);
-    }
-    dead.document("list.xml", format!("{URLSET}{entries}</urlset>"));
-    let other = alive.url().replace("http://", "").replace('/', "");
-    let mounted = Mounted::new(&format!("{}list.xml", dead.url()), &format!("timeout=20s,poll=1h,allow-host={other}"));
-    let stuck: Vec<_> = (0..80)
-        .map(|number| {
-            let path = mounted.join(&format!("dead/{number}"));
-            std::thread::spawn(move || errno(fs::read(path)))
-        })
-        .collect();
-    let mut asked = 0;
-    eventually("as many are asked for as may be at once", || {
-        asked += dead.take_log().iter().filter(|logged| logged.path.starts_with("/dead/")).count();
-        asked >= 16
-    });
-
-    assert_eq!(read(&mounted.join(&format!("%host/{other}/alive"))).unwrap(), b"bytes");
-    assert!(stuck.iter().all(|reader| !reader.is_finished()), "nobody was stuck any more");
-}
-
-#[test]
-fn an_unmount_while_somebody_reads_ends_cleanly() {
-    let source = Source::start();
-    source.put("slow", Resource::new(vec![1; 30 << 20]));
-    source.fault("slow", Fault::Slow(Duration::from_millis(5)), u64::MAX);
-    let mounted = Mounted::new(&source.url(), FAST);
-    let path = mounted.join("slow");
-    let reader = std::thread::spawn(move || fs::read(path).map(|bytes| bytes.len()));
-    eventually("the file is being fetched", || !source.requests_of("slow").is_empty());
-
-    mounted.signal(libc::SIGTERM);
-    eventually("the mount point is free", || !mounted.is_mounted());
-
-    let read = reader.join().unwrap();
-    assert!(
-        read.as_ref().map_or_else(|cause| cause.kind() != ErrorKind::NotFound, |length| *length == 30 << 20),
-        "{read:?}"
-    );
-}
-
-/// A list has a connection of its own: readers stuck on the Source's own host do not keep its changes away.
-#[test]
-fn readers_stuck_on_the_source_do_not_hold_up_a_refresh() {
-    let source = Source::start();
-    for number in 0..4 {
-        source.put(&format!("stuck/{number}"), Resource::new(format!("never {number}")));
-        source.fault(&format!("stuck/{number}"), Fault::StallHead(Duration::from_secs(120)), u64::MAX);
-    }
-    let mounted = Mounted::new(&source.url(), "timeout=60s,poll=1h,connections=4");
-    for number in 0..4 {
-        let path = mounted.join(&format!("stuck/{number}"));
-        std::thread::spawn(move || fs::read(path));
-    }
-    eventually("every connection is taken", || source.log().iter().filter(|it| it.path.contains("stuck")).count() >= 4);
-
-    source.put("new", Resource::new("bytes"));
-    mounted.refresh();
-
-    eventually("the new name is seen", || mounted.join("new").exists());
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod changing;
+pub mod deadline;
 pub mod flask_hub;
 pub mod hub;
 pub mod mounted;
