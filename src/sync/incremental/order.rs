@@ -63,6 +63,11 @@ impl Frame {
         mark.datetime().or_else(|| mark.lastmod().filter(|time| within(*time)))
     }
 
+    /// The latest time at which the document can have been written: HTTP tells whole seconds.
+    fn written_by(&self) -> Option<Timestamp> {
+        self.modified.map(|modified| Timestamp { nanos: 999_999_999, ..modified })
+    }
+
     /// Whether what was written at `time` is in the baseline as a whole.
     fn is_in_baseline(&self, time: Timestamp) -> bool {
         self.at.is_some_and(|at| time <= at)
@@ -162,7 +167,7 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
             None => {
                 let next: Option<Timestamp> = following[place];
                 let is_older = next.is_some_and(|next| frame.is_first_look && frame.is_in_baseline(next))
-                    || [frame.until, frame.modified].into_iter().flatten().any(|end| frame.is_in_baseline(end));
+                    || [frame.until, frame.written_by()].into_iter().flatten().any(|end| frame.is_in_baseline(end));
                 let is_later =
                     order != Order::None && before.is_some_and(|before| frame.at.is_some_and(|at| at <= before));
                 let is_doubtful = order == Order::None || frame.is_first_look && !is_later;
@@ -226,6 +231,6 @@ pub fn ambiguous(marks: &[Mark], frame: &Frame, is_new: &dyn Fn(usize) -> bool) 
 /// Whether the baseline holds all that a document says.
 pub fn is_covered(marks: &[Mark], frame: &Frame) -> bool {
     let (_, times) = own_times(marks, frame);
-    let written = frame.modified.or(times.into_iter().flatten().max());
+    let written = frame.written_by().or(times.into_iter().flatten().max());
     written.is_some_and(|written| frame.is_in_baseline(written))
 }

@@ -252,6 +252,16 @@ fn a_deletion_of_no_time_that_was_not_there_at_the_last_look_is_certain() {
     assert!(news.changes[0].time > t(20), "it came after the last look");
 }
 
+#[test]
+fn what_was_written_in_the_second_of_the_baseline_may_be_later_than_it() {
+    let known = Known::since(Some(Timestamp { nanos: 11_000_000, ..t(100) }));
+    let written =
+        |second| List { modified: Some(second), ..list("changes", None, None, vec![change("a", Change::Created)]) };
+
+    assert_eq!(look(&known, &[written(100)], 500).1.changes.len(), 1);
+    assert_eq!(look(&known, &[written(99)], 500).1.changes.len(), 0);
+}
+
 /// A list that is written seldom tells what happened before the last look, and the clocks of two machines differ.
 #[test]
 fn what_is_new_is_not_taken_for_earlier_than_what_a_place_has_settled() {
