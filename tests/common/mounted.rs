@@ -162,6 +162,13 @@ impl Mounted {
         eventually("the program ends after the unmount", || child.try_wait().unwrap().is_some());
     }
 
+    /// Has the program end in good order, whoever has something open, and waits until it has.
+    pub fn terminate(&self) {
+        self.signal(libc::SIGTERM);
+        let mut child = self.process.lock().unwrap().take().expect("the program runs");
+        eventually("the program ends when it is told to", || child.try_wait().unwrap().is_some());
+    }
+
     /// Unmounts and mounts again, same cache.
     pub fn remount(&self) {
         self.unmount();
