@@ -2,15 +2,18 @@
 
 mod audit;
 mod check_catalog;
+pub mod config;
 mod demo;
 mod explore;
 mod list;
 mod mount;
+mod mount_helper;
 pub mod options;
 mod printable;
 mod progress;
 mod refresh;
 mod running;
+mod secret;
 mod status;
 mod unmount;
 
@@ -19,7 +22,7 @@ use crate::mount::MountError;
 use crate::source::SourceError;
 use crate::source::websub::WebsubError;
 use crate::sync::SyncError;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::error::Error;
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
@@ -154,8 +157,26 @@ fn answered_for_good(status: u16) -> bool {
     matches!(status, 400..=499) && status != 408 && status != 429
 }
 
-/// Runs the program on this process's arguments.
+/// The command line of `resyncfs`, for man pages and completions.
+pub fn command() -> clap::Command {
+    CliArgs::command()
+}
+
+/// The command line of `mount.resyncfs`, for its man page.
+pub fn mount_helper_command() -> clap::Command {
+    mount_helper::MountHelperArgs::command()
+}
+
+/// Runs the program on this process's arguments, under the name it was called by.
 pub fn main() -> ExitCode {
+    if mount_helper::is_called_as(std::env::args_os().next().as_deref()) {
+        let (exit, message) = mount_helper::main();
+        if let Some(message) = message {
+            // Where nobody listens any more the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "mount.resyncfs: {}", printable::printable(&message));
+        }
+        return ExitCode::from(exit);
+    }
     let args = match CliArgs::try_parse() {
         Ok(args) => args,
         Err(told) => {
@@ -227,9 +248,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
-
-        CliArgs::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! `resyncfs mount`
 
-use super::options::Options;
+use super::config::Wanted;
+use super::options::{Given, Options};
 use super::progress::Progress;
+use super::secret::{read_key, read_secret};
 use super::{CliError, Exit, LogTarget, start_logging};
 use crate::content::ContentConfig;
 use crate::fs::FsOptions;
@@ -37,40 +39,54 @@ const LOG_LIMIT: u64 = 16 << 20;
 
 /// Mount a Source as a read-only folder
 #[derive(Debug, clap::Args)]
-#[command(after_help = super::options::help())]
+#[command(
+    after_help = "Each option can be given as a flag, by -o, and as a key of /etc/resyncfs/NAME.toml; flags and -o count before the file."
+)]
 pub struct MountArgs {
-    /// Options, several separated by commas; see below
-    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
-    options: Vec<String>,
     /// Stay in the foreground and log to standard error
     #[arg(short, long)]
     foreground: bool,
-    /// User names and passwords by host, as curl reads them
-    #[arg(long, value_name = "FILE")]
-    netrc: Option<PathBuf>,
-    /// Header fields for the Source's host, one a line
-    #[arg(long, value_name = "FILE")]
-    header_file: Option<PathBuf>,
-    /// A bearer token for the Source's host
-    #[arg(long, value_name = "FILE")]
-    bearer_file: Option<PathBuf>,
-    /// A site, a page, a Source Description, a Capability List, a list, a sitemap, or a list on disk
+    /// A site, a page, a Source Description, a Capability List, a list, a sitemap, a list on disk, or the NAME of
+    /// /etc/resyncfs/NAME.toml
+    #[arg(value_name = "SOURCE|NAME")]
     source: String,
-    /// The folder to mount on
-    directory: PathBuf,
+    /// The folder to mount on; for a NAME its file may tell it
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+    #[command(flatten)]
+    given: Given,
+}
+
+/// Whether the command returns when the tree is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// A process of its own goes on.
+    Yes,
+    /// This process serves the mount until it ends.
+    No,
 }
 
 /// Runs the command.
 pub fn run(args: MountArgs, verbosity: u8) -> Result<u8, CliError> {
-    let mut options = Options::parse(&args.options)?;
-    options.netrc = args.netrc.or(options.netrc);
-    options.header_file = args.header_file.or(options.header_file);
-    options.bearer_file = args.bearer_file.or(options.bearer_file);
-    let config = configure(&options, &args.source, &args.directory)?;
+    let wanted = Wanted::find(&args.source, args.directory, args.given.settings()?)?;
+    start(&wanted, if args.foreground { Background::No } else { Background::Yes }, verbosity)
+}
+
+/// Checks everything that can be known without asking the Source or changing anything.
+pub fn check(wanted: &Wanted) -> Result<(), CliError> {
+    let config = configure(&wanted.options, &wanted.source, &wanted.directory)?;
+    mount::point::check(&config.directory)?;
+    Ok(())
+}
+
+/// Mounts.
+pub fn start(wanted: &Wanted, background: Background, verbosity: u8) -> Result<u8, CliError> {
+    let options = &wanted.options;
+    let config = configure(options, &wanted.source, &wanted.directory)?;
     // A mount point that cannot be used is known before the Source is asked anything.
     mount::point::prepare(&config.directory)?;
 
-    if args.foreground {
+    if background == Background::No {
         start_logging(verbosity, LogTarget::StandardError);
         mount::run(config, Arc::new(Progress::new().shower()), || Ok(()))?;
         return Ok(Exit::Success as u8);
@@ -78,7 +94,7 @@ pub fn run(args: MountArgs, verbosity: u8) -> Result<u8, CliError> {
     match daemon::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
         Side::Parent(exit) => Ok(exit),
         Side::Child(waiting) => {
-            start_logging(verbosity, log_target(&options, &config)?);
+            start_logging(verbosity, log_target(options, &config)?);
             let progress = Progress::new();
             let done = progress.clone();
             mount::run(config, Arc::new(progress.shower()), move || {
@@ -209,7 +225,7 @@ pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<
             netrc: options.netrc.as_deref().map(read_secret).transpose()?.map(Into::into),
         },
         ca_bundle: options.ca_bundle.as_deref().map(read).transpose()?,
-        client_certificate: options.client_certificate.as_deref().map(read).transpose()?,
+        client_certificate: options.client_certificate.as_deref().map(read_key).transpose()?,
         rate: options.rate,
         connections: options.connections.unwrap_or(CONNECTIONS),
         connect_timeout: options.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(timeout),
@@ -220,15 +236,4 @@ pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<
 
 fn read(file: &Path) -> Result<Vec<u8>, CliError> {
     std::fs::read(file).map_err(|cause| CliError::new(Exit::Usage, format!("{}: {cause}", file.display())))
-}
-
-/// Reads a file of credentials; one that others can read is refused.
-fn read_secret(file: &Path) -> Result<String, CliError> {
-    use std::os::unix::fs::PermissionsExt;
-    let refuse = |what: String| CliError::new(Exit::Usage, format!("{}: {what}", file.display()));
-    let known = std::fs::metadata(file).map_err(|cause| refuse(cause.to_string()))?;
-    if known.permissions().mode() & 0o077 != 0 {
-        return Err(refuse(format!("others can read these credentials; mend with: chmod 600 {}", file.display())));
-    }
-    String::from_utf8(read(file)?).map_err(|_| refuse("is not UTF-8 text".to_owned()))
 }

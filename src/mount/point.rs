@@ -87,8 +87,44 @@ pub fn resolve_untouched(directory: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// What is at a folder that can be mounted on.
+enum Usable {
+    Free(PathBuf),
+    /// A mount of ours whose process has died.
+    Dead(PathBuf),
+}
+
+/// Checks that `directory` can be mounted on and changes nothing.
+pub fn check(directory: &Path) -> Result<(), MountError> {
+    look(directory).map(|_| ())
+}
+
 /// Checks that `directory` can be mounted on; a dead mount of ours there is detached first. Returns it [resolved](resolve).
 pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
+    match look(directory)? {
+        Usable::Free(absolute) => Ok(absolute),
+        Usable::Dead(absolute) => {
+            tracing::warn!(directory = %absolute.display(), "detaching what a dead process left mounted");
+            unmount(&absolute, true).map_err(|cause| MountError::Directory {
+                directory: directory.to_owned(),
+                what: format!("a dead mount cannot be detached: {cause}"),
+            })?;
+            // Below it another may lie.
+            match look(directory)? {
+                Usable::Free(absolute) => Ok(absolute),
+                Usable::Dead(_) => Err(MountError::Directory {
+                    directory: directory.to_owned(),
+                    what: format!(
+                        "several dead mounts lie over each other; detach them with: umount -l {}",
+                        directory.display()
+                    ),
+                }),
+            }
+        }
+    }
+}
+
+fn look(directory: &Path) -> Result<Usable, MountError> {
     let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
     let absent = || wrong(format!("there is no such folder; make it with: mkdir -p {}", directory.display()));
     let absolute = match resolve(directory) {
@@ -104,8 +140,7 @@ pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
             if dead.is_none_or(|mounted| mounted.filesystem != FILESYSTEM_TYPE) {
                 return Err(wrong(format!("{cause}; it is no mount of resyncfs: unmount it first")));
             }
-            tracing::warn!(directory = %absolute.display(), "detaching what a dead process left mounted");
-            unmount(&absolute, true).map_err(|cause| wrong(format!("a dead mount cannot be detached: {cause}")))?;
+            return Ok(Usable::Dead(absolute));
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(absent()),
         Err(cause) => return Err(wrong(cause.to_string())),
@@ -119,7 +154,7 @@ pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
             directory.display()
         )));
     }
-    Ok(absolute)
+    Ok(Usable::Free(absolute))
 }
 
 /// Unmounts `directory`, as root by umount2(2), else by the setuid helper of fuse3. `lazy` detaches a busy mount.

@@ -1,13 +1,23 @@
 //! The options of a mount, one table for every way to give them.
 //!
-//! `-o name=value,name` as mount(8) passes them; a comma or backslash within a value is written `\,` and `\\`.
+//! `-o name=value,name` as mount(8) passes them, `--name value`, and `name = value` in a configuration file: all become
+//! [`Settings`], which the table turns into [`Options`].
 
+mod escape;
+mod flags;
+mod passed_over;
+mod settings;
+mod spec;
 mod table;
 mod value;
 
+pub use flags::Given;
+pub use passed_over::secret_place;
+pub use settings::{Dialect, Settings};
+pub use spec::{Kind, nearest};
 pub use table::{OptionSpec, TABLE};
 
-use super::{CliError, Exit};
+use super::CliError;
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Limits, Timestamp, Uri};
 use crate::sync::guard::MaxDelete;
@@ -98,117 +108,15 @@ pub struct Options {
     pub log: Option<PathBuf>,
 }
 
-/// Options of mount(8) that mean nothing here, or that are so anyway.
-const PASSED_OVER: &[&str] = &[
-    "ro",
-    "nosuid",
-    "nodev",
-    "noexec",
-    "_netdev",
-    "nofail",
-    "noauto",
-    "auto",
-    "user",
-    "users",
-    "nouser",
-    "defaults",
-    "noatime",
-    "relatime",
-    "nodiratime",
-    "async",
-];
-
 impl Options {
-    /// Reads the values of all `-o`.
+    /// Reads the values of all `-o` that a person typed.
     pub fn parse(values: &[String]) -> Result<Options, CliError> {
-        let mut options = Options::default();
-        for given in values.iter().flat_map(|value| split(value)) {
-            options.set(&given).map_err(|what| CliError::new(Exit::Usage, format!("-o {given}: {what}")))?;
+        let mut settings = Settings::default();
+        for value in values {
+            settings.push_mount_options(value, Dialect::Person)?;
         }
-        Ok(options)
+        settings.options()
     }
-
-    fn set(&mut self, given: &str) -> Result<(), String> {
-        let (name, value) = given.split_once('=').unwrap_or((given, ""));
-        if given.is_empty() || PASSED_OVER.contains(&given) || name.starts_with("x-") {
-            return Ok(());
-        }
-        if name == "rw" {
-            return Err("a Source can only be read: the mount is always read-only".to_owned());
-        }
-        let Some(spec) = TABLE.iter().find(|spec| spec.name == name) else {
-            return Err(match nearest(name) {
-                Some(near) => format!("there is no such option; did you mean {near}?"),
-                None => "there is no such option; see: resyncfs mount --help".to_owned(),
-            });
-        };
-        match (spec.value.is_empty(), given.contains('=')) {
-            (true, true) => Err("takes no value".to_owned()),
-            (false, false) => Err(format!("needs a value: {}={}", spec.name, spec.value)),
-            _ => (spec.set)(self, value),
-        }
-    }
-}
-
-/// The help text of all options, a line each.
-pub fn help() -> String {
-    let mut text = String::from("Options (-o NAME[=VALUE][,…]):\n");
-    for spec in TABLE {
-        let form = if spec.value.is_empty() { spec.name.to_owned() } else { format!("{}={}", spec.name, spec.value) };
-        text.push_str(&format!("  {form:<28} {}\n", spec.help));
-    }
-    text
-}
-
-/// Splits at commas; `\,` and `\\` stand for themselves.
-fn split(value: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut characters = value.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            ',' => parts.push(String::new()),
-            '\\' => {
-                if let (Some(part), Some(next)) = (parts.last_mut(), characters.next()) {
-                    if !matches!(next, ',' | '\\') {
-                        part.push('\\');
-                    }
-                    part.push(next);
-                }
-            }
-            _ => {
-                if let Some(part) = parts.last_mut() {
-                    part.push(character);
-                }
-            }
-        }
-    }
-    parts
-}
-
-/// The option a mistyped name is nearest to, where it is near at all.
-fn nearest(name: &str) -> Option<&'static str> {
-    TABLE
-        .iter()
-        .map(|spec| (distance(name, spec.name), spec.name))
-        .min()
-        .filter(|(distance, near)| *distance <= near.len().max(name.len()) / 3 + 1)
-        .map(|(_, near)| near)
-}
-
-/// Levenshtein's distance.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let substituted = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]
@@ -240,7 +148,11 @@ mod tests {
 
     #[test]
     fn what_mount_8_passes_on_is_passed_over() {
-        assert!(parse("ro,_netdev,nofail,x-systemd.automount,x-gvfs-hide,user,noatime,").is_ok());
+        assert!(
+            parse("ro,_netdev,nofail,x-systemd.automount,x-gvfs-hide,user,user=me,noatime,comment=a,nodev,suid,")
+                .is_ok()
+        );
+        assert!(parse(r#"context="system_u:object_r:nfs_t:s0:c1,c2",noxattr"#).unwrap().noxattr);
     }
 
     #[test]
@@ -255,6 +167,36 @@ mod tests {
     #[test]
     fn a_writable_mount_is_refused_with_the_reason() {
         assert!(parse("rw").unwrap_err().contains("read-only"));
+        assert!(parse("remount").unwrap_err().contains("mount it again"));
+    }
+
+    #[test]
+    fn mount_8_may_say_rw_and_have_unknown_options_passed_over() {
+        let mount_8 = |text: &str, sloppy| {
+            let mut settings = Settings::default();
+            settings.push_mount_options(text, Dialect::Mount8 { sloppy }).and_then(|()| settings.options())
+        };
+
+        assert!(mount_8("rw,noxattr", false).unwrap().noxattr);
+        assert!(mount_8("rw,frobnicate", false).is_err());
+        assert!(mount_8("rw,frobnicate=1,noxattr", true).unwrap().noxattr);
+        assert!(mount_8("poll=soon", true).is_err(), "a known option with a bad value is no unknown one");
+        assert!(mount_8("remount", true).is_err());
+    }
+
+    #[test]
+    fn of_exec_and_noexec_the_later_counts() {
+        assert!(!parse("").unwrap().exec);
+        assert!(parse("exec").unwrap().exec);
+        assert!(parse("noexec,allow_exec").unwrap().exec);
+        assert!(!parse("exec,noexec").unwrap().exec);
+    }
+
+    #[test]
+    fn a_secret_on_the_command_line_is_refused_with_its_place() {
+        for (given, place) in [("bearer=x", "bearer-file"), ("password=x", "netrc"), ("headers=x", "header-file")] {
+            assert!(parse(given).unwrap_err().contains(place), "{given}");
+        }
     }
 
     #[test]
