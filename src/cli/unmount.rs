@@ -1,10 +1,16 @@
 //! `resyncfs unmount`
 
-use super::running::mounted_at;
+use super::running::{Running, mounted_at};
 use super::{CliError, Exit};
-use crate::mount::point;
-use std::io;
-use std::path::PathBuf;
+use crate::mount::server::Server;
+use crate::mount::{ENDING, point};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// A mount that is asked where its socket lies answers within this time, or is left alone.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// End a mount
 #[derive(Debug, clap::Args)]
@@ -16,10 +22,11 @@ pub struct UnmountArgs {
     directory: PathBuf,
 }
 
-/// Runs the command.
+/// Runs the command; it returns when the process that served the mount has ended, unless that goes on for others.
 pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
     let shown = args.directory.display();
     let absolute = mounted_at(&args.directory)?;
+    let server = if args.lazy { None } else { server(&absolute)? };
     point::unmount(&absolute, args.lazy).map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => CliError::new(
             Exit::MountPoint,
@@ -30,5 +37,35 @@ pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
         }
         _ => CliError::new(Exit::MountPoint, format!("{shown}: {cause}")),
     })?;
+    if let Some(server) = server
+        && !server.wait(ENDING).map_err(|cause| CliError::of(Exit::Failure, &cause))?
+    {
+        // It is unmounted, which is what was asked for.
+        let process = server.process();
+        let _ = writeln!(
+            io::stderr(),
+            "resyncfs: {shown}: unmounted; process {process}, which served it, has not ended yet"
+        );
+    }
     Ok(Exit::Success as u8)
+}
+
+/// The process that will end with the mount at `directory`: none where the same tree is mounted elsewhere as well, or where
+/// nobody tells.
+fn server(directory: &Path) -> Result<Option<Server>, CliError> {
+    let ours = point::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    let Some(mounted) = ours.iter().rev().find(|mounted| mounted.directory == directory) else { return Ok(None) };
+    if ours.iter().filter(|other| other.device == mounted.device).count() > 1 {
+        return Ok(None);
+    }
+    Ok(Server::of(mounted).or_else(|| {
+        let (answer, answered) = mpsc::channel();
+        let directory = directory.to_owned();
+        std::thread::spawn(move || {
+            let server = Running::at(&directory).ok().and_then(|running| Server::listening_at(running.socket()).ok());
+            // Who has lost patience does not listen.
+            let _ = answer.send(server);
+        });
+        answered.recv_timeout(PATIENCE).ok().flatten()
+    }))
 }

@@ -12,6 +12,7 @@ pub mod identity;
 mod notifications;
 pub mod point;
 pub mod register;
+pub mod server;
 pub mod status;
 
 use crate::catalog::{Catalog, CatalogError, SetId};
@@ -46,6 +47,9 @@ pub const LINGER: Duration = Duration::from_secs(10);
 
 /// What a process needs to write out what is pending, after it has served its last user.
 const TIDYING: Duration = Duration::from_secs(2);
+
+/// The longest that a process goes on after its mount is gone.
+pub const ENDING: Duration = LINGER.saturating_add(websub::LEAVING).saturating_add(TIDYING);
 
 /// How often an earlier mount that is ending is looked at.
 const HANDOVER: Duration = Duration::from_millis(20);
@@ -335,7 +339,7 @@ fn content_name(instance: &str, fixity: Fixity) -> String {
 /// state away, or still serve open files: that one is waited for.
 fn open_catalog(folder: &Path, directory: &Path) -> Result<Catalog, MountError> {
     let mounted_at = |directory: &Path| format!("mounted at {}", directory.display());
-    let deadline = Instant::now() + LINGER + websub::LEAVING + TIDYING;
+    let deadline = Instant::now() + ENDING;
     loop {
         let holder = match Catalog::open(folder, &mounted_at(directory)) {
             Err(CatalogError::Busy { holder, .. }) if Instant::now() < deadline => holder,
