@@ -16,6 +16,7 @@
 //! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`).
 
 mod check;
+mod lock;
 mod octets;
 mod parts;
 pub mod path;
@@ -35,6 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use tokio::sync::Notify;
 
+pub use lock::FolderLock;
 pub use path::Naming;
 pub use snapshot::Snapshot;
 pub use update::changes::{Applied, Changes, HeldDeletion, Journaled, Statement};
@@ -206,7 +208,7 @@ pub struct Catalog {
     forgotten: Mutex<Vec<INodeNo>>,
     running: running::Running,
     /// Behind all others, so that the folder is released when the store is closed.
-    _lock: store::FolderLock,
+    _lock: FolderLock,
 }
 
 impl Catalog {
@@ -214,7 +216,7 @@ impl Catalog {
     /// A damaged or foreign-format catalog is moved aside and made anew, empty.
     pub fn open(folder: &Path, holder: &str) -> Result<Catalog, CatalogError> {
         store::make_folder(folder)?;
-        let lock = store::FolderLock::take(folder, holder)?;
+        let lock = FolderLock::take(folder, holder)?;
         let running = running::Running::mark(folder)?;
         let spill_folder = folder.join("tmp");
         store::empty_folder(&spill_folder)?;

@@ -26,10 +26,8 @@ use heed::{
 };
 use sha2::{Digest, Sha256};
 use std::fs::{DirBuilder, File};
-use std::io::{Read, Seek, Write};
 use std::ops::Bound;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,11 +81,6 @@ pub(super) struct Store {
     pub meta: Table,
 }
 
-/// The lock that one process holds on a catalog's folder; it goes with the process, however that ends.
-pub(super) struct FolderLock {
-    _file: File,
-}
-
 pub(super) fn io_error(path: &Path) -> impl Fn(std::io::Error) -> CatalogError + '_ {
     move |cause| CatalogError::Io { path: path.to_path_buf(), cause }
 }
@@ -102,37 +95,6 @@ pub(super) fn empty_folder(folder: &Path) -> Result<(), CatalogError> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error(folder)(error)),
         _ => make_folder(folder),
-    }
-}
-
-impl FolderLock {
-    /// Locks `folder` for this process, or [`CatalogError::Busy`] with the text of the holder.
-    pub(super) fn take(folder: &Path, holder: &str) -> Result<FolderLock, CatalogError> {
-        let path = folder.join("lock");
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(io_error(&path))?;
-        // SAFETY: flock takes no pointers, and the descriptor is open for as long as `file` lives.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            let error = std::io::Error::last_os_error();
-            if error.kind() != std::io::ErrorKind::WouldBlock {
-                return Err(io_error(&path)(error));
-            }
-            let mut text = String::new();
-            if file.read_to_string(&mut text).is_err() || text.is_empty() {
-                text = "another process".into();
-            }
-            return Err(CatalogError::Busy { folder: folder.to_path_buf(), holder: text });
-        }
-        let text = format!("process {}, {holder}", std::process::id());
-        file.set_len(0).and_then(|()| file.rewind()).map_err(io_error(&path))?;
-        file.write_all(text.as_bytes()).map_err(io_error(&path))?;
-        Ok(FolderLock { _file: file })
     }
 }
 

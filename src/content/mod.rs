@@ -2,11 +2,13 @@
 
 pub mod check;
 pub mod disk;
+mod evict;
 pub mod fetcher;
 pub mod fixity;
 pub mod freshness;
 pub mod observed;
 pub mod patch;
+pub mod stored;
 mod tally;
 mod wanted;
 
@@ -31,6 +33,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
+pub use evict::Dropped;
+pub use fetcher::Prefetched;
 pub use freshness::Revalidate;
 pub use tally::{Cooling, Failure, Tally};
 pub use wanted::{Patch, Wanted};
@@ -217,6 +221,22 @@ pub enum ContentError {
     },
 }
 
+impl ContentError {
+    /// Whether nobody answered, so that the same may be asked again later.
+    pub fn is_silence(&self) -> bool {
+        match self {
+            ContentError::Fetch { cause, .. } => cause.is_retryable(),
+            ContentError::Stalled { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether there is no room in the cache folder.
+    pub fn is_full(&self) -> bool {
+        matches!(self, ContentError::Cache { cause, .. } if cause.kind() == io::ErrorKind::StorageFull)
+    }
+}
+
 /// Fetches under way at once of one host: those that wait for a dead one hold up nobody else's.
 const FETCHES: usize = 64;
 
@@ -252,6 +272,8 @@ pub struct Content {
     packages: OnceLock<Packages>,
     standings: Mutex<Standings>,
     fetches: fetcher::Turns,
+    /// Of those that nobody's read waits for.
+    ahead: fetcher::Turns,
     memory: Arc<Semaphore>,
     /// Which inodes were asked about lately, whether their bytes are current.
     asked: Mutex<Asked>,
@@ -277,6 +299,7 @@ impl Content {
         if let Some(beside) = &config.counted_folder {
             disk.count_beside(beside);
         }
+        let ahead = fetcher::Turns::new((client.connections() / 2).clamp(1, FETCHES / 2));
         let observed = Observed::open(&config.observed_folder).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),
@@ -301,6 +324,7 @@ impl Content {
             packages: OnceLock::new(),
             standings: Mutex::default(),
             fetches: fetcher::Turns::new(FETCHES),
+            ahead,
             memory: Arc::new(Semaphore::new(MEMORY_FETCHES)),
             asked: Mutex::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS)),
@@ -373,6 +397,11 @@ impl Content {
         if !is_coded && !wanted.is_past() && (has_other_length || wanted.hashes.iter().any(contradicts)) {
             self.tell(Event::Changed(wanted.ino));
         }
+    }
+
+    /// Octets that the cache folder may take.
+    pub fn quota(&self) -> u64 {
+        self.disk.quota()
     }
 
     /// For the xattrs.
@@ -464,6 +493,12 @@ impl Default for Uncached {
 impl Uncached {
     fn get(&mut self, ino: INodeNo) -> Option<Bytes> {
         self.objects.get(&ino).cloned()
+    }
+
+    fn remove(&mut self, ino: INodeNo) -> Option<Bytes> {
+        let octets = self.objects.pop(&ino)?;
+        self.octets -= octets.len();
+        Some(octets)
     }
 
     fn put(&mut self, ino: INodeNo, octets: Bytes) {

@@ -11,7 +11,7 @@
 //! (65535: none) and its octets. A value of another version, or damaged, is unknown.
 
 use super::Verified;
-use super::disk::{Environment, ObjectKey, make_folder};
+use super::disk::{Environment, ObjectKey, each_value, make_folder};
 use crate::document::{Algorithm, Digest, Timestamp};
 use fuser::INodeNo;
 use heed::types::Bytes;
@@ -183,6 +183,17 @@ impl Observed {
             None => self.shared.commit(),
         }
     }
+}
+
+/// Calls `visit` for each object that the observations in `folder` name, some of them more than once. They may be those of a
+/// mount that runs, in another process.
+pub fn each_object(folder: &Path, visit: &mut dyn FnMut(&ObjectKey)) -> Result<(), ObservedError> {
+    each_value(folder, &mut |value| {
+        if let Some(object) = decode(value).and_then(|observation| observation.object) {
+            visit(&object);
+        }
+    })
+    .map_err(|cause| ObservedError { path: folder.to_owned(), cause })
 }
 
 impl Drop for Observed {

@@ -32,7 +32,7 @@ impl Beside {
             }
             _ => return,
         };
-        self.octets.store(below(&due), Ordering::Relaxed);
+        self.octets.store(allocated_below(&due), Ordering::Relaxed);
     }
 
     /// Octets that count in `quota`: never more than half of it, for a catalog cannot be evicted, and without room
@@ -43,7 +43,7 @@ impl Beside {
 }
 
 /// Octets in allocated blocks of all files below a folder, those that go away meanwhile not counted.
-fn below(folder: &Path) -> u64 {
+pub fn allocated_below(folder: &Path) -> u64 {
     let mut octets = 0;
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -2,9 +2,11 @@
 
 use super::beside::Beside;
 use super::object::Object;
+use super::opening::PARTIALS;
 use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
 use super::sidecar::Sidecar;
-use super::{DiskError, ObjectKey, flock, io_error, is_full};
+use super::victims::Victims;
+use super::{DiskError, Evicted, ObjectKey, flock, io_error, is_full};
 use lru::LruCache;
 use std::collections::HashSet;
 use std::fs::File;
@@ -27,6 +29,10 @@ const MANY_CHANGES: usize = 4096;
 const MANY_OCTETS: i64 = 16 << 20;
 /// Objects synced one by one; more at once and the file system is synced whole.
 const SYNCED_SINGLY: usize = 64;
+
+/// One part in so many of the quota stays free of what is fetched ahead: what the cache's own records grow by would evict it
+/// again.
+const HEADROOM: u64 = 50;
 
 /// How the free octets of the file system are asked.
 pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
@@ -134,7 +140,8 @@ impl Cache {
     }
 
     /// Evicts until `needed` octets more fit into quota and reserve; [`DiskError::Full`] where they cannot.
-    pub(super) fn make_room(&self, needed: u64) -> Result<(), DiskError> {
+    pub(super) fn make_room(&self, needed: u64, victims: &Victims) -> Result<(), DiskError> {
+        let needed = needed.saturating_add(if victims.spares() { self.quota / HEADROOM } else { 0 });
         if needed > self.quota {
             return Err(self.full());
         }
@@ -149,7 +156,7 @@ impl Cache {
             // Another thread may have evicted while this one waited.
             match self.excess(needed, released.octets) {
                 0 => return Ok(()),
-                excess => match self.evict(excess) {
+                excess => match self.evict(excess, victims) {
                     0 => return Err(self.full()),
                     octets => released.octets += octets,
                 },
@@ -166,13 +173,14 @@ impl Cache {
 
     /// Evicts files of `octets` in all and a tenth of what is left, so that the next writes need not evict again;
     /// oldest first. How many octets went. Call with `evicting` held.
-    fn evict(&self, octets: u64) -> u64 {
+    fn evict(&self, octets: u64, victims: &Victims) -> u64 {
         // What is pending decides who is oldest, too.
         self.flush();
         let before = self.sums().octets;
         // On a full disk the commit may fail although the files are gone: the second round finds them gone and has room.
         for _ in 0..2 {
-            match self.recency.evict(before.saturating_sub(octets) / 10 * 9, |name| self.victim(name)) {
+            let target = before.saturating_sub(octets) / 10 * 9;
+            match self.recency.evict(target, victims.since(), |name| self.victim(name)) {
                 Ok(after) => return before.saturating_sub(after.octets),
                 Err(cause) => tracing::warn!(%cause, "an eviction cannot be written down"),
             }
@@ -200,12 +208,16 @@ impl Cache {
     }
 
     /// Runs a write again after evicting, where the file system has no room.
-    pub(super) fn retry_when_full(&self, mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn retry_when_full(
+        &self,
+        victims: &Victims,
+        mut write: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
         loop {
             match write() {
                 Err(cause) if is_full(&cause) => {
                     let _evicting = lock(&self.evicting);
-                    if self.evict(1) == 0 {
+                    if self.evict(1, victims) == 0 {
                         return Err(cause);
                     }
                 }
@@ -290,10 +302,16 @@ impl Cache {
     }
 
     /// Gives a complete file its place: `name` is its path until now, `charged` what it was charged there.
-    pub(super) fn install(&self, name: &str, object: &Arc<Object>, charged: u64) -> Result<(), DiskError> {
+    pub(super) fn install(
+        &self,
+        name: &str,
+        object: &Arc<Object>,
+        charged: u64,
+        victims: &Victims,
+    ) -> Result<(), DiskError> {
         let object_name = object_name(object.key());
         let (from, to) = (self.path(name), self.path(&object_name));
-        let renamed = self.retry_when_full(|| {
+        let renamed = self.retry_when_full(victims, || {
             std::fs::rename(&from, &to).or_else(|_| {
                 // The first object of its shard.
                 to.parent().map_or(Ok(()), make_folder)?;
@@ -336,6 +354,20 @@ impl Cache {
         self.charge_gone(&name, octets.unwrap_or(0));
     }
 
+    /// See [`super::Disk::evict`].
+    pub(super) fn evict_one(&self, key: &ObjectKey) -> Evicted {
+        let mut dropped = None;
+        for name in [object_name(key), format!("{PARTIALS}{key}")] {
+            let Some(octets) = allocated(&self.path(&name)) else { continue };
+            if self.victim(&name) == Fate::Kept {
+                return Evicted::Kept;
+            }
+            self.charge_gone(&name, octets);
+            dropped = Some(dropped.unwrap_or(0) + octets);
+        }
+        dropped.map_or(Evicted::Absent, Evicted::Dropped)
+    }
+
     pub(super) fn unlink(&self, name: &str) {
         let path = self.path(name);
         if let Err(cause) = std::fs::remove_file(&path)
@@ -361,7 +393,7 @@ impl Cache {
             }
             self.beside.refresh();
             // Others may have filled folder or file system. Full is told to whoever writes.
-            let _ = self.make_room(0);
+            let _ = self.make_room(0, &Victims::any());
         }
     }
 
@@ -440,7 +472,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 /// Unlinks a partial that nobody writes.
-fn unlink_idle_partial(path: &Path) -> Fate {
+pub(super) fn unlink_idle_partial(path: &Path) -> Fate {
     let file = match open_regular(path) {
         Ok(file) => file,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Fate::Removed,

@@ -37,6 +37,27 @@ impl Environment {
     }
 }
 
+/// Calls `visit` for each value of the environment in `folder`, which other processes may have open; it is not changed. Nothing
+/// where there is none. Not where this process has it open.
+pub(in crate::content) fn each_value(folder: &Path, visit: &mut dyn FnMut(&[u8])) -> heed::Result<()> {
+    if !folder.join("data.mdb").exists() {
+        return Ok(());
+    }
+    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+    options.map_size(MAP_SIZE).max_readers(MAX_READERS);
+    // SAFETY: as below; nothing is written.
+    let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | EnvFlags::READ_ONLY).open(folder)? };
+    let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| -> heed::Result<_> {
+        Ok(CommitOrAbort::<_, ()>::Commit(opener.open_database::<Bytes, Bytes>(txn, None)?))
+    })?;
+    let Some(database) = opened.commit().flatten() else { return Ok(()) };
+    let txn = env.read_txn()?;
+    for pair in database.iter(&txn)? {
+        visit(pair?.1);
+    }
+    Ok(())
+}
+
 fn open(folder: &Path, anew: bool) -> heed::Result<Environment> {
     // The last owner in this process may still be closing it.
     if let Some(closing) = heed::env_closing_event(folder.canonicalize()?) {

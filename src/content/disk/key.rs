@@ -36,6 +36,26 @@ impl ObjectKey {
         ObjectKey(text.into_boxed_str())
     }
 
+    /// The digest that its octets gave; `None` where the key is by inode.
+    pub fn vouching(&self) -> Option<Digest> {
+        use Algorithm::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
+        let algorithm = [Md5, Sha1, Sha224, Sha256, Sha384, Sha512]
+            .into_iter()
+            .find(|algorithm| self.0.strip_prefix(algorithm.name()).is_some_and(|rest| rest.starts_with('-')))?;
+        let hex = self.0.rsplit('-').next()?;
+        let pairs = hex.as_bytes().chunks(2);
+        let octets: Option<Vec<u8>> =
+            pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect();
+        Digest::new(algorithm, &octets?)
+    }
+
+    /// Whether it names what this Source alone has: a version by its inode, or by a digest that could be forged.
+    pub fn is_of(&self, source: &str) -> bool {
+        let mut name = String::new();
+        push_source(&mut name, source);
+        self.0.split('-').any(|part| part == name)
+    }
+
     /// A key from its text; `None` where the text could not be a file's name in the cache folder.
     pub fn parse(text: &str) -> Option<ObjectKey> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -54,6 +74,11 @@ impl ObjectKey {
     pub(super) fn shard(&self) -> &str {
         // Never past the start: every key has at least three octets, all of them ASCII.
         &self.0[self.0.len() - 2..]
+    }
+
+    /// A hash of it, the same in every process.
+    pub fn hash(&self) -> u64 {
+        self.fingerprint()
     }
 
     /// Stands in an object's trailer, so that a file under another object's name is not taken for it.
@@ -92,6 +117,20 @@ mod tests {
             assert_eq!(ObjectKey::parse(key.as_str()), Some(key.clone()));
             assert_eq!(key.shard().len(), 2);
         }
+    }
+
+    #[test]
+    fn a_key_tells_its_digest_and_its_source() {
+        use Algorithm::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
+        for algorithm in [Md5, Sha1, Sha224, Sha256, Sha384, Sha512] {
+            let digest = Digest::new(algorithm, &vec![0x5c; algorithm.digest_length()]).unwrap();
+            let key = ObjectKey::digest("a", &digest);
+            assert_eq!(key.vouching(), Some(digest));
+            assert_eq!(key.is_of("a"), matches!(algorithm, Md5 | Sha1 | Sha224), "{key}");
+            assert!(!key.is_of("b"));
+        }
+        assert_eq!(ObjectKey::inode("a", 7).vouching(), None);
+        assert!(ObjectKey::inode("a", 7).is_of("a") && !ObjectKey::inode("a", 7).is_of("b"));
     }
 
     #[test]

@@ -15,6 +15,7 @@
 mod beside;
 mod cache;
 mod environment;
+mod inventory;
 mod key;
 mod object;
 mod opening;
@@ -24,13 +25,17 @@ mod recency;
 mod sidecar;
 #[cfg(test)]
 mod tests;
+mod victims;
 
+pub use beside::allocated_below;
+pub use inventory::{Inventory, Removed};
 pub use key::ObjectKey;
 pub use object::{Damaged, Object};
 pub use partial::Partial;
+pub use victims::{Moment, Victims};
 
 pub(super) use cache::make_folder;
-pub(super) use environment::Environment;
+pub(super) use environment::{Environment, each_value};
 
 use cache::{Cache, FreeSpace, allocated, lock, object_name, same_file};
 use opening::{PARTIALS, PinFolder};
@@ -61,6 +66,17 @@ pub struct Usage {
     pub octets: u64,
     /// Octets that the folder may take.
     pub quota: u64,
+}
+
+/// What came of [`Disk::evict`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// Nothing was here.
+    Absent,
+    /// So many octets, in allocated blocks, are free again, or will be when the last reader closes it.
+    Dropped(u64),
+    /// Some process has it pinned, or writes it.
+    Kept,
 }
 
 /// Why something cannot be kept. None of them hinders reading from the Source.
@@ -181,17 +197,22 @@ impl Disk {
     /// Where the same object is being written already, by whatever process, both go on and the last commit stays:
     /// same key, same bytes.
     pub fn begin(&self, key: &ObjectKey, length: Option<u64>) -> Result<Partial, DiskError> {
+        self.begin_for(key, length, Victims::any())
+    }
+
+    /// [`Disk::begin`] of an object for which only `victims` may go.
+    pub fn begin_for(&self, key: &ObjectKey, length: Option<u64>, victims: Victims) -> Result<Partial, DiskError> {
         if length.is_some_and(|length| object::footprint(length) > self.cache.quota) {
             return Err(self.cache.full());
         }
         let name = format!("{PARTIALS}{key}");
-        let mut made = self.create_locked(&name)?;
+        let mut made = self.create_locked(&name, &victims)?;
         let resumable = made.is_some();
         let mut name = name;
         while made.is_none() {
             // Not a key's name, so nobody resumes it and the next open clears it away.
             name = format!("{PARTIALS}{key}~{}-{}", std::process::id(), self.cache.next_number());
-            made = self.create_locked(&name)?;
+            made = self.create_locked(&name, &victims)?;
         }
         let Some(file) = made else { return Err(self.cache.full()) };
         let path = self.cache.path(&name);
@@ -200,15 +221,16 @@ impl Disk {
         file.set_len(0).map_err(io_error(&path))?;
         self.cache.charge(&name, before, 0);
         let sidecar = Sidecar { length, ..Sidecar::default() };
-        Ok(Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, resumable, 0, sidecar))
+        let partial = Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, resumable, 0, sidecar);
+        Ok(partial.with_victims(victims))
     }
 
     /// Opens or makes a file and locks it; `None`: another one holds its lock.
-    fn create_locked(&self, name: &str) -> Result<Option<File>, DiskError> {
+    fn create_locked(&self, name: &str, victims: &Victims) -> Result<Option<File>, DiskError> {
         let path = self.cache.path(name);
         loop {
             let mut file = None;
-            let made = self.cache.retry_when_full(|| {
+            let made = self.cache.retry_when_full(victims, || {
                 let mut options = OpenOptions::new();
                 options.read(true).write(true).create(true).truncate(false).mode(0o600);
                 file = Some(options.custom_flags(libc::O_NOFOLLOW).open(&path)?);
@@ -229,6 +251,11 @@ impl Disk {
     /// A partial that an earlier mount or fetch left, with its validator and whole blocks; `None`: start anew.
     /// Its blocks are checked when [`Partial::read_at`] reads them.
     pub fn resume(&self, key: &ObjectKey) -> Option<Partial> {
+        self.resume_for(key, Victims::any())
+    }
+
+    /// [`Disk::resume`] of an object for which only `victims` may go.
+    pub fn resume_for(&self, key: &ObjectKey, victims: Victims) -> Option<Partial> {
         let name = format!("{PARTIALS}{key}");
         let path = self.cache.path(&name);
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
@@ -238,13 +265,20 @@ impl Disk {
         let sidecar = Sidecar::read(&path, key)?;
         let charged = allocated(&path)?;
         self.cache.charge(&name, charged, charged);
-        Some(Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, true, charged, sidecar))
+        let partial = Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, true, charged, sidecar);
+        Some(partial.with_victims(victims))
     }
 
     /// Removes an object whose bytes turned out not to be the Source's. Open readers keep their descriptors.
     pub fn remove(&self, key: &ObjectKey) {
         self.unpin(key);
         self.cache.remove(key);
+    }
+
+    /// Drops the object, and what is there of it while nobody writes it, as an eviction would: a pin keeps it, and who has it
+    /// open reads on.
+    pub fn evict(&self, key: &ObjectKey) -> Evicted {
+        self.cache.evict_one(key)
     }
 
     /// Keeps the object, if it is here, readable by this process until [`Disk::unpin`], whoever evicts. Not counted:
@@ -266,6 +300,11 @@ impl Disk {
         if lock(&self.pinned).remove(key) {
             let _ = std::fs::remove_file(self.pins.path.join(key.as_str()));
         }
+    }
+
+    /// Octets that the folder may take.
+    pub fn quota(&self) -> u64 {
+        self.cache.quota
     }
 
     /// What the folder holds, all processes counted, as far as they have written it down.

@@ -3,6 +3,7 @@
 use super::object::{Damaged, Object, encode_footer, footprint};
 use super::ranges::Ranges;
 use super::sidecar::Sidecar;
+use super::victims::Victims;
 use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -33,6 +34,8 @@ pub struct Partial {
     /// False for the second writer of a key, whose file no one would look for.
     resumable: bool,
     cache: Arc<Cache>,
+    /// What may go for it.
+    victims: Victims,
     /// Held by whoever writes.
     writer: Mutex<Writer>,
     /// Held for moments only, so that readers never wait for a write.
@@ -89,9 +92,21 @@ impl Partial {
             file: Arc::new(file),
             resumable,
             cache,
+            victims: Victims::any(),
             writer: Mutex::new(Writer { charged, unnoted: 0, noted: Instant::now() }),
             state: Mutex::new(State { present, checks, growing, length, validator, outcome: Outcome::Open }),
         }
+    }
+
+    /// The same, where only `victims` may go for it.
+    pub(super) fn with_victims(mut self, victims: Victims) -> Partial {
+        self.victims = victims;
+        self
+    }
+
+    /// What may go for it.
+    pub fn victims(&self) -> Victims {
+        self.victims.clone()
     }
 
     /// The key it was begun with.
@@ -146,7 +161,9 @@ impl Partial {
             let Some(gap) = gap else { break };
             let piece = &octets[(gap.start - offset) as usize..(gap.end - offset) as usize];
             self.make_room(&mut writer, gap.end, piece.len() as u64)?;
-            self.cache.retry_when_full(|| self.file.write_all_at(piece, gap.start)).map_err(|e| self.failed(e))?;
+            self.cache
+                .retry_when_full(&self.victims, || self.file.write_all_at(piece, gap.start))
+                .map_err(|e| self.failed(e))?;
             let unchecked = self.state().extend(gap.start, piece);
             unchecked.into_iter().try_for_each(|block| self.check_block(block))?;
             writer.unnoted += piece.len() as u64;
@@ -219,7 +236,9 @@ impl Partial {
         }
         let footer = encode_footer(key, length, &checks);
         self.make_room(&mut writer, length + footer.len() as u64, footer.len() as u64)?;
-        self.cache.retry_when_full(|| self.file.write_all_at(&footer, length)).map_err(|e| self.failed(e))?;
+        self.cache
+            .retry_when_full(&self.victims, || self.file.write_all_at(&footer, length))
+            .map_err(|e| self.failed(e))?;
         let object = Object::new(
             key.clone(),
             length,
@@ -228,7 +247,7 @@ impl Partial {
             Arc::downgrade(&self.cache),
         );
         let object = Arc::new(object);
-        self.cache.install(&self.name, &object, writer.charged)?;
+        self.cache.install(&self.name, &object, writer.charged, &self.victims)?;
         self.remove_sidecar();
         self.state().outcome = Outcome::Committed(Arc::clone(&object));
         Ok(object)
@@ -270,7 +289,7 @@ impl Partial {
         // A known length bounds the step, so that small objects are not charged a whole one.
         let step = needed.saturating_add(ROOM_STEP);
         let charge = length.map_or(step, |length| step.min(footprint(length.max(end)))).max(needed);
-        self.cache.make_room(charge - writer.charged)?;
+        self.cache.make_room(charge - writer.charged, &self.victims)?;
         self.cache.charge(&self.name, writer.charged, charge);
         writer.charged = charge;
         Ok(())

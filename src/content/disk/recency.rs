@@ -133,9 +133,9 @@ impl Recency {
         self.commit(txn, sums)
     }
 
-    /// Offers files to `victim`, least recently used first, until all take `target` octets or less; the sums then.
-    /// One call removes a bounded number, so that other processes need not wait long: call again while it makes progress.
-    pub(super) fn evict(&self, target: u64, mut victim: impl FnMut(&str) -> Fate) -> heed::Result<Sums> {
+    /// Offers files that were last used before `since` (microseconds since the epoch) to `victim`, least recently used first,
+    /// until all take `target` octets or less; the sums then. One call removes a bounded number, so that other processes need not wait long: call again while it makes progress.
+    pub(super) fn evict(&self, target: u64, since: u64, mut victim: impl FnMut(&str) -> Fate) -> heed::Result<Sums> {
         let mut txn = self.env.write_txn()?;
         let mut sums = self.read_sums(&txn)?;
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
@@ -144,7 +144,10 @@ impl Recency {
             if left <= target || removed.len() == VICTIMS {
                 break;
             }
-            let Some((_, name)) = record?.0[1..].split_first_chunk::<8>() else { continue };
+            let Some((used, name)) = record?.0[1..].split_first_chunk::<8>() else { continue };
+            if u64::from_be_bytes(*used) >= since {
+                break;
+            }
             let name = name_of(name);
             let (_, octets) = self.read(&txn, &name)?.unwrap_or_default();
             match victim(&name) {
@@ -281,13 +284,31 @@ mod tests {
         assert_eq!(recency.sums().unwrap(), Sums { octets: 400, objects: 3 });
 
         let mut offered = Vec::new();
-        let sums = recency.evict(150, |name| {
+        let sums = recency.evict(150, u64::MAX, |name| {
             offered.push(name.to_owned());
             if name == "objects/aa/3" { Fate::Kept } else { Fate::Removed }
         });
 
         assert_eq!(offered, ["tmp/4", "objects/aa/3", "objects/aa/1", "objects/aa/2"]);
         assert_eq!(sums.unwrap(), Sums { octets: 100, objects: 1 });
+    }
+
+    #[test]
+    fn what_was_used_since_then_is_spared() {
+        let folder = tempfile::tempdir().unwrap();
+        let (recency, _) = Recency::open(folder.path()).unwrap();
+        for (name, used) in [("objects/aa/1", 10), ("objects/aa/2", 20), ("objects/aa/3", 30)] {
+            put(&recency, name, 100, used);
+        }
+        let mut offered = Vec::new();
+
+        let sums = recency.evict(0, 20, |name| {
+            offered.push(name.to_owned());
+            Fate::Removed
+        });
+
+        assert_eq!(offered, ["objects/aa/1"]);
+        assert_eq!(sums.unwrap(), Sums { octets: 200, objects: 2 });
     }
 
     #[test]
@@ -298,7 +319,7 @@ mod tests {
         put(&recency, "objects/aa/2", 100, u64::MAX - 1);
         let mut offered = 0;
         let sums = recency
-            .evict(0, |_| {
+            .evict(0, u64::MAX, |_| {
                 offered += 1;
                 Fate::Kept
             })

@@ -346,8 +346,8 @@ fn a_shortage_evicts_what_is_short_although_the_file_system_shows_it_late() {
         put(&disk, &key(number), &octets(number, MIB));
     }
     free.store(10 * MIB, Ordering::Relaxed);
-    disk.cache.make_room(MIB).unwrap();
-    disk.cache.make_room(MIB).unwrap();
+    disk.cache.make_room(MIB, &Victims::any()).unwrap();
+    disk.cache.make_room(MIB, &Victims::any()).unwrap();
     let left = disk.usage().objects;
     assert!((16..20).contains(&left), "{left}");
 }
@@ -362,10 +362,10 @@ fn a_full_file_system_evicts_and_the_write_is_repeated() {
         true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
         false => Ok(()),
     };
-    disk.cache.retry_when_full(full_while_there).unwrap();
+    disk.cache.retry_when_full(&Victims::any(), full_while_there).unwrap();
 
     let always_full = || Err(io::Error::from_raw_os_error(libc::EDQUOT));
-    assert!(is_full(&disk.cache.retry_when_full(always_full).unwrap_err()));
+    assert!(is_full(&disk.cache.retry_when_full(&Victims::any(), always_full).unwrap_err()));
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn what_lies_beside_counts_in_the_quota_but_leaves_room_for_objects() {
 
     disk.count_beside(beside.path());
     disk.cache.beside.refresh();
-    disk.cache.make_room(0).unwrap();
+    disk.cache.make_room(0, &Victims::any()).unwrap();
 
     let usage = disk.usage();
     assert!(usage.octets <= usage.quota, "{usage:?}");

@@ -2,6 +2,7 @@
 //!
 //! The fetch belongs to the object: it is driven by a task of its own and goes on when every reader has given up.
 
+use super::urgency::Urgency;
 use super::window::{LEAD, Window};
 use crate::content::disk::{Object, Partial};
 use crate::content::fixity::{BLOCK, HandedOut, WHOLE_LIMIT, releasable};
@@ -158,6 +159,7 @@ pub(in crate::content) struct Flight {
     changed: Notify,
     /// A reader of what goes past the cache wants more.
     wanted: Notify,
+    urgency: Urgency,
 }
 
 impl Flight {
@@ -189,6 +191,7 @@ impl Flight {
                 handed,
             }),
             changed: Notify::new(),
+            urgency: Urgency::default(),
             wanted: Notify::new(),
         }
     }
@@ -309,6 +312,16 @@ impl Flight {
         progress.digests.clear();
         progress.partial = None;
         progress.origin = None;
+    }
+
+    /// Who waits for it.
+    pub(super) fn urgency(&self) -> &Urgency {
+        &self.urgency
+    }
+
+    /// The last time that something arrived.
+    pub(super) fn moved(&self) -> Instant {
+        self.progress().moved
     }
 
     /// Octets written so far.

@@ -6,6 +6,7 @@
 //! [`memento`] tells versions by time. [`aside`] serves readers that jump far ahead,
 //! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
 
+mod ahead;
 mod aside;
 mod coding;
 mod cooldown;
@@ -23,6 +24,7 @@ mod room;
 mod single_flight;
 mod size;
 mod turns;
+mod urgency;
 mod verdict;
 mod window;
 mod writer;
@@ -30,6 +32,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use ahead::Prefetched;
 pub(super) use aside::Windows;
 pub(super) use cooldown::Cooldowns;
 pub(super) use failures::Failures;
@@ -42,7 +45,7 @@ pub(super) use single_flight::SingleFlight;
 pub(super) use turns::Turns;
 pub(super) use window::Ends;
 
-use super::disk::ObjectKey;
+use super::disk::{Moment, ObjectKey};
 use super::{Content, ContentError, Event, Unannounced, Verified, Wanted};
 use crate::causes::chain;
 use crate::document::{Timestamp, Uri};
@@ -59,6 +62,17 @@ use std::time::{Duration, Instant};
 
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
+
+/// What a flight is joined for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Joining {
+    /// So many octets from this one on.
+    Read(u64, u32),
+    /// Its length.
+    Size,
+    /// Nobody's read: [`Content::prefetch`] that began then.
+    Ahead(Moment),
+}
 
 /// Where an object is.
 enum Joined {
@@ -83,7 +97,7 @@ impl Content {
         length: u32,
     ) -> Result<Bytes, ContentError> {
         for _ in 0..ROUNDS {
-            let found = match self.join(wanted, Some((offset, length)))? {
+            let found = match self.join(wanted, Joining::Read(offset, length))? {
                 Joined::Here(held) => Found::Object(held),
                 Joined::UnderWay(flight) => match self.wait(wanted, &flight, offset, length).await {
                     Ok(found) => found,
@@ -125,9 +139,13 @@ impl Content {
         tokio::task::spawn_blocking(move || held.read(offset, length)).await.ok()?
     }
 
-    /// The object, the flight under way for it, or a new one. Where it is joined for the octets of a `read`, an earlier
+    /// The object, the flight under way for it, or a new one. Where it is joined for the octets of a read, an earlier
     /// failure of theirs or of the whole inode that counts still is an error at once.
-    fn join(self: &Arc<Self>, wanted: &Wanted, read: Option<(u64, u32)>) -> Result<Joined, ContentError> {
+    fn join(self: &Arc<Self>, wanted: &Wanted, joining: Joining) -> Result<Joined, ContentError> {
+        let read = match joining {
+            Joining::Read(offset, length) => Some((offset, length)),
+            Joining::Size | Joining::Ahead(_) => None,
+        };
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock: a flight leaves the table only after its object can be found.
         let flight = flights.get(&wanted.ino).cloned();
@@ -156,6 +174,7 @@ impl Content {
             }
         }
         if let Some(flight) = flight {
+            flight.urgency().join(joining);
             return Ok(Joined::UnderWay(flight));
         }
         let kept = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino);
@@ -165,6 +184,7 @@ impl Content {
         let went_past = kept.as_ref().is_some_and(|kept| kept.is_whole);
         let handed = kept.map(|kept| kept.handed).unwrap_or_default();
         let flight = Arc::new(Flight::new(self.config.fixity, handed, doubted));
+        flight.urgency().join(joining);
         if went_past {
             flight.pass_by();
         }
@@ -228,10 +248,20 @@ impl Content {
     /// The task of a flight.
     async fn fly(self: Arc<Self>, wanted: Wanted, flight: Arc<Flight>) {
         let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
-        let _turn = self.fetches.take(wanted.uri.authority()).await;
-        flight.touch();
-        self.counters.fetch();
-        let outcome = Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight)).run().await;
+        let fetched = async {
+            let turn = self.fetches.take(wanted.uri.authority()).await;
+            flight.touch();
+            self.counters.fetch();
+            (Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight)).run().await, turn)
+        };
+        let (outcome, _turn) = tokio::select! {
+            fetched = fetched => fetched,
+            // It is in the table no more, where another may be by now.
+            () = flight.urgency().left() => {
+                flight.close();
+                return flight.land(Err(ContentError::Stalled { uri: wanted.uri.clone() }));
+            }
+        };
         match outcome {
             Ok(landed) => self.landed(&wanted, &flight, landed),
             Err(Ended::Failed(error)) => self.failed(&wanted, &flight, error),
@@ -359,7 +389,10 @@ impl Content {
         // What is kept for a later flight is written down here, without the lock.
         flight.close();
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        flights.remove(&ino);
+        // One that was left may have a successor there.
+        if flights.get(&ino).is_some_and(|found| std::ptr::eq(&**found, flight)) {
+            flights.remove(&ino);
+        }
         flight.land(outcome);
     }
 

@@ -14,6 +14,10 @@ impl Fetch {
     /// Without room on disk the object is fetched into memory; one too large for that goes past, to those who read it now.
     /// Where that cannot be either, it cannot be had.
     pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
+        if !self.flight.urgency().is_demanded() {
+            // Nobody waits for the bytes themselves.
+            return Err(Ended::Failed(self.unkept(error)));
+        }
         let expected = self.length.or(self.wanted.length).or(self.told);
         let is_large = self.room == Room::Memory || expected.is_some_and(|length| length > WHOLE_LIMIT);
         // What must be decoded must be here whole.

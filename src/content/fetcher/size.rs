@@ -3,6 +3,7 @@
 //! A size that is shown is true: an answer is trusted only where a digest or a strong ETag will hold the body to it.
 
 use super::Joined;
+use super::Joining;
 use super::plan::{Place, Proof};
 use super::promise::{is_decoded, published_coding, soft_failure, strong};
 use crate::content::{Content, ContentError, Event, Wanted};
@@ -74,7 +75,7 @@ impl Content {
         if let Some(size) = probed {
             return Ok(size);
         }
-        match self.join(&wanted, None)? {
+        match self.join(&wanted, Joining::Size)? {
             Joined::Here(held) => Ok(held.length()),
             Joined::UnderWay(flight) => loop {
                 flight.await_whole();

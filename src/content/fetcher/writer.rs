@@ -139,7 +139,7 @@ impl Writer {
         flight: Arc<Flight>,
     ) -> Result<Writer, WriteError> {
         let sink = match room {
-            Room::Disk => Sink::Disk(Arc::new(disk.begin(key, length)?)),
+            Room::Disk => Sink::Disk(Arc::new(disk.begin_for(key, length, flight.urgency().victims())?)),
             Room::Memory => Sink::Memory(Vec::new()),
             Room::Nowhere => Sink::Past(Arc::clone(&flight)),
         };
@@ -155,7 +155,7 @@ impl Writer {
         digests: BlockDigests,
         flight: Arc<Flight>,
     ) -> Option<(Writer, String)> {
-        let partial = Arc::new(disk.resume(key)?);
+        let partial = Arc::new(disk.resume_for(key, flight.urgency().victims())?);
         let validator = partial.validator()?;
         let whole_blocks = partial.prefix() - partial.prefix() % BLOCK;
         let mut writer =
@@ -249,7 +249,7 @@ impl Written {
         let mut sink = match &self.sink {
             Sink::Memory(_) => Sink::Memory(Vec::new()),
             Sink::Past(_) => return Err(WriteError::TooLarge),
-            Sink::Disk(_) => Sink::Disk(Arc::new(disk.begin(into, None)?)),
+            Sink::Disk(coded) => Sink::Disk(Arc::new(disk.begin_for(into, None, coded.victims())?)),
         };
         let mut verifier = Verifier::new(algorithm);
         let coded = SinkReader { sink: &self.sink, offset: 0, length: self.length };

@@ -110,6 +110,11 @@ impl Client {
         *self.shared.hosts.host(uri.authority(), Instant::now()).line()
     }
 
+    /// How many requests one host is asked at once.
+    pub fn connections(&self) -> usize {
+        self.shared.hosts.connections()
+    }
+
     /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
         let deadline = tokio::time::Instant::from_std(request.deadline);

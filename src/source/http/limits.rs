@@ -202,6 +202,10 @@ impl Hosts {
         Hosts { rate, connections, known: Mutex::default(), traffic: Traffic::default() }
     }
 
+    pub(super) fn connections(&self) -> usize {
+        self.connections
+    }
+
     pub(super) fn host(&self, authority: &str, now: Instant) -> Arc<Host> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = known.get(authority) {

@@ -1,0 +1,98 @@
+//! Who waits for a flight: a fetch that was begun ahead of every reader gives way to all else, and ends when whoever asked
+//! for it has left.
+
+use super::Joining;
+use crate::content::disk::Victims;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// Who waits for one flight.
+///
+/// Invariant: as long as nobody demanded it, its victims are those that its prefetchers allow.
+pub(in crate::content) struct Urgency {
+    waiting: Mutex<Waiting>,
+    victims: Victims,
+    left: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// A read or a size was asked for, and may be again: the flight goes on to its end.
+    demanded: bool,
+    /// Prefetches that wait for it.
+    ahead: usize,
+}
+
+impl Default for Urgency {
+    fn default() -> Urgency {
+        Urgency { waiting: Mutex::default(), victims: Victims::any(), left: Notify::new() }
+    }
+}
+
+impl Urgency {
+    /// Somebody begins to wait. Each [`Joining::Ahead`] ends with [`Urgency::leave`].
+    pub(super) fn join(&self, joining: Joining) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        match joining {
+            Joining::Read(..) | Joining::Size => {
+                waiting.demanded = true;
+                self.victims.spare_nothing();
+            }
+            Joining::Ahead(begun) => {
+                waiting.ahead += 1;
+                if !waiting.demanded && waiting.ahead == 1 {
+                    self.victims.spare_since(begun);
+                }
+            }
+        }
+    }
+
+    /// A prefetch waits no longer; whether nobody does. To be called where nobody can join meanwhile.
+    pub(super) fn leave(&self) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.ahead = waiting.ahead.saturating_sub(1);
+        !waiting.demanded && waiting.ahead == 0
+    }
+
+    /// Ends the flight: nobody waits, and nobody can find it any more.
+    pub(super) fn give_up(&self) {
+        self.left.notify_one();
+    }
+
+    /// Ready once the flight was given up; for the flight's own task.
+    pub(super) async fn left(&self) {
+        self.left.notified().await;
+    }
+
+    /// Whether somebody asked for its bytes or its size.
+    pub(super) fn is_demanded(&self) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).demanded
+    }
+
+    /// What may go for its object.
+    pub(super) fn victims(&self) -> Victims {
+        self.victims.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::disk::Moment;
+
+    #[test]
+    fn a_flight_is_left_when_the_last_prefetch_leaves_and_nobody_demanded_it() {
+        let ahead = Joining::Ahead(Moment::now());
+        let prefetched = Urgency::default();
+        prefetched.join(ahead);
+        prefetched.join(ahead);
+        assert!(!prefetched.leave());
+        assert!(prefetched.leave());
+
+        let demanded = Urgency::default();
+        demanded.join(ahead);
+        demanded.join(Joining::Read(0, 1));
+        assert!(!demanded.leave());
+        assert!(demanded.is_demanded());
+    }
+}
