@@ -1,14 +1,18 @@
 //! The command line: what was typed becomes what is needed; a file for each subcommand; every exit code has a name.
 
 mod audit;
+mod cache;
 mod check_catalog;
 pub mod config;
 mod demo;
+mod evict;
 mod explore;
 mod list;
 mod mount;
 mod mount_helper;
 pub mod options;
+mod path;
+mod prefetch;
 mod printable;
 mod progress;
 mod refresh;
@@ -16,6 +20,8 @@ mod running;
 mod secret;
 mod status;
 mod unmount;
+mod uri;
+mod within;
 
 use crate::causes::chain;
 use crate::mount::MountError;
@@ -48,6 +54,11 @@ enum Subcommands {
     Refresh(refresh::RefreshArgs),
     Status(status::StatusArgs),
     List(list::ListArgs),
+    Prefetch(prefetch::PrefetchArgs),
+    Evict(evict::EvictArgs),
+    Path(path::PathArgs),
+    Uri(uri::UriArgs),
+    Cache(cache::CacheArgs),
     #[command(name = crate::mount::check::SUBCOMMAND, hide = true)]
     CheckCatalog(check_catalog::CheckCatalogArgs),
 }
@@ -73,8 +84,10 @@ pub enum Exit {
     Cache = 7,
     /// Only somebody else may ask this of the mount.
     Denied = 8,
-    /// An audit found differences.
+    /// An audit found differences, or a check of the cache damage.
     OutOfSync = 9,
+    /// The cache has no more room.
+    Full = 10,
     /// Interrupted.
     Interrupted = 130,
 }
@@ -90,7 +103,8 @@ impl Exit {
         6  the same Source is mounted already with the same cache folder\n  \
         7  the cache folder cannot be used\n  \
         8  only somebody else may ask this of the mount\n  \
-        9  an audit found differences\n\
+        9  an audit found differences, or a check of the cache damage\n \
+        10  the cache has no more room for what is to be fetched ahead\n\
         130  interrupted";
 }
 
@@ -110,6 +124,11 @@ impl CliError {
     /// A failure with the whole chain of causes as its message.
     pub fn of(exit: Exit, cause: &dyn Error) -> CliError {
         CliError { exit, message: chain(cause) }
+    }
+
+    /// Says it on standard error. Where nobody listens any more the exit code still tells.
+    fn say(&self) {
+        let _ = writeln!(std::io::stderr(), "resyncfs: {}", printable::printable(&self.message));
     }
 }
 
@@ -193,16 +212,20 @@ pub fn main() -> ExitCode {
         Subcommands::Refresh(args) => refresh::run(args),
         Subcommands::Status(args) => status::run(args),
         Subcommands::List(args) => list::run(args),
+        Subcommands::Prefetch(args) => prefetch::run(args),
+        Subcommands::Evict(args) => evict::run(args),
+        Subcommands::Path(args) => path::run(args),
+        Subcommands::Uri(args) => uri::run(args),
+        Subcommands::Cache(args) => cache::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::CheckCatalog(args) => check_catalog::run(args),
     };
     match result {
         Ok(exit) => ExitCode::from(exit),
-        Err(CliError { exit, message }) => {
-            // Where nobody listens any more the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "resyncfs: {}", printable::printable(&message));
-            ExitCode::from(exit as u8)
+        Err(failure) => {
+            failure.say();
+            ExitCode::from(failure.exit as u8)
         }
     }
 }

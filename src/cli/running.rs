@@ -176,18 +176,24 @@ pub fn mounted_at(directory: &Path) -> Result<PathBuf, CliError> {
         point::resolve(directory).map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: {cause}")))?;
     match point::topmost(&absolute).map_err(|cause| CliError::of(Exit::Failure, &cause))? {
         Some(mounted) if mounted.filesystem == FILESYSTEM_TYPE => Ok(absolute),
-        _ => {
-            let ours = point::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-            let mut message = format!("{shown}: nothing of resyncfs is mounted there");
-            if !ours.is_empty() {
-                let list: Vec<_> = ours.iter().map(|mounted| mounted.directory.display().to_string()).collect();
-                message = format!("{message}; mounted are: {}", list.join(", "));
-            } else {
-                message = format!("{message}, nor anywhere else; mount a Source with: resyncfs mount SOURCE DIR");
-            }
-            Err(CliError::new(Exit::MountPoint, message))
-        }
+        _ => Err(not_mounted(directory)),
     }
+}
+
+/// The failure where nothing of ours is mounted at `path`, nor above it; it names the mounts there are.
+pub fn not_mounted(path: &Path) -> CliError {
+    let ours = match point::ours() {
+        Ok(ours) => ours,
+        Err(cause) => return CliError::of(Exit::Failure, &cause),
+    };
+    let mut message = format!("{}: nothing of resyncfs is mounted there", path.display());
+    if !ours.is_empty() {
+        let list: Vec<_> = ours.iter().map(|mounted| mounted.directory.display().to_string()).collect();
+        message = format!("{message}; mounted are: {}", list.join(", "));
+    } else {
+        message = format!("{message}, nor anywhere else; mount a Source with: resyncfs mount SOURCE DIR");
+    }
+    CliError::new(Exit::MountPoint, message)
 }
 
 /// An extended attribute (getxattr(2)).

@@ -12,28 +12,41 @@ use std::time::Duration;
 /// A mount that is asked where its socket lies answers within this time, or is left alone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// End a mount
+/// End mounts
 #[derive(Debug, clap::Args)]
 pub struct UnmountArgs {
     /// Take it out of the tree at once although it is in use; who has files open keeps them
     #[arg(short, long)]
     lazy: bool,
-    /// Where it is mounted
-    directory: PathBuf,
+    /// Where they are mounted
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
 }
 
 /// Runs the command; it returns when the process that served the mount has ended, unless that goes on for others.
 pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
-    let shown = args.directory.display();
-    let absolute = mounted_at(&args.directory)?;
-    let server = if args.lazy { None } else { server(&absolute)? };
-    point::unmount(&absolute, args.lazy).map_err(|cause| match cause.kind() {
+    let mut last = None;
+    for directory in &args.directories {
+        if let Err(cause) = unmount(directory, args.lazy)
+            && let Some(earlier) = last.replace(cause)
+        {
+            earlier.say();
+        }
+    }
+    last.map_or(Ok(Exit::Success as u8), Err)
+}
+
+fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
+    let shown = directory.display();
+    let absolute = mounted_at(directory)?;
+    let server = if lazy { None } else { server(&absolute)? };
+    point::unmount(&absolute, lazy).map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => CliError::new(
             Exit::MountPoint,
             format!("{shown}: is in use (fuser -vm {shown} tells by whom); --lazy detaches it all the same"),
         ),
         io::ErrorKind::PermissionDenied => {
-            CliError::new(Exit::MountPoint, format!("{shown}: only root and who mounted it may unmount it ({cause})"))
+            CliError::new(Exit::Denied, format!("{shown}: only root and who mounted it may unmount it ({cause})"))
         }
         _ => CliError::new(Exit::MountPoint, format!("{shown}: {cause}")),
     })?;
@@ -47,7 +60,7 @@ pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
             "resyncfs: {shown}: unmounted; process {process}, which served it, has not ended yet"
         );
     }
-    Ok(Exit::Success as u8)
+    Ok(())
 }
 
 /// The process that will end with the mount at `directory`: none where the same tree is mounted elsewhere as well, or where

@@ -100,7 +100,7 @@ async fn ask<T: DeserializeOwned>(socket: &Path, method: Method, path: &str, bod
     Ok(serde_json::from_slice(&answer)?)
 }
 
-async fn ask_lines<T: DeserializeOwned>(
+pub(super) async fn ask_lines<T: DeserializeOwned>(
     socket: &Path,
     method: Method,
     path: &str,

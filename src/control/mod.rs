@@ -7,6 +7,10 @@
 //! | `POST /refresh` | none, or a [`RefreshOrder`] | when the refresh is done: 200 and what it did, 502 where it failed, 503 where the mount ends |
 //! | `POST /audit` | none, or an [`AuditOrder`] | 200 and, a line each, what an audit finds as it finds it |
 //! | `GET /files` | | 200 and, a line each, every file |
+//! | `POST /prefetch` | a [`PathsOrder`] | 200 and, a line each, how far the fetching is; it ends with the connection |
+//! | `POST /evict` | a [`PathsOrder`] | 200 and, a line each, what was not dropped from the cache, then what was |
+//! | `POST /paths` | a [`UrisOrder`] | 200 and, a line each, where a resource lies |
+//! | `POST /uris` | a [`PathsOrder`] | 200 and, a line each, which resource lies at a path |
 //!
 //! Every other answer is JSON; one that is no success is `{"error": "…"}`. The socket lies in the mount's own folder of the
 //! cache and answers root and the user of the mount alone. What is told is the mount's to say ([`Answers`]): here it
@@ -19,12 +23,14 @@ mod server;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 pub use client::{ControlError, ask_audit, ask_files, ask_refresh, ask_status, served_by};
 pub use exposition::{Exposition, Family, Kind};
 pub use metrics::{Metrics, loopback, serve_metrics};
 pub use server::{Answers, Lines, Refusal, Waiting, serve};
 pub use socket::Socket;
+pub use tree::{OfTree, PathsOrder, UrisOrder, ask_evict, ask_paths, ask_prefetch, ask_uris};
 
 use serde::{Deserialize, Serialize};
 

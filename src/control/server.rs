@@ -1,6 +1,6 @@
 //! The mount's side of the socket.
 
-use super::{AuditOrder, RefreshOrder, metrics};
+use super::{AuditOrder, OfTree, RefreshOrder, metrics, tree};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};
@@ -23,7 +23,7 @@ use tokio::net::UnixListener;
 const LONGEST_ORDER: usize = 64 << 10;
 
 /// What one is told who asks something else.
-const REQUESTS: &str = "there are GET /status, GET /metrics, POST /refresh, POST /audit and GET /files";
+const REQUESTS: &str = "there are GET /status, GET /metrics, GET /files, POST /refresh, POST /audit, POST /prefetch, POST /evict, POST /paths and POST /uris";
 
 /// Why a refresh brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct Answers {
     pub audit: Box<dyn Fn(AuditOrder) -> Lines + Send + Sync>,
     /// Tells of every file. Called within a runtime.
     pub files: Box<dyn Fn() -> Lines + Send + Sync>,
+    /// Fetches, drops and finds files.
+    pub tree: OfTree,
 }
 
 /// Answers whoever connects to `listener`, until the future is dropped.
@@ -62,6 +64,7 @@ pub async fn serve(listener: UnixListener, answers: Answers) -> io::Result<()> {
         .route("/refresh", post(refresh))
         .route("/audit", post(audit))
         .route("/files", get(files))
+        .merge(tree::routes())
         .fallback(async || failure(StatusCode::NOT_FOUND, REQUESTS))
         .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, REQUESTS))
         .layer(DefaultBodyLimit::max(LONGEST_ORDER))
@@ -98,7 +101,7 @@ async fn files(State(answers): State<Arc<Answers>>) -> Response<Body> {
 }
 
 /// What is ordered; without a body the usual.
-fn order<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Box<Response<Body>>> {
+pub(super) fn order<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Box<Response<Body>>> {
     let order = if body.is_empty() { Ok(T::default()) } else { serde_json::from_slice(body) };
     order.map_err(|cause| {
         Box::new(failure(StatusCode::BAD_REQUEST, &format!("the order cannot be understood: {cause}")))
@@ -137,7 +140,7 @@ pub(super) fn failure(status: StatusCode, error: &str) -> Response<Body> {
     answer(status, json!({ "error": error }))
 }
 
-fn lines(lines: Lines) -> Response<Body> {
+pub(super) fn lines(lines: Lines) -> Response<Body> {
     let mut response = Response::new(Body::from_stream(lines.map(|line| Ok::<_, Infallible>(format!("{line}\n")))));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     response

@@ -35,6 +35,14 @@ fn listen(path: &Path, outcome: Result<Value, Refusal>) -> (Socket, Arc<Mutex<Ve
         }),
         audit: Box::new(|order| Box::pin(stream::iter([json!(order), json!({ "in": "sync" })]))),
         files: Box::new(|| Box::pin(stream::iter((0..FILES).map(|number| json!({ "path": number }))))),
+        tree: OfTree {
+            prefetch: Box::new(|order| {
+                Box::pin(stream::iter(order.paths.into_iter().map(|path| json!({ "fetched": path }))))
+            }),
+            evict: Box::new(|order| Box::pin(stream::iter([json!(order)]))),
+            paths: Box::new(|order| Box::pin(stream::iter([json!(order)]))),
+            uris: Box::new(|order| Box::pin(stream::iter([json!(order)]))),
+        },
     };
     tokio::spawn(serve(listener, answers));
     (socket, orders)
@@ -110,6 +118,26 @@ async fn every_file_is_told_and_who_has_heard_enough_may_leave() {
 
     assert_eq!(listen_to(u64::MAX).await, FILES);
     assert_eq!(listen_to(3).await, 3);
+}
+
+#[tokio::test]
+async fn more_paths_than_fit_into_another_order_are_one_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, _) = listen(&folder.path().join("control"), Err(Refusal::Ending));
+    let (sender, mut lines) = mpsc::channel::<Value>(8);
+    let order = PathsOrder { paths: (0..100_000).map(|number| format!("files/{number}")).collect() };
+
+    let count = async move {
+        let mut count = 0;
+        while lines.recv().await.is_some_and(|line| line["fetched"] == format!("files/{count}")) {
+            count += 1;
+        }
+        count
+    };
+    let (told, count) = tokio::join!(ask_prefetch(socket.path(), &order, sender), count);
+
+    told.unwrap();
+    assert_eq!(count, 100_000);
 }
 
 /// Sends `request` as it stands; the answer as it comes.

@@ -1,13 +1,16 @@
 //! Audits of a running mount: its catalog, its client and what it keeps, in a folder of their own.
 
 use super::MountConfig;
+use super::names::Whole;
 use crate::catalog::Catalog;
 use crate::causes::chain;
 use crate::content::Content;
 use crate::control::{AuditOrder, Lines};
 use crate::fs;
 use crate::source::http::Client;
-use crate::sync::audit::{Audit, Depth, Event, Events};
+use crate::sync::SyncConfig;
+use crate::sync::audit::{self, Audit, Depth, Event, Events};
+use crate::sync::selection::Selection;
 use futures_util::stream;
 use serde_json::json;
 use std::io;
@@ -85,6 +88,20 @@ impl Auditor {
         });
         let lines = |mut events: mpsc::Receiver<Event>| async { events.recv().await.map(|it| (json!(it), events)) };
         Box::pin(stream::unfold(events, lines))
+    }
+
+    /// What the tree was made of.
+    pub(super) fn config(&self) -> Option<&SyncConfig> {
+        self.audit.config.as_ref()
+    }
+
+    /// Everything that the Source lists now, whatever this mount chooses of it.
+    pub(super) async fn whole(&self) -> Whole {
+        let Some(config) = self.config() else { return Err("nothing is known of the Source".to_owned()) };
+        let config = SyncConfig { selection: Selection::default(), set: None, as_of: None, ..config.clone() };
+        let scratch = self.scratch().map_err(|cause| format!("{}: {}", self.folder.display(), chain(&cause)))?;
+        let listed = audit::listed(&config, &self.audit.client, scratch.path(), Arc::new(|_| ())).await;
+        listed.map(|catalog| (catalog, scratch)).map_err(|cause| chain(&cause))
     }
 
     fn scratch(&self) -> io::Result<TempDir> {

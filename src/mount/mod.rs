@@ -8,12 +8,17 @@
 mod audit;
 pub mod check;
 pub mod daemon;
+pub mod evict;
 pub mod identity;
+pub mod kept;
+pub mod names;
 mod notifications;
 pub mod point;
+pub mod prefetch;
 pub mod register;
 pub mod server;
 pub mod status;
+mod tree;
 
 use crate::catalog::{Catalog, CatalogError, SetId};
 use crate::content::disk::free_space;
@@ -41,6 +46,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tree::Tree;
 
 /// How long users that still hold files are served after the mount point is detached.
 pub const LINGER: Duration = Duration::from_secs(10);
@@ -268,7 +274,13 @@ pub fn run(
     }
     let socket = control.map(|(socket, listener)| {
         let auditor = Auditor::new(&config, client.clone(), catalog.clone(), content.clone(), folders.audits);
-        runtime.spawn(control::serve(listener, told.answers(commands.clone(), auditor)));
+        let tree = Tree {
+            catalog: catalog.clone(),
+            content: content.clone(),
+            view: config.fs.clone(),
+            auditor: auditor.clone(),
+        };
+        runtime.spawn(control::serve(listener, told.answers(commands.clone(), auditor, &tree)));
         socket
     });
     runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));

@@ -8,6 +8,7 @@ pub use metrics::exposition;
 
 use super::MountConfig;
 use super::audit::Auditor;
+use super::tree::Tree;
 use crate::catalog::Catalog;
 use crate::content::Content;
 use crate::control::{Answers, Metrics, Refusal, Waiting};
@@ -205,7 +206,7 @@ impl Told {
     }
 
     /// The answers of the control socket; refreshes are ordered through `commands`, audits made by `auditor`.
-    pub(super) fn answers(self: &Arc<Self>, commands: mpsc::Sender<Command>, auditor: Auditor) -> Answers {
+    pub(super) fn answers(self: &Arc<Self>, commands: mpsc::Sender<Command>, auditor: Auditor, tree: &Tree) -> Answers {
         let (sync, notices) = (self.sync.clone(), self.notices.clone());
         let (lister, told) = (auditor.clone(), Arc::clone(self));
         Answers {
@@ -216,6 +217,7 @@ impl Told {
             }),
             audit: Box::new(move |order| auditor.audit(order)),
             files: Box::new(move || lister.files()),
+            tree: tree.answers(),
         }
     }
 

@@ -1,0 +1,157 @@
+//! `resyncfs path`: where a resource lies.
+
+use super::printable::{printable, printable_value};
+use super::running::{Running, nothing_mounted};
+use super::{CliError, Exit, tell};
+use crate::control::{UrisOrder, ask_paths};
+use crate::mount::names::Located;
+use crate::mount::point;
+use serde_json::json;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+
+/// Answers on their way from the mount.
+const ANSWERS: usize = 256;
+
+/// Tell where resources lie in the mounts of this machine: a path a line
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit code 0: all of them lie somewhere; 1: some do not, and standard error says why. What a mount does not \
+choose it does not store: include= and exclude= are told by the address, of type=, collection=, conforms=, set= and at= only \
+that they may leave it out. With --ask the Source's lists are read anew, and tell. alternate= hides nothing."
+)]
+pub struct PathArgs {
+    /// Only in this mount
+    #[arg(long = "in", value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Read the Source's lists anew for what is not in the mount, and tell why; takes as long as the first mount did
+    #[arg(long)]
+    ask: bool,
+    /// A JSON object a line, for each mount and resource
+    #[arg(long)]
+    json: bool,
+    /// Addresses of resources
+    #[arg(required = true, value_name = "URI")]
+    uris: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: PathArgs) -> Result<u8, CliError> {
+    let directories = match &args.directory {
+        Some(directory) => vec![directory.clone()],
+        None => all_mounts()?,
+    };
+    let mut answers = Vec::new();
+    let mut refused = None;
+    for directory in directories {
+        match Running::at(&directory).and_then(|running| Ok((ask(&running, &args)?, running))) {
+            Ok((located, running)) => answers.push((running.directory().to_owned(), located)),
+            // One that belongs to somebody else says nothing of the others.
+            Err(cause) if args.directory.is_none() => refused = Some(cause),
+            Err(cause) => return Err(cause),
+        }
+    }
+    if let (true, Some(refused)) = (answers.is_empty(), refused) {
+        return Err(refused);
+    }
+    let mut output = String::new();
+    let mut all_found = true;
+    for (number, uri) in args.uris.iter().enumerate() {
+        let of_each: Vec<_> =
+            answers.iter().filter_map(|(directory, located)| Some((directory, located.get(number)?))).collect();
+        let is_found = of_each.iter().any(|(_, located)| located.path.is_some());
+        all_found &= is_found;
+        for (directory, located) in of_each {
+            if args.json {
+                output += &format!("{}\n", json_of(directory, located));
+            } else if let Some(path) = &located.path {
+                output += &format!("{}\n", directory.join(path).display());
+            } else if !is_found {
+                let (uri, why) = (printable_value(uri), printable(&why(located, args.ask)));
+                let _ = writeln!(std::io::stderr(), "resyncfs: {uri}: not in {}: {why}", directory.display());
+            }
+        }
+    }
+    tell(&output).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    Ok(if all_found { Exit::Success } else { Exit::Failure } as u8)
+}
+
+fn all_mounts() -> Result<Vec<PathBuf>, CliError> {
+    let ours = point::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    if ours.is_empty() {
+        return Err(nothing_mounted());
+    }
+    Ok(ours.into_iter().map(|mounted| mounted.directory).collect())
+}
+
+fn ask(running: &Running, args: &PathArgs) -> Result<Vec<Located>, CliError> {
+    let order = UrisOrder { uris: args.uris.clone(), ask: args.ask };
+    running.ask(|socket| async {
+        let (sender, mut lines) = mpsc::channel(ANSWERS);
+        let collect = async {
+            let mut located = Vec::new();
+            while let Some(line) = lines.recv().await {
+                located.push(line);
+            }
+            located
+        };
+        let (located, asked) = tokio::join!(collect, ask_paths(socket, &order, sender));
+        asked.map(|()| located)
+    })
+}
+
+fn json_of(directory: &Path, located: &Located) -> serde_json::Value {
+    let mut value = json!(located);
+    value["mount"] = json!(directory.display().to_string());
+    let path = located.path.as_ref().map(|path| directory.join(path).display().to_string());
+    value["path"] = json!(path);
+    value
+}
+
+/// Why a resource is not in the tree, as far as that is known.
+fn why(located: &Located, asked: bool) -> String {
+    if let Some(error) = &located.error {
+        return error.clone();
+    }
+    let options = |options: &[String]| options.join(", ");
+    match located.listed {
+        Some(false) => return "the Source does not list it".to_owned(),
+        Some(true) if located.hidden_by.is_empty() => {
+            return "the Source lists it now; it comes with the next look: resyncfs refresh".to_owned();
+        }
+        _ => {}
+    }
+    if !located.hidden_by.is_empty() {
+        let path = located.would_be.as_deref().map(|path| format!(" (it would be {path})")).unwrap_or_default();
+        let listed = if asked { "" } else { ", whether it is listed or not" };
+        return format!("left out by {}{path}{listed}", options(&located.hidden_by));
+    }
+    if located.may_be_hidden_by.is_empty() {
+        return "the Source did not list it when the mount last looked".to_owned();
+    }
+    format!(
+        "the Source does not list it, or it is left out by {}; --ask reads the lists anew and tells",
+        options(&located.may_be_hidden_by)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_not_claimed() {
+        let unknown = Located { may_be_hidden_by: vec!["type=image/*".into()], ..Located::default() };
+        let hidden =
+            Located { hidden_by: vec!["exclude=*.tmp".into()], would_be: Some("a.tmp".into()), ..Located::default() };
+        let unlisted = Located { listed: Some(false), ..Located::default() };
+        let new = Located { listed: Some(true), ..Located::default() };
+
+        assert!(why(&unknown, false).contains("does not list it, or it is left out by type=image/*; --ask"));
+        assert_eq!(why(&hidden, false), "left out by exclude=*.tmp (it would be a.tmp), whether it is listed or not");
+        assert_eq!(why(&unlisted, true), "the Source does not list it");
+        assert!(why(&new, true).contains("resyncfs refresh"));
+        assert!(why(&Located::default(), false).contains("did not list it"));
+    }
+}

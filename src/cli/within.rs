@@ -1,0 +1,136 @@
+//! Which mount a path lies in, told without looking into the mount.
+
+use super::running::{Running, not_mounted};
+use super::{CliError, Exit};
+use crate::mount::point;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// As many links as the kernel follows (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// Paths of one mount.
+pub struct Within {
+    /// The mount.
+    pub running: Running,
+    /// As they were given, and below the root of the mount, without a leading slash.
+    pub paths: Vec<(PathBuf, String)>,
+}
+
+/// Sorts paths by the mounts that they lie in.
+pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
+    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
+    let mounts: Vec<_> = point::ours().map_err(failed)?.into_iter().map(|mounted| mounted.directory).collect();
+    let mut sorted: Vec<Within> = Vec::new();
+    for path in paths {
+        let shown = path.display();
+        let found =
+            find(path, &mounts).map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: {cause}")))?;
+        let Some((directory, below)) = found else { return Err(not_mounted(path)) };
+        let below = below.into_string().map_err(|_| {
+            CliError::new(Exit::MountPoint, format!("{shown}: is not in the mount: names there are UTF-8"))
+        })?;
+        match sorted.iter_mut().find(|within| within.running.directory() == directory) {
+            Some(within) => within.paths.push((path.clone(), below)),
+            None => sorted.push(Within { running: Running::at(&directory)?, paths: vec![(path.clone(), below)] }),
+        }
+    }
+    Ok(sorted)
+}
+
+/// The mount among `mounts` that `path` leads into, and the way on from its root. Links before it are followed as the kernel does;
+/// in a mount there are none.
+fn find(path: &Path, mounts: &[PathBuf]) -> io::Result<Option<(PathBuf, OsString)>> {
+    let mut ahead: VecDeque<OsString> = names(&std::path::absolute(path)?);
+    let mut resolved = PathBuf::from("/");
+    let mut links = 0;
+    let is_mount = |folder: &Path| mounts.iter().any(|mounted| mounted == folder);
+    loop {
+        if is_mount(&resolved) && ahead.front().is_none_or(|name| name != "..") {
+            return Ok(Some(below(resolved, ahead)));
+        }
+        let Some(name) = ahead.pop_front() else { return Ok(None) };
+        if name == ".." {
+            resolved.pop();
+            continue;
+        }
+        resolved.push(name);
+        // A mount, even one that has died, is no link.
+        if is_mount(&resolved) {
+            continue;
+        }
+        match std::fs::read_link(&resolved) {
+            Ok(target) => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(io::Error::from_raw_os_error(libc::ELOOP));
+                }
+                resolved.pop();
+                if target.is_absolute() {
+                    resolved = PathBuf::from("/");
+                }
+                for name in names(&target).into_iter().rev() {
+                    ahead.push_front(name);
+                }
+            }
+            Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+}
+
+/// Resolves the `..` of what lies ahead; those that lead out of the mount are left to its root, as at the root of all.
+fn below(root: PathBuf, ahead: VecDeque<OsString>) -> (PathBuf, OsString) {
+    let mut way: Vec<OsString> = Vec::new();
+    for name in ahead {
+        if name == ".." {
+            way.pop();
+        } else {
+            way.push(name);
+        }
+    }
+    (root, way.join("/".as_ref()))
+}
+
+fn names(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_followed_to_its_mount_and_no_further() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("mnt/repo")).unwrap();
+        std::os::unix::fs::symlink("mnt", root.join("link")).unwrap();
+        std::os::unix::fs::symlink(root.join("mnt/repo/a/b"), root.join("deep")).unwrap();
+        let mounts = [root.join("mnt/repo")];
+        let find = |path: &str| find(&root.join(path), &mounts).unwrap();
+        let found = |below: &str| Some((mounts[0].clone(), OsString::from(below)));
+
+        for (path, below) in [
+            ("mnt/repo", ""),
+            ("mnt/repo/", ""),
+            ("mnt/repo/absent/x y", "absent/x y"),
+            ("link/repo/a", "a"),
+            ("deep/c", "a/b/c"),
+            ("mnt/repo/a/../b/./c", "b/c"),
+            ("mnt/../link/repo/a", "a"),
+        ] {
+            assert_eq!(find(path), found(below), "{path}");
+        }
+        assert_eq!(find("mnt"), None);
+        assert_eq!(find("mnt/repo/.."), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! What lies in a cache folder, looked at and cleared by whoever mounts nothing from it now: [`super::identity`] draws it.
+
+use super::MountError;
+use crate::catalog::{CatalogError, FolderLock};
+use crate::content::disk::{Inventory, ObjectKey, Removed, allocated_below};
+use crate::content::observed::each_object;
+use crate::content::stored::{self, Checked};
+use crate::document::Timestamp;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// What a tree is called that is being removed, before its name and the process.
+const CLEARED: &str = ".cleared-";
+
+/// A cache folder.
+pub struct Kept {
+    cache: PathBuf,
+}
+
+/// One tree: a Source with the options that make it this tree.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeptTree {
+    /// The folder's name: a digest of all that follows.
+    pub name: String,
+    /// What was mounted.
+    pub source: String,
+    /// The options of its identity.
+    pub options: Vec<String>,
+    /// Octets of catalog, lists, packages and log.
+    pub catalog_octets: u64,
+    /// Cached objects.
+    pub objects: u64,
+    /// Their octets; those that other trees have too count in each.
+    pub object_octets: u64,
+    /// When it was mounted last, or something of it read.
+    pub last_used: Option<String>,
+    /// Process and mount point, where it is mounted.
+    pub mounted: Option<String>,
+}
+
+/// Everything in a cache folder.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listing {
+    /// The trees, the one used last first.
+    pub trees: Vec<KeptTree>,
+    /// Objects on the disk.
+    pub objects: u64,
+    /// Octets of the objects, and of what has come of others, each counted once.
+    pub object_octets: u64,
+}
+
+/// What [`Kept::verify`] came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verification {
+    /// Objects that are what they must be.
+    pub intact: u64,
+    /// Their octets.
+    pub octets: u64,
+    /// Objects that were not, and are removed.
+    pub damaged: u64,
+    /// Objects that could not be read.
+    pub failed: u64,
+}
+
+/// Which trees are cleared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those of this name, or whose name begins so, or all of this Source.
+    Named(String),
+    /// All.
+    All,
+}
+
+/// What [`Kept::clear`] came to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Cleared {
+    /// Trees that are gone.
+    pub trees: Vec<KeptTree>,
+    /// Trees that stay, since they are mounted.
+    pub in_use: Vec<KeptTree>,
+    /// Objects and partial ones that are gone.
+    pub objects: u64,
+    /// Octets of trees and objects.
+    pub octets: u64,
+    /// Objects that stay, since a running mount has them pinned or writes them.
+    pub kept: u64,
+}
+
+/// Which objects some trees have. A hash stands for each: where two meet, an object stays or goes that need not.
+#[derive(Default)]
+struct References {
+    objects: HashSet<u64>,
+    /// What versions without a vouching digest are named after.
+    sources: Vec<String>,
+}
+
+impl References {
+    fn has(&self, key: &ObjectKey) -> bool {
+        self.objects.contains(&key.hash()) || self.sources.iter().any(|source| key.is_of(source))
+    }
+}
+
+impl Kept {
+    /// What lies in `cache`, which need not exist.
+    pub fn new(cache: PathBuf) -> Kept {
+        Kept { cache }
+    }
+
+    /// Every tree and what it takes. Reads what each tree has observed.
+    pub fn list(&self) -> Result<Listing, MountError> {
+        let inventory = self.inventory();
+        let mut trees = self.trees()?;
+        for tree in &mut trees {
+            let folder = self.folder(tree);
+            tree.catalog_octets = allocated_below(&folder);
+            let mut seen = HashSet::new();
+            for instance in instances(&folder) {
+                read_objects(&instance, &mut |key| {
+                    if let (true, Some(octets)) = (seen.insert(key.hash()), inventory.octets(key)) {
+                        tree.objects += 1;
+                        tree.object_octets += octets;
+                    }
+                });
+            }
+        }
+        trees.sort_by(|a, b| b.last_used.cmp(&a.last_used).then_with(|| a.name.cmp(&b.name)));
+        let mut listing = Listing { trees, objects: 0, object_octets: 0 };
+        for (_, octets) in inventory.objects() {
+            listing.objects += 1;
+            listing.object_octets += octets;
+        }
+        listing.object_octets += inventory.partials().map(|(_, octets)| octets).sum::<u64>();
+        Ok(listing)
+    }
+
+    /// Reads every object, mounted or not, and removes those that are damaged; `tell` gets what was found of each. Asks nobody.
+    pub fn verify(&self, tell: &mut dyn FnMut(&ObjectKey, &Checked)) -> Result<Verification, MountError> {
+        self.entries(&self.cache.join("content"))?;
+        let mut inventory = self.inventory();
+        let mut verification = Verification::default();
+        for (key, _) in inventory.objects() {
+            let checked = stored::check(&mut inventory, &key);
+            match &checked {
+                Checked::Gone => {}
+                Checked::Intact(octets) => {
+                    verification.intact += 1;
+                    verification.octets += octets;
+                }
+                Checked::Damaged(_) => verification.damaged += 1,
+                Checked::Failed(_) => verification.failed += 1,
+            }
+            tell(&key, &checked);
+        }
+        Ok(verification)
+    }
+
+    /// Removes trees that are not mounted, and the objects that only they have; with [`Which::All`] those that no tree has as
+    /// well. `None` where there is no tree of that name.
+    pub fn clear(&self, which: &Which) -> Result<Option<Cleared>, MountError> {
+        let trees = self.trees()?;
+        let is_chosen = |tree: &KeptTree| match which {
+            Which::All => true,
+            Which::Named(name) => tree.source == *name || (name.len() >= 4 && tree.name.starts_with(name.as_str())),
+        };
+        let (chosen, mut remaining): (Vec<_>, Vec<_>) = trees.into_iter().partition(is_chosen);
+        if chosen.is_empty() && *which != Which::All {
+            return Ok(None);
+        }
+        let mut cleared = Cleared::default();
+        let mut gone = References::default();
+        for tree in chosen {
+            let folder = self.folder(&tree);
+            match FolderLock::take(&folder.join("catalog"), "resyncfs cache clear") {
+                Err(CatalogError::Busy { holder, .. }) => {
+                    let tree = KeptTree { mounted: Some(holder), ..tree };
+                    remaining.push(tree.clone());
+                    cleared.in_use.push(tree);
+                }
+                // What has no catalog nobody can have open.
+                Err(CatalogError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+                    cleared.octets += self.move_away(&tree, &mut gone)?;
+                    cleared.trees.push(tree);
+                }
+                Err(cause) => return Err(cause.into()),
+                Ok(_lock) => {
+                    cleared.octets += self.move_away(&tree, &mut gone)?;
+                    cleared.trees.push(tree);
+                }
+            }
+        }
+        let mut staying = References::default();
+        remaining.iter().for_each(|tree| self.refer(tree, &mut staying));
+        let goes = |key: &ObjectKey| !staying.has(key) && (*which == Which::All || gone.has(key));
+        self.remove_objects(goes, &mut cleared)?;
+        self.remove_moved()?;
+        Ok(Some(cleared))
+    }
+
+    fn remove_objects(&self, goes: impl Fn(&ObjectKey) -> bool, cleared: &mut Cleared) -> Result<(), MountError> {
+        let mut inventory = self.inventory();
+        let mut count = |removed| match removed {
+            Removed::Absent => {}
+            Removed::InUse => cleared.kept += 1,
+            Removed::Octets(octets) => {
+                cleared.objects += 1;
+                cleared.octets += octets;
+            }
+        };
+        for (key, _) in inventory.objects().filter(|(key, _)| goes(key)) {
+            count(inventory.remove(&key).map_err(self.failed(&self.cache.join("content")))?);
+        }
+        for (key, _) in inventory.partials().filter(|(key, _)| goes(key)) {
+            count(inventory.remove_partial(&key));
+        }
+        Ok(())
+    }
+
+    /// Takes a tree away under its lock, at once for whoever looks for it; a mount of it that begins now makes another. What
+    /// it took.
+    fn move_away(&self, tree: &KeptTree, gone: &mut References) -> Result<u64, MountError> {
+        let folder = self.folder(tree);
+        self.refer(tree, gone);
+        let octets = allocated_below(&folder);
+        let away = self.mounts().join(format!("{CLEARED}{}-{}", tree.name, std::process::id()));
+        fs::rename(&folder, &away).map_err(self.failed(&folder))?;
+        Ok(octets)
+    }
+
+    /// Removes what was moved away, by this process or one that was killed over it.
+    fn remove_moved(&self) -> Result<(), MountError> {
+        for (name, path) in self.entries(&self.mounts())? {
+            if name.starts_with(CLEARED) {
+                match fs::remove_dir_all(&path) {
+                    Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(self.failed(&path)(cause)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refer(&self, tree: &KeptTree, references: &mut References) {
+        for instance in instances(&self.folder(tree)) {
+            let name = instance.file_name().unwrap_or_default().to_string_lossy();
+            // As content names what has no digest.
+            let source = format!("{} {name}", tree.source);
+            references.sources.push(format!("{source} coded"));
+            references.sources.push(source);
+            read_objects(&instance, &mut |key| {
+                references.objects.insert(key.hash());
+            });
+        }
+    }
+
+    /// The trees, without what they take.
+    fn trees(&self) -> Result<Vec<KeptTree>, MountError> {
+        let mut trees = Vec::new();
+        for (name, folder) in self.entries(&self.mounts())? {
+            if name.starts_with('.') || !folder.is_dir() {
+                continue;
+            }
+            let identity = folder.join("identity");
+            let text = match fs::read_to_string(&identity) {
+                // Its mount is being made, or its making was cut off.
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => String::new(),
+                text => text.map_err(self.failed(&identity))?,
+            };
+            let (entry, options): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("entry="));
+            let source = entry.first().and_then(|line| line.strip_prefix("entry=")).unwrap_or("(unknown)");
+            trees.push(KeptTree {
+                source: source.strip_prefix("file:").unwrap_or(source).to_owned(),
+                options: options.into_iter().map(str::to_owned).collect(),
+                catalog_octets: 0,
+                objects: 0,
+                object_octets: 0,
+                last_used: last_used(&folder).map(|time| Timestamp::from(time).to_string()),
+                mounted: FolderLock::holder(&folder.join("catalog"))?,
+                name,
+            });
+        }
+        Ok(trees)
+    }
+
+    fn entries(&self, folder: &Path) -> Result<Vec<(String, PathBuf)>, MountError> {
+        let entries = match fs::read_dir(folder) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(self.failed(folder))?,
+        };
+        let mut named = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(self.failed(folder))?;
+            named.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+        }
+        Ok(named)
+    }
+
+    fn inventory(&self) -> Inventory {
+        Inventory::open(&self.cache.join("content"))
+    }
+
+    fn mounts(&self) -> PathBuf {
+        self.cache.join("mounts")
+    }
+
+    fn folder(&self, tree: &KeptTree) -> PathBuf {
+        self.mounts().join(&tree.name)
+    }
+
+    fn failed(&self, folder: &Path) -> impl Fn(io::Error) -> MountError + use<> {
+        let folder = folder.to_owned();
+        move |cause| MountError::Cache { folder: folder.clone(), cause }
+    }
+}
+
+/// The folders of what was observed of a tree's inodes.
+fn instances(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.join("observed")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// Observations that cannot be read name no objects: these are fetched again.
+fn read_objects(instance: &Path, visit: &mut dyn FnMut(&ObjectKey)) {
+    if let Err(cause) = each_object(instance, visit) {
+        tracing::warn!(%cause, "what was read of a tree is not known");
+    }
+}
+
+/// The newest of what each mount and each reading writes.
+fn last_used(folder: &Path) -> Option<SystemTime> {
+    let observed = instances(folder).into_iter().map(|instance| instance.join("data.mdb"));
+    let files = [folder.join("identity"), folder.join("catalog/lock")].into_iter().chain(observed);
+    files.filter_map(|file| fs::metadata(file).ok()?.modified().ok()).max()
+}

@@ -1,0 +1,408 @@
+//! The cache by command: filled ahead, emptied, listed, verified, cleared; also when the Source, the disk or the mount goes.
+
+mod common;
+
+use common::mounted::{Mounted, PROGRAM};
+use common::random::Random;
+use common::small_disk::SmallDisk;
+use common::source::{Fault, Resource, Source};
+use common::{eventually, tree};
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn run(arguments: &[&str], paths: &[PathBuf]) -> Output {
+    Command::new(PROGRAM).args(arguments).args(paths).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn cache(command: &[&str], folder: &Path) -> Output {
+    let (name, rest) = command.split_first().unwrap();
+    let option = format!("cache={}", folder.display());
+    Command::new(PROGRAM).args(["cache", name, "-o", &option]).args(rest).output().unwrap()
+}
+
+fn listing(folder: &Path) -> serde_json::Value {
+    let output = cache(&["list", "--json"], folder);
+    assert!(output.status.success(), "{}", said(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Every object's file in a cache folder.
+fn objects(folder: &Path) -> Vec<PathBuf> {
+    let below = folder.join("content/objects");
+    if !below.exists() { Vec::new() } else { tree(&below).into_keys().map(|path| below.join(path)).collect() }
+}
+
+/// `count` resources of 100,000 octets below `folder`.
+fn put(source: &Source, folder: &str, count: u64) {
+    for number in 0..count {
+        let seed = folder.len() as u64 * 1000 + number;
+        source.put(&format!("{folder}/{number}"), Resource::new(Random::new(seed).bytes(100_000)));
+    }
+}
+
+#[test]
+fn what_was_prefetched_is_read_when_the_source_is_gone() {
+    let source = Source::start();
+    put(&source, "a", 12);
+    put(&source, "other", 3);
+    source.put("a/deep/er/b%20c", Resource::bare("of no known length"));
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+
+    let first = run(&["prefetch"], &[mounted.join("a"), mounted.join("a/3")]);
+    let again = run(&["prefetch"], &[mounted.join("a")]);
+
+    assert_eq!(told(&first), "13 files fetched (1.2 MB), 0 in the cache before, 0 failed\n", "{}", said(&first));
+    assert_eq!(told(&again), "0 files fetched (0.0 MB), 13 in the cache before, 0 failed\n");
+    assert!(first.status.success() && again.status.success());
+    assert!(source.requests_of("other/0").is_empty());
+    for path in ["a/0", "a/11", "a/deep/er/b%20c"] {
+        source.fault(path, Fault::Status(503, String::new()), u64::MAX);
+    }
+    let published = source.published();
+    for (path, name) in [("a/0", "a/0"), ("a/11", "a/11"), ("a/deep/er/b%20c", "a/deep/er/b c")] {
+        let bytes = published.get(path).or(published.get(name)).unwrap();
+        assert_eq!(fs::read(mounted.join(name)).unwrap(), *bytes, "{path}");
+    }
+}
+
+#[test]
+fn what_cannot_be_prefetched_is_named_with_its_reason_and_comes_the_next_time() {
+    let source = Source::start();
+    put(&source, "a", 6);
+    let mounted = Mounted::new(&source.url(), "poll=1h,timeout=3s");
+    source.fault("a/2", Fault::Status(404, String::new()), u64::MAX);
+    source.fault("a/4", Fault::Body(b"others".to_vec()), u64::MAX);
+
+    let some = run(&["prefetch"], &[mounted.join("a"), mounted.join("absent")]);
+
+    assert_eq!(some.status.code(), Some(1), "{}", said(&some));
+    assert_eq!(told(&some), "4 files fetched (0.4 MB), 0 in the cache before, 3 failed\n");
+    let lines = said(&some);
+    let line = |path: &Path| lines.lines().find(|line| line.contains(&format!("{}: ", path.display()))).unwrap_or("");
+    assert!(line(&mounted.join("a/2")).contains("404"), "{lines}");
+    assert!(!line(&mounted.join("a/4")).is_empty(), "{lines}");
+    assert!(line(&mounted.join("absent")).contains("is not in the tree"), "{lines}");
+
+    source.mend();
+    mounted.try_refresh().unwrap();
+    let rest = run(&["prefetch"], &[mounted.join("a")]);
+    assert_eq!(told(&rest), "2 files fetched (0.2 MB), 4 in the cache before, 0 failed\n", "{}", said(&rest));
+}
+
+/// Promise: a prefetch ends at the quota and never drops what it brought itself.
+#[test]
+fn a_prefetch_stops_where_the_cache_is_full_and_keeps_what_it_brought() {
+    let source = Source::start();
+    put(&source, "old", 20);
+    put(&source, "new", 120);
+    // Beside the catalogs, which take their part of it.
+    let mounted = Mounted::new(&source.url(), "poll=1h,cache-size=9M");
+    let old = run(&["prefetch"], &[mounted.join("old")]);
+    assert!(old.status.success(), "{}", said(&old));
+
+    let full = run(&["prefetch"], &[mounted.join("new")]);
+
+    assert_eq!(full.status.code(), Some(10), "{}{}", told(&full), said(&full));
+    assert!(said(&full).contains("cache-size=SIZE"), "{}", said(&full));
+    let fetched: usize = told(&full).split(' ').next().unwrap().parse().unwrap();
+    assert!((10..120).contains(&fetched), "{fetched}");
+    source.take_log();
+    let here = (0..120).filter(|number| {
+        let path = format!("new/{number}");
+        fs::read(mounted.join(&path)).unwrap();
+        source.requests_of(&path).is_empty()
+    });
+    // Reading the first that is not there may drop others; before that all that came is there.
+    assert!(here.take(fetched).count() >= fetched.min(10));
+}
+
+#[test]
+fn a_prefetch_onto_a_full_disk_says_so_and_reads_go_on() {
+    let disk = SmallDisk::of(24 << 20);
+    let source = Source::start();
+    put(&source, "a", 300);
+    let mounted = Mounted::with_cache(&source.url(), "poll=1h,cache-size=1G,cache-reserve=0", disk.path());
+
+    let full = run(&["prefetch"], &[mounted.path()]);
+
+    assert_eq!(full.status.code(), Some(10), "{}{}", told(&full), said(&full));
+    assert_eq!(fs::read(mounted.join("a/299")).unwrap(), source.published()["a/299"]);
+}
+
+#[test]
+fn ctrl_c_ends_a_prefetch_on_the_side_of_the_mount_too() {
+    let source = Source::start();
+    put(&source, "a", 40);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    source.put("unused", Resource::new("x"));
+    for number in 0..40 {
+        source.fault(&format!("a/{number}"), Fault::Held(50_000), u64::MAX);
+    }
+    let mut prefetch =
+        Command::new(PROGRAM).arg("prefetch").arg(mounted.path()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("something is asked for", || source.log().iter().any(|logged| logged.path.contains("/a/")));
+
+    // SAFETY: kill(2) has no memory preconditions; the process is this test's own child, not yet waited for.
+    unsafe { libc::kill(prefetch.id() as i32, libc::SIGINT) };
+
+    assert_eq!(prefetch.wait().unwrap().code(), Some(130));
+    let mut said = String::new();
+    prefetch.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("interrupted"), "{said}");
+    source.mend();
+    source.wait_for_quiet();
+    let asked: Vec<_> = (0..40).filter(|number| !source.requests_of(&format!("a/{number}")).is_empty()).collect();
+    assert!(asked.len() < 40, "what was not begun is not asked for any more");
+    let rest = run(&["prefetch"], &[mounted.path()]);
+    assert!(rest.status.success(), "{}", String::from_utf8_lossy(&rest.stderr));
+    assert_eq!(tree(&mounted.path()).len(), 40);
+}
+
+#[test]
+fn a_prefetch_leaves_connections_to_readers() {
+    let source = Source::start();
+    put(&source, "a", 40);
+    source.put("now", Resource::new("wanted at once"));
+    let mounted = Mounted::new(&source.url(), "poll=1h,connections=4");
+    for number in 0..40 {
+        source.fault(&format!("a/{number}"), Fault::Held(50_000), u64::MAX);
+    }
+    let mut prefetch = Command::new(PROGRAM).arg("prefetch").arg(mounted.join("a")).spawn().unwrap();
+    eventually("two are under way", || source.log().iter().filter(|logged| logged.path.contains("/a/")).count() == 2);
+
+    assert_eq!(fs::read(mounted.join("now")).unwrap(), b"wanted at once");
+
+    source.mend();
+    assert!(prefetch.wait().unwrap().success());
+}
+
+#[test]
+fn a_mount_that_is_killed_in_a_prefetch_says_so_and_the_next_goes_on() {
+    let source = Source::start();
+    put(&source, "a", 20);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    for number in 10..20 {
+        source.fault(&format!("a/{number}"), Fault::Held(50_000), u64::MAX);
+    }
+    let prefetch = Command::new(PROGRAM).arg("prefetch").arg(mounted.path()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("some have come", || objects(mounted.cache()).len() >= 2);
+
+    mounted.kill();
+
+    let ended = prefetch.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", said(&ended));
+    assert!(said(&ended).contains("the mount"), "{}", said(&ended));
+    let dead = run(&["prefetch"], &[mounted.path()]);
+    assert_eq!(dead.status.code(), Some(5), "{}", said(&dead));
+    source.mend();
+    mounted.start();
+    let rest = run(&["prefetch"], &[mounted.path()]);
+    assert!(rest.status.success(), "{}", said(&rest));
+    let before: u64 = told(&rest).split("), ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(before > 0, "{}", told(&rest));
+}
+
+#[test]
+fn a_source_that_is_down_ends_a_prefetch() {
+    let source = Source::start();
+    put(&source, "a", 300);
+    let mounted = Mounted::new(&source.url(), "poll=1h,timeout=1s");
+    for number in 0..300 {
+        source.fault(&format!("a/{number}"), Fault::Status(503, String::new()), u64::MAX);
+    }
+
+    let silent = run(&["prefetch"], &[mounted.path()]);
+
+    assert_eq!(silent.status.code(), Some(3), "{}{}", told(&silent), said(&silent));
+    assert!(said(&silent).contains("the Source does not answer"), "{}", said(&silent));
+}
+
+#[test]
+fn what_is_evicted_is_fetched_again_and_what_is_open_in_an_earlier_version_stays() {
+    let source = Source::start();
+    put(&source, "a", 5);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    assert!(run(&["prefetch"], &[mounted.path()]).status.success());
+    assert_eq!(objects(mounted.cache()).len(), 5);
+
+    let some = run(&["evict"], &[mounted.join("a/0"), mounted.join("a/1"), mounted.join("absent")]);
+
+    assert_eq!(some.status.code(), Some(1));
+    assert!(told(&some).starts_with("2 files dropped (0.2 MB)"), "{}", told(&some));
+    assert!(said(&some).contains("is not in the tree"), "{}", said(&some));
+    assert_eq!(objects(mounted.cache()).len(), 3);
+    source.take_log();
+    assert_eq!(fs::read(mounted.join("a/0")).unwrap(), source.published()["a/0"]);
+    assert_eq!(source.requests_of("a/0").len(), 1);
+
+    // The same bytes under another name are pinned as those of a version that is open.
+    let open = fs::File::open(mounted.join("a/2")).unwrap();
+    let bytes = source.published()["a/2"].clone();
+    source.put("copy", Resource::new(bytes.clone()));
+    source.put("a/2", Resource::new(Random::new(77).bytes(100_000)));
+    mounted.try_refresh().unwrap();
+    eventually("the earlier version is pinned", || !tree(&mounted.cache().join("content/pins")).is_empty());
+    let all = run(&["evict"], &[mounted.path()]);
+
+    assert!(all.status.success(), "{}", said(&all));
+    assert!(said(&all).contains("copy: stays"), "{}{}", told(&all), said(&all));
+    assert_eq!(objects(mounted.cache()).len(), 1);
+    let mut read = Vec::new();
+    (&open).read_to_end(&mut read).unwrap();
+    assert_eq!(read, bytes);
+}
+
+#[test]
+fn the_list_tells_what_is_mounted_and_what_each_takes() {
+    let source = Source::start();
+    put(&source, "a", 4);
+    let one = Mounted::new(&source.url(), "poll=1h");
+    let other = Mounted::with_cache(&source.url(), "poll=1h,include=a/1", one.cache());
+    assert!(run(&["prefetch"], &[one.path(), other.path()]).status.success());
+    other.unmount();
+    eventually("what was read is written down", || {
+        listing(one.cache())["trees"].as_array().unwrap().iter().all(|tree| tree["objects"] != 0)
+    });
+
+    let listed = listing(one.cache());
+
+    let trees = listed["trees"].as_array().unwrap();
+    assert_eq!((trees.len(), listed["objects"].as_u64()), (2, Some(4)));
+    let of = |is: bool| trees.iter().find(|tree| tree["mounted"].is_string() == is).unwrap();
+    assert_eq!((of(true)["objects"].as_u64(), of(false)["objects"].as_u64()), (Some(4), Some(1)));
+    assert!(of(true)["mounted"].as_str().unwrap().ends_with(&format!("mounted at {}", one.path().display())));
+    assert_eq!(of(false)["options"][0], "include=a/1");
+    assert_eq!(of(false)["source"], source.url());
+    assert!(of(false)["catalog_octets"].as_u64().unwrap() > 0);
+    let text = told(&cache(&["list"], one.cache()));
+    assert!(text.contains("2 trees; 4 cached files"), "{text}");
+}
+
+/// Damage on the disk is found while a mount runs, and no read returns it.
+#[test]
+fn a_damaged_object_is_found_removed_and_fetched_again() {
+    let source = Source::start();
+    put(&source, "a", 4);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    assert!(run(&["prefetch"], &[mounted.path()]).status.success());
+    assert_eq!(cache(&["verify"], mounted.cache()).status.code(), Some(0));
+    let stored = objects(mounted.cache());
+    let (flipped, cut) = (stored[0].clone(), stored[1].clone());
+    let mut file = fs::File::options().write(true).open(&flipped).unwrap();
+    file.seek(SeekFrom::Start(50_000)).unwrap();
+    file.write_all(b"damage").unwrap();
+    fs::File::options().write(true).open(&cut).unwrap().set_len(60_000).unwrap();
+
+    let damaged = cache(&["verify"], mounted.cache());
+
+    assert_eq!(damaged.status.code(), Some(9), "{}", said(&damaged));
+    assert!(told(&damaged).contains("2 cached files intact"), "{}", told(&damaged));
+    assert!(told(&damaged).contains("2 damaged and removed"), "{}", told(&damaged));
+    for path in [&flipped, &cut] {
+        assert!(said(&damaged).contains(path.file_name().unwrap().to_str().unwrap()), "{}", said(&damaged));
+        assert!(!path.exists());
+    }
+    assert_eq!(cache(&["verify"], mounted.cache()).status.code(), Some(0));
+    let shown = tree(&mounted.path());
+    for (path, bytes) in source.published() {
+        assert_eq!(shown[Path::new(&path)], bytes, "{path}");
+    }
+}
+
+#[test]
+fn what_is_mounted_is_never_cleared_and_what_it_shares_stays() {
+    let source = Source::start();
+    put(&source, "a", 4);
+    let one = Mounted::new(&source.url(), "poll=1h,include=a/1,include=a/2");
+    let other = Mounted::with_cache(&source.url(), "poll=1h", one.cache());
+    assert!(run(&["prefetch"], &[one.path(), other.path()]).status.success());
+    eventually("what was read is written down", || {
+        listing(one.cache())["trees"].as_array().unwrap().iter().all(|tree| tree["objects"] != 0)
+    });
+
+    let busy = cache(&["clear", &source.url()], one.cache());
+    assert_eq!(busy.status.code(), Some(6), "{}", said(&busy));
+    assert!(said(&busy).contains("resyncfs unmount"), "{}", said(&busy));
+    assert_eq!(objects(one.cache()).len(), 4);
+    other.unmount();
+    let unknown = cache(&["clear", "http://127.0.0.1:1/"], one.cache());
+    assert_eq!(unknown.status.code(), Some(1));
+
+    let unused = cache(&["clear", "--unused"], one.cache());
+
+    assert_eq!(unused.status.code(), Some(0), "{}", said(&unused));
+    assert!(told(&unused).starts_with("1 tree and 2 cached files removed"), "{}", told(&unused));
+    assert_eq!(objects(one.cache()).len(), 2);
+    assert_eq!(listing(one.cache())["trees"].as_array().unwrap().len(), 1);
+    source.take_log();
+    assert_eq!(fs::read(one.join("a/1")).unwrap(), source.published()["a/1"]);
+    assert!(source.requests_of("a/1").is_empty());
+    other.start();
+    assert_eq!(tree(&other.path()).len(), 4);
+
+    one.unmount();
+    other.kill();
+    let all = cache(&["clear", "--all"], one.cache());
+    assert_eq!(all.status.code(), Some(0), "{}", said(&all));
+    assert!(objects(one.cache()).is_empty());
+    assert!(fs::read_dir(one.cache().join("mounts")).unwrap().next().is_none());
+    one.start();
+    assert_eq!(tree(&one.path()).len(), 2);
+}
+
+#[test]
+fn a_clearing_that_was_killed_is_finished_by_the_next() {
+    let source = Source::start();
+    put(&source, "a", 1);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    mounted.unmount();
+    let left = mounted.cache().join("mounts/.cleared-0123-1");
+    fs::create_dir_all(left.join("catalog")).unwrap();
+    assert_eq!(listing(mounted.cache())["trees"].as_array().unwrap().len(), 1);
+
+    let name = listing(mounted.cache())["trees"][0]["name"].as_str().unwrap()[..8].to_owned();
+    let cleared = cache(&["clear", &name], mounted.cache());
+
+    assert!(cleared.status.success(), "{}", said(&cleared));
+    assert!(!left.exists());
+    assert_eq!(cache(&["list"], Path::new("/nonexistent/cache")).status.code(), Some(0));
+}
+
+/// Each command says what to do when there is no such mount, or it is somebody else's.
+#[test]
+fn commands_on_paths_say_what_to_do_where_nothing_is_mounted() {
+    let source = Source::start();
+    put(&source, "a", 1);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    for command in ["prefetch", "evict", "uri"] {
+        let none = run(&[command], &[PathBuf::from("/tmp")]);
+        assert_eq!(none.status.code(), Some(5), "{command}: {}", said(&none));
+        assert!(said(&none).contains("nothing of resyncfs is mounted there; mounted are: "), "{}", said(&none));
+    }
+    // The folder around the mount is this test's own: somebody else must be able to come as far as the mount.
+    let around = mounted.path().parent().unwrap().to_owned();
+    fs::set_permissions(&around, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = around.join("resyncfs");
+    fs::copy(PROGRAM, &program).unwrap();
+    let stranger = |arguments: &[&str], path: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(arguments).arg(path);
+        command.output().unwrap()
+    };
+    for command in ["prefetch", "evict", "uri"] {
+        let refused = stranger(&[command], &mounted.join("a/0"));
+        assert_eq!(refused.status.code(), Some(8), "{command}: {}", said(&refused));
+    }
+    let foreign = stranger(&["cache", "verify", "-o"], Path::new(&format!("cache={}", mounted.cache().display())));
+    assert_eq!(foreign.status.code(), Some(7), "{}", said(&foreign));
+}
