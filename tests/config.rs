@@ -1,0 +1,115 @@
+//! Mounts that have a name, their files, and where credentials come from.
+
+mod common;
+
+use common::mounted::{Mounted, PROGRAM};
+use common::source::{Resource, Source};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+fn described(folder: &Path, name: &str, text: &str) {
+    fs::write(folder.join(format!("{name}.toml")), text).unwrap();
+}
+
+fn refusal(folder: &Path, arguments: &[&str]) -> String {
+    let output =
+        Command::new(PROGRAM).arg("mount").args(arguments).env("CONFIGURATION_DIRECTORY", folder).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_name_is_mounted_as_its_file_says_and_the_command_line_counts_before_it() {
+    let (source, folder) = (Source::start(), tempfile::tempdir().unwrap());
+    source.put("a.pdf", Resource::new("bytes"));
+    source.put("b.txt", Resource::new("text"));
+    let text = format!("source = \"{}\"\numask = 0o077\nuid = 7\ninclude = [\"*.pdf\", \"*.doc\"]\n", source.url());
+    described(folder.path(), "repo", &text);
+
+    let mounted =
+        Mounted::prepared("repo", "uid=8").with_environment("CONFIGURATION_DIRECTORY", folder.path().to_str().unwrap());
+    mounted.start();
+
+    let found = fs::metadata(mounted.join("a.pdf")).unwrap();
+    assert_eq!((found.mode() & 0o777, found.uid()), (0o400, 8));
+    assert!(!mounted.join("b.txt").exists());
+}
+
+#[test]
+fn a_file_tells_the_folder_and_flags_are_options_too() {
+    let (source, folder) = (Source::start(), tempfile::tempdir().unwrap());
+    source.put("a", Resource::new("bytes"));
+    let directory = folder.path().join("mnt");
+    fs::create_dir(&directory).unwrap();
+    let text = format!("source = \"{}\"\ndirectory = \"{}\"\n", source.url(), directory.display());
+    described(folder.path(), "repo", &text);
+
+    let mounted = Command::new(PROGRAM)
+        .args(["mount", "repo", "--umask", "027", "--cache"])
+        .arg(folder.path().join("cache"))
+        .env("CONFIGURATION_DIRECTORY", folder.path())
+        .output()
+        .unwrap();
+    let mode = fs::metadata(directory.join("a")).map(|found| found.mode() & 0o777);
+    let unmounted = Command::new(PROGRAM).arg("unmount").arg(&directory).status().unwrap();
+
+    assert!(mounted.status.success() && unmounted.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+    assert_eq!(mode.unwrap(), 0o440);
+}
+
+#[test]
+fn what_is_wrong_with_a_name_or_its_file_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let refused = refusal(folder, &["repo", "/tmp"]);
+    assert!(refused.contains("neither an address nor a path") && refused.contains("repo.toml"), "{refused}");
+
+    described(folder, "repo", "source = \"https://h/\"\n\ncachesize = \"1G\"\n");
+    let refused = refusal(folder, &["repo", "/tmp"]);
+    assert!(refused.contains("repo.toml:3: cachesize: ") && refused.contains("did you mean cache-size?"), "{refused}");
+
+    described(folder, "repo", "source = \"https://h/\"\n");
+    assert!(refusal(folder, &["repo"]).contains("where shall it be mounted?"));
+
+    fs::set_permissions(folder.join("repo.toml"), Permissions::from_mode(0o666)).unwrap();
+    assert!(refusal(folder, &["repo", "/tmp"]).contains("chmod o-w"));
+}
+
+#[test]
+fn a_client_key_that_others_can_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key.pem");
+    fs::write(&key, "-----BEGIN PRIVATE KEY-----").unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+
+    let refused = refusal(folder.path(), &["--cert", key.to_str().unwrap(), "https://h/", "/tmp"]);
+
+    assert!(refused.contains(&format!("chmod 600 {}", key.display())), "{refused}");
+}
+
+#[test]
+fn a_services_credentials_are_used_where_nothing_else_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other");
+    for (file, token) in [(folder.path().join("bearer"), "of-the-service"), (other.clone(), "named")] {
+        fs::write(&file, token).unwrap();
+        // As systemd shows them where an access control list lets the service's user read.
+        fs::set_permissions(&file, Permissions::from_mode(0o440)).unwrap();
+    }
+    fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+
+    for (options, token) in [(String::new(), "of-the-service"), (format!("bearer-file={}", other.display()), "named")] {
+        let source = Source::start();
+        source.put("a", Resource::new("bytes"));
+        let mounted = Mounted::prepared(&source.url(), &options)
+            .with_environment("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap());
+        mounted.start();
+
+        assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+        let asked = source.take_log();
+        let expected = format!("bearer {token}");
+        assert!(asked.iter().any(|logged| logged.head.to_lowercase().contains(&expected)), "{token}");
+    }
+}
