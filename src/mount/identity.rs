@@ -134,5 +134,6 @@ pub fn default_cache() -> Option<PathBuf> {
     named("CACHE_DIRECTORY")
         .or_else(|| root.then(|| PathBuf::from("/var/cache/resyncfs")))
         .or_else(|| named("XDG_CACHE_HOME").map(|cache| cache.join("resyncfs")))
-        .or_else(|| named("HOME").map(|home| home.join(".cache/resyncfs")))
+        // mount(8) leaves its helper no HOME; the user database knows it too.
+        .or_else(|| std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".cache/resyncfs")))
 }
