@@ -31,6 +31,12 @@ pub enum EntryPointError {
     /// A scheme that cannot be fetched.
     #[error("{0:?}: only https:, http: and file: can be mounted")]
     Scheme(String),
+    /// A user name or password before the host. What was pasted is not repeated.
+    #[error(
+        "the SOURCE has a user name or password before its host, and every user of this machine can read them in the list of \
+         processes: write https://HOST/… and name a file with them, -o netrc=FILE or -o header-file=FILE"
+    )]
+    Credentials,
     /// A `file:` URI of another machine, or with escapes that make no path.
     #[error("{0:?}: a file: URI must name an absolute path on this machine, as in file:///path/list.xml")]
     File(String),
@@ -55,6 +61,9 @@ impl EntryPoint {
             // Without a working folder the path stays as it is, and opening it will tell.
             return Ok(EntryPoint::File(std::path::absolute(pasted).unwrap_or_else(|_| PathBuf::from(pasted))));
         }
+        if has_credentials(pasted) {
+            return Err(EntryPointError::Credentials);
+        }
         let Some((scheme, rest)) = scheme(pasted) else { return address(pasted) };
         match scheme.to_ascii_lowercase().as_str() {
             "http" | "https" => Ok(EntryPoint::Uri(Uri::parse(pasted)?)),
@@ -70,6 +79,14 @@ fn scheme(pasted: &str) -> Option<(&str, &str)> {
     let spelled = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     (spelled && !rest.starts_with(|c: char| c.is_ascii_digit())).then_some((scheme, rest))
+}
+
+/// Whether something stands before the host: `USER:PASSWORD@HOST`, with a scheme or without. A postal address is no host's.
+fn has_credentials(pasted: &str) -> bool {
+    let authority = pasted.split_once("://").map_or(pasted, |(_, authority)| authority);
+    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_postal = pasted.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("mailto:"));
+    authority.contains('@') && !is_postal
 }
 
 /// What follows `file:`: a path, with `//`, `///` or `//localhost/` before it.
@@ -140,6 +157,23 @@ mod tests {
         ] {
             assert_eq!(EntryPoint::parse(pasted), Ok(path(understood)), "{pasted}");
         }
+    }
+
+    #[test]
+    fn credentials_are_refused_wherever_they_stand_before_a_host() {
+        for pasted in [
+            "https://ann:secret@example.org/list.xml",
+            "http://ann@example.org",
+            "ann:secret@example.org/list.xml",
+            "ann@example.org:8080",
+            "ftp://ann:secret@example.org/",
+            "https://ann:se@cret@example.org?x",
+        ] {
+            assert_eq!(EntryPoint::parse(pasted), Err(EntryPointError::Credentials), "{pasted}");
+        }
+        assert_eq!(EntryPoint::parse("https://example.org/@ann"), Ok(uri("https://example.org/@ann")));
+        assert_eq!(EntryPoint::parse("example.org/a//b@c"), Ok(uri("https://example.org/a//b@c")));
+        assert_eq!(EntryPoint::parse("file:///srv/a@b.xml"), Ok(path("/srv/a@b.xml")));
     }
 
     #[test]
