@@ -139,16 +139,8 @@ impl From<MountError> for CliError {
             MountError::Cache { .. } => Exit::Cache,
             MountError::Catalog(crate::catalog::CatalogError::Busy { .. }) => Exit::Busy,
             MountError::Catalog(_) | MountError::Content(_) | MountError::Spool(_) => Exit::Cache,
-            MountError::FirstBaseline(SyncError::Source(inner)) => source_exit(inner),
-            MountError::FirstBaseline(
-                SyncError::NoResourceList { .. }
-                | SyncError::NothingThatOld { .. }
-                | SyncError::Document { .. }
-                | SyncError::Package(_),
-            ) => Exit::NoSource,
-            MountError::FirstBaseline(SyncError::Catalog(_) | SyncError::Scratch(_)) => Exit::Cache,
-            MountError::FirstBaseline(SyncError::Worker(_) | SyncError::NoThread(_)) => Exit::Failure,
-            MountError::Http(_) | MountError::FirstBaseline(SyncError::Naming(_)) => Exit::Usage,
+            MountError::FirstBaseline(inner) => sync_exit(inner),
+            MountError::Http(_) => Exit::Usage,
             MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
             MountError::Websub(_) | MountError::Metrics { .. } | MountError::System { .. } => Exit::Failure,
             MountError::Interrupted => Exit::Interrupted,
@@ -160,6 +152,20 @@ impl From<MountError> for CliError {
 impl From<SourceError> for CliError {
     fn from(cause: SourceError) -> CliError {
         CliError::of(source_exit(&cause), &cause)
+    }
+}
+
+fn sync_exit(cause: &SyncError) -> Exit {
+    match cause {
+        SyncError::Source(cause) => source_exit(cause),
+        SyncError::ChangesOfThen { cause, .. } => sync_exit(cause),
+        SyncError::NoResourceList { .. }
+        | SyncError::NothingThatOld { .. }
+        | SyncError::Document { .. }
+        | SyncError::Package(_) => Exit::NoSource,
+        SyncError::Catalog(_) | SyncError::Scratch(_) => Exit::Cache,
+        SyncError::Naming(_) => Exit::Usage,
+        SyncError::Worker(_) | SyncError::NoThread(_) => Exit::Failure,
     }
 }
 

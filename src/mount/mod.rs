@@ -405,8 +405,8 @@ fn listeners(notices: &Notices, content: &Arc<Content>) -> Listeners {
     }
 }
 
-/// Content's verdicts become notices to the kernel and orders to sync. A refresh under way may keep sync from taking orders
-/// for minutes: the kernel must not wait for that, for it goes on serving pages that are wrong.
+/// Content's verdicts become notices to the kernel and orders to sync. A commit under way may keep sync from obeying
+/// for a while: the kernel must not wait for that, for it goes on serving pages that are wrong.
 async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sender<Command>, notices: Notices) {
     let (orders, mut waiting) = mpsc::unbounded_channel();
     tokio::spawn(async move {

@@ -163,6 +163,13 @@ pub enum SourceError {
     },
 }
 
+impl SourceError {
+    /// Whether a document is not there, by its server's word: 404 or 410.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, SourceError::Http { cause, .. } if cause.is_gone())
+    }
+}
+
 /// A deviation together with its document.
 #[derive(Clone, Debug)]
 pub struct DocumentDeviations {

@@ -42,6 +42,8 @@ impl Synchronizer {
                     read.digests.extend(archived.digests);
                     earlier.extend(archived.documents);
                 }
+                // The tree of an earlier time is whole or not at all.
+                Err(cause) if known.is_of_the_past() && !cause.is_gone() => return Err(cause),
                 Err(cause @ (SyncError::Source(_) | SyncError::Document { .. } | SyncError::Package(_))) => {
                     tracing::warn!("the archive {archive} is left for now: {}", chain(&cause));
                 }

@@ -146,9 +146,12 @@ impl Synchronizer {
             left.lock().unwrap_or_else(PoisonError::into_inner).note(entry);
             Child::Leave
         };
-        // The schedule asks again: nobody who waits for this synchronizer waits for a server that fails.
+        // The schedule asks again: nobody who waits for this synchronizer waits for a server that fails. But the tree of an
+        // earlier time is whole or not at all.
+        let needs_all = known.is_of_the_past();
+        let is_patient = needs_all && self.catalog.revision()?.is_none();
         let past_caches = extent.is_past_caches();
-        let asking = Asking { choice: &choice, bears_missing: true, past_caches, is_patient: false };
+        let asking = Asking { choice: &choice, bears_missing: true, past_caches, is_patient };
         let walked = self.walk(root, asking, progress).await?;
         let mut leaves = walked.leaves;
         // A closed list leads on by its index (section 12.1).
@@ -160,6 +163,7 @@ impl Synchronizer {
                     let is_new = |leaf: &Leaf| leaf.document.location != *root;
                     leaves.extend(beside.leaves.into_iter().filter(is_new));
                 }
+                Err(cause) if needs_all && !cause.is_gone() => return Err(cause.into()),
                 Err(cause) => tracing::warn!("a closed list leads to an index that cannot be read: {}", chain(&cause)),
             }
         }
@@ -174,10 +178,12 @@ impl Synchronizer {
                     let listed = |leaf| Leaf { listed: Some(Box::new(newest.clone())), ..leaf };
                     leaves.extend(below.leaves.into_iter().map(listed));
                 }
+                Err(cause) if needs_all && !cause.is_gone() => return Err(cause.into()),
                 Err(cause) => tracing::warn!("the newest list of an index cannot be read: {}", chain(&cause)),
             }
         }
         let mut read = ReadChanges { unread, is_beyond: is_beyond.into_inner(), ..ReadChanges::new(set, root) };
+        read.is_torn = needs_all && !walked.missing.is_empty();
         let headers = walked.index_headers.iter().chain(leaves.iter().map(|leaf| &leaf.header));
         // What the list before told at its end stands in the index of all, where the one read is the next (section 12.1).
         let earlier = headers.flat_map(|it| [it.link("archives"), it.link("index")]).flatten();

@@ -81,7 +81,9 @@ impl Synchronizer {
         let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
         let broken = self.deviations.clone();
+        let writer = self.writing.clone().lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
             let Reading { naming, mut read, missing, position, news } = reading;
             let mut later: Vec<_> = news.changes.iter().map(|(_, new)| (new.change, new.entry.clone())).collect();
             if selection.follows_links() {
@@ -132,7 +134,9 @@ impl Synchronizer {
     pub(super) async fn apply(&self, news: News, position: Position) -> Result<Option<Made>, SyncError> {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
         let limit = self.config.max_delete;
+        let writer = self.writing.clone().lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
             let Some(changes) = chosen(&catalog, &selection, &news.changes)? else { return Ok(None) };
             let mut unknown = 0;
             let mut commit = catalog.changes()?;
@@ -160,7 +164,9 @@ impl Synchronizer {
     /// Applies deletions that are held back, by a person's word: as many as one commit takes.
     pub(super) async fn accept(&self, position: Position) -> Result<Made, SyncError> {
         let (catalog, limit) = (self.catalog.clone(), self.config.max_delete);
+        let writer = self.writing.clone().lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
             let held = catalog.snapshot()?.held_count()?;
             let mut commit = catalog.changes()?;
             let accepted = commit.accept_held()?;

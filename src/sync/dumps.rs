@@ -134,6 +134,7 @@ impl Synchronizer {
         let asking =
             Asking { choice: &choice, bears_missing: true, past_caches: extent.is_past_caches(), is_patient: false };
         let walked = self.walk(root, asking, progress).await?;
+        read.is_torn = known.is_of_the_past() && !walked.missing.is_empty();
         let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
         let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
@@ -170,6 +171,7 @@ impl Synchronizer {
                 Err(cause) if cause.is_retryable() => return Err(SyncError::Package(cause)),
                 Err(cause) => {
                     tracing::warn!("a package of changes is left: {}", chain(&cause));
+                    read.is_torn |= known.is_of_the_past();
                     continue;
                 }
             };

@@ -32,6 +32,7 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 mod tidying;
+mod waiting;
 
 use crate::catalog::path::MapError;
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
@@ -49,18 +50,20 @@ use commit::{Made, Reading};
 use deviations::SeenDeviations;
 use extent::Extent;
 use followed::{FollowedSet, followed};
-use guard::{Held, MaxDelete};
+use guard::MaxDelete;
 use incremental::Known;
 use lists::missing;
 use notification::SetChannel;
-use position::{Position, ReadSet, SetPosition};
+use position::{Position, ReadSet};
 use schedule::Schedule;
 use selection::Selection;
-use status::{DocumentStatus, HeldStatus, RefreshOutcome, Refreshed, SetStatus, SharedStatus};
+use status::{DocumentStatus, HeldStatus, Refreshed, SetStatus, SharedStatus};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::{sync::watch, task::JoinHandle, time::Instant};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
 const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -149,6 +152,17 @@ pub enum SyncError {
         /// How far it reaches back, for a person.
         earliest: String,
     },
+    /// The changes up to the time of `at=` cannot be had for now: the lists alone are of an earlier one.
+    #[error("the Source as of {at} cannot be shown before its changes are read in {location}")]
+    ChangesOfThen {
+        /// What was asked for.
+        at: Timestamp,
+        /// The change document, or the index of change documents.
+        location: DocumentLocation,
+        /// Why it, or what it leads to, cannot be had.
+        #[source]
+        cause: Box<SyncError>,
+    },
     /// The catalog failed.
     #[error("the catalog cannot be written")]
     Catalog(#[from] CatalogError),
@@ -167,6 +181,13 @@ pub enum SyncError {
     /// The operating system gives no further thread.
     #[error("no thread to read the lists")]
     NoThread(#[source] std::io::Error),
+}
+
+impl SyncError {
+    /// Whether a document is not there, by its server's word: 404 or 410.
+    fn is_gone(&self) -> bool {
+        matches!(self, SyncError::Source(cause) if cause.is_gone())
+    }
 }
 
 /// Brings one catalog in step with one Source.
@@ -189,6 +210,8 @@ pub struct Synchronizer {
     /// Digests of the change documents all of whose entries are in the position.
     applied: HashMap<DocumentLocation, u64>,
     deviations: SeenDeviations,
+    /// Held by whoever writes the catalog: a commit, or a new inode given between two.
+    writing: Arc<Mutex<()>>,
     /// The spool being settled behind the last commit.
     settling: Option<JoinHandle<()>>,
     status: SharedStatus,
@@ -228,6 +251,7 @@ impl Synchronizer {
             below: HashMap::new(),
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
+            writing: Arc::default(),
             settling: None,
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
@@ -552,37 +576,6 @@ impl Synchronizer {
             status.held = held;
             status.deviations = self.deviations.told();
         });
-    }
-}
-
-impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
-    fn from(outcome: &Result<Outcome, SyncError>) -> RefreshOutcome {
-        match outcome {
-            Ok(Outcome::Unchanged) => RefreshOutcome::Unchanged,
-            Ok(Outcome::Committed(Committed { created, updated, touched, deleted, .. })) => {
-                RefreshOutcome::Committed { created: *created, updated: *updated, touched: *touched, deleted: *deleted }
-            }
-            Err(cause) => RefreshOutcome::Failed(chain(cause)),
-        }
-    }
-}
-
-impl From<&SetPosition> for SetStatus {
-    fn from(set: &SetPosition) -> SetStatus {
-        SetStatus {
-            id: set.id().0,
-            name: set.name().to_owned(),
-            at: set.at().map(|at| at.to_string()),
-            changes_until: set.changes_until().map(|until| until.to_string()),
-            gap_since: set.gap_since().map(|since| since.to_string()),
-        }
-    }
-}
-
-impl From<&Held> for HeldStatus {
-    fn from(held: &Held) -> HeldStatus {
-        let since = Timestamp { seconds: held.since, nanos: 0 }.to_string();
-        HeldStatus { files: held.files, since, why: held.why.clone() }
     }
 }
 

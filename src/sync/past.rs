@@ -1,13 +1,17 @@
 //! The Source as it was (`at=`): of each set the last statement of what existed up to then, archived or not, brought forward
 //! by the changes up to that moment (section 15).
 //!
+//! It is shown whole or not at all: as long as a change document cannot be had there is no first tree, and a tree that is shown
+//! stays. What is gone for good is told as a gap, and as the time that the tree speaks for.
+//!
 //! There is one baseline of it. It is made again only as long as something may still be told of that time: while it lies in the
 //! future, and until the change documents tell of what came after it.
 
 use super::changes::ReadChanges;
-use super::followed::{FollowedSet, followed};
+use super::followed::{FollowedSet, Purpose, followed};
 use super::incremental::Known;
 use super::position::{Position, ReadSet};
+use super::schedule::jitter;
 use super::{Extent, Outcome, Progressing, Stage, Step, SyncError, Synchronizer, no_resource_list};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Root, Timestamp};
@@ -86,7 +90,7 @@ impl Synchronizer {
             );
             return Err(SyncError::NothingThatOld { at: as_of, earliest });
         }
-        let (changes, _) = self.read_changes(&sets, &position, &Extent::Everything, progress).await?;
+        let changes = self.changes_of_then(&sets, &position, as_of, progress).await?;
         position.is_final = as_of < began && sets.iter().all(|set| is_told_to_the_end(set, &changes, as_of));
         let is_same = shown
             .is_some_and(|shown| shown.is_final == position.is_final && read.iter().all(|it| shown.is_made_of(it)));
@@ -97,6 +101,61 @@ impl Synchronizer {
         let step = Step { source, sets, is_first_tree, anew: true, position };
         let outcome = self.rebase(step, read, changes, progress).await?;
         Ok(outcome.unwrap_or(Outcome::Unchanged))
+    }
+
+    /// Reads all that the change documents of `sets` tell up to `as_of`. Without it the lists would be shown, which are older
+    /// than what was asked for: a document that cannot be had for now fails the whole. One that is gone for good
+    /// (404, 410) will never tell: the tree is what is told, and its time says how far that goes.
+    async fn changes_of_then(
+        &mut self,
+        sets: &[FollowedSet],
+        position: &Position,
+        as_of: Timestamp,
+        progress: &Progressing,
+    ) -> Result<Vec<ReadChanges>, SyncError> {
+        let mut read = Vec::new();
+        for set in sets {
+            let (purpose, roots) = set.incremental();
+            for root in roots {
+                let known = position.known(set.id, root);
+                match self.changes_below(set, (purpose, root, roots), &known, progress).await {
+                    Ok(changes) => read.push(changes),
+                    Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_) | SyncError::NoThread(_))) => {
+                        return Err(cause);
+                    }
+                    Err(cause) => {
+                        self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
+                        let (location, cause) = (root.clone(), Box::new(cause));
+                        return Err(SyncError::ChangesOfThen { at: as_of, location, cause });
+                    }
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads one of the change documents of `set`, with what its archives tell where it begins too late or is gone.
+    async fn changes_below(
+        &mut self,
+        set: &FollowedSet,
+        (purpose, root, roots): (Purpose, &DocumentLocation, &[DocumentLocation]),
+        known: &Known,
+        progress: &Progressing,
+    ) -> Result<ReadChanges, SyncError> {
+        let read = match purpose {
+            Purpose::ChangeDump => self.read_change_dump(set.id, root, known, &Extent::Everything, progress).await,
+            _ => self.read_root(set.id, (root, roots), known, &Extent::Everything, progress).await,
+        };
+        let mut read = match read {
+            Err(cause) if cause.is_gone() => {
+                tracing::warn!("changes are not told any more: {}", chain(&cause));
+                self.is_stale = true;
+                ReadChanges { is_torn: true, ..ReadChanges::new(set.id, root) }
+            }
+            read => read?,
+        };
+        self.close_gap(set, &mut read, known, progress).await?;
+        Ok(read)
     }
 
     /// The documents of `set` as of the time looked for; `None` where it tells nothing of that time.
@@ -233,6 +292,6 @@ fn is_told_to_the_end(set: &FollowedSet, changes: &[ReadChanges], as_of: Timesta
     let roots = set.incremental().1;
     roots.iter().all(|root| {
         let mut read = changes.iter().filter(|it| it.set == set.id && it.root == *root);
-        read.any(|it| it.is_beyond || it.documents.iter().any(|document| document.tells_beyond(as_of)))
+        read.any(|it| !it.is_torn && (it.is_beyond || it.documents.iter().any(|document| document.tells_beyond(as_of))))
     })
 }

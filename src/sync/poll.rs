@@ -1,17 +1,20 @@
-//! The running synchronizer: it looks when a document is due, and when it is told to.
+//! The running synchronizer: it looks when a document is due, and when it is told to; while it looks, it listens.
 
 use super::extent::Extent;
 use super::looks::Unseen;
 use super::schedule::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
+use super::waiting::{Next, Waiting};
 use super::{Outcome, Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::causes::chain;
 use crate::document::{Change, Timestamp, Uri};
 use crate::source::package::Packages;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
 /// What the rest of the mount asks of a running synchronizer.
@@ -68,96 +71,87 @@ pub struct Listeners {
 
 /// What is to be done next.
 enum Task {
-    Refresh(Extent),
-    /// Apply what is held back, then look at everything.
-    Accept,
+    /// Apply what is held back where `accept`, then look at everything.
+    Refresh { accept: bool },
     /// Look at what was just announced.
     Look(Look),
     /// Look at what is due, and again at what was announced and could not be seen.
     Timer,
 }
 
+/// An inode that needs a successor, and which.
+type Renewal = (fuser::INodeNo, fn(&Catalog, fuser::INodeNo) -> Result<Vec<Invalidation>, CatalogError>);
+
 /// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand, where the catalog is found damaged,
 /// and whenever a document is due.
+///
+/// A refresh under way keeps nobody from being heard: a new inode is given between its commits, without waiting for the
+/// Source; whatever else is asked for meanwhile is done next, all refreshes together as one.
 pub async fn run(
     mut synchronizer: Synchronizer,
     mut commands: mpsc::Receiver<Command>,
     listeners: Listeners,
     at_once: bool,
 ) {
-    let catalog = synchronizer.catalog.clone();
     let packages = synchronizer.packages.clone();
-    let mut unseen = Unseen::default();
-    let mut failures = 0;
+    let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writing.clone());
+    let renewed = |renewal| renew(&catalog, &writing, &listeners, renewal);
+    let (mut unseen, mut waiting) = (Unseen::default(), Waiting::default());
+    let (mut failures, mut is_open) = (0, true);
     let mut due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
-    loop {
-        let mut waiting = None;
+    while is_open {
+        let mut live = None;
+        while let Ok(command) = commands.try_recv() {
+            if let Some(renewal) = hear(command, &mut waiting, &mut live) {
+                renewed(renewal).await;
+            }
+        }
+        live.into_iter().for_each(|live| synchronizer.set_live(live));
         let wake = unseen.next().map_or(due, |again| again.min(due));
-        let task = tokio::select! {
-            command = commands.recv() => match command {
-                None => return,
-                Some(Command::Refresh) => {
-                    synchronizer.distrust_discovery();
-                    Task::Refresh(Extent::Everything)
-                }
-                Some(Command::AcceptDeletions) => Task::Accept,
-                Some(Command::Asked { accept_deletions, asker }) => {
-                    waiting = Some(asker);
-                    synchronizer.distrust_discovery();
-                    if accept_deletions { Task::Accept } else { Task::Refresh(Extent::Everything) }
-                }
-                Some(Command::Look(look)) => Task::Look(look),
-                Some(Command::Channels(live)) => {
-                    synchronizer.set_live(live);
-                    continue;
-                }
-                Some(Command::Renew(ino)) => {
-                    renew(&synchronizer, &listeners, ino, Catalog::renew).await;
-                    continue;
-                }
-                Some(Command::Unannounced(ino)) => {
-                    renew(&synchronizer, &listeners, ino, Catalog::renew_unpublished).await;
-                    continue;
-                }
-            },
-            () = catalog.damage_found() => Task::Refresh(Extent::Everything),
-            () = contradiction_found(packages.as_ref()) => Task::Refresh(Extent::Everything),
-            () = tokio::time::sleep_until(wake) => Task::Timer,
-        };
-        let now = Instant::now();
-        let mut accepted = 0;
-        let done = match task {
-            Task::Refresh(extent) => synchronizer.refresh_of(extent, silence()).await,
-            Task::Accept => match accept(&mut synchronizer, &listeners, &mut accepted).await {
-                Ok(()) => synchronizer.refresh(silence()).await,
-                Err(cause) => Err(cause),
-            },
-            Task::Look(look) => {
-                let looked = synchronizer.look(&look, false).await;
-                match &looked {
-                    Ok(Outcome::Committed(_)) => unseen.seen(&look),
-                    Ok(Outcome::Unchanged) | Err(_) => unseen.missed(look, now),
-                }
-                looked
+        let mut askers = Vec::new();
+        let task = match waiting.next() {
+            Some(Next::Refresh { accept, askers: all }) => {
+                askers = all;
+                synchronizer.distrust_discovery();
+                Task::Refresh { accept }
             }
-            Task::Timer => {
-                for look in unseen.due(now) {
-                    match synchronizer.look(&look, true).await {
-                        Ok(outcome) => {
-                            if matches!(outcome, Outcome::Committed(_)) {
-                                unseen.seen(&look);
-                            }
-                            tell(&mut synchronizer, &listeners, outcome);
+            Some(Next::Look(look)) => Task::Look(look),
+            None => tokio::select! {
+                command = commands.recv() => match command {
+                    None => return,
+                    Some(command) => {
+                        let mut live = None;
+                        if let Some(renewal) = hear(command, &mut waiting, &mut live) {
+                            renewed(renewal).await;
                         }
-                        Err(cause) => tracing::warn!("what was announced cannot be seen: {}", chain(&cause)),
+                        live.into_iter().for_each(|live| synchronizer.set_live(live));
+                        continue;
                     }
+                },
+                () = catalog.damage_found() => Task::Refresh { accept: false },
+                () = contradiction_found(packages.as_ref()) => Task::Refresh { accept: false },
+                () = tokio::time::sleep_until(wake) => Task::Timer,
+            },
+        };
+        let (now, mut accepted, mut live) = (Instant::now(), 0, None);
+        let mut renewals = FuturesUnordered::new();
+        let done = {
+            let work = perform(&mut synchronizer, &listeners, &mut unseen, task, (now, due), &mut accepted);
+            let mut work = std::pin::pin!(work);
+            loop {
+                tokio::select! {
+                    done = &mut work => break done,
+                    command = commands.recv(), if is_open => match command {
+                        Some(command) => renewals.extend(hear(command, &mut waiting, &mut live).map(renewed)),
+                        None => is_open = false,
+                    },
+                    Some(()) = renewals.next() => {}
                 }
-                if now < due {
-                    continue;
-                }
-                synchronizer.refresh_of(Extent::Due, silence()).await
             }
         };
+        while renewals.next().await.is_some() {}
+        live.into_iter().for_each(|live| synchronizer.set_live(live));
+        let Some(done) = done else { continue };
         let outcome = RefreshOutcome::from(&done).after_deleting(accepted);
         match done {
             Ok(outcome) => {
@@ -172,20 +166,70 @@ pub async fn run(
                 report(&cause, pause);
             }
         }
-        if let Some(asker) = waiting {
-            let milliseconds = u64::try_from(now.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let milliseconds = u64::try_from(now.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for asker in askers {
+            let ended = Timestamp::now().to_string();
             // Who has gone meanwhile is not told.
-            let _ = asker.send(Refreshed { ended: Timestamp::now().to_string(), milliseconds, outcome });
+            let _ = asker.send(Refreshed { ended, milliseconds, outcome: outcome.clone() });
         }
     }
 }
 
-/// Ends when a package says other things than what was taken over of it.
-async fn contradiction_found(packages: Option<&Packages>) {
-    match packages {
-        Some(packages) => packages.contradiction_found().await,
-        None => std::future::pending().await,
+/// Notes what a command asks for; a renewal is for whoever calls, and so is whether channels are `live`.
+fn hear(command: Command, waiting: &mut Waiting, live: &mut Option<bool>) -> Option<Renewal> {
+    match command {
+        Command::Refresh => waiting.refresh(false, None),
+        Command::AcceptDeletions => waiting.refresh(true, None),
+        Command::Asked { accept_deletions, asker } => waiting.refresh(accept_deletions, Some(asker)),
+        Command::Look(look) => waiting.look(look),
+        Command::Channels(are_live) => *live = Some(are_live),
+        Command::Renew(ino) => return Some((ino, Catalog::renew)),
+        Command::Unannounced(ino) => return Some((ino, Catalog::renew_unpublished)),
     }
+    None
+}
+
+/// Does what is to be done; `None` where that was no refresh. `accepted` is how many names a person's word has taken.
+async fn perform(
+    synchronizer: &mut Synchronizer,
+    listeners: &Listeners,
+    unseen: &mut Unseen,
+    task: Task,
+    (now, due): (Instant, Instant),
+    accepted: &mut u64,
+) -> Option<Result<Outcome, SyncError>> {
+    Some(match task {
+        Task::Refresh { accept: false } => synchronizer.refresh(silence()).await,
+        Task::Refresh { accept: true } => match accept(synchronizer, listeners, accepted).await {
+            Ok(()) => synchronizer.refresh(silence()).await,
+            Err(cause) => Err(cause),
+        },
+        Task::Look(look) => {
+            let looked = synchronizer.look(&look, false).await;
+            match &looked {
+                Ok(Outcome::Committed(_)) => unseen.seen(&look),
+                Ok(Outcome::Unchanged) | Err(_) => unseen.missed(look, now),
+            }
+            looked
+        }
+        Task::Timer => {
+            for look in unseen.due(now) {
+                match synchronizer.look(&look, true).await {
+                    Ok(outcome) => {
+                        if matches!(outcome, Outcome::Committed(_)) {
+                            unseen.seen(&look);
+                        }
+                        tell(synchronizer, listeners, outcome);
+                    }
+                    Err(cause) => tracing::warn!("what was announced cannot be seen: {}", chain(&cause)),
+                }
+            }
+            if now < due {
+                return None;
+            }
+            synchronizer.refresh_of(Extent::Due, silence()).await
+        }
+    })
 }
 
 /// Nobody watches the progress of a running mount's refreshes.
@@ -216,14 +260,15 @@ async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners, accepted
     }
 }
 
-async fn renew(
-    synchronizer: &Synchronizer,
-    listeners: &Listeners,
-    ino: fuser::INodeNo,
-    renew: fn(&Catalog, fuser::INodeNo) -> Result<Vec<Invalidation>, CatalogError>,
-) {
-    let catalog = synchronizer.catalog.clone();
-    match tokio::task::spawn_blocking(move || renew(&catalog, ino)).await {
+/// Gives an inode its successor. There is one writer at a time: it waits for a commit under way, and for nothing else.
+async fn renew(catalog: &Arc<Catalog>, writing: &Arc<Mutex<()>>, listeners: &Listeners, (ino, renew): Renewal) {
+    let catalog = catalog.clone();
+    let writer = writing.clone().lock_owned().await;
+    let renewed = tokio::task::spawn_blocking(move || {
+        let _writer = writer;
+        renew(&catalog, ino)
+    });
+    match renewed.await {
         Ok(Ok(invalidations)) => (listeners.invalidate)(invalidations),
         Ok(Err(cause)) => tracing::error!(%ino, %cause, "no new inode"),
         Err(cause) => tracing::error!(%ino, %cause, "no new inode"),

@@ -120,6 +120,15 @@ impl SetPosition {
         since.map(|(seconds, nanos)| Timestamp { seconds, nanos })
     }
 
+    /// The time that its part of the tree speaks for: its lists', and where the state of an earlier time is wanted what they
+    /// were brought forward to, up to the first gap.
+    fn speaks_for(&self, is_final: bool) -> Option<Timestamp> {
+        let reached = self.changes.iter().filter_map(|(_, known)| known.brought_to(is_final));
+        let is_torn = self.gap_since().is_some();
+        let brought_to = if is_torn { reached.min() } else { reached.max() };
+        brought_to.max(self.at())
+    }
+
     fn made_of(&self, walks: &[Walked]) -> bool {
         let (mut before, mut now) = (self.documents.iter(), walks.iter().flat_map(Walked::documents));
         loop {
@@ -223,9 +232,9 @@ impl Position {
         self.set(read.id).is_some_and(|set| set.made_of(&read.walks))
     }
 
-    /// The earliest time that a set's part of the baseline speaks for.
+    /// The earliest time that a set's part of the tree speaks for.
     pub fn at(&self) -> Option<Timestamp> {
-        self.sets.iter().filter(|set| !set.documents.is_empty()).filter_map(SetPosition::at).min()
+        self.sets().filter_map(|set| set.speaks_for(self.is_final)).min()
     }
 
     /// Whether the baseline of this revision was made of exactly these documents of exactly these sets, lacking what is

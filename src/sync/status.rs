@@ -1,5 +1,11 @@
 //! What a running synchronizer tells of itself: plain values, for `resyncfs status` and for whoever asks the control socket.
 
+use super::guard::Held;
+use super::position::SetPosition;
+use super::{Outcome, SyncError};
+use crate::catalog::Committed;
+use crate::causes::chain;
+use crate::document::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -183,6 +189,37 @@ pub struct DeviationStatus {
     pub count: u64,
     /// The document where it was seen first.
     pub location: String,
+}
+
+impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
+    fn from(outcome: &Result<Outcome, SyncError>) -> RefreshOutcome {
+        match outcome {
+            Ok(Outcome::Unchanged) => RefreshOutcome::Unchanged,
+            Ok(Outcome::Committed(Committed { created, updated, touched, deleted, .. })) => {
+                RefreshOutcome::Committed { created: *created, updated: *updated, touched: *touched, deleted: *deleted }
+            }
+            Err(cause) => RefreshOutcome::Failed(chain(cause)),
+        }
+    }
+}
+
+impl From<&SetPosition> for SetStatus {
+    fn from(set: &SetPosition) -> SetStatus {
+        SetStatus {
+            id: set.id().0,
+            name: set.name().to_owned(),
+            at: set.at().map(|at| at.to_string()),
+            changes_until: set.changes_until().map(|until| until.to_string()),
+            gap_since: set.gap_since().map(|since| since.to_string()),
+        }
+    }
+}
+
+impl From<&Held> for HeldStatus {
+    fn from(held: &Held) -> HeldStatus {
+        let since = Timestamp { seconds: held.since, nanos: 0 }.to_string();
+        HeldStatus { files: held.files, since, why: held.why.clone() }
+    }
 }
 
 /// The status as it is shared: written by the synchronizer, read by whoever serves it.

@@ -135,6 +135,14 @@ impl Known {
         self
     }
 
+    /// The time that the state of an earlier time was brought forward to; `None` where today's is wanted. `is_final`: all that
+    /// will ever be told of that time is known.
+    pub fn brought_to(&self, is_final: bool) -> Option<Timestamp> {
+        let ends = self.ends?;
+        let reached = if is_final { ends } else { self.until.map_or(ends, |until| until.min(ends)) };
+        Some(loaded(self.gap_since.map_or(reached, |gap| gap.min(reached))))
+    }
+
     /// The same for changes up to `ends` alone, that moment included.
     pub fn up_to(mut self, ends: Timestamp) -> Known {
         self.ends = Some(stored(ends));

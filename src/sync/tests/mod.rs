@@ -1,9 +1,12 @@
 //! Whole refreshes of a catalog from a Source on loopback: what is committed, what is refused, what is never written.
 
 mod archives;
+mod asking;
 mod changes;
+mod deletions;
 mod dumps;
 mod times;
+mod waiting;
 
 use super::*;
 use crate::catalog::{EntryId, Kind, Node, Revision};

@@ -1,0 +1,252 @@
+//! What of the Source is asked for while its changes are followed, and when.
+
+use super::changes::{CHANGES, change, change_list, datetime, resource_list_at, silent, source};
+use super::*;
+
+#[tokio::test]
+async fn of_an_index_only_what_may_be_new_is_fetched() {
+    let server = source().await;
+    let child = |path: &str, until: &str| format!("<sitemap><loc>{}</loc><rs:md {until}/></sitemap>", server.uri(path));
+    let index = |children: &[String]| {
+        Answer::xml(crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], children))
+    };
+    let one = [change(&server, "/e", &format!("change=\"created\" {}", datetime(10)))];
+    let two = [change(&server, "/f", &format!("change=\"created\" {}", datetime(30)))];
+    let first = "from=\"2013-01-03T09:00:00Z\" until=\"2013-01-03T10:20:00Z\"";
+    server.put("/1.xml", change_list(first, &one));
+    server.put("/2.xml", change_list("from=\"2013-01-03T10:20:00Z\"", &two));
+    server.put(CHANGES, index(&[child("/1.xml", first), child("/2.xml", "from=\"2013-01-03T10:20:00Z\"")]));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
+    server.asked();
+
+    let three = [two[0].clone(), change(&server, "/g", &format!("change=\"created\" {}", datetime(40)))];
+    server.put("/2.xml", change_list("from=\"2013-01-03T10:20:00Z\"", &three));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f", "/g"]);
+    assert!(!server.asked().iter().any(|asked| asked.path == "/1.xml"), "it ended before what is known");
+}
+
+#[tokio::test]
+async fn a_closed_list_leads_on_by_its_index() {
+    let server = source().await;
+    let index = format!("<rs:ln rel=\"index\" href=\"{}\"/>", server.uri("/index.xml"));
+    let first = "from=\"2013-01-03T09:00:00Z\" until=\"2013-01-03T10:20:00Z\"";
+    let head = format!("capability=\"changelist\" {first}");
+    let one = [index, change(&server, "/e", &format!("change=\"created\" {}", datetime(10)))];
+    server.put(CHANGES, Answer::xml(urlset(&head, &[], &one)));
+    let two = [change(&server, "/f", &format!("change=\"created\" {}", datetime(30)))];
+    server.put("/2.xml", change_list("from=\"2013-01-03T10:20:00Z\"", &two));
+    let child =
+        |path: &str, interval: &str| format!("<sitemap><loc>{}</loc><rs:md {interval}/></sitemap>", server.uri(path));
+    let children = [child(CHANGES, first), child("/2.xml", "from=\"2013-01-03T10:20:00Z\"")];
+    let document = crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], &children);
+    server.put("/index.xml", Answer::xml(document));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
+#[tokio::test]
+async fn a_look_at_a_change_list_fetches_that_document_and_nothing_else() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.asked();
+    let new = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &new));
+
+    let look = poll::Look::Document { document: server.uri(CHANGES), index: None };
+    let looked = destination.synchronizer.look(&look, false).await.unwrap();
+
+    assert!(matches!(looked, Outcome::Committed(_)));
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
+    assert_eq!(asked, [CHANGES]);
+}
+
+#[tokio::test]
+async fn announced_resources_of_a_set_without_change_list_are_asked_themselves() {
+    let server = source().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    server.put("/a", Answer::html("still here"));
+    server.put("/e", Answer::html("new"));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+
+    let said = [("/a", Change::Deleted), ("/b", Change::Deleted), ("/e", Change::Created), ("/f", Change::Created)];
+    let resources = said.map(|(path, change)| (server.uri(path), change)).to_vec();
+    destination.synchronizer.look(&poll::Look::Resources(resources), false).await.unwrap();
+
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "/b answers 404, /f too");
+    assert_eq!(destination.files()["/e"].1, Some(3));
+}
+
+#[tokio::test]
+async fn a_change_list_that_answers_5xx_is_asked_once_and_keeps_neither_another_nor_the_lists_waiting() {
+    let server = source().await;
+    let documents = [("changelist", CHANGES), ("changelist", "/more.xml"), ("resourcelist", LIST)];
+    let offers = documents.map(|(capability, path)| offer(capability, server.uri(path).as_str()));
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    server.put(CHANGES, Answer::status(503));
+    let more = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
+    server.put("/more.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &more));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    let asked = || server.asked().iter().filter(|asked| asked.path == CHANGES).count();
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(asked(), 1);
+    let entries = ["/a", "/b", "/c", "/e", "/z"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:45:00Z\"", &entries));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/e", "/z"], "a new baseline");
+    assert_eq!(asked(), 1);
+
+    let status = destination.synchronizer.status().read();
+    let failed = status.documents.iter().find(|it| it.location.ends_with(CHANGES)).unwrap();
+    assert!(matches!(&failed.answer, status::Answer::Failed(why) if why.contains("503")), "{failed:?}");
+}
+
+#[tokio::test]
+async fn while_the_source_cannot_be_discovered_what_is_known_of_is_followed_on() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    for (minute, fault) in [(1, Answer::status(404)), (2, Answer::html("<html/>")), (3, Answer::status(403))] {
+        server.put("/caps.xml", fault);
+        destination.synchronizer.is_stale = true;
+        let path = format!("/new{minute}");
+        let new = [change(&server, &path, &format!("change=\"created\" {}", datetime(minute)))];
+        server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &new));
+
+        destination.commit().await;
+
+        assert!(destination.paths().contains(&path));
+        assert!(destination.refresh().await.is_err(), "that nothing else is known of is told");
+    }
+    let offers = [("resourcelist", LIST), ("changelist", "/moved.xml")];
+    let offers = offers.map(|(capability, path)| offer(capability, server.uri(path).as_str()));
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let new = [change(&server, "/e", &format!("change=\"created\" {}", datetime(5)))];
+    server.put("/moved.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &new));
+    destination.commit().await;
+
+    assert!(destination.paths().contains(&"/e".to_owned()), "it is looked for again");
+}
+
+#[tokio::test]
+async fn the_newest_list_of_an_index_is_read_at_the_first_look_and_polled_though_all_ended_before_the_lists() {
+    let server = source().await;
+    let child = |path: &str, until: &str| format!("<sitemap><loc>{}</loc><rs:md {until}/></sitemap>", server.uri(path));
+    let [first, second] = [("07:00", "08:00"), ("08:00", "08:30")]
+        .map(|(from, until)| format!("from=\"2013-01-03T{from}:00Z\" until=\"2013-01-03T{until}:00Z\""));
+    let children = [child("/1.xml", &first), child("/2.xml", &second)];
+    let document = crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], &children);
+    server.put(CHANGES, Answer::xml(document).etag("index"));
+    let old = change(&server, "/old", "change=\"created\" datetime=\"2013-01-03T08:10:00Z\"");
+    server.put("/1.xml", change_list(&first, &[]));
+    server.put("/2.xml", change_list(&second, std::slice::from_ref(&old)));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d"], "it ended before the list");
+    let asked = |path: &str| server.asked().iter().filter(|asked| asked.path == path).count();
+    assert_eq!(asked("/2.xml"), 1);
+    // Its index is slow to tell that it goes on.
+    let new = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
+    server.put("/2.xml", change_list("from=\"2013-01-03T08:00:00Z\"", &[old, new]));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(asked("/1.xml"), 0);
+}
+
+#[tokio::test]
+async fn a_change_list_that_ends_at_each_request_makes_no_discovery_until_it_stops_changing() {
+    let server = source().await;
+    let closed = |minute: u32| {
+        let interval = format!("from=\"2013-01-03T09:00:00Z\" until=\"2013-01-03T10:{minute:02}:00Z\"");
+        change_list(&interval, &[])
+    };
+    server.put(CHANGES, closed(1));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    destination.refresh().await.unwrap();
+    server.asked();
+    let discoveries = || server.asked().iter().filter(|asked| asked.path == "/caps.xml").count();
+
+    for minute in 2..6 {
+        server.put(CHANGES, closed(minute));
+        destination.refresh().await.unwrap();
+    }
+    assert!(discoveries() <= 1, "one from the look before");
+    for _ in 0..3 {
+        destination.refresh().await.unwrap();
+    }
+
+    assert!(discoveries() >= 1, "the Capability List may name the next");
+}
+
+#[tokio::test]
+async fn what_the_server_says_may_be_kept_is_not_asked_for_before() {
+    let server = source().await;
+    let list = Answer::xml(list(&server, &["/a"])).header("Cache-Control", "max-age=3600");
+    server.put(LIST, list);
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.asked();
+
+    destination.synchronizer.refresh_of(Extent::Due, silent()).await.unwrap();
+
+    assert!(!server.asked().iter().any(|asked| asked.path == LIST));
+    let documents = destination.synchronizer.status().read().documents;
+    let interval = documents.iter().find(|it| it.location.ends_with(LIST)).map(|it| it.interval);
+    assert_eq!(interval, Some(3600));
+}
+
+#[tokio::test]
+async fn where_a_change_list_is_due_the_resource_list_is_not_asked_for() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.asked();
+    // What is followed anew is due at once.
+    let list = DocumentLocation::Uri(server.uri(LIST));
+    destination.synchronizer.schedule.follow([&list], Instant::now());
+
+    destination.synchronizer.refresh_of(Extent::Due, silent()).await.unwrap();
+
+    let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
+    assert!(asked.iter().any(|path| path == CHANGES) && !asked.iter().any(|path| path == LIST), "{asked:?}");
+}
+
+/// What a refresh fetches belongs to no position yet: whoever settles the spool for the revision before would drop it.
+#[tokio::test]
+async fn nothing_is_fetched_while_the_spool_is_settled_behind_the_last_commit() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.asked();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    destination.synchronizer.settling = Some(tokio::task::spawn_blocking(move || {
+        let _ = ended.recv();
+    }));
+
+    let mut refresh = std::pin::pin!(destination.refresh());
+    tokio::select! {
+        _ = &mut refresh => panic!("it did not wait"),
+        () = tokio::time::sleep(std::time::Duration::from_millis(100)) => {}
+    }
+    assert!(server.asked().is_empty());
+
+    end.send(()).unwrap();
+    refresh.await.unwrap();
+    assert!(!server.asked().is_empty());
+}

@@ -1,0 +1,137 @@
+//! Deletions: which are believed, which wait for a person, which are counted.
+
+use super::changes::{CHANGES, change, change_list, datetime, resource_list_at, source};
+use super::*;
+
+#[tokio::test]
+async fn a_resource_in_two_sets_goes_when_both_have_deleted_it() {
+    let server = two_sets().await;
+    for set in ["/one", "/two"] {
+        let at = |path: &str| server.uri(&format!("{set}/{path}")).to_string();
+        let offers = [offer("resourcelist", &at("list.xml")), offer("changelist", &at("changes.xml"))];
+        let up = server.uri("/description.xml").to_string();
+        let capabilities = urlset("capability=\"capabilitylist\"", &[("up", &up)], &offers);
+        server.put(&format!("{set}/caps.xml"), Answer::xml(capabilities));
+        let own = [format!("{set}/1"), format!("{set}/2")];
+        server.put(&format!("{set}/list.xml"), Answer::xml(list(&server, &["/shared", &own[0], &own[1]])));
+        server.put(&format!("{set}/changes.xml"), change_list("from=\"2013-01-03T09:00:00Z\"", &[]));
+    }
+    let mut destination = Destination::of(&server, "/description.xml");
+    destination.commit().await;
+    let whole = ["/one/1", "/one/2", "/shared", "/two/1", "/two/2"];
+    assert_eq!(destination.paths(), whole);
+
+    let gone = [change(&server, "/shared", &format!("change=\"deleted\" {}", datetime(1)))];
+    server.put("/one/changes.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &gone));
+    destination.refresh().await.unwrap();
+    assert_eq!(destination.paths(), whole, "the other set has it still");
+    server.put("/two/changes.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &gone));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/one/1", "/one/2", "/two/1", "/two/2"]);
+}
+
+#[tokio::test]
+async fn without_at_every_change_at_hand_counts_and_an_undated_deletion_only_where_the_resource_is_gone() {
+    let server = source().await;
+    let entries = ["/a", "/b", "/c", "/d"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("", &entries));
+    let changes = [
+        change(&server, "/e", "change=\"created\""),
+        change(&server, "/a", "change=\"deleted\""),
+        change(&server, "/b", "change=\"deleted\""),
+    ];
+    server.put(CHANGES, change_list("", &changes));
+    server.put("/b", Answer::html("still here"));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/b", "/c", "/d", "/e"], "/a answers 404");
+}
+
+#[tokio::test]
+async fn a_deletion_of_what_was_never_here_is_counted() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let before = destination.files();
+    let gone = [change(&server, "/never", &format!("change=\"deleted\" {}", datetime(1)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &gone));
+
+    destination.refresh().await.unwrap();
+
+    assert_eq!(destination.files(), before);
+    assert_eq!(destination.synchronizer.status().read().unknown_deletions, 1);
+}
+
+#[tokio::test]
+async fn deletions_of_more_than_half_wait_for_a_person_and_the_rest_is_applied() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let gone = |path: &str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
+    let new = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
+    let changes = [gone("/a"), gone("/b"), gone("/c"), new];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 3);
+
+    // Neither a restart nor another look applies them.
+    let mut destination = destination.restarted(&server);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 3);
+
+    destination.synchronizer.accept_deletions().await.unwrap();
+    assert_eq!(destination.paths(), ["/d", "/e"]);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(destination.synchronizer.status().read().held, None);
+}
+
+#[tokio::test]
+async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
+    let server = source().await;
+    let paths: Vec<String> = (0..1500).map(|number| format!("/r{number}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    server.put(LIST, Answer::xml(list(&server, &paths)));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let gone = |path: &&str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
+    let changes: Vec<String> = paths[..1499].iter().map(gone).collect();
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1499);
+
+    destination.synchronizer.accept_deletions().await.unwrap();
+    let left = destination.synchronizer.status().read().held.unwrap().files;
+    assert!(left > 0 && destination.synchronizer.holds_deletions().unwrap(), "what is left is still told: {left}");
+    destination.synchronizer.accept_deletions().await.unwrap();
+
+    assert!(!destination.synchronizer.holds_deletions().unwrap());
+    assert_eq!(destination.synchronizer.status().read().held, None);
+    assert_eq!(destination.paths(), ["/r1499"]);
+}
+
+#[tokio::test]
+async fn deletions_that_are_held_back_and_are_taken_back_are_told_at_once() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let gone = |path: &str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
+    let back = |path: &str, minute| change(&server, path, &format!("change=\"created\" {}", datetime(minute)));
+    let mut changes = vec![gone("/a"), gone("/b"), gone("/c")];
+    let held = |destination: &Destination| destination.synchronizer.status().read().held.map(|held| held.files);
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    assert_eq!(held(&destination), Some(3));
+
+    for (path, minute, left) in [("/a", 2, Some(2)), ("/b", 3, Some(1)), ("/c", 4, None)] {
+        changes.push(back(path, minute));
+        server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+        destination.commit().await;
+
+        assert_eq!(held(&destination), left, "in the status of the very commit");
+    }
+}

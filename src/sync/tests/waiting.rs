@@ -1,0 +1,85 @@
+//! What is asked for while a refresh is under way.
+
+use super::changes::{change, source};
+use super::*;
+use crate::catalog::Invalidation;
+use crate::sync::poll::{Command, Listeners};
+use tokio::sync::{mpsc, oneshot};
+
+/// Who asks while a refresh is under way must see everything published before: it may have been read already. All who wait
+/// share one more.
+#[tokio::test]
+async fn refreshes_asked_for_during_one_share_the_next_and_see_what_was_published_before() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    destination.refresh().await.unwrap();
+    let Destination { synchronizer, catalog, _folder } = destination;
+    let (commands, receiver) = mpsc::channel(64);
+    let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
+    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+    let ask = || {
+        let (asker, answer) = oneshot::channel();
+        commands.try_send(Command::Asked { accept_deletions: false, asker }).unwrap();
+        answer
+    };
+    server.asked();
+    let first = ask();
+    let mut asked = Vec::new();
+    while !asked.iter().any(|path| path == "/changes.xml") {
+        tokio::task::yield_now().await;
+        asked.extend(server.asked().into_iter().map(|asked| asked.path));
+    }
+    // The change document has been asked for, and nothing can end before this task waits again.
+    let new = change(&server, "/e", "change=\"created\" datetime=\"2013-01-03T10:01:00Z\"");
+    let head = "capability=\"changelist\" from=\"2013-01-03T09:00:00Z\"";
+    server.put("/changes.xml", Answer::xml(urlset(head, &[], &[new])));
+    let answers: Vec<_> = (0..5).map(|_| ask()).collect();
+
+    assert_eq!(first.await.unwrap().outcome, status::RefreshOutcome::Unchanged);
+    let mut told = Vec::new();
+    for answer in answers {
+        told.push(answer.await.unwrap());
+    }
+
+    let created = status::RefreshOutcome::Committed { created: 1, updated: 0, touched: 0, deleted: 0 };
+    // A refresh of its own would have found nothing more.
+    assert!(told.iter().all(|it| it.outcome == created), "{told:?}");
+    drop(commands);
+    running.await.unwrap();
+    assert_eq!(catalog.revision().unwrap().unwrap().totals.files, 5);
+}
+
+/// An inode gets its successor although the Source keeps a refresh waiting.
+#[tokio::test]
+async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    destination.refresh().await.unwrap();
+    let before = destination.files()["/a"].0;
+    let (told, mut invalidated) = mpsc::unbounded_channel();
+    let (commands, receiver) = mpsc::channel(64);
+    let invalidate = move |them: Vec<Invalidation>| drop(told.send(them));
+    let listeners = Listeners { invalidate: Box::new(invalidate), refreshed: Box::new(|| ()) };
+    let Destination { synchronizer, catalog, _folder } = destination;
+    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    server.put("/changes.xml", Answer::redirect(&format!("http://{address}/changes.xml")));
+    let (asker, mut answer) = oneshot::channel();
+    commands.try_send(Command::Asked { accept_deletions: false, asker }).unwrap();
+    let (connection, _) = silent.accept().await.unwrap();
+
+    commands.try_send(Command::Renew(fuser::INodeNo(before))).unwrap();
+
+    assert!(!invalidated.recv().await.unwrap().is_empty());
+    assert!(answer.try_recv().is_err(), "the refresh waits still");
+    drop((connection, silent));
+    answer.await.unwrap();
+    drop(commands);
+    running.await.unwrap();
+    let root = catalog.snapshot().unwrap();
+    let now = root.lookup(fuser::INodeNo::ROOT, b"a").unwrap().unwrap();
+    assert_ne!(now.ino.0, before);
+}
