@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounted::Mounted;
+use common::mounted::{Mounted, PROGRAM};
 use common::nginx::Nginx;
 use common::source::{Fault, Resource, Source, URLSET, hex};
 use serde_json::json;
@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 const FAST: &str = "timeout=3s,connect-timeout=1s,poll=1h";
 
@@ -47,6 +48,16 @@ fn sizes(folder: &Path) -> BTreeMap<String, u64> {
 
 fn tree<const N: usize>(files: [(&str, &str); N]) -> BTreeMap<String, u64> {
     files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes.len() as u64)).collect()
+}
+
+/// The time that the root says the tree speaks for.
+fn speaks_for(mounted: &Mounted) -> String {
+    let told = Command::new("getfattr")
+        .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.at"])
+        .arg(mounted.path())
+        .output()
+        .unwrap();
+    String::from_utf8(told.stdout).unwrap()
 }
 
 /// A Source whose Resource List is of June, with an archive of lists, and Change Lists archived and current.
@@ -138,6 +149,7 @@ fn a_mount_of_an_earlier_time_shows_the_tree_of_then() {
 
     let then = [("kept", "the same"), ("changed", "April"), ("lost", "lost bytes"), ("passing", "here for a week")];
     assert_eq!(sizes(&mounted.path()), tree(then));
+    assert_eq!(speaks_for(&mounted), "2024-05-01T12:00:00Z", "the list's own time is a month older");
     assert_eq!(fs::read_to_string(mounted.join("kept")).unwrap(), "the same");
     assert_eq!(fs::read_to_string(mounted.join("changed")).unwrap(), "April");
     let asked = source.requests_of("gate/changed");
@@ -177,6 +189,98 @@ fn a_mount_of_the_moment_of_a_change_shows_it_and_mounts_of_two_times_do_not_mix
         ])
     );
     assert_eq!(fs::read_to_string(after.join("changed")).unwrap(), "of today, in June", "the hash proves it");
+}
+
+/// Promise: a tree is shown whole or not at all. The list alone is of another time than was asked for.
+#[test]
+fn a_mount_of_an_earlier_time_fails_where_a_change_document_cannot_be_had() {
+    // Without the current list the archive cannot be gone on from; April is one of several documents in the archive.
+    for (path, fault) in [
+        ("changelist.xml", Fault::Status(403, String::new())),
+        ("changes.xml", Fault::Status(403, String::new())),
+        ("changes/april.xml", Fault::Status(403, String::new())),
+        ("changes/april.xml", Fault::Body(b"<urlset><url>".to_vec())),
+    ] {
+        let source = source_with_a_past();
+        source.fault(path, fault, u64::MAX);
+        let mounted = Mounted::prepared(&source.url(), &format!("{FAST},at=2024-05-01T12:00:00Z"));
+
+        let refused = mounted.try_start().unwrap_err();
+        assert!(refused.contains("the Source as of 2024-05-01T12:00:00Z") && refused.contains(path), "{refused}");
+
+        source.mend();
+        mounted.start();
+        assert_eq!(sizes(&mounted.path()).len(), 4, "{path}");
+    }
+}
+
+/// As long as more may be told of the time, it is looked again; what cannot be had then takes nothing back.
+#[test]
+fn a_tree_of_an_earlier_time_stays_where_a_change_document_cannot_be_had_later() {
+    let source = source_with_a_past();
+    let options = format!("{FAST},at=2999-01-01");
+    let mounted = Mounted::new(&source.url(), &options);
+    let before = tree([("kept", "the same"), ("changed", "of today, in June"), ("new", "new")]);
+    assert_eq!(sizes(&mounted.path()), before);
+    assert_eq!(speaks_for(&mounted), "2024-06-01T00:00:00Z", "nothing is told of the time after the list");
+    let july = |day| format!("2024-07-{day}T00:00:00Z");
+    let list = |entries: &[String]| {
+        document(&source, "changelist.xml", "changelist", "from=\"2024-06-01T00:00:00Z\"", entries);
+    };
+    list(&[updated(&source, "later", "of July", &july("01"))]);
+    mounted.try_refresh().unwrap();
+    let after = tree([("kept", "the same"), ("changed", "of today, in June"), ("new", "new"), ("later", "of July")]);
+    assert_eq!(sizes(&mounted.path()), after);
+    assert_eq!(speaks_for(&mounted), july("01"));
+
+    source.fault("changelist.xml", Fault::Status(403, String::new()), u64::MAX);
+    let refused = mounted.try_refresh().unwrap_err();
+    assert!(refused.contains("changelist.xml"), "{refused}");
+    mounted.remount();
+    assert_eq!(sizes(&mounted.path()), after);
+
+    source.mend();
+    list(&[updated(&source, "later", "of July", &july("01")), deleted(&source, "later", &july("02"))]);
+    mounted.try_refresh().unwrap();
+    assert_eq!(sizes(&mounted.path()), before);
+}
+
+#[test]
+fn where_the_change_list_is_gone_its_archive_tells_of_the_earlier_time() {
+    let source = source_with_a_past();
+    source.fault("changelist.xml", Fault::Status(410, String::new()), u64::MAX);
+
+    let mounted = Mounted::new(&source.url(), &format!("{FAST},at=2024-05-01T12:00:00Z"));
+
+    assert_eq!(sizes(&mounted.path()).into_keys().collect::<Vec<_>>(), ["changed", "kept", "lost", "passing"]);
+    assert_eq!(speaks_for(&mounted), "2024-05-01T12:00:00Z");
+}
+
+/// What is gone will never tell anything: the tree is shown as far as it is told, and says how far that is.
+#[test]
+fn a_tree_of_an_earlier_time_whose_changes_are_gone_for_good_tells_how_far_it_goes() {
+    for (status, paths) in [
+        (404, &["changelist.xml", "changes.xml"][..]),
+        (410, &["changes.xml", "changelist.xml"]),
+        (404, &["changes/april.xml"]),
+    ] {
+        let source = source_with_a_past();
+        paths.iter().for_each(|path| source.fault(path, Fault::Status(status, String::new()), u64::MAX));
+
+        let mounted = Mounted::new(&source.url(), &format!("{FAST},at=2024-05-01T12:00:00Z"));
+
+        assert!(sizes(&mounted.path()).contains_key("gone"), "its deletion is told nowhere any more");
+        assert_eq!(speaks_for(&mounted), "2024-04-01T00:00:00Z", "{status} {paths:?}");
+        let status = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+        assert_eq!(status["revision"]["at"], "2024-04-01T00:00:00Z");
+
+        // Who was wrong about it is asked again.
+        source.mend();
+        mounted.try_refresh().unwrap();
+        assert!(!sizes(&mounted.path()).contains_key("gone"), "{paths:?}");
+        assert_eq!(speaks_for(&mounted), "2024-05-01T12:00:00Z", "{paths:?}");
+    }
 }
 
 #[test]

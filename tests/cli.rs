@@ -47,6 +47,8 @@ fn a_wrong_command_line_is_named_and_exits_with_2() {
         (&["mount", "-o", "cachesize=1G", "http://h/", "/tmp"], "did you mean cache-size?"),
         (&["mount", "-o", "rw", "http://h/", "/tmp"], "read-only"),
         (&["mount", "ftp://h/", "/tmp"], "ftp"),
+        (&["mount", "https://ann:secret@h/", "/tmp"], "-o netrc=FILE"),
+        (&["explore", "ann:secret@h.example.org"], "-o netrc=FILE"),
         (&["mount", "-o", "netrc=/no/such/file", "http://h/", "/tmp"], "/no/such/file"),
         (&["frobnicate"], "frobnicate"),
     ] {
@@ -54,6 +56,7 @@ fn a_wrong_command_line_is_named_and_exits_with_2() {
 
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains(says), "{arguments:?}: {}", said(&output));
+        assert!(!said(&output).contains("secret"), "a password is not repeated: {}", said(&output));
     }
 }
 
