@@ -119,6 +119,27 @@ fn a_notification_shows_the_change_at_once() {
     }
 }
 
+/// A notification may be faster than the document, or than a cache on the way: it is looked again, past caches.
+#[test]
+fn what_a_document_does_not_show_yet_is_looked_for_again_past_caches() {
+    let hub = Hub::start();
+    let announcing = Announcing::at(hub.url());
+    let source = &announcing.source;
+    let mounted = Mounted::new(&source.url(), OPTIONS);
+    hub.wait_for_subscriber(&announcing.topic());
+    source.wait_for_quiet();
+    source.take_log();
+    let looks = || source.requests_of("resourcelist.xml");
+    announcing.announce_at(&hub);
+    eventually("it is looked at once", || !looks().is_empty());
+
+    source.put("a.txt", Resource::new("second"));
+
+    eventually("the change is there", || shows(&mounted, "a.txt", "second"));
+    let past_caches: Vec<_> = looks().iter().map(|look| look.field("cache-control") == Some("no-cache")).collect();
+    assert!(!past_caches[0] && past_caches.len() > 1 && past_caches[1..].iter().all(|it| *it), "{past_caches:?}");
+}
+
 /// Polling is rarer only while notifications do arrive.
 #[test]
 fn a_channel_is_alive_once_something_has_come_on_it() {
