@@ -4,12 +4,12 @@ mod common;
 
 use common::mounted::Mounted;
 use common::nginx::Nginx;
-use common::tree;
+use common::{eventually, tree};
 use resyncfs::document::{PackageMember, Uri};
 use resyncfs::source::http::{Client, HttpConfig};
 use resyncfs::source::package::{PackageConfig, Packages};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -104,6 +104,79 @@ fn a_source_of_dumps_alone_is_mounted_from_the_manifests_and_read_from_the_packa
     assert!(tree(&mounted.path()) == right);
     mounted.remount();
     assert!(tree(&mounted.path()) == right);
+}
+
+/// Every file below `folder`, by relative path; none is opened.
+fn names(folder: &Path) -> BTreeSet<PathBuf> {
+    let (mut names, mut folders) = (BTreeSet::new(), vec![folder.to_owned()]);
+    while let Some(current) = folders.pop() {
+        for entry in fs::read_dir(&current).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => drop(names.insert(entry.path().strip_prefix(folder).unwrap().to_owned())),
+            }
+        }
+    }
+    names
+}
+
+/// The lines of the access log with which a package's octets came, or began to come.
+fn fetched(nginx: &Nginx, before: usize) -> Vec<String> {
+    let log = nginx.access_log().split_off(before);
+    log.into_iter()
+        .filter(|line| line.contains("\"GET ") && line.contains(".zip") && !line.contains("\" 304 "))
+        .collect()
+}
+
+#[test]
+fn without_ranges_the_tree_is_that_of_the_copies_of_the_manifests_and_a_package_comes_when_it_is_read() {
+    let nginx = Nginx::serving_without_ranges(FILES);
+    nginx.write_dump(100, false);
+    let right = tree(&nginx.files());
+    assert_eq!(packages_of(&nginx).len(), 4);
+    nginx.forget_files();
+    let before = nginx.access_log().len();
+    let mounted = Mounted::new(&nginx.url(), "");
+    let shown = names(&mounted.path());
+    assert!(shown.iter().eq(right.keys()), "{} of {} names", shown.len(), right.len());
+    let at_mount = fetched(&nginx, before);
+    assert!(at_mount.len() <= 2, "only what is small: {at_mount:?}");
+
+    assert!(tree(&mounted.path()) == right);
+    mounted.try_refresh().unwrap();
+    assert!(tree(&mounted.path()) == right);
+    mounted.remount();
+    assert!(tree(&mounted.path()) == right);
+}
+
+#[test]
+fn a_copy_of_a_manifest_that_lies_never_gives_wrong_bytes_and_is_corrected_by_the_one_inside() {
+    let nginx = Nginx::serving_without_ranges(FILES);
+    nginx.write_dump(1000, false);
+    let right = tree(&nginx.files());
+    let copy = nginx.documents().join("package00000.xml");
+    let published = fs::read_to_string(&copy).unwrap();
+    // Without digests, and one name that is not there.
+    let (start, end) = (published.find(" hash=\"").unwrap(), published.find("plain/").unwrap());
+    assert!(start > 0 && end > 0);
+    let mut lie = published.replace("plain/", "plain/not-");
+    while let Some(at) = lie.find(" hash=\"") {
+        let length = lie[at + 7..].find('"').unwrap() + 8;
+        lie.replace_range(at..at + length, "");
+    }
+    fs::write(&copy, lie).unwrap();
+    nginx.forget_files();
+    let mounted = Mounted::new(&nginx.url(), "poll=1h");
+
+    for name in names(&mounted.path()) {
+        if let (Ok(octets), Some(expected)) = (fs::read(mounted.join(name.to_str().unwrap())), right.get(&name)) {
+            assert!(octets == *expected, "{}", name.display());
+        }
+    }
+    eventually("the manifest inside is taken over", || names(&mounted.path()).iter().eq(right.keys()));
+    mounted.try_refresh().unwrap();
+    assert!(tree(&mounted.path()) == right);
+    assert!(mounted.said().contains("its own manifest counts"), "{}", mounted.said());
 }
 
 /// Lists this package too in the Resource Dump.

@@ -1,12 +1,13 @@
 //! One flight an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
 //!
 //! A reader joins the flight of its inode or starts one ([`Content::fetched`]), waits while it makes progress and takes
-//! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`writer`] keeps, hashes
+//! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`answer`] reads what they promise, [`writer`] keeps, hashes
 //! and publishes its bytes, [`flight`] says what may go out when; [`patched`] makes a version of the one before it,
 //! [`memento`] tells versions by time. [`aside`] serves readers that jump far ahead,
 //! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
 
 mod ahead;
+mod answer;
 mod aside;
 mod coding;
 mod cooldown;

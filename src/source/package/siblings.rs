@@ -21,6 +21,9 @@ const TOGETHER: Duration = Duration::from_secs(2);
 /// So many before it make of a member a sibling.
 const ENOUGH: usize = 3;
 
+/// However fast a line, the whole of a package is not fetched for fewer requests than this.
+const FEW: u32 = 5;
+
 /// Octets between the first of those and it.
 const NEAR: u64 = 4 << 20;
 
@@ -97,6 +100,8 @@ struct Lately {
     windows: u32,
     /// Round trips spent on ranges: their octets are wanted anyway.
     spent: Duration,
+    /// How many requests those were.
+    requests: u32,
     /// The whole package is on its way, or cannot be had.
     is_settled: bool,
 }
@@ -130,7 +135,9 @@ impl Lately {
     /// One more range is asked for at the server; whether the whole package would have cost no more by now.
     fn spend(&mut self, whole: u64, line: &Line, at_once: u32) -> bool {
         self.spent = self.spent.saturating_add(line.time(Price { requests: 1, octets: 0 }, at_once));
-        let is_due = !self.is_settled && self.spent >= line.time(Price { requests: 1, octets: whole }, 1);
+        self.requests = self.requests.saturating_add(1);
+        let whole = line.time(Price { requests: 1, octets: whole }, 1);
+        let is_due = !self.is_settled && self.requests >= FEW && self.spent >= whole;
         self.is_settled |= is_due;
         is_due
     }

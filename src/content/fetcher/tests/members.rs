@@ -21,8 +21,12 @@ struct Stage {
 
 /// A package of these members, deflated.
 fn package(members: &[(&str, &[u8])]) -> Vec<u8> {
+    packed(members, CompressionMethod::Deflated)
+}
+
+fn packed(members: &[(&str, &[u8])], method: CompressionMethod) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
-    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+    let options = SimpleFileOptions::default().compression_method(method);
     for (name, octets) in members {
         writer.start_file(*name, options).unwrap();
         writer.write_all(octets).unwrap();
@@ -40,20 +44,7 @@ impl Stage {
         let answer = Answer::new("application/zip", dump).etag("v1").ranges(Ranges::Right);
         let server = Loopback::with(&[(DUMP, answer)]).await;
         let folder = TempDir::new().unwrap();
-        let config = ContentConfig {
-            folder: folder.path().join("cache"),
-            observed_folder: folder.path().join("observed"),
-            counted_folder: None,
-            source: server.uri("/").to_string(),
-            quota: None,
-            reserve: 0,
-            fixity: Fixity::Stream,
-            mirrors: Mirrors::Auto,
-            revalidate: Revalidate::default(),
-            unannounced: Unannounced::default(),
-            stall: PLENTY,
-            size_deadline: PLENTY,
-        };
+        let config = config(&folder, &server.uri("/"));
         std::fs::create_dir_all(&config.observed_folder).unwrap();
         let (sender, _) = unbounded_channel();
         let content = Content::open(config, server.client(), Handle::current(), sender).unwrap();
@@ -73,15 +64,7 @@ impl Stage {
     }
 
     async fn read(&self, wanted: &Wanted) -> Result<Vec<u8>, ContentError> {
-        let mut octets = Vec::new();
-        loop {
-            let read = self.content.read(wanted, octets.len() as u64, 1 << 20);
-            let piece = tokio::time::timeout(HANG, read).await.expect("a read hangs")?;
-            octets.extend_from_slice(&piece);
-            if piece.len() < 1 << 20 {
-                return Ok(octets);
-            }
-        }
+        read_all(&self.content, wanted).await
     }
 
     /// How often the package was asked for, and all else.
@@ -253,4 +236,54 @@ async fn a_patch_in_a_change_dump_is_read_from_its_package() {
     let second = Wanted { patches: vec![patch], member: stage.wanted(3, "res", b"").member, ..listed(3, 2) };
     assert_eq!(stage.read(&second).await.unwrap(), version(2));
     assert_eq!(stage.asked(), (1, 0), "the package alone is asked");
+}
+
+#[tokio::test]
+async fn a_reader_that_jumps_in_a_large_stored_member_asks_for_its_range_alone() {
+    let right = octets(LARGE, 1);
+    let dump = packed(&[("before", &octets(10_000, 2)), ("a", &right), ("after", b"x")], CompressionMethod::Stored);
+    let stage = Stage::with(dump.clone()).await;
+    stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
+    stage.server.put("/a", Answer::status(404));
+    // From the beginning nobody ever comes to where this reader jumps; one range of a window does.
+    let answer = Answer::new("application/zip", dump).etag("v1").ranges(Ranges::Right).stalls_after(1 << 20);
+    stage.server.put(DUMP, answer);
+    stage.server.asked_ranges(DUMP);
+
+    let offset = 10 << 20;
+    let wanted = stage.wanted(2, "a", &right);
+    let read = stage.content.read(&wanted, offset, 200_000);
+    let octets = tokio::time::timeout(HANG, read).await.expect("a read hangs").unwrap();
+
+    assert!(octets[..] == right[offset as usize..][..200_000]);
+    let asked = stage.server.asked_ranges(DUMP);
+    assert_eq!(asked.len(), 2, "the stream and a window: {asked:?}");
+}
+
+#[tokio::test]
+async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_digest() {
+    let mine = octets(1 << 20, 1);
+    let manifest = |path: &str| {
+        let entry = crate::source::loopback::url("http://example.org/a", &format!("path=\"{path}\""));
+        crate::source::loopback::urlset("capability=\"resourcedump-manifest\"", &[], &[entry])
+    };
+    let (other, inside) = (octets(1 << 20, 2), manifest("/mine"));
+    let parts: [(&str, &[u8]); 3] = [("mine", &mine), ("other", &other), ("manifest.xml", inside.as_bytes())];
+    let dump = packed(&parts, CompressionMethod::Stored);
+    let stage = Stage::with(Vec::new()).await;
+    stage.server.put(DUMP, Answer::new("application/zip", dump).etag("v1"));
+    stage.server.put("/copy.xml", Answer::xml(manifest("/other")));
+    stage.server.put("/other", Answer::status(404));
+    let listed = crate::source::package::Listed {
+        package: stage.server.uri(DUMP),
+        copy: Some(stage.server.uri("/copy.xml")),
+        capability: crate::document::Capability::ResourceDumpManifest,
+    };
+    stage.packages.stated(&listed).await.unwrap();
+
+    let by_the_copy = Wanted { hashes: Vec::new(), length: None, ..stage.wanted(2, "other", &mine) };
+    stage.read(&by_the_copy).await.unwrap_err();
+    assert!(stage.packages.is_contradicted(&listed.package));
+    // What a digest vouches for is right whoever stated where it lies.
+    assert!(stage.read(&stage.wanted(3, "other", &other)).await.unwrap() == other);
 }

@@ -43,20 +43,7 @@ struct Mounted {
 impl Mounted {
     fn new(server: &Server, change: impl FnOnce(&mut ContentConfig)) -> Mounted {
         let folder = TempDir::new().unwrap();
-        let mut config = ContentConfig {
-            folder: folder.path().join("cache"),
-            observed_folder: folder.path().join("observed"),
-            counted_folder: None,
-            source: server.uri("/").to_string(),
-            quota: None,
-            reserve: 0,
-            fixity: Fixity::Stream,
-            mirrors: Mirrors::Auto,
-            revalidate: Revalidate::default(),
-            unannounced: Unannounced::default(),
-            stall: PLENTY,
-            size_deadline: PLENTY,
-        };
+        let mut config = config(&folder, &server.uri("/"));
         change(&mut config);
         Mounted::open(server, config, folder)
     }
@@ -89,20 +76,44 @@ impl Mounted {
         tokio::time::timeout(HANG, self.content.size(wanted)).await.expect("a size hangs")
     }
 
-    /// Reads as `cat` does, to the end.
+    /// See [`read_all`].
     async fn read_all(&self, wanted: &Wanted) -> Result<Vec<u8>, ContentError> {
-        let mut octets = Vec::new();
-        loop {
-            let piece = self.read(wanted, octets.len() as u64, 1 << 20).await?;
-            octets.extend_from_slice(&piece);
-            if piece.len() < 1 << 20 {
-                return Ok(octets);
-            }
-        }
+        read_all(&self.content, wanted).await
     }
 
     fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.events.try_recv().ok()).collect()
+    }
+}
+
+/// What most mounts have, in `folder`.
+fn config(folder: &TempDir, source: &Uri) -> ContentConfig {
+    ContentConfig {
+        folder: folder.path().join("cache"),
+        observed_folder: folder.path().join("observed"),
+        counted_folder: None,
+        source: source.to_string(),
+        quota: None,
+        reserve: 0,
+        fixity: Fixity::Stream,
+        mirrors: Mirrors::Auto,
+        revalidate: Revalidate::default(),
+        unannounced: Unannounced::default(),
+        stall: PLENTY,
+        size_deadline: PLENTY,
+    }
+}
+
+/// Reads as `cat` does, to the end.
+async fn read_all(content: &Arc<Content>, wanted: &Wanted) -> Result<Vec<u8>, ContentError> {
+    let mut octets = Vec::new();
+    loop {
+        let read = content.read(wanted, octets.len() as u64, 1 << 20);
+        let piece = tokio::time::timeout(HANG, read).await.expect("a read hangs")?;
+        octets.extend_from_slice(&piece);
+        if piece.len() < 1 << 20 {
+            return Ok(octets);
+        }
     }
 }
 
