@@ -156,9 +156,14 @@ fn where_nothing_can_be_asked_one_is_told_what_to_do() {
     assert_eq!(none.status.code(), Some(5), "{}", said(&none));
     assert!(said(&none).contains("mount a Source with: resyncfs mount SOURCE DIR"), "{}", said(&none));
 
-    let nowhere = run_alone(None, None, &["status", "/"]);
-    assert_eq!(nowhere.status.code(), Some(5), "{}", said(&nowhere));
-    assert!(said(&nowhere).contains("resyncfs mount SOURCE DIR"), "{}", said(&nowhere));
+    for command in ["status", "refresh", "unmount"] {
+        let nowhere = run_alone(None, None, &[command, "/"]);
+        assert_eq!(nowhere.status.code(), Some(5), "{command}: {}", said(&nowhere));
+        assert!(said(&nowhere).contains("resyncfs mount SOURCE DIR"), "{command}: {}", said(&nowhere));
+    }
+    let empty = run_alone(None, None, &["list"]);
+    assert_eq!(told(&empty), "");
+    assert!(said(&empty).contains("resyncfs mount SOURCE DIR"), "{}", said(&empty));
 
     let (_source, mounted) = one_file("poll=1h");
     let around = mounted.path().parent().unwrap().to_owned();
@@ -169,6 +174,9 @@ fn where_nothing_can_be_asked_one_is_told_what_to_do() {
         assert!(said(&stranger).contains("only root and the user who mounted it may ask"), "{}", said(&stranger));
         assert_eq!(stranger.stdout, b"", "{arguments:?}");
     }
+    let unmount = run_alone(Some(&mounted), Some(65534), &["unmount", mounted.path().to_str().unwrap()]);
+    assert_eq!(unmount.status.code(), Some(8), "{}", said(&unmount));
+    assert!(said(&unmount).contains("only root and who mounted it may unmount it"), "{}", said(&unmount));
     let listing = run_alone(Some(&mounted), Some(65534), &["list"]);
     assert!(told(&listing).contains(mounted.path().to_str().unwrap()), "{}", told(&listing));
 }

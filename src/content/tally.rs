@@ -133,7 +133,8 @@ impl Counters {
     fn remember(&self, uri: &Uri, error: &ContentError) {
         let mut why = chain(error);
         if why.len() > LONGEST_TEXT {
-            why.truncate(why.floor_char_boundary(LONGEST_TEXT));
+            let end = (0..=LONGEST_TEXT).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
+            why.truncate(end);
             why.push('…');
         }
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);

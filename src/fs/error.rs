@@ -211,6 +211,7 @@ mod tests {
             (ContentError::Unarchived { uri: uri(), at }.into(), Errno::EIO, Level::WARN),
             (ContentError::Stalled { uri: uri() }.into(), Errno::EIO, Level::WARN),
             (ContentError::Cache { path: PathBuf::from("/o"), cause: Arc::new(io()) }.into(), Errno::EIO, Level::ERROR),
+            (FsError::Denied("tumblerd".into()), Errno::EACCES, Level::DEBUG),
             (FsError::Gone(ino), Errno::ESTALE, Level::DEBUG),
             (FsError::NotAFolder(ino), Errno::ENOTDIR, Level::DEBUG),
             (FsError::IsAFolder(ino), Errno::EISDIR, Level::DEBUG),

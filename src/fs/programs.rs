@@ -139,16 +139,16 @@ impl Programs {
     pub fn snapshot(&self) -> Vec<Reading> {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let reading = |(name, place): (&Box<str>, &usize)| {
-            let counted = self.counted.get(*place)?;
-            Some(Reading {
+        let mut all = Vec::with_capacity(names.len());
+        for (name, place) in names.iter() {
+            let Some(counted) = self.counted.get(*place) else { continue };
+            all.push(Reading {
                 program: name.clone(),
                 reads: number(&counted.reads),
                 octets: number(&counted.octets),
                 denied: number(&counted.denied),
-            })
-        };
-        let mut all: Vec<_> = names.iter().filter_map(reading).collect();
+            });
+        }
         drop(names);
         all.retain(|reading| reading.reads > 0 || reading.denied > 0);
         all.sort_by(|a, b| b.octets.cmp(&a.octets).then_with(|| a.program.cmp(&b.program)));

@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn what_the_source_says_cannot_pretend_to_be_the_screen() {
         let mut status = status();
-        let lie = "x\nHeld back    nothing";
+        let lie = "x\x1b[2J\u{202e}\nHeld back    nothing";
         status.sync.documents[0].answer = Answer::Failed(lie.into());
         status.hosts[0].host = Some(lie.into());
         status.errors[0].why = lie.into();
@@ -345,5 +345,6 @@ mod tests {
         let text = screen(&status, SystemTime::UNIX_EPOCH, None);
 
         assert!(!text.contains("\nHeld back    nothing"), "{text}");
+        assert!(!text.contains(['\x1b', '\u{202e}']), "{text:?}");
     }
 }

@@ -53,11 +53,11 @@ impl Cooldowns {
 
     /// Those that cool down.
     pub(in crate::content) fn cooling(&self, now: Instant) -> Vec<Cooling> {
-        let left = |(host, cooldown): (&Box<str>, &Cooldown)| {
-            let left = cooldown.until.saturating_duration_since(now);
-            (!left.is_zero()).then(|| Cooling { host: host.clone(), left })
-        };
-        self.hosts.iter().filter_map(left).collect()
+        let all = self.hosts.iter().map(|(host, cooldown)| Cooling {
+            host: host.clone(),
+            left: cooldown.until.saturating_duration_since(now),
+        });
+        all.filter(|cooling| !cooling.left.is_zero()).collect()
     }
 
     /// `authority` was at fault.

@@ -231,10 +231,10 @@ impl Hosts {
     pub(super) fn traffic(&self, now: Instant) -> Vec<HostTraffic> {
         let mut traffic = self.traffic.snapshot();
         for counted in &mut traffic {
-            let known = |authority: &Box<str>| {
+            let known = |authority: &str| {
                 self.known.lock().unwrap_or_else(PoisonError::into_inner).get(authority).map(Arc::clone)
             };
-            if let Some(host) = counted.host.as_ref().and_then(known) {
+            if let Some(host) = counted.host.as_deref().and_then(known) {
                 (counted.failures_in_a_row, counted.opens_in) = host.breaker().standing(now);
                 counted.paused_for = host.pace().pause_left(now);
             }
