@@ -16,6 +16,7 @@
 //! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`).
 
 mod check;
+mod keys;
 mod lock;
 mod octets;
 mod parts;

@@ -1,17 +1,19 @@
 //! One revision as readers see it.
 
+use super::keys::{ino_key, statement_key, statement_set};
 use super::octets::{Octets, damaged, unseal};
 use super::record::{InodeRecord, ResourceRecord};
-use super::store::{ROOT, Store, ino_key, meta, statement_key};
+use super::store::{ROOT, Store, meta};
 use super::update::held;
 use super::update::journal::Row;
 use super::update::locate::locate;
 use super::{Catalog, CatalogError, EntryId, HeldDeletion, Journaled, Naming, Node, Resource, Revision, SetId};
-use crate::document::{Timestamp, Uri};
+use crate::document::{Change, Timestamp, Uri};
 use fuser::INodeNo;
 use heed::{RoTxn, WithoutTls};
+use std::borrow::Cow;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// One revision, for one operation: take it, use it, drop it. Any number may exist at a time, on any threads; none
 /// waits for a commit.
@@ -19,12 +21,23 @@ pub struct Snapshot<'c> {
     catalog: &'c Catalog,
     txn: RoTxn<'static, WithoutTls>,
     store: Arc<Store>,
+    /// The naming of this revision, once it was read.
+    naming: OnceLock<Naming>,
 }
 
 impl<'c> Snapshot<'c> {
     pub(super) fn new(catalog: &'c Catalog) -> Result<Snapshot<'c>, CatalogError> {
         let store = catalog.store();
-        Ok(Snapshot { catalog, txn: store.env.clone().static_read_txn()?, store })
+        Ok(Snapshot { catalog, txn: store.env.clone().static_read_txn()?, store, naming: OnceLock::new() })
+    }
+
+    /// The naming that this revision was made with. There must be one.
+    fn known_naming(&self) -> Result<&Naming, CatalogError> {
+        if let Some(naming) = self.naming.get() {
+            return Ok(naming);
+        }
+        let naming = self.store.naming(&self.txn)?;
+        Ok(self.naming.get_or_init(|| naming))
     }
 
     /// Reads something. Damage found on the way is told to the catalog, unless its store was replaced meanwhile.
@@ -81,10 +94,41 @@ impl<'c> Snapshot<'c> {
 
     /// The resource behind a file, orphans included; `None` for folders.
     pub fn resource(&self, ino: INodeNo) -> Result<Option<Resource>, CatalogError> {
-        self.read(|| self.read_resource(ino))
+        self.read(|| self.read_resource(ino, None))
     }
 
-    fn read_resource(&self, ino: INodeNo) -> Result<Option<Resource>, CatalogError> {
+    /// [`Snapshot::resource`] of the file at `path`, for whoever has come by there.
+    pub fn resource_at(&self, ino: INodeNo, path: &str) -> Result<Option<Resource>, CatalogError> {
+        self.read(|| self.read_resource(ino, Some(path)))
+    }
+
+    /// Whether a file and the one at the same path of another catalog say the same of their resource's URI and content.
+    /// `false` also where that must be looked at more closely.
+    pub fn says_the_same(&self, ino: INodeNo, other: &Snapshot<'_>, other_ino: INodeNo) -> Result<bool, CatalogError> {
+        let (ours, theirs) = (self.record(ino)?, other.record(other_ino)?);
+        let (Some(ours), Some(theirs)) = (ours, theirs) else { return Ok(false) };
+        let encoding = |of: &Snapshot<'_>, record: &ResourceRecord<'_>| {
+            record.encoding.and_then(|encoding| of.catalog.symbols.resolve(encoding))
+        };
+        Ok((ours.https, ours.uri, ours.lastmod, ours.length)
+            == (theirs.https, theirs.uri, theirs.lastmod, theirs.length)
+            && ours.digests() == theirs.digests()
+            && encoding(self, &ours) == encoding(other, &theirs)
+            && self.known_naming()? == other.known_naming()?)
+    }
+
+    /// The record of a file that has a name.
+    fn record(&self, ino: INodeNo) -> Result<Option<ResourceRecord<'_>>, CatalogError> {
+        self.read(|| match self.store.inode(&self.txn, ino.0)?.filter(|place| !place.resource.is_empty()) {
+            Some(place) => {
+                ResourceRecord::decode(place.resource).ok_or_else(|| damaged("resource", &ino_key(ino.0))).map(Some)
+            }
+            None => Ok(None),
+        })
+    }
+
+    /// `path` is asked for where it is not given.
+    fn read_resource(&self, ino: INodeNo, path: Option<&str>) -> Result<Option<Resource>, CatalogError> {
         let octets = match self.store.inode(&self.txn, ino.0)? {
             Some(place) => place.resource,
             None => self.store.orphan(&self.txn, ino.0)?.map(|orphan| orphan.resource).unwrap_or_default(),
@@ -97,8 +141,11 @@ impl<'c> Snapshot<'c> {
         let uri = match record.uri {
             Some(uri) => Uri::parse(uri).map_err(|_| sense())?,
             None => {
-                let path = self.path(ino)?.ok_or_else(sense)?;
-                self.store.naming(&self.txn)?.uri(&path, record.https).ok_or_else(sense)?
+                let path = match path {
+                    Some(path) => path.into(),
+                    None => Cow::from(self.path(ino)?.ok_or_else(sense)?),
+                };
+                self.known_naming()?.uri(&path, record.https).ok_or_else(sense)?
             }
         };
         record.resource(uri, &self.catalog.symbols).ok_or_else(sense).map(Some)
@@ -147,8 +194,7 @@ impl<'c> Snapshot<'c> {
     pub fn locate(&self, uri: &Uri) -> Result<Option<Node>, CatalogError> {
         self.read(|| {
             let Some(_) = self.store.revision(&self.txn)? else { return Ok(None) };
-            let naming = self.store.naming(&self.txn)?;
-            Ok(locate(&self.store, &self.txn, &naming, uri)?.map(|located| located.node.node()))
+            Ok(locate(&self.store, &self.txn, self.known_naming()?, uri)?.map(|located| located.node.node()))
         })
     }
 
@@ -170,7 +216,7 @@ impl<'c> Snapshot<'c> {
                 }
                 let ino = INodeNo(Octets(key).number().ok_or_else(sense)?);
                 let path = path(&self.store, &self.txn, ino.0)?.ok_or_else(sense)?;
-                let resource = self.read_resource(ino)?.ok_or_else(sense)?;
+                let resource = self.read_resource(ino, Some(&path))?.ok_or_else(sense)?;
                 if !visit(ino, &path, resource) {
                     break;
                 }
@@ -201,6 +247,26 @@ impl<'c> Snapshot<'c> {
             let Some(row) = self.store.get(&self.txn, self.store.journal, &key)? else { return Ok(None) };
             let row = Row::decode(row).ok_or_else(|| damaged("sense", &key))?;
             Ok(Some(Journaled { change: row.change, time: row.time }))
+        })
+    }
+
+    /// Calls `visit` for every change that the journal holds, set by set, with what it says of the resource (of a deletion the
+    /// URI alone), until it answers `false`. What is there and was left out by choice is no deletion here.
+    pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
+        self.read(|| {
+            for pair in self.store.journal.iter(&self.txn)? {
+                let (key, sealed) = pair?;
+                let sense = || damaged("sense", key);
+                let row = Row::decode(unseal(key, sealed)?).ok_or_else(sense)?;
+                let (record, uri) = row.record().ok_or_else(sense)?;
+                let resource = record.resource(uri, &self.catalog.symbols).ok_or_else(sense)?;
+                let set = statement_set(key).ok_or_else(sense)?;
+                let change = if row.is_left_out { Change::Updated } else { row.change };
+                if !visit(set, Journaled { change, time: row.time }, resource) {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 

@@ -13,18 +13,17 @@
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
 
+use super::keys::{entry_key, ino_key, name_hash, name_key};
 use super::octets::{Octets, damaged, push_string, seal, unseal};
 use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::sets::SetTable;
 use super::symbols::Symbols;
-use super::{CatalogError, Naming, SetId};
-use crate::document::Uri;
+use super::{CatalogError, Naming};
 use crate::lmdb::reserve_lock_file;
 use heed::types::Bytes;
 use heed::{
     CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls,
 };
-use sha2::{Digest, Sha256};
 use std::fs::{DirBuilder, File};
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
@@ -38,16 +37,13 @@ pub(super) const ROOT: u64 = 1;
 pub(super) const ROOT_ENTRY: u64 = 1;
 
 /// Changes with everything that a reader of the tables must know.
-const FORMAT: &[u8] = b"resyncfs catalog 2";
+const FORMAT: &[u8] = b"resyncfs catalog 3";
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
 const MAP_SIZE: usize = 1 << 38;
 
 /// Snapshots at one time: far more than threads that hold one.
 const MAX_READERS: u32 = 1024;
-
-/// In unit tests short, so that names collide every day.
-const HASH_BITS: u32 = if cfg!(test) { 4 } else { 64 };
 
 /// A table; keys and records are plain octets, see [`super::record`].
 pub(super) type Table = Database<'static, Bytes, Bytes>;
@@ -458,65 +454,6 @@ pub(super) fn is_damage(error: &CatalogError) -> bool {
         ),
         _ => false,
     }
-}
-
-/// Key of `entries`.
-pub(super) fn entry_key(parent: u64, entry: u64) -> [u8; 10] {
-    let mut key = [0; 10];
-    key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
-    key[5..].copy_from_slice(&entry.to_be_bytes()[3..]);
-    key
-}
-
-/// Key of `names`.
-pub(super) fn name_key(parent: u64, hash: u64) -> [u8; 13] {
-    let mut key = [0; 13];
-    key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
-    key[5..].copy_from_slice(&hash.to_be_bytes());
-    key
-}
-
-/// Key of `inodes` and `orphans`.
-pub(super) fn ino_key(ino: u64) -> [u8; 5] {
-    let mut key = [0; 5];
-    key.copy_from_slice(&ino.to_be_bytes()[3..]);
-    key
-}
-
-/// Octets of a digest within a key.
-const DIGEST: usize = 16;
-
-/// Key of `journal` and `held`. The digest is one for which nobody makes two URIs meet.
-pub(super) fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
-    let mut key = [0; 4 + DIGEST];
-    key[..4].copy_from_slice(&set.0.to_be_bytes());
-    key[4..].copy_from_slice(&Sha256::digest(uri.as_str().as_bytes())[..DIGEST]);
-    key
-}
-
-/// The set of a key of `journal` or `held`.
-pub(super) fn statement_set(key: &[u8]) -> Option<SetId> {
-    key.first_chunk().map(|set| SetId(u32::from_be_bytes(*set)))
-}
-
-/// Key of `displaced`.
-pub(super) fn displaced_key(path: &str, uri: &Uri) -> [u8; 2 * DIGEST] {
-    let mut key = [0; 2 * DIGEST];
-    key[..DIGEST].copy_from_slice(&displaced_prefix(path));
-    key[DIGEST..].copy_from_slice(&Sha256::digest(uri.as_str().as_bytes())[..DIGEST]);
-    key
-}
-
-/// What the keys of all that lost one plain name begin with.
-pub(super) fn displaced_prefix(path: &str) -> [u8; DIGEST] {
-    let mut prefix = [0; DIGEST];
-    prefix.copy_from_slice(&Sha256::digest(path.as_bytes())[..DIGEST]);
-    prefix
-}
-
-/// What `names` is sorted by within a folder.
-pub(super) fn name_hash(name: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(name) >> (u64::BITS - HASH_BITS)
 }
 
 /// An empty folder below `spill_folder`, of another name for each successor within a process: environments that are

@@ -40,6 +40,7 @@ impl Synchronizer {
                 Ok(archived) => {
                     read.is_beyond |= archived.is_beyond;
                     read.digests.extend(archived.digests);
+                    read.origins.extend(archived.origins);
                     earlier.extend(archived.documents);
                 }
                 // The tree of an earlier time is whole or not at all.

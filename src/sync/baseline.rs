@@ -1,10 +1,10 @@
 //! From spooled lists to the catalog's baseline: read on a thread of its own, entered on the caller's.
 
 use super::deviations::SeenDeviations;
-use super::selection::Selection;
+use super::position::ReadSet;
 use super::selection::plan::{Chooser, Plan};
 use super::{Stage, SyncError};
-use crate::catalog::{Baseline, Naming};
+use crate::catalog::Baseline;
 use crate::document::{Capability, Change, Deviations, Entry, Limits, Timestamp, Uri};
 use crate::source::spool::{Spool, SpooledDocument};
 use std::ops::ControlFlow;
@@ -19,25 +19,13 @@ const PROGRESS_STEP: u64 = 20_000;
 const BATCH: usize = 128;
 const BATCHES_WAITING: usize = 8;
 
-/// What `selection` chooses of `documents`, brought forward by `later`: of each resource the last statement made after them.
-/// The documents are read only where the links of their entries count.
-pub fn chooser(
-    selection: &Selection,
-    naming: &Naming,
-    spool: &Spool,
-    documents: &[SpooledDocument],
-    limits: Limits,
-    later: &[(Change, Entry)],
-) -> Result<Chooser, SyncError> {
-    let scratch = || spool.scratch();
-    let mut plan = Plan::new(selection, naming, &scratch);
-    for (change, entry) in later {
-        plan.change(*change, entry).map_err(SyncError::Scratch)?;
-    }
+/// What is chosen by `plan`, which knows all changes since, of the lists of `read`. They are read only where the links of their
+/// entries count.
+pub fn chooser(mut plan: Plan<'_>, spool: &Spool, read: &[ReadSet], limits: Limits) -> Result<Chooser, SyncError> {
     if plan.reads_lists() {
-        for document in documents {
+        for (set, list) in read.iter().flat_map(|it| it.lists().map(|list| (it.id, list))) {
             let mut failed = None;
-            for_each_resource(spool, document, limits, &mut |entry| match plan.list(&entry) {
+            for_each_resource(spool, &list.document, limits, &mut |entry| match plan.list(set, &entry) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(cause) => {
                     failed = Some(cause);

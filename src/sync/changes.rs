@@ -2,18 +2,20 @@
 
 use super::deviations::SeenDeviations;
 use super::followed::{FollowedSet, Purpose};
-use super::incremental::{ChangeDocument, Known, NewChange, Seen};
+use super::incremental::{ChangeDocument, Known, NewChange, Room, Seen};
 use super::position::Position;
+use super::sorted::{SortedChanges, sort};
 use super::{Extent, Progressing, SyncError, Synchronizer};
 use crate::catalog::SetId;
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::http::{Client, Request};
-use crate::source::spool::Spool;
+use crate::source::package::Manifest;
+use crate::source::spool::{Spool, SpooledDocument};
 use crate::source::walk::{Asking, Child, Leaf, walk_asking};
 use crate::source::{DocumentLocation, SourceError};
 use futures_util::{FutureExt, StreamExt, stream};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,6 +36,8 @@ pub struct ReadChanges {
     pub root: DocumentLocation,
     /// The lists that may hold something new.
     pub documents: Vec<ChangeDocument>,
+    /// By location, where these can be read once more.
+    pub origins: HashMap<String, Origin>,
     /// Those that hold nothing new.
     pub unread: Vec<String>,
     /// Octet digests of all lists: with these nothing is new once all of it is committed.
@@ -44,6 +48,15 @@ pub struct ReadChanges {
     pub is_beyond: bool,
     /// Whether the documents do not follow one another without a gap.
     pub is_torn: bool,
+}
+
+/// Where a change document lies that was fetched.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// A Change List.
+    List(SpooledDocument),
+    /// The manifest of a package of changes.
+    Package(Manifest),
 }
 
 /// What was left out of an index.
@@ -69,6 +82,8 @@ impl Left {
 pub struct News {
     /// Of each resource of each set the last, in ascending order of time.
     pub changes: Vec<(SetId, NewChange)>,
+    /// Where they are too many to be held: all of them, and none above.
+    pub sorted: Option<SortedChanges>,
     /// For each root that was read.
     pub known: Vec<(SetId, DocumentLocation, Known)>,
     /// See [`ReadChanges::digests`].
@@ -87,6 +102,7 @@ impl Synchronizer {
     ) -> Result<(Vec<ReadChanges>, bool), SyncError> {
         let mut read = Vec::new();
         let mut is_gone = false;
+        self.room = Room::default();
         for set in sets {
             let (purpose, roots) = set.incremental();
             for root in roots {
@@ -204,30 +220,67 @@ impl Synchronizer {
                 read.unread.push(location.to_string());
                 continue;
             }
+            read.origins.insert(location.to_string(), Origin::List(leaf.document.clone()));
             let (spool, limits) = (self.spool.clone(), self.config.limits);
-            let (known, seen) = (known.clone(), seen.clone());
+            let (known, seen, room) = (known.clone(), seen.clone(), self.room.clone());
             let broken = self.deviations.clone();
-            let read_on = move || read_document(&spool, leaf, limits, (&known, &seen), &broken);
+            let read_on = move || read_document(&spool, leaf, limits, (&known, &seen, &room), &broken);
             let document = tokio::task::spawn_blocking(read_on).await??;
             read.documents.push(document);
         }
         Ok(read)
     }
 
-    /// Which of the deletions that nothing dates are so: those whose resource is gone by its own word.
-    pub(super) async fn settle_doubts(&self, changes: Vec<(SetId, NewChange)>) -> Vec<(SetId, NewChange)> {
-        let asked = changes.iter().filter(|(_, change)| change.is_doubtful).map(|(_, change)| change.entry.loc.clone());
-        let asked: Vec<Uri> = asked.collect();
+    /// What is new in `read`, beside what `known` says of each root: of the deletions that nothing dates those that are so, by
+    /// the word of their resources.
+    pub(super) async fn news(
+        &self,
+        read: Vec<ReadChanges>,
+        known: &(dyn Fn(SetId, &DocumentLocation) -> Known + Sync),
+        now: Timestamp,
+    ) -> Result<News, SyncError> {
+        if read.iter().all(ReadChanges::is_held) {
+            let mut news = News::of(read, known, now);
+            let asked = news.changes.iter().filter(|(_, change)| change.is_doubtful);
+            let gone = self.gone(asked.map(|(_, change)| change.entry.loc.clone()).collect()).await;
+            news.changes.retain(|(_, change)| !change.is_doubtful || gone.contains(&change.entry.loc));
+            return Ok(news);
+        }
+        let read: Vec<_> = read.into_iter().map(|it| (known(it.set, &it.root), it)).collect();
+        let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
+        let sorting = tokio::task::spawn_blocking(move || sort(read, &catalog, &spool, limits, now));
+        let mut news = sorting.await??;
+        if let Some(sorted) = news.sorted.take() {
+            news.sorted = Some(self.settle_sorted(sorted).await?);
+        }
+        Ok(news)
+    }
+
+    /// Asks the resources of all deletions that nothing dates, some at a time.
+    async fn settle_sorted(&self, mut sorted: SortedChanges) -> Result<SortedChanges, SyncError> {
+        let mut is_at_end = !sorted.last.has_doubts();
+        while !is_at_end {
+            let looking = tokio::task::spawn_blocking(move || sorted.doubtful().map(|asked| (sorted, asked)));
+            let (rest, asked) = looking.await??;
+            sorted = rest;
+            is_at_end = asked.is_empty();
+            for uri in self.gone(asked).await {
+                let scratch = || self.spool.scratch();
+                sorted.gone.add(uri.as_str(), &scratch).map_err(SyncError::Scratch)?;
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// Those of these resources that are gone by their own word.
+    async fn gone(&self, asked: Vec<Uri>) -> HashSet<Uri> {
         let ask = |uri: Uri| {
             let client = self.client.clone();
             async move { (is_gone(&client, &uri).await, uri) }.boxed()
         };
-        let answers = stream::iter(asked.into_iter().map(ask).collect::<Vec<_>>());
-        let answers: HashMap<Uri, bool> =
-            answers.buffer_unordered(ASKED_AT_ONCE).map(|(gone, uri)| (uri, gone)).collect().await;
-        let is_so =
-            |change: &NewChange| !change.is_doubtful || answers.get(&change.entry.loc).is_some_and(|gone| *gone);
-        changes.into_iter().filter(|(_, change)| is_so(change)).collect()
+        let answers = stream::iter(asked.into_iter().map(ask).collect::<Vec<_>>()).buffer_unordered(ASKED_AT_ONCE);
+        let gone = answers.filter_map(|(is_gone, uri)| std::future::ready(is_gone.then_some(uri)));
+        gone.collect().await
     }
 }
 
@@ -245,12 +298,18 @@ impl ReadChanges {
             set,
             root: root.clone(),
             documents: Vec::new(),
+            origins: HashMap::new(),
             unread: Vec::new(),
             digests: Vec::new(),
             archives: Vec::new(),
             is_beyond: false,
             is_torn: false,
         }
+    }
+
+    /// Whether all that may be new is held. Else it is read once more as it is used, and takes a baseline.
+    pub fn is_held(&self) -> bool {
+        self.documents.iter().all(ChangeDocument::is_held)
     }
 
     /// Whether this goes on where `known` ends, as far as can be seen.
@@ -274,8 +333,14 @@ impl ReadChanges {
 }
 
 impl News {
-    /// What is new in `read`, beside what `known` says of each root.
-    pub fn of(read: Vec<ReadChanges>, known: &dyn Fn(SetId, &DocumentLocation) -> Known, now: Timestamp) -> News {
+    /// Calls `visit` for each change.
+    pub fn each(&mut self, visit: &mut dyn FnMut(SetId, &NewChange) -> Result<(), SyncError>) -> Result<(), SyncError> {
+        self.changes.iter().try_for_each(|(set, new)| visit(*set, new))?;
+        self.sorted.as_mut().map_or(Ok(()), |sorted| sorted.each(visit))
+    }
+
+    /// What is new in `read`, all of it [held](ReadChanges::is_held), beside what `known` says of each root.
+    fn of(read: Vec<ReadChanges>, known: &dyn Fn(SetId, &DocumentLocation) -> Known, now: Timestamp) -> News {
         let mut news = News::default();
         let mut last: HashMap<(SetId, Uri), usize> = HashMap::new();
         let mut changes: Vec<(SetId, NewChange)> = Vec::new();
@@ -310,7 +375,7 @@ fn read_document(
     spool: &Spool,
     leaf: Leaf,
     limits: Limits,
-    (known, seen): (&Known, &Arc<Seen>),
+    (known, seen, room): (&Known, &Arc<Seen>, &Room),
     broken: &SeenDeviations,
 ) -> Result<ChangeDocument, SyncError> {
     let Leaf { document, header, listed, .. } = leaf;
@@ -322,8 +387,9 @@ fn read_document(
         SyncError::Document { location: document.location.clone(), cause }
     };
     let mut reader = spool.reader(&document, limits)?;
-    let mut reading =
-        known.reading(seen, document.location.to_string(), header, listed, document.modified, Timestamp::now());
+    let (location, now) = (document.location.to_string(), Timestamp::now());
+    let reading = known.reading(seen, location, header, listed, document.modified, now);
+    let mut reading = reading.within(room);
     while let Some(entry) = reader.next_entry().map_err(failed)? {
         reading.see(entry, None);
     }

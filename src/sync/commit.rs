@@ -5,15 +5,15 @@ use super::changes::News;
 use super::dumps;
 use super::guard::{ListLoss, MaxDelete};
 use super::incremental::NewChange;
-use super::lists::documents;
 use super::position::{Position, ReadSet};
 use super::selection::Selection;
 use super::selection::changes::{Judge, Verdict, entry_of};
+use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::Missing;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// What a baseline is made of.
 pub struct Reading {
@@ -84,13 +84,14 @@ impl Synchronizer {
         let writer = self.writing.clone().lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
             let _writer = writer;
-            let Reading { naming, mut read, missing, position, news } = reading;
-            let mut later: Vec<_> = news.changes.iter().map(|(_, new)| (new.change, new.entry.clone())).collect();
-            if selection.follows_links() {
-                let at = read.iter().filter_map(ReadSet::at).min();
-                add_applied(&catalog, at, &mut later)?;
+            let Reading { naming, mut read, missing, position, mut news } = reading;
+            let scratch = || spool.scratch();
+            let mut plan = Plan::new(&selection, &naming, &scratch);
+            if plan.reads_lists() {
+                news.each(&mut |set, new| plan.change(set, new.change, &new.entry).map_err(SyncError::Scratch))?;
+                add_applied(&catalog, &read, &mut plan)?;
             }
-            let chooser = baseline::chooser(&selection, &naming, &spool, &documents(&read), limits, &later)?;
+            let chooser = baseline::chooser(plan, &spool, &read, limits)?;
             let mut baseline = catalog.baseline(naming.clone())?;
             let mut entries = 0;
             for it in &mut read {
@@ -103,13 +104,13 @@ impl Synchronizer {
                     entries += dumps::enter(&mut baseline, manifest, !lists.is_empty(), &chooses)?;
                 }
             }
-            for (set, new) in &news.changes {
+            news.each(&mut |set, new| {
                 let is_chosen =
                     new.change == Change::Deleted || chooser.chooses(&new.entry).map_err(SyncError::Scratch)?;
                 let change = if is_chosen { new.change } else { Change::Deleted };
                 entries += u64::from(change != Change::Deleted);
-                baseline.apply(statement(*set, change, new))?;
-            }
+                Ok(baseline.apply(statement(set, change, new))?)
+            })?;
             if entries == 0 {
                 tracing::warn!("the lists hold nothing, or nothing that was chosen");
             }
@@ -216,21 +217,29 @@ fn chosen<'n>(
     Ok(Some(chosen))
 }
 
-/// Adds the changes since `at` that are in the tree already, but for resources that `later` speaks of.
-fn add_applied(catalog: &Catalog, at: Option<Timestamp>, later: &mut Vec<(Change, Entry)>) -> Result<(), CatalogError> {
-    let spoken_of: HashSet<Uri> = later.iter().map(|(_, entry)| entry.loc.clone()).collect();
-    let snapshot = catalog.snapshot()?;
+/// Has `plan` know the changes that the catalog's journal holds beside the lists of `read`, but where it has been told of a later
+/// one.
+fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan<'_>) -> Result<(), SyncError> {
     let mut failed = None;
-    snapshot.files(None, &mut |_, _, resource| {
-        let is_later = resource.sets.iter().try_fold(false, |found, set| {
-            let journaled = snapshot.journaled(*set, &resource.uri)?;
-            Ok(found || journaled.is_some_and(|it| at.is_none_or(|at| it.time > at)))
-        });
-        match is_later {
-            Ok(true) if !spoken_of.contains(&resource.uri) => later.push((Change::Updated, entry_of(resource))),
-            Ok(_) => {}
-            Err(cause) => failed = Some(cause),
+    let at: HashMap<SetId, Option<Timestamp>> = read.iter().map(|it| (it.id, it.at())).collect();
+    let snapshot = catalog.snapshot()?;
+    snapshot.journal(&mut |set, journaled, resource| {
+        // As the baseline has it: a list that speaks for a later time says otherwise with more right.
+        if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
+            return true;
         }
+        // Of what is in the tree that counts which its sets say last.
+        let in_tree = snapshot.locate(&resource.uri).and_then(|node| match node {
+            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino),
+            _ => Ok(None),
+        });
+        failed = match in_tree {
+            Ok(in_tree) => {
+                let entry = entry_of(in_tree.unwrap_or(resource));
+                plan.applied(set, journaled.change, &entry).map_err(SyncError::Scratch).err()
+            }
+            Err(cause) => Some(cause.into()),
+        };
         failed.is_none()
     })?;
     failed.map_or(Ok(()), Err)

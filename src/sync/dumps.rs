@@ -1,10 +1,10 @@
 //! Packages of dumps by their manifests: what exists where there is no Resource List, what has changed where there is no
 //! Change List, and beside lists where the bytes of a resource lie too (sections 11 and 13).
 
-use super::changes::ReadChanges;
+use super::changes::{Origin, ReadChanges};
 use super::extent::Extent;
 use super::followed::FollowedSet;
-use super::incremental::{ChangeDocument, Known};
+use super::incremental::{ChangeDocument, Known, Room, Seen};
 use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;
@@ -175,8 +175,9 @@ impl Synchronizer {
                     continue;
                 }
             };
-            let (known, seen) = (known.clone(), Arc::clone(&seen));
-            let read_on = move || read_manifest(&manifest, entry, &known, &seen);
+            read.origins.insert(manifest.package().as_str().to_owned(), Origin::Package(manifest.clone()));
+            let (known, seen, room) = (known.clone(), Arc::clone(&seen), self.room.clone());
+            let read_on = move || read_manifest(&manifest, entry, &known, (&seen, &room));
             read.documents.push(tokio::task::spawn_blocking(read_on).await??);
         }
         Ok(read)
@@ -224,11 +225,12 @@ fn read_manifest(
     manifest: &Manifest,
     listed: Entry,
     known: &Known,
-    seen: &Arc<super::incremental::Seen>,
+    (seen, room): (&Arc<Seen>, &Room),
 ) -> Result<ChangeDocument, SyncError> {
     let location = manifest.package().as_str().to_owned();
-    let mut reading =
-        known.reading(seen, location, manifest.header().clone(), Some(Box::new(listed)), None, Timestamp::now());
+    let (header, now) = (manifest.header().clone(), Timestamp::now());
+    let reading = known.reading(seen, location, header, Some(Box::new(listed)), None, now);
+    let mut reading = reading.within(room);
     for_each_entry(manifest, &mut |entry| {
         let member = manifest.member(&entry);
         reading.see(entry, member);
@@ -262,7 +264,11 @@ pub fn enter(
     Ok(entries)
 }
 
-fn for_each_entry(manifest: &Manifest, visit: &mut dyn FnMut(Entry) -> Result<(), SyncError>) -> Result<(), SyncError> {
+/// Calls `visit` for every entry of a manifest, in its order.
+pub fn for_each_entry(
+    manifest: &Manifest,
+    visit: &mut dyn FnMut(Entry) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
     let mut reader = manifest.reader().map_err(SyncError::Package)?;
     let broken = |cause| PackageError::Manifest { package: manifest.package().clone(), cause: Arc::new(cause) };
     while let Some(entry) = reader.next_entry().map_err(|cause| SyncError::Package(broken(cause)))? {

@@ -28,6 +28,7 @@ pub mod poll;
 pub mod position;
 mod schedule;
 pub mod selection;
+mod sorted;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -44,14 +45,14 @@ use crate::source::package::{PackageError, Packages};
 use crate::source::spool::Spool;
 use crate::source::walk::Progress;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
-use changes::{News, ReadChanges};
+use changes::ReadChanges;
 use children::Children;
 use commit::{Made, Reading};
 use deviations::SeenDeviations;
 use extent::Extent;
 use followed::{FollowedSet, followed};
 use guard::MaxDelete;
-use incremental::Known;
+use incremental::{Known, Room};
 use lists::missing;
 use notification::SetChannel;
 use position::{Position, ReadSet};
@@ -212,6 +213,8 @@ pub struct Synchronizer {
     deviations: SeenDeviations,
     /// Held by whoever writes the catalog: a commit, or a new inode given between two.
     writing: Arc<Mutex<()>>,
+    /// What the look that is under way may still hold of its changes.
+    room: Room,
     /// The spool being settled behind the last commit.
     settling: Option<JoinHandle<()>>,
     status: SharedStatus,
@@ -252,6 +255,7 @@ impl Synchronizer {
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
             writing: Arc::default(),
+            room: Room::default(),
             settling: None,
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
@@ -321,11 +325,14 @@ impl Synchronizer {
 
         let (changes, is_gone) = self.read_changes(&sets, &position, &extent, progress).await?;
         let is_torn = is_gone || changes.iter().any(|it| !it.goes_on(&position.known(it.set, &it.root)));
+        // Changes beyond what is held are merged with the lists, as a baseline is.
+        let is_held = changes.iter().all(ReadChanges::is_held);
+        let anew = anew || !is_held;
         // What the changes do not tell the lists may.
         let of_lists = if is_torn || anew { Extent::Everything } else { extent };
         let (read, failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), progress).await {
             Ok(read) => (read, None),
-            Err(cause) if is_first => return Err(cause),
+            Err(cause) if is_first || !is_held => return Err(cause),
             // Changes are followed all the same.
             Err(cause) => (None, Some(cause)),
         };
@@ -390,8 +397,7 @@ impl Synchronizer {
             }
             base.note(it.set, &it.root, it.over(base.known(it.set, &it.root), at(it.set), now));
         }
-        let mut news = News::of(changes, &|set, root| base.known(set, root), now);
-        news.changes = self.settle_doubts(news.changes).await;
+        let mut news = self.news(changes, &|set, root| base.known(set, root), now).await?;
         let digests = std::mem::take(&mut news.digests);
         let mut position = base;
         position.retain(&step.sets);
@@ -421,8 +427,10 @@ impl Synchronizer {
             position.note(it.set, &it.root, known);
         }
         position.retain(&sets);
-        let mut news = News::of(changes, &|set, root| position.known(set, root), now);
-        news.changes = self.settle_doubts(news.changes).await;
+        let mut news = self.news(changes, &|set, root| position.known(set, root), now).await?;
+        if news.sorted.is_some() {
+            return Ok(None);
+        }
         let digests = std::mem::take(&mut news.digests);
         let is_known =
             |(set, root, known): &(SetId, DocumentLocation, Known)| known.knows_the_same(&before.known(*set, root));

@@ -237,3 +237,22 @@ impl SharedStatus {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 }
+
+impl From<&SetPosition> for SetStatus {
+    fn from(set: &SetPosition) -> SetStatus {
+        SetStatus {
+            id: set.id().0,
+            name: set.name().to_owned(),
+            at: set.at().map(|at| at.to_string()),
+            changes_until: set.changes_until().map(|until| until.to_string()),
+            gap_since: set.gap_since().map(|since| since.to_string()),
+        }
+    }
+}
+
+impl From<&Held> for HeldStatus {
+    fn from(held: &Held) -> HeldStatus {
+        let since = Timestamp { seconds: held.since, nanos: 0 }.to_string();
+        HeldStatus { files: held.files, since, why: held.why.clone() }
+    }
+}

@@ -541,7 +541,7 @@ fn changes_dropped_leave_no_trace_and_damage_met_by_them_is_told() {
 
     let store = catalog.store();
     let mut txn = store.env.write_txn().unwrap();
-    store.journal.put(&mut txn, &super::store::statement_key(ONE, &a.loc), b"nonsense").unwrap();
+    store.journal.put(&mut txn, &super::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
     txn.commit().unwrap();
     let mut changes = catalog.changes().unwrap();
     let applied = changes.apply(statement(ONE, Change::Deleted, 20, &a));

@@ -1,9 +1,10 @@
 //! Baseline: a complete statement of what exists, with what changed since.
 
+use super::super::keys::statement_key;
 use super::super::octets::NUMBER_LIMIT;
 use super::super::record::push_resource;
 use super::super::sorter::{RunLimits, Sorted, Sorter};
-use super::super::store::{ROOT, Store, statement_key};
+use super::super::store::{ROOT, Store};
 use super::super::{Catalog, CatalogError, Invalidation, Naming, SetId};
 use super::changes::Statement;
 use super::folders::OpenFolders;

@@ -3,10 +3,11 @@
 //! Every applied change is written to the journal, in the same commit: a later baseline whose list speaks for an earlier
 //! time keeps the change (DESIGN, Sync). Rows that a list's `at` has overtaken are dropped by that baseline.
 
+use super::super::keys::statement_key;
 use super::super::octets::{damaged, unseal};
 use super::super::record::ResourceRecord;
 use super::super::sets::SetTable;
-use super::super::store::{Store, meta, statement_key};
+use super::super::store::{Store, meta};
 use super::super::symbols::Symbols;
 use super::super::{Catalog, CatalogError, Naming, SetId};
 use super::journal::Row;
@@ -29,7 +30,8 @@ pub struct Statement<'a> {
     pub change: Change,
     /// When, as `sync` has settled it: statements about one resource are ordered by it.
     pub time: Timestamp,
-    /// The entry; of a deletion only `loc` counts.
+    /// The entry; of a deletion only `loc` counts. Where the entry tells of none itself, the resource is there and left out by
+    /// choice: what the entry says is kept for who chooses anew ([`super::super::Snapshot::journal`]).
     pub entry: &'a Entry,
     /// Where a Change Dump's package holds the new bytes.
     pub member: Option<&'a PackageMember>,

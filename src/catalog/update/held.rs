@@ -1,8 +1,8 @@
 //! Deletions that are held back: of each (set, URI) the time for which its set said that it is gone.
 
+use super::super::keys::statement_set;
 use super::super::octets::{Octets, damaged, push_string, push_time, unseal};
 use super::super::record::ResourceRecord;
-use super::super::store::statement_set;
 use super::super::{CatalogError, SetId};
 use super::changes::HeldDeletion;
 use super::locate::locate;

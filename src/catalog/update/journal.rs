@@ -1,10 +1,11 @@
 //! The journal: of each (set, URI) the last change that was applied, for as long as the set's list does not speak for a
 //! later time.
 
+use super::super::keys::statement_set;
 use super::super::octets::{Octets, damaged, push_time, unseal};
 use super::super::record::{ResourceRecord, push_resource};
 use super::super::sorter::Sorted;
-use super::super::store::{Store, statement_set};
+use super::super::store::Store;
 use super::super::symbols::Symbols;
 use super::super::{CatalogError, SetId};
 use super::changes::Statement;
@@ -13,10 +14,12 @@ use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
 
 /// One change, as the table and the sorter hold it: what happened and whether `datetime` follows, the time, `datetime`, the
-/// record with its URI (of a deletion with nothing else).
+/// record with its URI (of a deletion with nothing else, unless the entry itself tells of none).
 #[derive(Clone, Copy)]
 pub(in crate::catalog) struct Row<'a> {
     pub change: Change,
+    /// Whether it is only for the catalog that the resource is gone: it is there, and the record says what it is.
+    pub is_left_out: bool,
     /// When, as `sync` has settled it.
     pub time: Timestamp,
     /// The entry's `datetime`, which stands in for a `lastmod`.
@@ -25,13 +28,16 @@ pub(in crate::catalog) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
+    const LEFT_OUT: u8 = 3;
     const DATETIME: u8 = 4;
 
     /// Encodes what `statement` says.
     pub(super) fn encode(statement: &Statement<'_>, symbols: &Symbols, out: &mut Vec<u8>) {
+        let is_left_out = is_left_out(statement);
         let code = match statement.change {
             Change::Created => 0,
             Change::Updated => 1,
+            Change::Deleted if is_left_out => Self::LEFT_OUT,
             Change::Deleted => 2,
         };
         let shown = statement.entry.datetime;
@@ -40,7 +46,7 @@ impl<'a> Row<'a> {
         if let Some(shown) = shown {
             push_time(out, shown);
         }
-        if statement.change == Change::Deleted {
+        if statement.change == Change::Deleted && !is_left_out {
             push_resource(out, &Entry::new(statement.entry.loc.clone()), true, &[statement.set], None, symbols);
         } else {
             push_resource(out, statement.entry, true, &[statement.set], statement.member, symbols);
@@ -53,12 +59,13 @@ impl<'a> Row<'a> {
         let change = match flags & !Self::DATETIME {
             0 => Change::Created,
             1 => Change::Updated,
-            2 => Change::Deleted,
+            2 | Self::LEFT_OUT => Change::Deleted,
             _ => return None,
         };
         let time = octets.time()?;
         let shown = if flags & Self::DATETIME != 0 { Some(octets.time()?) } else { None };
-        Some(Row { change, time, shown, resource: octets.0 })
+        let is_left_out = flags & !Self::DATETIME == Self::LEFT_OUT;
+        Some(Row { change, is_left_out, time, shown, resource: octets.0 })
     }
 
     /// The record of its resource, and the URI; `None` where they make no sense.
@@ -66,6 +73,11 @@ impl<'a> Row<'a> {
         let record = ResourceRecord::decode(self.resource)?;
         Some((record, Uri::parse(record.uri?).ok()?))
     }
+}
+
+/// Whether a statement that its resource is gone is made of an entry that does not say so.
+fn is_left_out(statement: &Statement<'_>) -> bool {
+    statement.change == Change::Deleted && matches!(statement.entry.change, Some(Change::Created | Change::Updated))
 }
 
 /// What becomes of a row.

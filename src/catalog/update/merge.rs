@@ -1,11 +1,12 @@
 //! The walk over the sorted statement and the current revision, folder by folder, level by level.
 
+use super::super::keys::statement_key;
 use super::super::octets::damaged;
 use super::super::path::{beside_folder, disambiguated};
 use super::super::record::{ResourceRecord, RevisionRecord};
 use super::super::sets::SetTable;
 use super::super::sorter::Sorted;
-use super::super::store::{ROOT, Store, meta, statement_key};
+use super::super::store::{ROOT, Store, meta};
 use super::super::{Catalog, CatalogError, Naming, Totals};
 use super::going::Going;
 use super::journal::{self, Fate};

@@ -19,13 +19,15 @@ mod place;
 mod settle;
 mod stated;
 pub mod statements;
+mod transaction;
 mod version;
 mod write;
 
+use super::keys::ino_key;
 use super::octets::{Octets, damaged};
 use super::path::disambiguated;
 use super::record::ResourceRecord;
-use super::store::{ROOT, ino_key};
+use super::store::ROOT;
 use super::{Catalog, CatalogError, Invalidation, Kind};
 use crate::document::{Timestamp, Uri};
 use folders::OpenFolders;

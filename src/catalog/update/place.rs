@@ -1,8 +1,9 @@
 //! One name of the new tree at a time: compared with the revision before, and written where it differs.
 
+use super::super::keys::name_hash;
 use super::super::octets::damaged;
 use super::super::record::{NodeRecord, ResourceRecord, Sets};
-use super::super::store::{Store, name_hash};
+use super::super::store::Store;
 use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals, snapshot};
 use super::going::Going;
 use super::losses::Tally;

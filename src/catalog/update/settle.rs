@@ -6,10 +6,11 @@
 //! begin or cease to exist, which concerns the group of the folder's own path; so groups are settled from the deepest
 //! path upwards, and then placed from the root downwards.
 
+use super::super::keys::displaced_prefix;
 use super::super::octets::{damaged, unseal};
 use super::super::path::beside_folder;
 use super::super::record::{NodeRecord, ResourceRecord};
-use super::super::store::{Store, displaced_prefix};
+use super::super::store::Store;
 use super::super::{Catalog, CatalogError, Kind, Naming, Totals};
 use super::locate::{folder, locate, path_by_rule, split};
 use super::losses::Tally;

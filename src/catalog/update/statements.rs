@@ -1,8 +1,8 @@
 //! Statements beyond number: sorted on the disk by what they speak of, so that of each resource of a set the last is told.
 
+use super::super::keys::{statement_key, statement_set};
 use super::super::octets::{Octets, damaged};
 use super::super::sorter::{RunLimits, Sorted, Sorter};
-use super::super::store::{statement_key, statement_set};
 use super::super::{Catalog, CatalogError, Resource, SetId};
 use super::changes::Statement;
 use super::journal::Row;

@@ -1,18 +1,18 @@
 //! The one transaction of a commit: what is created, replaced and removed, and what the kernel is to be told of it.
 
+use super::super::keys::{displaced_key, entry_key, ino_key, name_hash, name_key};
 use super::super::octets::{NUMBER_LIMIT, damaged, push_number, seal};
 use super::super::path::disambiguated;
 use super::super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
 use super::super::sets::SetTable;
-use super::super::store::{
-    ROOT, ROOT_ENTRY, Store, Table, displaced_key, entry_key, ino_key, meta, name_hash, name_key, push_naming,
-};
+use super::super::store::{ROOT, ROOT_ENTRY, Store, Table, meta, push_naming};
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals, snapshot};
 use super::locate::{path_by_rule, split};
+use super::transaction::Transaction;
 use super::{Committed, MOST_INVALIDATIONS, held};
 use crate::document::{Timestamp, Uri};
 use fuser::INodeNo;
-use heed::{PutFlags, RoTxn, RwTxn};
+use heed::RoTxn;
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
@@ -44,20 +44,6 @@ pub(super) struct Writer<'c> {
     updated: u64,
     touched: u64,
     deleted: u64,
-}
-
-struct Transaction<'c> {
-    txn: RwTxn<'c>,
-    entries: Appending,
-    names: Appending,
-    inodes: Appending,
-    orphans: Appending,
-}
-
-/// A table and the greatest key in it: what lies behind is appended, without a search.
-struct Appending {
-    table: Table,
-    last: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
@@ -128,15 +114,7 @@ impl<'c> Writer<'c> {
 
     fn begin(&mut self) -> Result<(), CatalogError> {
         if self.txn.is_none() {
-            let store = self.store;
-            let txn = store.env.write_txn()?;
-            self.txn = Some(Transaction {
-                entries: Appending::new(store.entries, &txn)?,
-                names: Appending::new(store.names, &txn)?,
-                inodes: Appending::new(store.inodes, &txn)?,
-                orphans: Appending::new(store.orphans, &txn)?,
-                txn,
-            });
+            self.txn = Some(Transaction::begin(self.store)?);
         }
         Ok(())
     }
@@ -568,30 +546,6 @@ impl<'c> Writer<'c> {
         };
         self.commit_bare()?;
         Ok(committed)
-    }
-}
-
-impl Appending {
-    fn new(table: Table, txn: &RwTxn<'_>) -> Result<Appending, CatalogError> {
-        Ok(Appending { table, last: table.last(txn)?.map(|(key, _)| key.to_vec()).unwrap_or_default() })
-    }
-
-    /// Whether `key` may be in the table.
-    fn holds(&self, key: &[u8]) -> bool {
-        key <= &self.last[..]
-    }
-
-    /// Seals the record and puts it.
-    fn put(&mut self, txn: &mut RwTxn<'_>, key: &[u8], record: &mut Vec<u8>) -> Result<(), CatalogError> {
-        seal(key, record);
-        let flags = if self.holds(key) {
-            PutFlags::empty()
-        } else {
-            self.last.clear();
-            self.last.extend_from_slice(key);
-            PutFlags::APPEND
-        };
-        Ok(self.table.put_with_flags(txn, flags, key, record)?)
     }
 }
 

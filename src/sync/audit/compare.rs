@@ -12,9 +12,22 @@ pub struct Compared<'a> {
     /// Its path.
     pub path: &'a str,
     /// What the tree has there.
-    pub shown: Option<(INodeNo, Resource)>,
-    /// What the Source lists there.
-    pub listed: Option<Resource>,
+    pub shown: Option<INodeNo>,
+    /// What the trees say of it.
+    pub said: Said,
+}
+
+/// What two trees say of one path.
+#[derive(Debug)]
+pub enum Said {
+    /// The same of URI and content; so it is where there is but one tree.
+    Same,
+    /// It is not listed.
+    Shown(Resource),
+    /// It is not in the tree.
+    Listed(Resource),
+    /// It is in both, and they may differ: what is shown and what is listed.
+    Both(Resource, Resource),
 }
 
 /// What is done about each file; it may end the comparison.
@@ -65,13 +78,10 @@ impl Comparison<'_, '_> {
                 match node.kind {
                     Kind::Folder => self.folder(Some(node.ino), other.map(|other| other.ino), path),
                     Kind::File => {
-                        // Between two look-ups nothing changes: a snapshot is one revision.
-                        let Some(resource) = shown.resource(node.ino)? else { return Ok(ControlFlow::Continue(())) };
-                        let listed = match (listed, other) {
-                            (Some(listed), Some(other)) => listed.resource(other.ino)?,
-                            _ => None,
+                        let Some(said) = self.said(path, node.ino, other.map(|other| other.ino))? else {
+                            return Ok(ControlFlow::Continue(()));
                         };
-                        Ok((self.visit)(Compared { path, shown: Some((node.ino, resource)), listed }))
+                        Ok((self.visit)(Compared { path, shown: Some(node.ino), said }))
                     }
                 }
             })?;
@@ -89,11 +99,30 @@ impl Comparison<'_, '_> {
                 (Some(_), _) => Ok(ControlFlow::Continue(())),
                 (None, Kind::Folder) => self.folder(None, Some(node.ino), path),
                 (None, Kind::File) => {
-                    let listed = listed.resource(node.ino)?;
-                    Ok((self.visit)(Compared { path, shown: None, listed }))
+                    // Between two look-ups nothing changes: a snapshot is one revision.
+                    let Some(resource) = listed.resource_at(node.ino, path)? else {
+                        return Ok(ControlFlow::Continue(()));
+                    };
+                    Ok((self.visit)(Compared { path, shown: None, said: Said::Listed(resource) }))
                 }
             }
         })
+    }
+
+    /// What the trees say of a file that is shown; `None` where it is none.
+    fn said(&self, path: &str, shown: INodeNo, other: Option<INodeNo>) -> Result<Option<Said>, CatalogError> {
+        let Some(listed) = self.listed else { return Ok(Some(Said::Same)) };
+        if let Some(other) = other
+            && self.shown.says_the_same(shown, listed, other)?
+        {
+            return Ok(Some(Said::Same));
+        }
+        let Some(ours) = self.shown.resource_at(shown, path)? else { return Ok(None) };
+        let theirs = other.map(|other| listed.resource_at(other, path)).transpose()?.flatten();
+        Ok(Some(match theirs {
+            Some(theirs) => Said::Both(ours, theirs),
+            None => Said::Shown(ours),
+        }))
     }
 }
 
@@ -181,10 +210,18 @@ mod tests {
     fn compared(shown: &[(&str, u64)], listed: &[(&str, u64)]) -> Vec<(String, Option<u64>, Option<u64>)> {
         let ((_one, shown), (_other, listed)) = (catalog(shown), catalog(listed));
         let mut all = Vec::new();
-        compare(&shown.snapshot().unwrap(), &listed.snapshot().unwrap(), &mut |it| {
-            let length = |resource: Resource| resource.length;
-            let shown = it.shown.and_then(|(_, resource)| length(resource));
-            all.push((it.path.to_owned(), shown, it.listed.and_then(length)));
+        let tree = shown.snapshot().unwrap();
+        compare(&tree, &listed.snapshot().unwrap(), &mut |it| {
+            let (shown, listed) = match it.said {
+                Said::Same => {
+                    let length = tree.resource(it.shown.unwrap()).unwrap().unwrap().length;
+                    (length, length)
+                }
+                Said::Shown(shown) => (shown.length, None),
+                Said::Listed(listed) => (None, listed.length),
+                Said::Both(shown, listed) => (shown.length, listed.length),
+            };
+            all.push((it.path.to_owned(), shown, listed));
             ControlFlow::Continue(())
         })
         .unwrap();

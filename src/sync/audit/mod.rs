@@ -17,7 +17,7 @@ use crate::content::{Content, Wanted};
 use crate::source::DocumentLocation;
 use crate::source::http::Client;
 use crate::source::spool::Spool;
-use compare::Compared;
+use compare::{Compared, Said};
 use fuser::INodeNo;
 use futures_util::{StreamExt, stream};
 use pending::{Pending, Version};
@@ -243,7 +243,7 @@ impl Audit {
             let mut pending = Pending::new(&audit.scratch)?;
             let mut failed = None;
             compare::each(&audit.catalog.snapshot()?, &mut |compared| {
-                let Some((ino, _)) = compared.shown else { return ControlFlow::Continue(()) };
+                let Some(ino) = compared.shown else { return ControlFlow::Continue(()) };
                 match pending.push(ino) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(cause) => {
@@ -314,13 +314,12 @@ impl Audit {
                 }
                 tell(events, format!("comparing the tree with the lists: {} files", summary.files));
             }
-            let found = if listed.is_some() { finding(&compared) } else { None };
-            let visited = match (found, compared.shown, &mut pending) {
+            let visited = match (finding(&compared), compared.shown, &mut pending) {
                 (Some(finding), _, _) => {
                     summary.count(finding.difference);
                     events.blocking_send(Event::Finding(finding)).map_err(|_| AuditError::Left)
                 }
-                (None, Some((ino, _)), Some(pending)) => pending.push(ino),
+                (None, Some(ino), Some(pending)) => pending.push(ino),
                 _ => Ok(()),
             };
             match visited {
@@ -478,11 +477,11 @@ fn newly_missing(shown: &Snapshot<'_>, listed: &Snapshot<'_>) -> Result<Option<D
 
 /// How a file of the two trees differs, if it does.
 fn finding(compared: &Compared<'_>) -> Option<Finding> {
-    let (difference, resource, what) = match (&compared.shown, &compared.listed) {
-        (Some((_, shown)), Some(listed)) => (Difference::Changed, shown, compare::difference(shown, listed)?),
-        (Some((_, shown)), None) => (Difference::Extra, shown, "is not listed".to_owned()),
-        (None, Some(listed)) => (Difference::Missing, listed, "is not in the tree".to_owned()),
-        (None, None) => return None,
+    let (difference, resource, what) = match &compared.said {
+        Said::Same => return None,
+        Said::Both(shown, listed) => (Difference::Changed, shown, compare::difference(shown, listed)?),
+        Said::Shown(shown) => (Difference::Extra, shown, "is not listed".to_owned()),
+        Said::Listed(listed) => (Difference::Missing, listed, "is not in the tree".to_owned()),
     };
     Some(Finding { difference, path: compared.path.to_owned(), uri: resource.uri.to_string(), what })
 }

@@ -5,10 +5,11 @@
 //!
 //! 1. [`Known::wants`] says which children of an index are asked for; the others count as unread.
 //! 2. [`Known::seen`] once, then for each list [`Known::reading`], [`Reading::see`] for each of its entries and
-//!    [`Reading::end`]: a [`ChangeDocument`], which holds whole only what is new.
+//!    [`Reading::end`]: a [`ChangeDocument`], which holds whole only what is new, or where that is too much nothing.
 //! 3. [`Known::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
 //!    [`Known::tear`], and the changes are applied all the same.
-//! 4. [`Known::read`]: the new changes, each resource once, each with its settled time, and the next [`Known`].
+//! 4. [`Known::read`]: the new changes, each resource once, each with its settled time, and the next [`Known`]. Where they are too
+//!    many to be held, [`Known::settle`]: the settled times by place, for whoever reads the documents once more.
 //!
 //! After a baseline [`Known::rebased`] goes on with the time that it speaks for; [`Known::since`] begins with it.
 //!
@@ -32,14 +33,16 @@ mod seen;
 #[cfg(test)]
 mod tests;
 
-pub use reading::{ChangeDocument, Reading};
+pub use reading::{ChangeDocument, Reading, Room, is_change};
 pub use seen::Seen;
 
 use crate::document::{Change, Entry, Header, PackageMember, Timestamp, Uri};
-use order::{Frame, Moment, is_covered, settle};
+use order::{Frame, Moment, ambiguous, is_covered, settle};
+use reading::{Kept, Mark, Standing};
 use seen::Digests;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, hash_map};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Digests kept for one root: beyond this many those of older lists are dropped, never those of the newest.
@@ -109,6 +112,39 @@ pub struct News {
     pub changes: Vec<NewChange>,
     /// How far the changes are known when these are applied.
     pub known: Known,
+}
+
+/// A change document of which it is settled when each of its changes happened.
+#[derive(Debug)]
+pub struct SettledDocument {
+    /// Where it was asked for.
+    pub location: String,
+    marks: Vec<Mark>,
+    moments: Vec<Option<Moment>>,
+    kept: Option<Vec<Kept>>,
+}
+
+/// When a change happened, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// When, as far as can be told.
+    pub time: Timestamp,
+    /// Its place among the changes of its document, oldest first.
+    pub place: usize,
+    /// Whether it was not known before.
+    pub is_new: bool,
+    /// See [`NewChange::is_doubtful`]; also where it is no deletion.
+    pub is_doubtful: bool,
+}
+
+impl SettledDocument {
+    /// The change at a place of the document, its entries [that are changes](is_change) counted from 0; `None` where it does
+    /// not count.
+    pub fn at(&self, place: usize) -> Option<Settled> {
+        let (mark, moment) = (self.marks.get(place)?, self.moments.get(place).copied().flatten()?);
+        let Moment { time, place, is_doubtful, .. } = moment;
+        Some(Settled { time, place, is_new: mark.standing == Standing::New, is_doubtful })
+    }
 }
 
 /// The latest statement about a resource so far.
@@ -253,56 +289,77 @@ impl Known {
     fn is_disordered(&self, document: &ChangeDocument) -> bool {
         // Only whether entries bear a time counts here, not which moments become of it.
         let frame = self.frame(document, Timestamp { seconds: 0, nanos: 0 });
-        !document.ambiguous(&frame).is_empty() && !is_covered(&document.marks, &frame)
+        !ambiguous(&document.marks, &frame).is_empty() && !is_covered(&document.marks, &frame)
     }
 
-    /// What `documents` say that is not known. They are all that there are now, but those of `unread`, which were left out.
-    /// `now` is the time of the look.
-    pub fn read(&self, mut documents: Vec<ChangeDocument>, unread: &[String], now: Timestamp) -> News {
-        // The open list last: it holds the newest, and it is the one that goes on growing.
-        documents.sort_by_key(|document| (document.until().is_none(), document.until(), document.from()));
-        let mut known = Known { documents: Vec::with_capacity(documents.len()), ..self.clone() };
-        let unread: HashSet<&str> = unread.iter().map(String::as_str).collect();
-        known.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
+    /// What `documents`, whose new entries are all [held](ChangeDocument::is_held), say that is not known. They are all that
+    /// there are now, but those of `unread`, which were left out. `now` is the time of the look.
+    pub fn read(&self, documents: Vec<ChangeDocument>, unread: &[String], now: Timestamp) -> News {
         let mut latest: HashMap<Uri, Latest> = HashMap::new();
-        for (number, document) in documents.into_iter().enumerate() {
-            // What an older list says by its places is older than what the next one says so.
-            let (floor, by_place) = (self.floor(&document, known.by_place), known.by_place.map(loaded));
-            let frame = Frame { floor, by_place, ..self.frame(&document, now) };
-            let moments = settle(&document.marks, &frame);
-            let ambiguous = document.ambiguous(&frame);
-            known.reach(document.until(), now);
-            let (_, times) = order::own_times(&document.marks, &frame);
-            times.iter().for_each(|time| known.reach(*time, now));
-            let is_undated = times.iter().all(Option::is_none);
-            known.documents.push(DocumentRead {
-                entries: Digests(document.marks.iter().map(|mark| mark.digest).collect()),
-                until: document.until().map(stored),
-                listed: document
-                    .listed
-                    .as_deref()
-                    .filter(|entry| entry.until.is_none())
-                    .and_then(|entry| entry.lastmod)
-                    .map(stored),
-                read: document.modified.map(|time| time.min(now)).or(is_undated.then_some(now)).map(stored),
-                location: document.location,
-            });
-            for kept in document.kept {
-                // The baseline decides: that there must be one has been told as a gap.
-                let is_ambiguous = ambiguous.contains(&document.marks[kept.place].uri);
-                let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| stored(moment.time) <= ends);
-                if let Some(moment) = moments[kept.place].filter(is_wanted).filter(|_| !is_ambiguous) {
-                    known.by_place = known.by_place.max(moment.is_by_place.then_some(stored(moment.time)));
-                    Latest::note(&mut latest, number, moment, kept);
+        let settled = self.settle(documents, unread, now, &mut |number, mut document| {
+            for kept in document.kept.take().unwrap_or_default() {
+                if let Some(settled) = document.at(kept.place) {
+                    Latest::note(&mut latest, number, settled, kept);
                 }
             }
-        }
-        known.shorten();
+            Ok::<(), Infallible>(())
+        });
+        let Ok(known) = settled;
         let new = latest.into_values().filter(|latest| latest.new > 0);
         let mut changes: Vec<(usize, usize, NewChange)> =
             new.map(|latest| (latest.order.1, latest.order.2, latest.settled())).collect();
         changes.sort_unstable_by_key(|(number, place, change)| (change.time, *number, *place));
         News { changes: changes.into_iter().map(|(_, _, change)| change).collect(), known }
+    }
+
+    /// As [`Known::read`], for any documents: tells of each, by number, when its changes happened. How far changes are known
+    /// when these are applied.
+    pub fn settle<E>(
+        &self,
+        mut documents: Vec<ChangeDocument>,
+        unread: &[String],
+        now: Timestamp,
+        tell: &mut dyn FnMut(usize, SettledDocument) -> Result<(), E>,
+    ) -> Result<Known, E> {
+        // The open list last: it holds the newest, and it is the one that goes on growing.
+        documents.sort_by_key(|document| (document.until().is_none(), document.until(), document.from()));
+        let mut known = Known { documents: Vec::with_capacity(documents.len()), ..self.clone() };
+        let unread: HashSet<&str> = unread.iter().map(String::as_str).collect();
+        known.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
+        for (number, document) in documents.into_iter().enumerate() {
+            // What an older list says by its places is older than what the next one says so.
+            let (floor, by_place) = (self.floor(&document, known.by_place), known.by_place.map(loaded));
+            let frame = Frame { floor, by_place, ..self.frame(&document, now) };
+            let mut moments = settle(&document.marks, &frame);
+            let ambiguous = ambiguous(&document.marks, &frame);
+            known.reach(document.until(), now);
+            let (_, times) = order::own_times(&document.marks, &frame);
+            times.iter().for_each(|time| known.reach(*time, now));
+            let is_undated = times.iter().all(Option::is_none);
+            drop(times);
+            let (until, modified) = (document.until().map(stored), document.modified.map(|time| time.min(now)));
+            let ChangeDocument { marks, kept, listed, location, .. } = document;
+            let listed = listed.as_deref().filter(|entry| entry.until.is_none()).and_then(|entry| entry.lastmod);
+            known.documents.push(DocumentRead {
+                entries: Digests(marks.iter().map(|mark| mark.digest).collect()),
+                until,
+                listed: listed.map(stored),
+                read: modified.or(is_undated.then_some(now)).map(stored),
+                location: location.clone(),
+            });
+            known.forget_closed();
+            for (mark, moment) in marks.iter().zip(&mut moments) {
+                // What is ambiguous the baseline decides: that there must be one has been told as a gap.
+                let counts = mark.standing != Standing::Known && !ambiguous.contains(&mark.uri);
+                let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| stored(moment.time) <= ends);
+                *moment = moment.filter(is_wanted).filter(|_| counts);
+                let by_place = moment.filter(|moment| moment.is_by_place).map(|moment| stored(moment.time));
+                known.by_place = known.by_place.max(by_place);
+            }
+            tell(number, SettledDocument { location, marks, moments, kept })?;
+        }
+        known.shorten();
+        Ok(known)
     }
 
     fn frame(&self, document: &ChangeDocument, now: Timestamp) -> Frame {
@@ -328,6 +385,17 @@ impl Known {
     fn reach(&mut self, time: Option<Timestamp>, now: Timestamp) {
         let ends = self.ends.map_or(now, |ends| now.min(loaded(ends)));
         self.until = self.until.max(time.map(|time| stored(time.min(ends))));
+    }
+
+    /// Drops the digests of lists that do not change any more, while further ones are still to come.
+    fn forget_closed(&mut self) {
+        let until = self.until;
+        // As in `shorten`; one more may come to be the newest.
+        for read in self.documents.iter_mut().rev().skip(2) {
+            if read.until.is_some() && read.until <= until {
+                read.entries = Digests::default();
+            }
+        }
     }
 
     /// Drops the digests of what does not change any more, and those beyond [`MOST_DIGESTS`]. Nothing stays of a list that
@@ -383,17 +451,17 @@ impl Known {
 }
 
 impl Latest {
-    fn note(latest: &mut HashMap<Uri, Latest>, number: usize, moment: Moment, kept: reading::Kept) {
-        let order = (moment.time, number, moment.place);
+    fn note(latest: &mut HashMap<Uri, Latest>, number: usize, settled: Settled, mut kept: Kept) {
+        let order = (settled.time, number, settled.place);
         let change = NewChange {
-            change: kept.entry.change.unwrap_or(Change::Updated),
-            time: moment.time,
-            is_doubtful: moment.is_doubtful,
+            change: *kept.entry.change.get_or_insert(Change::Updated),
+            time: settled.time,
+            is_doubtful: settled.is_doubtful,
             is_collapsed: false,
             entry: kept.entry,
             member: kept.member,
         };
-        let new = usize::from(kept.is_new);
+        let new = usize::from(settled.is_new);
         match latest.entry(change.entry.loc.clone()) {
             hash_map::Entry::Vacant(vacant) => _ = vacant.insert(Latest { order, new, statements: 1, change }),
             hash_map::Entry::Occupied(mut occupied) => {

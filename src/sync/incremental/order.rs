@@ -1,6 +1,6 @@
 //! When each change of a document happened, as far as its document tells.
 
-use super::reading::Mark;
+use super::reading::{Mark, Standing};
 use crate::document::Timestamp;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -216,13 +216,13 @@ fn successor(time: Timestamp) -> Timestamp {
 }
 
 /// Resources of which only the order of statements could tell what became of them, where there is none: hashes of their URIs.
-/// Their new statements, one of them at least without a time, are not all the same. `is_new` answers by place.
-pub fn ambiguous(marks: &[Mark], frame: &Frame, is_new: &dyn Fn(usize) -> bool) -> HashSet<u64> {
+/// Their new statements, one of them at least without a time, are not all the same.
+pub fn ambiguous(marks: &[Mark], frame: &Frame) -> HashSet<u64> {
     let (order, times) = own_times(marks, frame);
     if order != Order::None {
         return HashSet::new();
     }
-    let undated = (0..marks.len()).filter(|place| times[*place].is_none() && is_new(*place));
+    let undated = (0..marks.len()).filter(|place| times[*place].is_none() && marks[*place].standing == Standing::New);
     let digests: HashMap<u64, u64> = undated.map(|place| (marks[place].uri, marks[place].digest)).collect();
     let differs = |mark: &&Mark| digests.get(&mark.uri).is_some_and(|digest| *digest != mark.digest);
     marks.iter().filter(differs).map(|mark| mark.uri).collect()

@@ -1,14 +1,51 @@
-//! Reading one change document: of each entry a few octets are kept, whole only the entries that are new.
+//! Reading one change document: of each entry a few octets are kept, whole only the entries that are new, and these only as long
+//! as they are few.
 
-use super::order::{self, Frame};
 use super::seen::{Comparison, Seen, digest};
 use crate::document::{Capability, Entry, Header, PackageMember, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// So many changes in the same order are no accident, though they have neither time nor digest nor length.
 const NO_ACCIDENT: usize = 3;
+
+/// Entries that are kept whole at one time, each link counted like an entry: with all that is made of them some 3 kB each.
+const MOST_KEPT: usize = if cfg!(test) { 1000 } else { 50_000 };
+
+/// Resources of one document that are known to have changed: 9 octets each. Beyond these every statement may count.
+const MOST_CHANGED: usize = 1 << 20;
+
+/// How many more entries may be kept whole, in all documents of one look together.
+#[derive(Clone, Debug)]
+pub struct Room(Arc<AtomicUsize>);
+
+impl Default for Room {
+    fn default() -> Room {
+        Room(Arc::new(AtomicUsize::new(MOST_KEPT)))
+    }
+}
+
+impl Room {
+    /// Takes room for an entry. Where there is none there will be none any more.
+    fn takes(&self, entry: &Entry) -> bool {
+        let wanted = 1 + entry.links.len();
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(wanted)));
+        taken.is_ok_and(|left| left >= wanted)
+    }
+}
+
+/// Whether an entry of a change document counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It was there at the last look.
+    Known,
+    /// So it was, but a new entry of the same resource stands before it: the last one of a resource counts.
+    Again,
+    /// It was not there.
+    New,
+}
 
 /// What is kept of every entry of a change document: 40 octets, a million entries in 40 MB.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +54,8 @@ pub struct Mark {
     pub uri: u64,
     /// Digest of the entry.
     pub digest: u64,
+    /// Whether it counts.
+    pub standing: Standing,
     time: Timestamp,
     kind: TimeKind,
 }
@@ -36,7 +75,7 @@ impl Mark {
             (None, Some(time)) => (time, TimeKind::LastMod),
             (None, None) => (Timestamp { seconds: 0, nanos: 0 }, TimeKind::None),
         };
-        Mark { uri: xxh3_64(entry.loc.as_str().as_bytes()), digest, time, kind }
+        Mark { uri: xxh3_64(entry.loc.as_str().as_bytes()), digest, standing: Standing::Known, time, kind }
     }
 
     /// The entry's `datetime`.
@@ -55,9 +94,6 @@ impl Mark {
 pub struct Kept {
     /// Its place in the document.
     pub place: usize,
-    /// Whether it was not there at the last look. What was there is kept where a new entry of the same resource stands before
-    /// it: the last one of a resource counts.
-    pub is_new: bool,
     /// The entry.
     pub entry: Entry,
     /// Where a package holds its bytes.
@@ -79,8 +115,8 @@ pub struct ChangeDocument {
     latest: Timestamp,
     /// Every entry, in document order.
     pub(super) marks: Vec<Mark>,
-    /// Those kept whole, ascending by place.
-    pub(super) kept: Vec<Kept>,
+    /// Those that count, ascending by place; `None` where there was no room for them.
+    pub(super) kept: Option<Vec<Kept>>,
     /// Whether its entries prove that it goes on where the last look ended.
     pub(super) meets_known: bool,
 }
@@ -102,13 +138,15 @@ impl ChangeDocument {
             || self.marks.iter().any(|mark| mark.kind != TimeKind::None && mark.time > time)
     }
 
-    /// See [`order::ambiguous`].
-    pub(super) fn ambiguous(&self, frame: &Frame) -> HashSet<u64> {
-        let is_new = |place| {
-            let found = self.kept.binary_search_by_key(&place, |kept| kept.place);
-            found.is_ok_and(|at| self.kept[at].is_new)
-        };
-        order::ambiguous(&self.marks, frame, &is_new)
+    /// Whether all entries that count are held. Else the document is to be read once more, as the entries are used.
+    pub fn is_held(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// How many entries are held.
+    #[cfg(test)]
+    pub fn held(&self) -> usize {
+        self.kept.as_ref().map_or(0, Vec::len)
     }
 }
 
@@ -125,6 +163,7 @@ fn until(header: &Header, listed: Option<&Entry>) -> Option<Timestamp> {
 #[derive(Debug)]
 pub struct Reading {
     document: ChangeDocument,
+    room: Room,
     seen: Arc<Seen>,
     comparison: Comparison,
     /// Whether one of the entries that were there at the last look is unlike all others.
@@ -145,36 +184,52 @@ impl Reading {
         listed: Option<Box<Entry>>,
         modified: Option<Timestamp>,
     ) -> Reading {
-        let (marks, kept, meets_known) = (Vec::new(), Vec::new(), false);
+        let (marks, kept, meets_known) = (Vec::new(), Some(Vec::new()), false);
         let document = ChangeDocument { location, header, listed, modified, latest, marks, kept, meets_known };
         // One that begins behind all that is known is another document in the old one's place.
         let is_another = document.from() > known_until && known_until.is_some();
         let before = if is_another { Arc::default() } else { seen.of_document(&document.location) };
         let (changed, scratch) = (HashSet::new(), Vec::new());
-        Reading { document, seen, comparison: Comparison::with(before), is_distinct: false, changed, scratch }
+        let (room, comparison) = (Room::default(), Comparison::with(before));
+        Reading { document, room, seen, comparison, is_distinct: false, changed, scratch }
+    }
+
+    /// Shares `room` with other documents.
+    pub fn within(self, room: &Room) -> Reading {
+        Reading { room: room.clone(), ..self }
     }
 
     /// Takes the next entry. An entry that points to a document of a known capability is no change and is passed over.
     pub fn see(&mut self, entry: Entry, member: Option<PackageMember>) {
-        if !entry.capability.as_ref().is_none_or(|capability| matches!(capability, Capability::Other(_))) {
+        if !is_change(&entry) {
             return;
         }
         let document = &mut self.document;
         let digest = digest(&entry, member.as_ref(), &mut self.scratch);
-        let mark = Mark::of(&entry, digest, document.latest);
+        let mut mark = Mark::of(&entry, digest, document.latest);
         let was_here = self.comparison.meets(digest);
         let is_known_event = is_event(&entry, document) && self.seen.anywhere(digest);
         self.is_distinct |= was_here && (entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some());
         let goes_on = self.comparison.overlap().is_some_and(|overlap| self.is_distinct || overlap >= NO_ACCIDENT);
         document.meets_known |= is_known_event || goes_on;
         let is_new = !(was_here || is_known_event);
-        let place = document.marks.len();
-        document.marks.push(mark);
-        if is_new {
+        mark.standing = match is_new {
+            true => Standing::New,
+            false if self.changed.len() >= MOST_CHANGED || self.changed.contains(&mark.uri) => Standing::Again,
+            false => Standing::Known,
+        };
+        if is_new && self.changed.len() < MOST_CHANGED {
             self.changed.insert(mark.uri);
         }
-        if is_new || self.changed.contains(&mark.uri) {
-            document.kept.push(Kept { place, is_new, entry, member });
+        let place = document.marks.len();
+        document.marks.push(mark);
+        if mark.standing != Standing::Known
+            && let Some(kept) = &mut document.kept
+        {
+            match self.room.takes(&entry) {
+                true => kept.push(Kept { place, entry, member }),
+                false => document.kept = None,
+            }
         }
     }
 
@@ -183,6 +238,11 @@ impl Reading {
         self.document.header = header;
         self.document
     }
+}
+
+/// Whether an entry tells of a change: it does not point to a document of a known capability.
+pub fn is_change(entry: &Entry) -> bool {
+    entry.capability.as_ref().is_none_or(|capability| matches!(capability, Capability::Other(_)))
 }
 
 /// Whether an entry bears the time of its change, so that its like is the same event wherever it stands.

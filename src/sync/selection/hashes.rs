@@ -19,15 +19,17 @@ pub type Scratch<'a> = &'a dyn Fn() -> io::Result<File>;
 
 /// A set being collected.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
+pub struct Collected {
     digests: Vec<u128>,
+    /// Whether `digests` are ascending.
+    is_sorted: bool,
     runs: Vec<Run>,
 }
 
 /// A set that is complete. Ten million URIs take the memory of two million, and a read from the page cache for each further
 /// two millions at a look-up.
 #[derive(Debug, Default)]
-pub(super) struct UriSet {
+pub struct UriSet {
     /// Ascending.
     digests: Vec<u128>,
     runs: Vec<Run>,
@@ -59,7 +61,22 @@ impl Collected {
             }
         }
         self.digests.push(xxh3_128(uri.as_bytes()));
+        self.is_sorted = false;
         Ok(())
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.digests.is_empty() && self.runs.is_empty()
+    }
+
+    /// Whether `uri` was added so far. To be asked when all were: else it sorts anew each time.
+    pub fn contains(&mut self, uri: &str) -> io::Result<bool> {
+        if !self.is_sorted {
+            self.digests.sort_unstable();
+            self.is_sorted = true;
+        }
+        contains(&self.digests, &self.runs, uri)
     }
 
     /// Everything was added.
@@ -74,20 +91,25 @@ impl Collected {
 impl UriSet {
     /// Whether `uri` was added.
     pub fn contains(&self, uri: &str) -> io::Result<bool> {
-        if self.digests.is_empty() && self.runs.is_empty() {
-            return Ok(false);
-        }
-        let digest = xxh3_128(uri.as_bytes());
-        if self.digests.binary_search(&digest).is_ok() {
+        contains(&self.digests, &self.runs, uri)
+    }
+}
+
+/// Whether `uri` is among `digests`, ascending, or in one of the `runs`.
+fn contains(digests: &[u128], runs: &[Run], uri: &str) -> io::Result<bool> {
+    if digests.is_empty() && runs.is_empty() {
+        return Ok(false);
+    }
+    let digest = xxh3_128(uri.as_bytes());
+    if digests.binary_search(&digest).is_ok() {
+        return Ok(true);
+    }
+    for run in runs {
+        if run.contains(digest)? {
             return Ok(true);
         }
-        for run in &self.runs {
-            if run.contains(digest)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
+    Ok(false)
 }
 
 impl Run {

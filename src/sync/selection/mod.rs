@@ -19,7 +19,7 @@
 
 pub mod changes;
 mod globs;
-mod hashes;
+pub mod hashes;
 pub mod plan;
 
 pub use globs::{GlobError, Globs};

@@ -2,9 +2,8 @@
 
 use super::hashes::{Collected, Scratch, UriSet};
 use super::{DESCRIBED_BY, DESCRIBES, Selection, Through, targets};
-use crate::catalog::Naming;
+use crate::catalog::{Naming, SetId};
 use crate::document::{Change, Entry, Uri};
-use std::collections::HashSet;
 use std::io;
 
 /// The first reading of the lists. Memory: some 130 MiB at most, whatever the lists hold; the rest is in scratch files.
@@ -12,8 +11,10 @@ pub struct Plan<'a> {
     selection: Selection,
     naming: Naming,
     scratch: Scratch<'a>,
-    /// What later statements speak of: the lists do not count there.
-    later: HashSet<Uri>,
+    /// What changes say that are not in the tree yet.
+    news: Changed,
+    /// What those say that are.
+    applied: Changed,
     format: Described<Collected>,
     chosen: Described<Collected>,
 }
@@ -39,7 +40,8 @@ impl<'a> Plan<'a> {
     pub fn new(selection: &Selection, naming: &Naming, scratch: Scratch<'a>) -> Plan<'a> {
         let (format, chosen) = (Described::default(), Described::default());
         let (selection, naming) = (selection.clone(), naming.clone());
-        Plan { selection, naming, scratch, later: HashSet::new(), format, chosen }
+        let (news, applied) = (Changed::default(), Changed::default());
+        Plan { selection, naming, scratch, news, applied, format, chosen }
     }
 
     /// Whether the lists must be read before they can be chosen from; where not, the plan may be finished at once.
@@ -47,15 +49,26 @@ impl<'a> Plan<'a> {
         self.selection.follows_links()
     }
 
-    /// Takes the last statement about a resource that was made after the lists. To be called before [`Plan::list`].
-    pub fn change(&mut self, change: Change, entry: &Entry) -> io::Result<()> {
-        self.later.insert(entry.loc.clone());
+    /// Takes the last change of a resource in a set that was made after its list. To be called before [`Plan::applied`].
+    pub fn change(&mut self, set: SetId, change: Change, entry: &Entry) -> io::Result<()> {
+        self.news.add(set, change, &entry.loc, self.scratch)?;
         if change == Change::Deleted { Ok(()) } else { self.see(entry) }
     }
 
-    /// Takes an entry of a list.
-    pub fn list(&mut self, entry: &Entry) -> io::Result<()> {
-        if self.later.contains(&entry.loc) { Ok(()) } else { self.see(entry) }
+    /// Takes a change that the tree has already. It counts where [`Plan::change`] has told nothing of its resource. To be called
+    /// before [`Plan::list`].
+    pub fn applied(&mut self, set: SetId, change: Change, entry: &Entry) -> io::Result<()> {
+        if self.news.overtakes(set, &entry.loc)? {
+            return Ok(());
+        }
+        self.applied.add(set, change, &entry.loc, self.scratch)?;
+        if change == Change::Deleted { Ok(()) } else { self.see(entry) }
+    }
+
+    /// Takes an entry of a set's list.
+    pub fn list(&mut self, set: SetId, entry: &Entry) -> io::Result<()> {
+        let is_overtaken = self.news.overtakes(set, &entry.loc)? || self.applied.overtakes(set, &entry.loc)?;
+        if is_overtaken { Ok(()) } else { self.see(entry) }
     }
 
     fn see(&mut self, entry: &Entry) -> io::Result<()> {
@@ -122,6 +135,36 @@ impl Described<UriSet> {
     }
 }
 
+/// Resources of which changes speak.
+#[derive(Debug, Default)]
+struct Changed {
+    /// What a change has stated: what lists say of it does not count.
+    stated: Collected,
+    /// What a set has dropped, as `SET URI`: what its list says of it does not count.
+    dropped: Collected,
+}
+
+impl Changed {
+    fn add(&mut self, set: SetId, change: Change, uri: &Uri, scratch: Scratch<'_>) -> io::Result<()> {
+        match change {
+            Change::Deleted => self.dropped.add(&within(set, uri), scratch),
+            Change::Created | Change::Updated => self.stated.add(uri.as_str(), scratch),
+        }
+    }
+
+    /// Whether what the list of `set` says of a resource does not count. To be asked when all was added.
+    fn overtakes(&mut self, set: SetId, uri: &Uri) -> io::Result<bool> {
+        if self.stated.contains(uri.as_str())? {
+            return Ok(true);
+        }
+        Ok(!self.dropped.is_empty() && self.dropped.contains(&within(set, uri))?)
+    }
+}
+
+fn within(set: SetId, uri: &Uri) -> String {
+    format!("{} {uri}", set.0)
+}
+
 /// Where `entry` lies in the tree, if that counts.
 pub(super) fn path(selection: &Selection, naming: &Naming, entry: &Entry) -> Box<str> {
     if selection.judges_paths() { naming.path(&entry.loc, entry.media_type.as_deref()).path } else { "".into() }
@@ -163,10 +206,10 @@ mod tests {
         let scratch = || tempfile::tempfile();
         let mut plan = Plan::new(selection, &naming, &scratch);
         for (change, entry) in changes {
-            plan.change(*change, entry).unwrap();
+            plan.change(SetId(0), *change, entry).unwrap();
         }
         for entry in lists() {
-            plan.list(&entry).unwrap();
+            plan.list(SetId(0), &entry).unwrap();
         }
         let chooser = plan.finish();
         let changed = |entry: &Entry| changes.iter().any(|(_, changed)| changed.loc == entry.loc);

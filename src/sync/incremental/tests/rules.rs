@@ -529,7 +529,7 @@ fn of_a_list_that_was_seen_only_the_new_entries_are_held() {
     let mut reading = known.reading(&seen, it.location(), it.header(), None, None, Timestamp::now());
     it.entries.iter().for_each(|entry| reading.see(entry.clone(), None));
 
-    assert_eq!(reading.end(it.header()).kept.len(), 1);
+    assert_eq!(reading.end(it.header()).held(), 1);
 }
 
 #[test]

@@ -1,0 +1,183 @@
+//! More changes than are held at one time, and what a baseline knows of the changes before it.
+
+use super::changes::{change, resource_list_at, source};
+use super::*;
+use crate::document::Href;
+
+const CHANGES: &str = "/changes.xml";
+const DC: &str = "urn:dc";
+
+/// More than one look holds.
+const MANY: usize = 1300;
+
+fn change_list(changes: &[String]) -> Answer {
+    Answer::xml(urlset("capability=\"changelist\" from=\"2013-01-03T09:00:00Z\"", &[], changes))
+}
+
+fn at(minute: usize) -> String {
+    format!("datetime=\"2013-01-03T{:02}:{:02}:00Z\"", 10 + minute / 60, minute % 60)
+}
+
+/// Changes of the list of `source`: `/a` updated, `/b` deleted, `/twice` created and deleted, `/new/N` created.
+fn many(server: &Loopback) -> Vec<String> {
+    let mut changes = vec![
+        change(server, "/twice", &format!("change=\"created\" {} length=\"1\"", at(0))),
+        change(server, "/a", &format!("change=\"updated\" {} length=\"6\"", at(0))),
+        change(server, "/a", &format!("change=\"updated\" {} length=\"7\"", at(1))),
+        change(server, "/b", &format!("change=\"deleted\" {}", at(2))),
+    ];
+    let created = |number| format!("change=\"created\" {} length=\"{number}\"", at(3 + number % 60));
+    changes.extend((0..MANY).map(|number| change(server, &format!("/new/{number}"), &created(number))));
+    changes.push(change(server, "/twice", &format!("change=\"deleted\" {}", at(90))));
+    changes
+}
+
+async fn held(destination: &mut Destination) -> usize {
+    let stored = destination.synchronizer.position().unwrap().unwrap();
+    let (source, _) = destination.synchronizer.source(false).await.unwrap();
+    let sets = followed(&source, Some(&stored));
+    let silent: Progressing = Arc::new(|_| ());
+    let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent).await.unwrap();
+    read.0.iter().flat_map(|it| &it.documents).map(incremental::ChangeDocument::held).sum()
+}
+
+#[tokio::test]
+async fn changes_beyond_number_are_not_held_and_become_one_revision_with_the_lists() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let before = destination.files();
+    let mut changes = many(&server);
+    server.put(CHANGES, change_list(&changes).etag("many"));
+
+    assert!(held(&mut destination).await <= 1000, "the rest lies on the disk");
+    let mut destination = destination.restarted(&server);
+    let committed = destination.commit().await;
+
+    let files = destination.files();
+    assert_eq!((committed.created, committed.updated, committed.deleted), (MANY as u64 + 1, 1, 1), "/new is a folder");
+    assert_eq!(files.len(), 3 + MANY);
+    assert_eq!(files["/a"].1, Some(7), "the last of two counts");
+    assert_ne!(files["/a"].0, before["/a"].0);
+    assert_eq!(files["/c"], before["/c"]);
+    assert!(!files.contains_key("/b") && !files.contains_key("/twice"));
+    assert_eq!(files["/new/1299"].1, Some(1299));
+    let written = destination.written();
+    let mut destination = destination.restarted(&server);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "nothing is applied twice");
+    assert_eq!(destination.written(), written);
+
+    // What comes behind is followed without the lists.
+    server.asked();
+    changes.push(change(&server, "/c", &format!("change=\"updated\" {} length=\"8\"", at(95))));
+    server.put(CHANGES, change_list(&changes).etag("one more"));
+    destination.commit().await;
+    assert_eq!(destination.files()["/c"].1, Some(8));
+    assert_eq!(destination.files().len(), 3 + MANY);
+}
+
+#[tokio::test]
+async fn changes_beyond_number_at_the_first_look_are_in_the_first_tree() {
+    let server = source().await;
+    server.put(CHANGES, change_list(&many(&server)));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+
+    assert_eq!(destination.files().len(), 3 + MANY);
+    assert_eq!(destination.files()["/a"].1, Some(7));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
+#[tokio::test]
+async fn changes_beyond_number_wait_for_the_lists_and_say_so() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let before = destination.files();
+    server.put(CHANGES, change_list(&many(&server)));
+    server.put(LIST, Answer::status(404));
+
+    let refreshed = destination.refresh().await;
+
+    assert!(matches!(refreshed, Err(SyncError::Source(_))), "{refreshed:?}");
+    assert_eq!(destination.files(), before);
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])));
+    destination.commit().await;
+    assert_eq!(destination.files().len(), 3 + MANY);
+}
+
+#[tokio::test]
+async fn of_changes_beyond_number_an_undated_deletion_counts_where_the_resource_is_gone() {
+    let server = source().await;
+    let entries = ["/a", "/b", "/c", "/d"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("", &entries));
+    let mut changes = vec![change(&server, "/a", "change=\"deleted\""), change(&server, "/b", "change=\"deleted\"")];
+    changes.extend((0..MANY).map(|number| change(&server, &format!("/new/{number}"), "change=\"created\"")));
+    server.put(CHANGES, Answer::xml(urlset("capability=\"changelist\"", &[], &changes)));
+    server.put("/b", Answer::html("still here"));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+
+    let files = destination.files();
+    assert!(files.contains_key("/b") && !files.contains_key("/a"), "/a answers 404");
+    assert_eq!(files.len(), 3 + MANY);
+}
+
+/// An entry with links, of a list or of changes.
+fn linked(server: &Loopback, path: &str, md: &str, links: &[(&str, &str)]) -> String {
+    let link = |(rel, to): &(&str, &str)| {
+        let to = if to.contains(':') { (*to).to_owned() } else { server.uri(to).to_string() };
+        format!("<rs:ln rel=\"{rel}\" href=\"{to}\"/>")
+    };
+    let links: String = links.iter().map(link).collect();
+    format!("<url><loc>{}</loc><rs:md {md}/>{links}</url>", server.uri(path))
+}
+
+#[tokio::test]
+async fn a_baseline_chooses_beside_the_deletions_of_records_that_its_list_does_not_know() {
+    let server = source().await;
+    let record = linked(&server, "/dc", "type=\"text/xml\"", &[("describes", "/x"), ("profile", DC)]);
+    let entries = [record, url(server.uri("/x").as_str(), ""), url(server.uri("/y").as_str(), "")];
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.synchronizer.config.selection.formats = vec![Href::parse(DC).unwrap()];
+    destination.synchronizer.config.max_delete = MaxDelete::percent(100).unwrap();
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/dc", "/x"]);
+    let kept =
+        linked(&server, "/dc2", &format!("change=\"created\" {}", at(1)), &[("describes", "/y"), ("profile", DC)]);
+    server.put(CHANGES, change_list(&[kept, change(&server, "/dc", &format!("change=\"deleted\" {}", at(2)))]));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/dc2", "/y"]);
+
+    // Another list, older than the changes.
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:30:00Z\"", &entries));
+    destination.refresh().await.unwrap();
+
+    assert_eq!(destination.paths(), ["/dc2", "/y"], "the record is gone, and with it what it brought");
+}
+
+#[tokio::test]
+async fn a_baseline_chooses_by_the_last_word_of_a_record_that_is_left_out_itself() {
+    let server = source().await;
+    let record = |md: &str, links: &[(&str, &str)]| linked(&server, "/dc", &format!("type=\"text/xml\" {md}"), links);
+    let pdf = |path: &str| url(server.uri(path).as_str(), "type=\"application/pdf\"");
+    let entries = [record("", &[("describes", "/x"), ("profile", DC)]), pdf("/x"), pdf("/z")];
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.synchronizer.config.selection.formats = vec![Href::parse(DC).unwrap()];
+    destination.synchronizer.config.selection.types = vec!["application/pdf".into()];
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/x"]);
+    let links = [("describes", "/x"), ("describes", "/z"), ("profile", DC)];
+    server.put(CHANGES, change_list(&[record(&format!("change=\"updated\" {}", at(1)), &links)]));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/x", "/z"]);
+
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:30:00Z\"", &entries));
+    destination.refresh().await.unwrap();
+
+    assert_eq!(destination.paths(), ["/x", "/z"]);
+}
