@@ -235,6 +235,20 @@ impl ContentError {
     pub fn is_full(&self) -> bool {
         matches!(self, ContentError::Cache { cause, .. } if cause.kind() == io::ErrorKind::StorageFull)
     }
+
+    /// The resource, where it is one that fails.
+    pub fn uri(&self) -> Option<&Uri> {
+        match self {
+            ContentError::Fetch { uri, .. }
+            | ContentError::Mismatch { uri, .. }
+            | ContentError::Unannounced { uri, .. }
+            | ContentError::Changed { uri }
+            | ContentError::Unarchived { uri, .. }
+            | ContentError::Package { uri, .. }
+            | ContentError::Stalled { uri } => Some(uri),
+            ContentError::Cache { .. } => None,
+        }
+    }
 }
 
 /// Fetches under way at once of one host: those that wait for a dead one hold up nobody else's.

@@ -11,6 +11,7 @@
 
 use crate::catalog::CatalogError;
 use crate::content::ContentError;
+use crate::document::Uri;
 use fuser::{Errno, INodeNo};
 use tracing::Level;
 
@@ -74,6 +75,27 @@ pub enum FsError {
 }
 
 impl FsError {
+    /// The resource whose bytes could not be had.
+    pub fn uri(&self) -> Option<&Uri> {
+        match self {
+            FsError::Content(cause) => cause.uri(),
+            FsError::Catalog(_)
+            | FsError::Gone(_)
+            | FsError::Denied(_)
+            | FsError::NotAFolder(_)
+            | FsError::IsAFolder(_)
+            | FsError::NameTooLong(_)
+            | FsError::Short { .. }
+            | FsError::NoAttribute
+            | FsError::Range(_)
+            | FsError::AttributeTooLong(_)
+            | FsError::NotOffered
+            | FsError::ReadOnly
+            | FsError::NotALink
+            | FsError::Panic(_) => None,
+        }
+    }
+
     /// What the process is told.
     pub fn errno(&self) -> Errno {
         match self {

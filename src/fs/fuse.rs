@@ -8,6 +8,7 @@ use super::Filesystem;
 use super::attributes::{Attributes, Shown};
 use super::directory::Cookie;
 use super::error::FsError;
+use super::heartbeat::Heartbeat;
 use super::invalidator::Notices;
 use super::statistics::BLOCK_SIZE;
 use super::xattr::XattrReply;
@@ -42,6 +43,7 @@ const GENERATION: Generation = Generation(0);
 pub struct Adapter {
     fs: Arc<Filesystem>,
     notices: Notices,
+    heartbeat: Arc<Heartbeat>,
     /// The kernel opens files and folders without asking once it was told that it may.
     opens_alone: bool,
 }
@@ -49,7 +51,18 @@ pub struct Adapter {
 impl Adapter {
     /// An adapter; FORGETs of orphans go to `notices`.
     pub fn new(fs: Arc<Filesystem>, notices: Notices) -> Adapter {
-        Adapter { fs, notices, opens_alone: false }
+        Adapter { fs, notices, heartbeat: Arc::default(), opens_alone: false }
+    }
+
+    /// Tells whether the FUSE threads answer.
+    pub fn heartbeat(&self) -> Arc<Heartbeat> {
+        Arc::clone(&self.heartbeat)
+    }
+
+    /// The result of `operation`, an error where it panics; the heartbeat tells how long it takes.
+    fn guarded<T>(&self, operation: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
+        let _busy = self.heartbeat.busy();
+        guarded(operation)
     }
 
     /// Runs `operation` in the background and hands its result to `reply`, also where it panics.
@@ -91,10 +104,11 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 /// Logs a failed operation and answers its errno.
 fn failed(operation: &'static str, ino: INodeNo, error: &FsError) -> Errno {
+    let uri = error.uri().map(tracing::field::display);
     match error.level() {
-        Level::ERROR => tracing::error!(ino = ino.0, "{operation}: {}", chain(error)),
-        Level::WARN => tracing::warn!(ino = ino.0, "{operation}: {}", chain(error)),
-        _ => tracing::debug!(ino = ino.0, "{operation}: {}", chain(error)),
+        Level::ERROR => tracing::error!(ino = ino.0, uri, "{operation}: {}", chain(error)),
+        Level::WARN => tracing::warn!(ino = ino.0, uri, "{operation}: {}", chain(error)),
+        _ => tracing::debug!(ino = ino.0, uri, "{operation}: {}", chain(error)),
     }
     error.errno()
 }
@@ -162,7 +176,7 @@ impl fuser::Filesystem for Adapter {
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _span = trace_span!("lookup", parent = parent.0, ?name).entered();
-        match guarded(|| self.fs.lookup(parent, name.as_bytes())) {
+        match self.guarded(|| self.fs.lookup(parent, name.as_bytes())) {
             Ok(Some(shown)) => {
                 reply.entry_with_ttls(&shown.attributes_ttl, &shown.entry_ttl, &shown.attributes, GENERATION);
             }
@@ -175,12 +189,13 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
+        let _busy = self.heartbeat.busy();
         self.notices.forgotten(ino);
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _span = trace_span!("getattr", ino = ino.0).entered();
-        match guarded(|| self.fs.attributes_for(ino, req.pid())) {
+        match self.guarded(|| self.fs.attributes_for(ino, req.pid())) {
             Ok(Attributes::Known(shown)) => reply_attributes(reply, ino, Ok(shown)),
             Ok(Attributes::Unsized(file)) => {
                 let fs = Arc::clone(&self.fs);
@@ -217,7 +232,7 @@ impl fuser::Filesystem for Adapter {
         let _span = trace_span!("read", ino = ino.0, offset, size).entered();
         let thread = req.pid();
         let program = self.fs.programs().of(thread);
-        match guarded(|| Ok(self.fs.read_local(ino, offset, size))) {
+        match self.guarded(|| Ok(self.fs.read_local(ino, offset, size))) {
             Ok(Some(bytes)) => {
                 self.fs.programs().read(program, bytes.len());
                 reply_data(reply, ino, Ok(bytes));
@@ -246,7 +261,7 @@ impl fuser::Filesystem for Adapter {
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let _span = trace_span!("readdir", ino = ino.0, offset).entered();
-        let read = guarded(|| {
+        let read = self.guarded(|| {
             self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
                 let kind = match entry.node.kind {
                     Kind::Folder => FileType::Directory,
@@ -263,7 +278,7 @@ impl fuser::Filesystem for Adapter {
 
     fn readdirplus(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let _span = trace_span!("readdirplus", ino = ino.0, offset).entered();
-        let read = guarded(|| {
+        let read = self.guarded(|| {
             self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
                 let shown = self.fs.shown(&entry.node);
                 let name = OsStr::from_bytes(entry.name);
@@ -279,7 +294,7 @@ impl fuser::Filesystem for Adapter {
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let _span = trace_span!("statfs").entered();
-        match guarded(|| self.fs.statistics()) {
+        match self.guarded(|| self.fs.statistics()) {
             Ok(all) => {
                 reply.statfs(all.blocks, 0, 0, all.files, 0, BLOCK_SIZE, super::NAME_MAX as u32, BLOCK_SIZE);
             }
@@ -289,12 +304,12 @@ impl fuser::Filesystem for Adapter {
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let _span = trace_span!("getxattr", ino = ino.0, ?name, size).entered();
-        reply_xattr("getxattr", reply, ino, guarded(|| self.fs.xattr(ino, name.as_bytes(), size)));
+        reply_xattr("getxattr", reply, ino, self.guarded(|| self.fs.xattr(ino, name.as_bytes(), size)));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let _span = trace_span!("listxattr", ino = ino.0, size).entered();
-        reply_xattr("listxattr", reply, ino, guarded(|| self.fs.xattr_names(ino, size)));
+        reply_xattr("listxattr", reply, ino, self.guarded(|| self.fs.xattr_names(ino, size)));
     }
 
     fn readlink(&self, _req: &Request, _ino: INodeNo, reply: ReplyData) {

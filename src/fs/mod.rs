@@ -22,6 +22,7 @@ pub mod attributes;
 pub mod directory;
 pub mod error;
 pub mod fuse;
+pub mod heartbeat;
 pub mod invalidator;
 mod links;
 pub mod programs;

@@ -8,7 +8,7 @@ use std::io;
 pub const SUBTYPE: &str = "resyncfs";
 
 /// FUSE threads: measured, more gain nothing on two processors, one loses half of a stat storm.
-const THREADS: usize = 2;
+pub(super) const THREADS: usize = 2;
 
 /// What would end the source column of the mount table early or become an option of its own (`fusermount3 -o`).
 const NOT_IN_A_SOURCE: &AsciiSet = &CONTROLS.add(b',').add(b'\\').add(b' ');

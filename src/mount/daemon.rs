@@ -4,6 +4,7 @@
 //! leaves the session and process group: under an automount the mounting process must be in systemd's group until the mount is made,
 //! or looking at the mount point waits for itself.
 
+use super::service::stderr_is_journal;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -70,7 +71,7 @@ impl Waiting {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
             // Under systemd the journal goes on listening to standard error.
-            if standard == libc::STDERR_FILENO && std::env::var_os("JOURNAL_STREAM").is_some() {
+            if standard == libc::STDERR_FILENO && stderr_is_journal() {
                 continue;
             }
             // SAFETY: both descriptors are open; dup2 replaces the standard one.

@@ -17,6 +17,7 @@ pub mod point;
 pub mod prefetch;
 pub mod register;
 pub mod server;
+pub mod service;
 pub mod status;
 mod tree;
 
@@ -39,6 +40,7 @@ use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
 use audit::Auditor;
 use identity::Folders;
 use register::{Record, Registration};
+use service::Watched;
 use status::Told;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -229,6 +231,7 @@ pub fn run(
 
     let from_earlier = catalog.revision()?.is_some();
     if !from_earlier {
+        let progress = service::watched_progress(progress);
         runtime.block_on(first_baseline(&mut synchronizer, progress, &mut signals))?;
     }
 
@@ -243,7 +246,9 @@ pub fn run(
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
     }
-    let session = mount(&config, Adapter::new(Arc::new(filesystem), notices.clone()))?;
+    let adapter = Adapter::new(Arc::new(filesystem), notices.clone());
+    let heartbeat = adapter.heartbeat();
+    let session = mount(&config, adapter)?;
     let system = |what| move |cause| MountError::System { what, cause };
     let device = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
     let effects = Effects::new(device, catalog.clone(), content.clone(), runtime.handle());
@@ -283,15 +288,25 @@ pub fn run(
         runtime.spawn(control::serve(listener, told.answers(commands.clone(), auditor, &tree)));
         socket
     });
+    let watched = Watched {
+        heartbeat,
+        status: synchronizer.status().changes(),
+        catalog: catalog.clone(),
+        commands: commands.clone(),
+    };
     runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
     if catalog.has_crashed() {
         runtime.spawn(check::run(catalog, folders.catalog));
     }
-    ready().map_err(system("the caller cannot be told"))?;
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
+    ready().map_err(system("the caller cannot be told"))?;
+    {
+        let _context = runtime.enter();
+        watched.ready();
+    }
 
-    let result = runtime.block_on(serve(served, point, commands, signals, subscriber));
+    let result = runtime.block_on(serve(served, point, commands, signals, subscriber, &notices));
     drop((socket, registration));
     notices.stop();
     if invalidator.join().is_err() {
@@ -436,28 +451,31 @@ async fn serve(
     commands: mpsc::Sender<Command>,
     mut signals: Signals,
     subscriber: Option<Subscriber>,
+    notices: &Notices,
 ) -> Result<(), MountError> {
     let leave = async {
         if let Some(subscriber) = subscriber {
             subscriber.leave().await;
         }
     };
-    let mut ended = tokio::task::spawn_blocking(move || served.join());
+    let mut ended = tokio::task::spawn_blocking(move || wait_for_end(served));
     loop {
         tokio::select! {
             joined = &mut ended => {
+                service::stopping();
                 leave.await;
                 return finished(joined);
             }
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
             _ = signals.hangup.recv() => {
-                // A full channel means that a refresh is on its way already.
-                let _ = commands.try_send(Command::Refresh);
+                let notices = notices.clone();
+                service::reload(&commands, async move { notices.heard().await });
             }
         }
     }
     tracing::info!("detaching");
+    service::stopping();
     let left = tokio::spawn(leave);
     let detached = tokio::task::spawn_blocking(move || point.detach()).await;
     if let Ok(Err(cause)) = detached {
@@ -474,6 +492,18 @@ async fn serve(
         tracing::error!(%cause, "hubs were not told");
     }
     served
+}
+
+/// Waits for the end of the session and leaves the mount point alone after it: fuser 0.18 takes a mount that is gone for one
+/// that is there, and would unmount whatever lay beneath it, the automount for instance.
+fn wait_for_end(mut served: fuser::BackgroundSession) -> std::io::Result<()> {
+    // The threads' own handle cannot be taken without another in its place.
+    let nothing = std::thread::Builder::new().spawn(|| Ok(()))?;
+    let threads = std::mem::replace(&mut served.guard, nothing);
+    let ended = threads.join();
+    // What is left of it would unmount when dropped; this process ends soon.
+    std::mem::forget(served);
+    ended.unwrap_or_else(|_| Err(std::io::Error::other("a FUSE thread panicked")))
 }
 
 fn finished(joined: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), MountError> {

@@ -157,6 +157,20 @@ fn look(directory: &Path) -> Result<Usable, MountError> {
     Ok(Usable::Free(absolute))
 }
 
+/// Detaches what a dead process of ours left mounted at `directory`; nothing else is touched, a live mount neither.
+pub fn detach_dead(directory: &Path) -> io::Result<()> {
+    let absolute = match resolve(directory) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        resolved => resolved?,
+    };
+    let is_dead = || fs::metadata(&absolute).is_err_and(|cause| cause.raw_os_error() == Some(libc::ENOTCONN));
+    // Each start over a dead mount can have left one more.
+    while topmost(&absolute)?.is_some_and(|mounted| mounted.filesystem == FILESYSTEM_TYPE) && is_dead() {
+        unmount(&absolute, true)?;
+    }
+    Ok(())
+}
+
 /// Unmounts `directory`, as root by umount2(2), else by the setuid helper of fuse3. `lazy` detaches a busy mount.
 pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
     let path = CString::new(directory.as_os_str().as_bytes())?;

@@ -7,7 +7,7 @@ use crate::catalog::Committed;
 use crate::causes::chain;
 use crate::document::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
 
 /// Failed refreshes remembered.
 const FAILURES: usize = 20;
@@ -224,17 +224,22 @@ impl From<&Held> for HeldStatus {
 
 /// The status as it is shared: written by the synchronizer, read by whoever serves it.
 #[derive(Clone, Debug, Default)]
-pub struct SharedStatus(Arc<RwLock<Status>>);
+pub struct SharedStatus(watch::Sender<Status>);
 
 impl SharedStatus {
     /// A copy of what there is now.
     pub fn read(&self) -> Status {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.borrow().clone()
+    }
+
+    /// What there is now and whatever it becomes.
+    pub fn changes(&self) -> watch::Receiver<Status> {
+        self.0.subscribe()
     }
 
     /// Changes something.
     pub(super) fn write(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+        self.0.send_modify(change);
     }
 }
 

@@ -32,7 +32,7 @@ pub const DEPTH: usize = 8;
 pub const DOCUMENTS: usize = 50_000;
 
 /// Octets between two reports of progress.
-const REPORT_OCTETS: u64 = 256 * 1024;
+const REPORT_OCTETS: u64 = 64 * 1024;
 
 /// What has been fetched so far, for whoever shows progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
