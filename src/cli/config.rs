@@ -62,6 +62,15 @@ impl Wanted {
     }
 }
 
+/// The folder of the mount that `word` means: for a NAME what its file tells, else a path as it stands.
+pub fn directory(word: &Path) -> Result<PathBuf, CliError> {
+    let described = match word.to_str().filter(|name| is_bare_word(name)) {
+        Some(name) => Described::read(&folder().join(format!("{name}.toml")))?,
+        None => None,
+    };
+    Ok(described.and_then(|described| described.directory).unwrap_or_else(|| word.to_owned()))
+}
+
 /// Whether `word` can be a NAME.
 fn is_bare_word(word: &str) -> bool {
     !word.is_empty()

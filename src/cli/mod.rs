@@ -8,6 +8,7 @@ mod demo;
 mod evict;
 mod explore;
 mod list;
+mod log;
 mod mount;
 mod mount_helper;
 pub mod options;
@@ -30,7 +31,7 @@ use crate::source::websub::WebsubError;
 use crate::sync::SyncError;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::error::Error;
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
@@ -128,7 +129,7 @@ impl CliError {
 
     /// Says it on standard error. Where nobody listens any more the exit code still tells.
     fn say(&self) {
-        let _ = writeln!(std::io::stderr(), "resyncfs: {}", printable::printable(&self.message));
+        let _ = log::say_failure("resyncfs", &printable::printable(&self.message));
     }
 }
 
@@ -198,7 +199,7 @@ pub fn main() -> ExitCode {
         let (exit, message) = mount_helper::main();
         if let Some(message) = message {
             // Where nobody listens any more the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "mount.resyncfs: {}", printable::printable(&message));
+            let _ = log::say_failure("mount.resyncfs", &printable::printable(&message));
         }
         return ExitCode::from(exit);
     }
@@ -243,32 +244,6 @@ fn tell(text: &str) -> std::io::Result<()> {
         Err(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         told => told,
     }
-}
-
-/// Where log lines go.
-enum LogTarget {
-    StandardError,
-    File(std::fs::File),
-}
-
-/// Starts logging; after a fork only, since it may start threads.
-fn start_logging(verbosity: u8, target: LogTarget) {
-    use tracing_subscriber::EnvFilter;
-    let default = match verbosity {
-        // fuser warns of a mount that somebody else has unmounted, which is how most mounts end.
-        0 => "warn,fuser::mnt=error,resyncfs=info",
-        1 => "info,fuser::mnt=error,resyncfs=debug",
-        _ => "debug,resyncfs=trace",
-    };
-    let filter = EnvFilter::try_from_env("RESYNCFS_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
-    // A second start in one process (the demo mounts as well) keeps the first.
-    let _ = match target {
-        LogTarget::StandardError => {
-            log.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).try_init()
-        }
-        LogTarget::File(file) => log.with_ansi(false).with_writer(std::sync::Mutex::new(file)).try_init(),
-    };
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! `resyncfs mount`
 
 use super::config::Wanted;
+use super::log::{LogTarget, start_logging};
 use super::options::{Given, Options};
 use super::progress::Progress;
 use super::secret::{read_key, read_secret};
-use super::{CliError, Exit, LogTarget, start_logging};
+use super::{CliError, Exit};
 use crate::content::ContentConfig;
 use crate::fs::FsOptions;
 use crate::fs::session::SessionOptions;
 use crate::mount::daemon::{self, Side};
 use crate::mount::identity::{Folders, default_cache};
+use crate::mount::service::stderr_is_journal;
 use crate::mount::{self, MountConfig};
 use crate::source::EntryPoint;
 use crate::source::http::{Credentials, HttpConfig};
@@ -107,7 +109,7 @@ pub fn start(wanted: &Wanted, background: Background, verbosity: u8) -> Result<u
 }
 
 fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliError> {
-    if std::env::var_os("JOURNAL_STREAM").is_some() {
+    if stderr_is_journal() {
         return Ok(LogTarget::StandardError);
     }
     let file = options.log.clone().unwrap_or_else(|| Folders::of(config).log);

@@ -16,7 +16,7 @@ pub struct RefreshArgs {
     /// Apply the deletions that are held back because there were so many of them
     #[arg(long)]
     accept_deletions: bool,
-    /// Where it is mounted
+    /// Where it is mounted, or the NAME of /etc/resyncfs/NAME.toml
     directory: PathBuf,
 }
 

@@ -1,6 +1,6 @@
 //! Reaching a running mount from its folder.
 
-use super::{CliError, Exit};
+use super::{CliError, Exit, config};
 use crate::control::{ControlError, served_by};
 use crate::mount::point::{self, FILESYSTEM_TYPE};
 use crate::mount::register::{self, Known, Standing};
@@ -162,8 +162,9 @@ pub fn nothing_mounted() -> CliError {
     )
 }
 
-/// `directory` resolved; an error that names the mounts there are, where none of ours is mounted there.
+/// `directory`, or the folder of a NAME, resolved; an error that names the mounts there are, where none of ours is mounted there.
 pub fn mounted_at(directory: &Path) -> Result<PathBuf, CliError> {
+    let directory = &config::directory(directory)?;
     let shown = directory.display();
     let is_ours = |found: &PathBuf| {
         point::topmost(found).is_ok_and(|mounted| mounted.is_some_and(|it| it.filesystem == FILESYSTEM_TYPE))

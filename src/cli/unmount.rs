@@ -1,7 +1,7 @@
 //! `resyncfs unmount`
 
 use super::running::{Running, mounted_at};
-use super::{CliError, Exit};
+use super::{CliError, Exit, config};
 use crate::mount::server::Server;
 use crate::mount::{ENDING, point};
 use std::io::{self, Write as _};
@@ -18,8 +18,11 @@ pub struct UnmountArgs {
     /// Take it out of the tree at once although it is in use; who has files open keeps them
     #[arg(short, long)]
     lazy: bool,
-    /// Where they are mounted
-    #[arg(required = true, value_name = "DIR")]
+    /// Only detach what a process that has died left mounted; where there is no such thing nothing happens
+    #[arg(long, conflicts_with = "lazy")]
+    dead: bool,
+    /// Where they are mounted, or NAMEs of /etc/resyncfs/NAME.toml
+    #[arg(required = true, value_name = "DIR|NAME")]
     directories: Vec<PathBuf>,
 }
 
@@ -27,13 +30,20 @@ pub struct UnmountArgs {
 pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
     let mut last = None;
     for directory in &args.directories {
-        if let Err(cause) = unmount(directory, args.lazy)
+        let ended = if args.dead { detach_dead(directory) } else { unmount(directory, args.lazy) };
+        if let Err(cause) = ended
             && let Some(earlier) = last.replace(cause)
         {
             earlier.say();
         }
     }
     last.map_or(Ok(Exit::Success as u8), Err)
+}
+
+fn detach_dead(directory: &Path) -> Result<(), CliError> {
+    let shown = directory.display();
+    point::detach_dead(&config::directory(directory)?)
+        .map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: {cause}")))
 }
 
 fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {

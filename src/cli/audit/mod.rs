@@ -3,11 +3,12 @@
 mod manifest;
 mod report;
 
+use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::options::Options;
 use super::progress::Progress;
 use super::running::{Running, mounted_at};
-use super::{CliError, Exit, LogTarget, start_logging};
+use super::{CliError, Exit};
 use crate::control::{AuditOrder, ask_audit, ask_files};
 use crate::fs;
 

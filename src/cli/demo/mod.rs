@@ -3,9 +3,10 @@
 mod collection;
 mod server;
 
+use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::options::Options;
-use super::{CliError, Exit, LogTarget, start_logging, tell};
+use super::{CliError, Exit, tell};
 use crate::mount;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,10 +3,11 @@
 pub mod report;
 mod survey;
 
+use super::log::{LogTarget, start_logging};
 use super::mount::http;
 use super::options::Options;
 use super::printable::printable;
-use super::{CliError, Exit, LogTarget, start_logging, tell};
+use super::{CliError, Exit, tell};
 use crate::document::{Capability, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::{Client, Method, Request};

@@ -1,0 +1,75 @@
+//! Where log lines go: to the journal with their fields, to a terminal, to a file.
+
+use crate::mount::service::stderr_is_journal;
+use std::error::Error;
+use std::io::{self, IsTerminal, Write as _};
+use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// `SYSLOG_IDENTIFIER` in the journal, whatever name the program was called by.
+const IDENTIFIER: &str = "resyncfs";
+/// A field `uri` of a line is `RESYNCFS_URI` in the journal.
+const FIELD_PREFIX: &str = "RESYNCFS";
+/// `<3>` before a line to the journal: an error (sd-daemon(3)).
+const ERROR: &str = "<3>";
+
+/// Where log lines go.
+pub enum LogTarget {
+    /// Standard error; where that is the journal, the journal itself, with fields.
+    StandardError,
+    /// A file of this mount.
+    File(std::fs::File),
+}
+
+/// Starts logging; after a fork only, since it may start threads.
+pub fn start_logging(verbosity: u8, target: LogTarget) {
+    let default = match verbosity {
+        // fuser warns of a mount that somebody else has unmounted, which is how most mounts end.
+        0 => "warn,fuser::mnt=error,resyncfs=info",
+        1 => "info,fuser::mnt=error,resyncfs=debug",
+        _ => "debug,resyncfs=trace",
+    };
+    let filter = EnvFilter::try_from_env("RESYNCFS_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    // A second start in one process (the demo mounts as well) keeps the first.
+    let _: Result<(), Box<dyn Error + Send + Sync>> = match target {
+        LogTarget::StandardError => match journal() {
+            Some(journal) => tracing_subscriber::registry().with(filter).with(journal).try_init().map_err(Into::into),
+            None => {
+                let log = tracing_subscriber::fmt().with_env_filter(filter);
+                log.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).try_init()
+            }
+        },
+        LogTarget::File(file) => {
+            let log = tracing_subscriber::fmt().with_env_filter(filter);
+            log.with_ansi(false).with_writer(std::sync::Mutex::new(file)).try_init()
+        }
+    };
+}
+
+/// The journal, where standard error leads there and it listens.
+fn journal() -> Option<tracing_journald::Layer> {
+    if !stderr_is_journal() {
+        return None;
+    }
+    let priorities =
+        PriorityMappings { info: Priority::Informational, debug: Priority::Debug, ..PriorityMappings::new() };
+    let journal = tracing_journald::layer().ok()?;
+    Some(
+        journal
+            .with_syslog_identifier(IDENTIFIER.to_owned())
+            .with_field_prefix(Some(FIELD_PREFIX.to_owned()))
+            .with_priority_mappings(priorities),
+    )
+}
+
+/// Tells why the program, called `name`, ends.
+pub fn say_failure(name: &str, message: &str) -> io::Result<()> {
+    let mut output = io::stderr().lock();
+    if !stderr_is_journal() {
+        return writeln!(output, "{name}: {message}");
+    }
+    // Each line of it is an entry of its own.
+    message.lines().try_for_each(|line| writeln!(output, "{ERROR}{name}: {line}"))
+}
