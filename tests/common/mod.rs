@@ -11,6 +11,7 @@ pub mod proxy;
 pub mod random;
 pub mod small_disk;
 pub mod source;
+pub mod systemd;
 pub mod teller;
 
 use std::path::{Path, PathBuf};
