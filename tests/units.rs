@@ -32,14 +32,8 @@ fn machine(source: &Source, further: &str) -> Machine {
     let machine = Machine::boot();
     std::fs::create_dir_all(machine.path("/mnt/repo")).unwrap();
     let list = source.list_url();
-    machine.write(
-        "/run/systemd/system/resyncfs@repo.service.d/direct.conf",
-        &format!(
-            "[Service]\nExecStart=\nExecStart=/usr/bin/resyncfs mount --foreground -o poll=1h {list} /mnt/repo\n\
-             ExecReload=\nExecReload=/usr/bin/resyncfs refresh /mnt/repo\n\
-             ExecStopPost=\nExecStopPost=/usr/bin/resyncfs unmount --dead /mnt/repo\n"
-        ),
-    );
+    machine
+        .write("/etc/resyncfs/repo.toml", &format!("source = \"{list}\"\ndirectory = \"/mnt/repo\"\npoll = \"1h\"\n"));
     drop_in(&machine, "test", further);
     machine
 }
@@ -305,16 +299,6 @@ fn a_token_of_the_credential_store_reaches_the_source_and_nobody_else_sees_it() 
     let source = source();
     let machine = machine(&source, "");
     machine.write_secret("/etc/credstore/resyncfs.repo.bearer", "s3cret-token\n");
-    machine.write(
-        "/run/systemd/system/resyncfs@repo.service.d/token.conf",
-        &format!(
-            "[Service]\nExecStart=\nExecStart=/usr/bin/resyncfs mount --foreground \
-             --bearer-file ${{CREDENTIALS_DIRECTORY}}/bearer {} /mnt/repo\n",
-            source.list_url()
-        ),
-    );
-    machine.ok(&["systemctl", "daemon-reload"]);
-
     machine.ok(&["systemctl", "start", UNIT]);
 
     assert_eq!(machine.tree("/mnt/repo"), published(&source));

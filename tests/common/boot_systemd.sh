@@ -33,8 +33,9 @@ done
 # The program as the package installs it.
 : > $root/usr/bin/resyncfs
 mount --bind "$program" $root/usr/bin/resyncfs
-printf '#!/bin/sh\nexec /usr/bin/resyncfs mount "$1" "$2"\n' > $root/usr/sbin/mount.fuse.resyncfs
-chmod 755 $root/usr/sbin/mount.fuse.resyncfs
+for name in mount.resyncfs mount.fuse.resyncfs; do
+  ln -sf ../bin/resyncfs $root/usr/sbin/$name
+done
 
 # Of what a machine starts, nothing but the journal.
 for wants in $root/usr/lib/systemd/system/{sysinit,sockets,local-fs,timers,multi-user}.target.wants \
