@@ -56,6 +56,6 @@ pub fn held_sentence(held: &HeldStatus, directory: &Path) -> String {
         counted(held.files, "deletion"),
         held.since,
         printable_value(&held.why),
-        directory.display()
+        printable_value(&directory.to_string_lossy())
     )
 }
