@@ -232,6 +232,14 @@ async fn perform(
     })
 }
 
+/// Ends when a package says other things than what was taken over of it.
+async fn contradiction_found(packages: Option<&Packages>) {
+    match packages {
+        Some(packages) => packages.contradiction_found().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Nobody watches the progress of a running mount's refreshes.
 fn silence() -> Progressing {
     Arc::new(|_: Stage| ())

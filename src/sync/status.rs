@@ -203,25 +203,6 @@ impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
     }
 }
 
-impl From<&SetPosition> for SetStatus {
-    fn from(set: &SetPosition) -> SetStatus {
-        SetStatus {
-            id: set.id().0,
-            name: set.name().to_owned(),
-            at: set.at().map(|at| at.to_string()),
-            changes_until: set.changes_until().map(|until| until.to_string()),
-            gap_since: set.gap_since().map(|since| since.to_string()),
-        }
-    }
-}
-
-impl From<&Held> for HeldStatus {
-    fn from(held: &Held) -> HeldStatus {
-        let since = Timestamp { seconds: held.since, nanos: 0 }.to_string();
-        HeldStatus { files: held.files, since, why: held.why.clone() }
-    }
-}
-
 /// The status as it is shared: written by the synchronizer, read by whoever serves it.
 #[derive(Clone, Debug, Default)]
 pub struct SharedStatus(watch::Sender<Status>);
