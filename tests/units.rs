@@ -269,7 +269,10 @@ fn without_a_network_the_tree_of_the_last_time_is_there_at_once() {
     machine.ok(&["systemctl", "start", UNIT]);
 
     assert_eq!(machine.tree("/mnt/repo"), published(&source), "names, sizes and what was read before");
-    eventually("the line tells that the Source cannot be asked", || status_line(&machine).contains("failed ("));
+    // It is asked again for half a minute before that counts as a failure.
+    eventually_within(Duration::from_secs(90), "the line tells that the Source cannot be asked", || {
+        status_line(&machine).contains("failed (")
+    });
     println!("status: {}", status_line(&machine));
     assert_eq!(source.log(), Vec::new());
 }
