@@ -73,6 +73,14 @@ impl<'c> Snapshot<'c> {
         })
     }
 
+    /// The folder above, and the entry in it; `None` for the root, and for an orphan, which has neither.
+    pub fn place(&self, ino: INodeNo) -> Result<Option<(INodeNo, EntryId)>, CatalogError> {
+        self.read(|| {
+            let place = self.store.inode(&self.txn, ino.0)?.filter(|_| ino.0 != ROOT);
+            Ok(place.map(|place| (INodeNo(place.parent), EntryId(place.entry))))
+        })
+    }
+
     /// Calls `visit` for the children of `parent` whose entry id is greater than `after`, in their order, until it
     /// answers `false`. No allocation per child.
     pub fn children(

@@ -8,6 +8,7 @@ pub mod fixity;
 pub mod freshness;
 pub mod observed;
 pub mod patch;
+pub mod readahead;
 pub mod stored;
 mod tally;
 mod wanted;
@@ -360,7 +361,13 @@ impl Content {
 
     /// The true size of what a read returns; asks the Source where it must, within `size_deadline`.
     pub async fn size(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
-        self.learnt_size(wanted).await
+        self.learnt_size(wanted, false).await
+    }
+
+    /// The same of a file that whoever asks is going to read: its size comes with its bytes, in one request, unless they are
+    /// too many to wait for.
+    pub async fn size_with_body(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
+        self.learnt_size(wanted, true).await
     }
 
     /// The bytes if they are on this machine and may be handed out; never waits on the network. `None`: ask [`Content::read`].

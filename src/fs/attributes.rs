@@ -58,6 +58,8 @@ pub struct Unsized {
     pub node: Node,
     /// What to ask.
     pub wanted: Wanted,
+    /// Whoever asks is going to read it.
+    pub is_to_be_read: bool,
 }
 
 impl Filesystem {
@@ -100,8 +102,12 @@ impl Filesystem {
                     let size = self.content.size_present(&wanted).ok_or(denial)?;
                     return Ok(Attributes::Known(self.shown_with_size(&node, Some(size))));
                 }
-                self.asked_for_size(ino);
-                Ok(Attributes::Unsized(Box::new(Unsized { node, wanted })))
+                // Who has read the file before will read this one too: its size comes with its bytes.
+                let is_to_be_read = self.reading.expects(ino);
+                if !is_to_be_read {
+                    self.asked_for_size(ino);
+                }
+                Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read })))
             }
             (_, overdue) => {
                 let is_learnt = node.kind == Kind::File && node.size.is_none();
@@ -123,7 +129,11 @@ impl Filesystem {
 
     /// GETATTR of a file never sized: waits for the Source, within content's deadline.
     pub async fn sized(&self, file: &Unsized) -> Result<Shown, FsError> {
-        let size = self.content.size(&file.wanted).await?;
+        let size = match file.is_to_be_read {
+            true => self.content.size_with_body(&file.wanted).await?,
+            false => self.content.size(&file.wanted).await?,
+        };
+        self.reading.sized(file.node.ino);
         Ok(self.shown_with_size(&file.node, Some(size)))
     }
 

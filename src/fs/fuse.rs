@@ -236,6 +236,9 @@ impl fuser::Filesystem for Adapter {
             Ok(Some(bytes)) => {
                 self.fs.programs().read(program, bytes.len());
                 reply_data(reply, ino, Ok(bytes));
+                if offset == 0 {
+                    self.fs.was_read_here(ino, thread);
+                }
             }
             Ok(None) => {
                 let (fs, denial) = (Arc::clone(&self.fs), self.fs.denial(thread));

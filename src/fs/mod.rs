@@ -8,6 +8,7 @@
 //! | [`xattr`] | GETXATTR, LISTXATTR |
 //! | [`statistics`] | STATFS |
 //! | `ahead` | which sizes to ask for before somebody waits for them |
+//! | `reading_ahead` | which files to fetch before somebody reads them; `following`: in which order programs read |
 //! | `links` | which bytes are shown, and where else they may be had |
 //! | [`programs`] | who reads, and who may not have anything fetched |
 //! | [`fuse`] | the adapter to fuser: decode, delegate, reply |
@@ -21,12 +22,14 @@ mod ahead;
 pub mod attributes;
 pub mod directory;
 pub mod error;
+mod following;
 pub mod fuse;
 pub mod heartbeat;
 pub mod invalidator;
 mod links;
 pub mod programs;
 pub mod read;
+mod reading_ahead;
 pub mod session;
 pub mod statistics;
 #[cfg(test)]
@@ -37,10 +40,12 @@ pub use links::wanted;
 
 use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
+use crate::content::readahead::Ledger;
 use crate::document::Timestamp;
 use ahead::{AHEAD, SizingAhead};
 use error::FsError;
 use programs::Programs;
+use reading_ahead::ReadingAhead;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -90,6 +95,7 @@ pub struct Filesystem {
     walks: Mutex<SizingAhead>,
     /// Sizes being asked for ahead: with the one that is waited for meanwhile, [`AHEAD`].
     sizing_places: Arc<Semaphore>,
+    reading: Arc<ReadingAhead>,
 }
 
 impl Filesystem {
@@ -100,7 +106,10 @@ impl Filesystem {
         options: FsOptions,
         runtime: tokio::runtime::Handle,
     ) -> Filesystem {
+        let reading =
+            ReadingAhead::new(Arc::clone(&catalog), Arc::clone(&content), options.clone(), runtime.clone(), 0, 0);
         Filesystem {
+            reading: Arc::new(reading),
             catalog,
             content,
             options,
@@ -136,6 +145,25 @@ impl Filesystem {
     /// Why nothing may be fetched for this thread (`deny=`); `None`: it may.
     pub fn denial(&self, thread: u32) -> Option<FsError> {
         self.programs.denied(thread).map(FsError::Denied)
+    }
+
+    /// The same, fetching files ahead of whoever reads one after the other: `at_once` at a time, up to `limit` octets that
+    /// were not read yet.
+    pub fn with_reading_ahead(self, at_once: usize, limit: u64) -> Filesystem {
+        let reading = ReadingAhead::new(
+            Arc::clone(&self.catalog),
+            Arc::clone(&self.content),
+            self.options.clone(),
+            self.runtime.clone(),
+            at_once,
+            limit,
+        );
+        Filesystem { reading: Arc::new(reading), ..self }
+    }
+
+    /// What reading ahead has brought since the start.
+    pub fn read_ahead(&self) -> Ledger {
+        self.reading.ledger()
     }
 
     /// How the tree is shown.

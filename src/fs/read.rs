@@ -15,6 +15,13 @@ impl Filesystem {
         self.content.read_local(ino, offset, length)
     }
 
+    /// The first octets of a file were read from this machine by `thread`: what follows may have to be fetched now.
+    pub fn was_read_here(&self, ino: INodeNo, thread: u32) {
+        if self.reading.looks_out() && self.denial(thread).is_none() {
+            self.reading.read_here(ino);
+        }
+    }
+
     /// READ for whom nothing may be fetched: what is here, whoever had it fetched, else `denial`.
     pub async fn read_present(
         &self,
@@ -31,6 +38,9 @@ impl Filesystem {
     /// READ: waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<Bytes, FsError> {
         let (node, wanted) = self.readable(ino)?;
+        if offset == 0 {
+            self.reading.read_remote(ino, node.size.or_else(|| self.content.known_size(ino)));
+        }
         let bytes = self.content.read(&wanted, offset, length).await?;
         self.checked(&node, offset, length, bytes)
     }

@@ -183,6 +183,9 @@ impl Signals {
     }
 }
 
+/// See [`ahead_octets`].
+const AHEAD_OCTETS: u64 = 256 << 20;
+
 /// Mounts and serves until the mount ends. `ready` is called once the tree can be used; progress of a first baseline
 /// goes to `progress`.
 pub fn run(
@@ -241,7 +244,8 @@ pub fn run(
     let programs = Arc::new(Programs::new(config.denied.iter().map(|name| &**name)));
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
         .with_set_names(set_names)
-        .with_programs(programs.clone());
+        .with_programs(programs.clone())
+        .with_reading_ahead(ahead_at_once(config.http.connections), ahead_octets(config.content.quota));
     let control = control_socket(&runtime, &folders.control);
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
@@ -315,6 +319,16 @@ pub fn run(
     runtime.block_on(content.close());
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// Files fetched ahead at once: readers find an eighth of a host's connections free, and at least one.
+fn ahead_at_once(connections: usize) -> usize {
+    connections - connections.div_ceil(8).min(connections)
+}
+
+/// Octets fetched ahead that were not read yet: what is read next must not push out what was read just now.
+fn ahead_octets(quota: Option<u64>) -> u64 {
+    quota.map_or(AHEAD_OCTETS, |quota| AHEAD_OCTETS.min(quota / 8))
 }
 
 /// The packages of this mount. Whole ones take at most half of what the cache folder may.

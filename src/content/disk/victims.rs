@@ -3,6 +3,7 @@
 use super::recency::now;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What may go for the sake of one object; clones share it, as the object may become wanted while it is written.
 #[derive(Clone, Debug)]
@@ -19,6 +20,11 @@ impl Moment {
     /// This one.
     pub fn now() -> Moment {
         Moment(now())
+    }
+
+    /// One so long past.
+    pub fn ago(time: Duration) -> Moment {
+        Moment(now().saturating_sub(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
     }
 }
 

@@ -3,11 +3,15 @@
 use super::flight::{Flight, Held};
 use super::{Joined, Joining};
 use crate::content::disk::Moment;
+use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Wanted};
 use fuser::INodeNo;
 use std::io;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// What was used within this time is not evicted for what is fetched ahead of a reader.
+const SPARED: Duration = Duration::from_secs(60);
 
 /// What [`Content::prefetch`] found or did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +36,58 @@ impl Content {
             return Ok(Prefetched::Here);
         }
         let _turn = self.ahead.take(wanted.uri.authority()).await;
+        let brought = self.bring(wanted, begun, u64::MAX).await?;
+        Ok(brought.map_or(Prefetched::Here, Prefetched::Fetched))
+    }
+
+    /// The same for a file that somebody is expected to read next, who is to find it here. How many are under way is for the
+    /// caller to bound, so that readers find connections; what was used within the last minute is not evicted for it.
+    /// `None`: it was here, or is larger than `most` octets, which shows when it begins to come.
+    pub async fn fetch_ahead(self: &Arc<Self>, wanted: &Wanted, most: u64) -> Result<Option<u64>, ContentError> {
+        self.bring(wanted, Moment::ago(SPARED), most).await
+    }
+
+    /// Whether the bytes of `ino` are on this machine or on their way; never waits on the network.
+    pub fn is_here(&self, ino: INodeNo) -> bool {
+        let is_under_way = self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino);
+        is_under_way || self.find_local(ino).is_some()
+    }
+
+    /// Octets fetched; `None` where they were here, or are more than `most`.
+    async fn bring(self: &Arc<Self>, wanted: &Wanted, begun: Moment, most: u64) -> Result<Option<u64>, ContentError> {
         let flight = match self.join(wanted, Joining::Ahead(begun))? {
-            Joined::Here(Held::Disk(_)) => return Ok(Prefetched::Here),
+            Joined::Here(Held::Disk(_)) => return Ok(None),
             Joined::Here(_) => return Err(self.no_room()),
             Joined::UnderWay(flight) => flight,
         };
         let waiting = Waiting { content: self, ino: wanted.ino, flight };
-        match waiting.landed(wanted).await? {
-            Held::Disk(object) => Ok(Prefetched::Fetched(object.length())),
-            Held::Memory(_) | Held::Passed(_) => Err(self.no_room()),
+        match waiting.landed(wanted, most).await? {
+            Some(Held::Disk(object)) => Ok(Some(object.length())),
+            Some(Held::Memory(_) | Held::Passed(_)) => Err(self.no_room()),
+            None => Ok(None),
+        }
+    }
+
+    /// The size of what is fetched anyway, or is about to be read: it comes with the bytes. `None` where they are too many to
+    /// wait for, or go past the cache.
+    pub(super) async fn size_of_body(self: &Arc<Self>, wanted: &Wanted) -> Option<Result<u64, ContentError>> {
+        let flight = match self.join(wanted, Joining::Size) {
+            Ok(Joined::Here(held)) => return Some(Ok(held.length())),
+            Ok(Joined::UnderWay(flight)) => flight,
+            Err(error) => return Some(Err(error)),
+        };
+        loop {
+            let changed = flight.changed().notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(outcome) = flight.outcome() {
+                return Some(outcome.map(|held| held.length()));
+            }
+            if flight.is_passing() || flight.announced().is_some_and(|octets| octets > WHOLE_LIMIT) {
+                return None;
+            }
+            // A flight always ends: each of its steps has a deadline.
+            changed.await;
         }
     }
 
@@ -63,15 +110,18 @@ struct Waiting<'c> {
 }
 
 impl Waiting<'_> {
-    /// Waits for the end, as long as something arrives.
-    async fn landed(&self, wanted: &Wanted) -> Result<Held, ContentError> {
+    /// Waits for the end, as long as something arrives; `None` once more than `most` octets are announced.
+    async fn landed(&self, wanted: &Wanted, most: u64) -> Result<Option<Held>, ContentError> {
         loop {
             let changed = self.flight.changed().notified();
             tokio::pin!(changed);
             // Registered before the look: what happens between the two is not missed.
             changed.as_mut().enable();
             if let Some(outcome) = self.flight.outcome() {
-                return outcome;
+                return outcome.map(Some);
+            }
+            if self.flight.announced().is_some_and(|octets| octets > most) {
+                return Ok(None);
             }
             let deadline = self.flight.moved() + self.content.config.stall;
             if Instant::now() >= deadline {

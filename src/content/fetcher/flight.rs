@@ -324,6 +324,11 @@ impl Flight {
         self.progress().moved
     }
 
+    /// Octets of the whole, as the attempt under way has announced them.
+    pub(super) fn announced(&self) -> Option<u64> {
+        self.progress().length
+    }
+
     /// Octets written so far.
     pub(in crate::content) fn frontier(&self) -> u64 {
         self.progress().frontier

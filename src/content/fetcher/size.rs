@@ -25,8 +25,12 @@ enum Answer {
 }
 
 impl Content {
-    /// See [`Content::size`].
-    pub(in crate::content) async fn learnt_size(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
+    /// See [`Content::size`]; `is_to_be_read`: [`Content::size_with_body`].
+    pub(in crate::content) async fn learnt_size(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        is_to_be_read: bool,
+    ) -> Result<u64, ContentError> {
         if let Some(size) = self.known_size(wanted.ino) {
             return Ok(size);
         }
@@ -40,7 +44,7 @@ impl Content {
         if let Some(error) = failed {
             return Err(error);
         }
-        let asking = Arc::clone(self).ask_size(wanted.clone());
+        let asking = Arc::clone(self).ask_size(wanted.clone(), is_to_be_read);
         let answer = self.sizes.join(&self.runtime, wanted.ino, asking);
         let answer = tokio::time::timeout(self.config.size_deadline, answer).await;
         let stalled = || ContentError::Stalled { uri: wanted.uri.clone() };
@@ -53,7 +57,7 @@ impl Content {
         size
     }
 
-    async fn ask_size(self: Arc<Self>, wanted: Wanted) -> Result<u64, ContentError> {
+    async fn ask_size(self: Arc<Self>, wanted: Wanted, is_to_be_read: bool) -> Result<u64, ContentError> {
         // Another asker may have learnt it between the look of this one and now.
         if let Some(size) = self.known_size(wanted.ino) {
             return Ok(size);
@@ -64,6 +68,12 @@ impl Content {
             self.observed.update(wanted.ino, |observation| observation.size = Some(size));
             self.tell(Event::Sized(wanted.ino, size));
             return Ok(size);
+        }
+        let is_under_way = self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.ino);
+        if (is_to_be_read || is_under_way)
+            && let Some(size) = self.size_of_body(&wanted).await
+        {
+            return size;
         }
         // What the Source says now is no past version's size.
         let probed = match is_decoded(&wanted) || wanted.is_past() {

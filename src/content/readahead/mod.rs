@@ -1,0 +1,248 @@
+//! Reading ahead of whoever goes through files one after the other (`grep -r`, `rsync`, `tar`, `md5sum *`): which files to fetch
+//! before they are asked for, and how many.
+//!
+//! A pure state machine: it knows inodes, sizes and an opaque cursor `C` into the order of the tree, never the tree itself,
+//! the network or a clock. Whoever drives it tells what was read ([`Readahead::read`]), lists what follows a cursor when the
+//! answer asks for it ([`Readahead::supply`]), and fetches what [`Readahead::next`] gives, one after the other.
+//!
+//! - A walk is known once [`IN_ORDER`] files were read that each were among the few expected after the one before. Readers that
+//!   jump begin walks that are never known, and nothing is fetched for them.
+//! - A known walk has a window: files ordered and not read yet. It grows with every file that turns out to be read, in files and
+//!   in octets, so that what an abandoned walk leaves behind is in proportion to what it has used.
+//! - What was fetched and never read is counted ([`Ledger`]). While it is more than a tenth of what was used, walks are known
+//!   later and begin smaller.
+//! - Walks take turns, so that a fast one does not keep another waiting.
+
+mod ledger;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use ledger::Ledger;
+
+use fuser::INodeNo;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+use walk::Walk;
+
+/// Files read in order before others are fetched ahead, while little is wasted.
+const IN_ORDER: u32 = 3;
+
+/// Files expected after the last one read: readers leave out what they know, and some sort by inode.
+pub const EXPECTED: usize = 8;
+
+/// Walks remembered; the one that was not heard of for longest makes room.
+const WALKS: usize = 16;
+
+/// A walk that was not heard of for so long has ended.
+const ENDED: Duration = Duration::from_secs(60);
+
+/// A file that could be read next, in the order of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate<C> {
+    /// The file.
+    pub ino: INodeNo,
+    /// Its size as far as it is known.
+    pub octets: Option<u64>,
+    /// Behind it in this order.
+    pub after: C,
+}
+
+/// Names a walk for as long as it is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WalkId(u64);
+
+/// What the driver is to do about a file that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen<C> {
+    /// Nothing: it was fetched ahead, and enough is under way.
+    Enough,
+    /// No walk expected it: tell what follows it ([`Readahead::begin`]).
+    Elsewhere,
+    /// It belongs to a walk: tell what follows ([`Readahead::supply`]).
+    Follows(Wish<C>),
+}
+
+/// What a walk wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish<C> {
+    /// The walk.
+    pub walk: WalkId,
+    /// Behind the last file that was read or ordered.
+    pub from: C,
+    /// So many files are to be fetched ahead; none while the walk is not known.
+    pub files: usize,
+    /// And so many octets; the first file may be larger.
+    pub octets: u64,
+    /// What a file whose size nobody knows is to be counted as.
+    pub usual_octets: u64,
+}
+
+impl<C> Wish<C> {
+    /// Only what comes next is asked for.
+    fn expecting(walk: WalkId, from: C) -> Wish<C> {
+        Wish { walk, from, files: 0, octets: 0, usual_octets: 0 }
+    }
+}
+
+/// A file under way or here, fetched ahead and not read yet.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    walk: WalkId,
+    /// As expected when it was ordered, then as fetched.
+    octets: u64,
+    /// Not given out by [`Readahead::next`] yet.
+    is_queued: bool,
+}
+
+/// All walks of a mount.
+#[derive(Debug)]
+pub struct Readahead<C> {
+    /// The most recent first.
+    walks: VecDeque<Walk<C>>,
+    ahead: HashMap<INodeNo, Ahead>,
+    ledger: Ledger,
+    /// Octets that all walks together may have ordered and not read.
+    limit: u64,
+    last_walk: u64,
+}
+
+impl<C: Copy + PartialEq> Readahead<C> {
+    /// No walks; all together may have `limit` octets fetched ahead.
+    pub fn new(limit: u64) -> Readahead<C> {
+        Readahead { walks: VecDeque::new(), ahead: HashMap::new(), ledger: Ledger::default(), limit, last_walk: 0 }
+    }
+
+    /// Files that are under way or here and were not read yet.
+    pub fn outstanding(&self) -> usize {
+        self.ahead.len()
+    }
+
+    /// Whether [`Readahead::next`] would give something.
+    pub fn has_queued(&self) -> bool {
+        self.walks.iter().any(Walk::has_queued)
+    }
+
+    /// What was fetched ahead and what of it was read.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Whether `ino` is fetched ahead, or the next that somebody who reads one file after the other is expected to read.
+    pub fn expects(&self, ino: INodeNo) -> bool {
+        self.ahead.contains_key(&ino) || self.walks.iter().any(|walk| walk.expected(ino).is_some())
+    }
+
+    /// The first octets of `ino` are read, of `octets` in all as far as that is known.
+    pub fn read(&mut self, ino: INodeNo, octets: Option<u64>, now: Instant) -> Seen<C> {
+        if let Some(ahead) = self.ahead.remove(&ino) {
+            self.ledger.used(ahead.octets);
+            let Some(walk) = self.touch(ahead.walk, now) else { return Seen::Elsewhere };
+            walk.passed(ino, ahead.octets, ahead.is_queued);
+            return self.wish(ahead.walk).map_or(Seen::Enough, Seen::Follows);
+        }
+        let found = self.walks.iter().find_map(|walk| Some((walk.id, walk.expected(ino)?)));
+        let Some((id, candidate)) = found else { return Seen::Elsewhere };
+        if let Some(walk) = self.touch(id, now) {
+            walk.followed(candidate, octets.or(candidate.octets));
+        }
+        Seen::Follows(self.wish(id).unwrap_or(Wish::expecting(id, candidate.after)))
+    }
+
+    /// A walk begins behind a file that no other expected. Answers it, and what it wants to know.
+    pub fn begin(&mut self, after: C, octets: Option<u64>, now: Instant) -> Wish<C> {
+        self.retire(now);
+        self.last_walk += 1;
+        let id = WalkId(self.last_walk);
+        self.walks.push_front(Walk::new(id, after, octets, now));
+        Wish::expecting(id, after)
+    }
+
+    /// What follows, in answer to `wish`: `ordered` are to be fetched ahead, behind the last of them `expected` come next.
+    /// `front` is behind all that was looked at, `is_end` tells that nothing follows there.
+    pub fn supply(
+        &mut self,
+        wish: &Wish<C>,
+        ordered: &[Candidate<C>],
+        expected: Vec<Candidate<C>>,
+        front: C,
+        is_end: bool,
+    ) {
+        let ahead = &mut self.ahead;
+        let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == wish.walk) else { return };
+        for candidate in ordered.iter().take(wish.files) {
+            let octets = candidate.octets.unwrap_or(wish.usual_octets);
+            if let std::collections::hash_map::Entry::Vacant(vacant) = ahead.entry(candidate.ino) {
+                vacant.insert(Ahead { walk: wish.walk, octets, is_queued: true });
+                walk.order(candidate.ino, octets);
+            }
+        }
+        walk.go_on(front, expected, is_end && wish.files > 0);
+    }
+
+    /// The next file to fetch, of the walk whose turn it is; `None`: nothing is to be fetched now.
+    pub fn next(&mut self) -> Option<INodeNo> {
+        let place = self.walks.iter().enumerate().filter(|(_, walk)| walk.has_queued()).min_by_key(|(_, it)| it.served);
+        let (place, _) = place?;
+        let turn = self.walks.iter().map(|walk| walk.served).max().unwrap_or_default() + 1;
+        let walk = &mut self.walks[place];
+        walk.served = turn;
+        let ino = walk.take_queued()?;
+        if let Some(ahead) = self.ahead.get_mut(&ino) {
+            ahead.is_queued = false;
+        }
+        Some(ino)
+    }
+
+    /// What [`Readahead::next`] gave is here, `octets` long.
+    pub fn landed(&mut self, ino: INodeNo, octets: u64) {
+        self.ledger.fetched(octets);
+        let Some(ahead) = self.ahead.get_mut(&ino) else { return };
+        let before = std::mem::replace(&mut ahead.octets, octets);
+        if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {
+            walk.landed(before, octets);
+        }
+    }
+
+    /// What [`Readahead::next`] gave cannot be had, or was here already: nobody is charged for it.
+    pub fn dropped(&mut self, ino: INodeNo, has_failed: bool) {
+        let Some(ahead) = self.ahead.remove(&ino) else { return };
+        if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {
+            walk.dropped(ino, ahead.octets, has_failed);
+        }
+    }
+
+    /// How much more of it the walk wants, if that is worth a look at the tree.
+    fn wish(&mut self, id: WalkId) -> Option<Wish<C>> {
+        let all: u64 = self.walks.iter().map(Walk::outstanding_octets).sum();
+        let (caution, left) = (self.ledger.caution(), self.limit.saturating_sub(all));
+        let walk = self.walks.iter_mut().find(|walk| walk.id == id)?;
+        let (files, octets) = walk.wants(caution, left)?;
+        Some(Wish { walk: id, from: walk.front, files, octets, usual_octets: walk.usual_octets() })
+    }
+
+    /// The walk, now the most recent.
+    fn touch(&mut self, id: WalkId, now: Instant) -> Option<&mut Walk<C>> {
+        let place = self.walks.iter().position(|walk| walk.id == id)?;
+        let mut walk = self.walks.remove(place)?;
+        walk.heard = now;
+        self.walks.push_front(walk);
+        self.walks.front_mut()
+    }
+
+    /// Walks that have ended, and the oldest where there are too many, are forgotten; what was fetched for them is wasted.
+    fn retire(&mut self, now: Instant) {
+        let is_over = |walk: &Walk<C>| now.saturating_duration_since(walk.heard) > ENDED;
+        while self.walks.len() >= WALKS || self.walks.back().is_some_and(is_over) {
+            let Some(ended) = self.walks.pop_back() else { break };
+            let ledger = &mut self.ledger;
+            self.ahead.retain(|_, ahead| {
+                let is_its = ahead.walk == ended.id;
+                if is_its && !ahead.is_queued {
+                    ledger.wasted(ahead.octets);
+                }
+                !is_its
+            });
+        }
+    }
+}

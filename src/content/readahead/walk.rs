@@ -1,0 +1,171 @@
+//! One reader's way through the files, as far as it is known.
+
+use super::ledger::Caution;
+use super::{Candidate, IN_ORDER, WalkId};
+use fuser::INodeNo;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Files of the first window, and of a cautious one.
+const FIRST: usize = 16;
+const FIRST_CAUTIOUS: usize = 4;
+
+/// Files that a window grows by for each file of it that is read: it doubles each time it is read through.
+const GROWTH: usize = 2;
+
+/// Files of the largest window.
+const LARGEST: usize = 512;
+
+/// Octets that a window may hold whatever the walk has used.
+const OCTETS_FIRST: u64 = 2 << 20;
+
+/// A window may hold so many times the octets that the walk has used.
+const OCTETS_GROWTH: u64 = 2;
+
+/// Octets of the largest window.
+const OCTETS_LARGEST: u64 = 64 << 20;
+
+/// A file whose size nobody knows is taken to be so large until others of its walk were seen.
+const UNKNOWN_OCTETS: u64 = 64 << 10;
+
+/// A window is filled up when it is emptier than its so-manieth part, so that the tree is not looked at for every file.
+const REFILL: usize = 4;
+
+/// One walk.
+#[derive(Debug)]
+pub(super) struct Walk<C> {
+    pub(super) id: WalkId,
+    /// Behind the last file that was read or ordered.
+    pub(super) front: C,
+    /// When it was last heard of.
+    pub(super) heard: Instant,
+    /// At which turn [`super::Readahead::next`] served it last.
+    pub(super) served: u64,
+    expected: Vec<Candidate<C>>,
+    /// Files read in order.
+    in_order: u32,
+    /// Octets of them.
+    read_octets: u64,
+    /// Ordered, not given out to be fetched yet.
+    queue: VecDeque<INodeNo>,
+    /// Ordered and not read yet, those in the queue included.
+    files: usize,
+    octets: u64,
+    /// Files that may be ordered and not read.
+    window: usize,
+    /// Nothing follows behind `front`.
+    is_at_end: bool,
+}
+
+impl<C: Copy + PartialEq> Walk<C> {
+    pub(super) fn new(id: WalkId, after: C, octets: Option<u64>, now: Instant) -> Walk<C> {
+        Walk {
+            id,
+            front: after,
+            heard: now,
+            served: 0,
+            expected: Vec::new(),
+            in_order: 1,
+            read_octets: octets.unwrap_or(UNKNOWN_OCTETS),
+            queue: VecDeque::new(),
+            files: 0,
+            octets: 0,
+            window: 0,
+            is_at_end: false,
+        }
+    }
+
+    /// `ino` as one of those that may come next.
+    pub(super) fn expected(&self, ino: INodeNo) -> Option<Candidate<C>> {
+        self.expected.iter().find(|candidate| candidate.ino == ino).copied()
+    }
+
+    /// An expected file is read that was not ordered.
+    pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>) {
+        self.read_octets = self.read_octets.saturating_add(octets.unwrap_or_else(|| self.usual_octets()));
+        self.in_order = self.in_order.saturating_add(1);
+        self.front = candidate.after;
+        self.is_at_end = false;
+    }
+
+    /// An ordered file is read.
+    pub(super) fn passed(&mut self, ino: INodeNo, octets: u64, is_queued: bool) {
+        self.leave(ino, octets, is_queued);
+        self.read_octets = self.read_octets.saturating_add(octets);
+        self.in_order = self.in_order.saturating_add(1);
+        self.window = (self.window + GROWTH).min(LARGEST);
+    }
+
+    /// An ordered file is not fetched after all.
+    pub(super) fn dropped(&mut self, ino: INodeNo, octets: u64, has_failed: bool) {
+        self.leave(ino, octets, true);
+        if has_failed {
+            // What follows a file that cannot be had is often not to be had either.
+            self.window = (self.window / 2).max(FIRST_CAUTIOUS);
+        }
+    }
+
+    fn leave(&mut self, ino: INodeNo, octets: u64, is_queued: bool) {
+        if is_queued && let Some(place) = self.queue.iter().position(|queued| *queued == ino) {
+            self.queue.remove(place);
+        }
+        self.files = self.files.saturating_sub(1);
+        self.octets = self.octets.saturating_sub(octets);
+    }
+
+    /// A file is ordered.
+    pub(super) fn order(&mut self, ino: INodeNo, octets: u64) {
+        self.queue.push_back(ino);
+        self.files += 1;
+        self.octets = self.octets.saturating_add(octets);
+    }
+
+    /// An ordered file turned out to be `after` octets long.
+    pub(super) fn landed(&mut self, before: u64, after: u64) {
+        self.octets = self.octets.saturating_sub(before).saturating_add(after);
+    }
+
+    /// The walk goes on at `front`, where `expected` come next.
+    pub(super) fn go_on(&mut self, front: C, expected: Vec<Candidate<C>>, is_end: bool) {
+        self.front = front;
+        self.expected = expected;
+        self.is_at_end = is_end;
+    }
+
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    pub(super) fn take_queued(&mut self) -> Option<INodeNo> {
+        self.queue.pop_front()
+    }
+
+    pub(super) fn outstanding_octets(&self) -> u64 {
+        self.octets
+    }
+
+    /// The usual size of this walk's files.
+    pub(super) fn usual_octets(&self) -> u64 {
+        self.read_octets / u64::from(self.in_order.max(1))
+    }
+
+    /// How many more files to order, and octets, where `left` octets are left for all walks; `None`: none now.
+    pub(super) fn wants(&mut self, caution: Caution, left: u64) -> Option<(usize, u64)> {
+        let (needed, first) = match caution {
+            Caution::None => (IN_ORDER, FIRST),
+            Caution::Some => (2 * IN_ORDER, FIRST_CAUTIOUS),
+            Caution::Much => (4 * IN_ORDER, FIRST_CAUTIOUS),
+        };
+        if self.in_order < needed || self.is_at_end {
+            return None;
+        }
+        self.window = self.window.max(first);
+        let room = self.window.saturating_sub(self.files);
+        if room * REFILL < self.window {
+            return None;
+        }
+        let allowed = self.read_octets.saturating_mul(OCTETS_GROWTH).clamp(OCTETS_FIRST, OCTETS_LARGEST);
+        let octets = allowed.saturating_sub(self.octets).min(left);
+        (octets >= self.usual_octets()).then_some((room, octets))
+    }
+}

@@ -1,0 +1,110 @@
+//! What follows in a walk through the tree: the files behind one of them, in the order in which programs read.
+//!
+//! Two orders are known, each by the entry ids of a folder's children. Most programs (`grep -r`, `tar`, `cp -r`, `find`) go into a
+//! folder as soon as they meet it ([`Order::Mixed`]); `rsync` reads a folder's files before it goes into its folders
+//! ([`Order::FilesFirst`]). A place in either is a [`Cursor`], so nothing is kept of a walk but that.
+
+use crate::catalog::{CatalogError, EntryId, Kind, Node, Snapshot};
+use fuser::INodeNo;
+
+/// Names looked at for one question: a bound for folders where nearly all that follows is here.
+const LOOKED_AT: usize = 4096;
+
+/// In which order a walk goes through a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Folders among the files, as they lie.
+    Mixed,
+    /// Folders after all files.
+    FilesFirst,
+}
+
+/// A place in a walk, and how far the walk is known to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cursor {
+    folder: INodeNo,
+    after: EntryId,
+    order: Order,
+    /// The files of `folder` are done ([`Order::FilesFirst`]).
+    in_folders: bool,
+    /// The walk has been in more than one folder.
+    roams: bool,
+    /// The uppermost folder that it has been in.
+    ceiling: INodeNo,
+}
+
+/// How a look at what follows ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopped {
+    /// Behind all that was looked at.
+    pub(super) at: Cursor,
+    /// Nothing follows.
+    pub(super) is_end: bool,
+}
+
+impl Cursor {
+    /// Behind the child `after` of `folder`, where a walk begins.
+    pub(super) fn behind(folder: INodeNo, after: EntryId) -> Cursor {
+        Cursor { folder, after, order: Order::Mixed, in_folders: false, roams: false, ceiling: folder }
+    }
+
+    /// The same place in the other order.
+    pub(super) fn in_other_order(self) -> Cursor {
+        let order = match self.order {
+            Order::Mixed => Order::FilesFirst,
+            Order::FilesFirst => Order::Mixed,
+        };
+        Cursor { order, in_folders: false, ..self }
+    }
+
+    /// Whether the way from here to `other` leads out of what the walk is known to go through.
+    pub(super) fn leads_further(&self, other: &Cursor) -> bool {
+        (self.roams, self.ceiling) != (other.roams, other.ceiling)
+    }
+
+    /// Calls `visit` for the files that follow, each with the cursor behind it, until it answers `false`.
+    pub(super) fn follow(
+        self,
+        snapshot: &Snapshot<'_>,
+        visit: &mut dyn FnMut(Node, Cursor) -> bool,
+    ) -> Result<Stopped, CatalogError> {
+        let mut at = self;
+        let mut left = LOOKED_AT;
+        while left > 0 {
+            let mut below = None;
+            let mut is_stopped = false;
+            snapshot.children(at.folder, at.after, &mut |id, _, node| {
+                at.after = id;
+                left -= 1;
+                match node.kind {
+                    Kind::File if !at.in_folders => is_stopped = !visit(node, at),
+                    Kind::Folder if at.in_folders || at.order == Order::Mixed => below = Some(node.ino),
+                    Kind::File | Kind::Folder => {}
+                }
+                !is_stopped && below.is_none() && left > 0
+            })?;
+            if let Some(folder) = below {
+                at = Cursor { folder, after: EntryId(0), in_folders: false, roams: true, ..at };
+                continue;
+            }
+            if is_stopped || left == 0 {
+                break;
+            }
+            left -= 1;
+            if at.order == Order::FilesFirst && !at.in_folders {
+                at = Cursor { after: EntryId(0), in_folders: true, ..at };
+                continue;
+            }
+            let Some((parent, entry)) = snapshot.place(at.folder)? else { return Ok(Stopped { at, is_end: true }) };
+            at = Cursor {
+                folder: parent,
+                after: entry,
+                in_folders: at.order == Order::FilesFirst,
+                ceiling: if at.folder == at.ceiling { parent } else { at.ceiling },
+                roams: true,
+                ..at
+            };
+        }
+        Ok(Stopped { at, is_end: false })
+    }
+}

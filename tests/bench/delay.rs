@@ -1,0 +1,102 @@
+//! A network with delay: a TUN device that gives every packet back after half the round trip, source and destination swapped.
+//!
+//! Who connects to [`FAR`] reaches this very machine, as if from [`FAR`], over true TCP: handshake, slow start and all. A
+//! checksum is a sum, so it stays right when addresses change places. Works as root, in a network namespace of its own.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// The address at which servers of this machine are reached through the delay; they listen on [`NEAR`] or on all addresses.
+pub const FAR: &str = "10.77.0.2";
+
+/// The address of this end.
+pub const NEAR: &str = "10.77.0.1";
+
+/// The longest packet: fewer and larger ones cost less time here than those of an Ethernet would.
+const LONGEST: usize = 65_000;
+
+/// `struct ifreq` as TUNSETIFF takes it (netdevice(7)).
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; libc::IFNAMSIZ],
+    flags: libc::c_short,
+    rest: [u8; 22],
+}
+
+type Queue = Arc<(Mutex<VecDeque<(Instant, Vec<u8>)>>, Condvar)>;
+
+/// Moves this thread, and what it starts from now on, into a network namespace where [`FAR`] is `round_trip` away.
+pub fn enter(round_trip: Duration) -> io::Result<()> {
+    // SAFETY: unshare has no preconditions; it changes this thread alone.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let device = interface("delay0")?;
+    ip(&["link", "set", "lo", "up"])?;
+    ip(&["addr", "add", &format!("{NEAR}/24"), "dev", "delay0"])?;
+    ip(&["link", "set", "delay0", "up", "mtu", &LONGEST.to_string(), "txqueuelen", "20000"])?;
+    let queue = Queue::default();
+    let (out, waiting) = (device.try_clone()?, Arc::clone(&queue));
+    std::thread::spawn(move || take_in(device, &queue, round_trip / 2));
+    std::thread::spawn(move || give_back(out, &waiting));
+    Ok(())
+}
+
+fn interface(name: &str) -> io::Result<File> {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    let mut request = InterfaceRequest {
+        name: [0; libc::IFNAMSIZ],
+        flags: (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short,
+        rest: [0; 22],
+    };
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: the request is as long as a `struct ifreq` and lives through the call.
+    if unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(device)
+}
+
+fn ip(arguments: &[&str]) -> io::Result<()> {
+    let output = Command::new("ip").args(arguments).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
+    }
+}
+
+fn take_in(mut device: File, queue: &Queue, delay: Duration) {
+    let mut packet = vec![0; LONGEST + 1];
+    while let Ok(octets) = device.read(&mut packet) {
+        // An IPv4 header holds the source at 12 and the destination at 16.
+        if octets < 20 || packet[0] >> 4 != 4 {
+            continue;
+        }
+        let mut back = packet[..octets].to_vec();
+        let (head, tail) = back.split_at_mut(16);
+        head[12..16].swap_with_slice(&mut tail[..4]);
+        queue.0.lock().unwrap().push_back((Instant::now() + delay, back));
+        queue.1.notify_one();
+    }
+}
+
+fn give_back(mut device: File, queue: &Queue) {
+    loop {
+        let mut waiting = queue.0.lock().unwrap();
+        let (due, packet) = loop {
+            match waiting.pop_front() {
+                Some(next) => break next,
+                None => waiting = queue.1.wait(waiting).unwrap(),
+            }
+        };
+        drop(waiting);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        // A packet that the device does not take is lost, as packets are.
+        let _ = device.write_all(&packet);
+    }
+}

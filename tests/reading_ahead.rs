@@ -1,0 +1,175 @@
+//! Files fetched ahead of whoever reads one after the other, as the Source sees it.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::source::{Resource, Source};
+use common::{eventually, tree};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+/// What comes back of each request takes so long, as it does over a network.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// `files` in each of `folders` folders.
+fn collection(folders: usize, files: usize, make: fn(String) -> Resource) -> Source {
+    let source = Source::start();
+    for folder in 0..folders {
+        for file in 0..files {
+            let path = format!("top/d{folder:02}/f{file:03}.txt");
+            source.put(&path, make(format!("{path} holds storm {file}\n")));
+        }
+    }
+    source
+}
+
+/// How often each resource was asked for, by method and path; documents are left out.
+fn requests(source: &Source) -> BTreeMap<(String, String), usize> {
+    let mut seen = BTreeMap::new();
+    for request in source.take_log().into_iter().filter(|request| request.path.starts_with("/top/")) {
+        *seen.entry((request.method, request.path)).or_default() += 1;
+    }
+    seen
+}
+
+fn run(program: &str, arguments: &[&str], mounted: &Mounted) -> String {
+    let output = Command::new(program).args(arguments).current_dir(mounted.path()).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn grep_through_a_tree_has_many_files_fetched_at_once_and_each_once() {
+    let source = collection(10, 30, |text| Resource::new(text));
+    let mounted = Mounted::new(&source.list_url(), "");
+    source.pause(PAUSE);
+    source.take_log();
+    source.take_most_at_once();
+
+    let found = run("grep", &["-rc", "storm", "top"], &mounted);
+
+    assert_eq!(found.lines().filter(|line| line.ends_with(":1")).count(), 300);
+    let seen = requests(&source);
+    assert_eq!(seen.len(), 300, "{seen:?}");
+    assert!(seen.iter().all(|((method, _), times)| method == "GET" && *times == 1), "{seen:?}");
+    assert!(source.take_most_at_once() >= 8, "many at a time");
+    assert_eq!(
+        tree(&mounted.path()),
+        source.published().into_iter().map(|(path, bytes)| (path.into(), bytes)).collect()
+    );
+}
+
+#[test]
+fn rsync_too_which_reads_a_folders_files_before_its_folders() {
+    let source = collection(6, 40, |text| Resource::new(text));
+    for number in 0..40 {
+        source.put(&format!("top/e{number:02}.txt"), Resource::new(format!("{number}")));
+    }
+    let mounted = Mounted::new(&source.list_url(), "");
+    let copy = tempfile::tempdir().unwrap();
+    source.pause(PAUSE);
+    source.take_log();
+    source.take_most_at_once();
+
+    run("rsync", &["-a", "top/", copy.path().to_str().unwrap()], &mounted);
+
+    let seen = requests(&source);
+    assert_eq!(seen.len(), 280);
+    assert!(seen.values().all(|times| *times == 1), "{seen:?}");
+    assert!(source.take_most_at_once() >= 8, "many at a time");
+}
+
+#[test]
+fn files_of_unknown_length_come_with_one_request_each_where_they_are_read() {
+    let source = collection(1, 100, |text| Resource { etag: None, ..Resource::bare(text) });
+    let mounted = Mounted::new(&source.list_url(), "");
+    source.pause(PAUSE);
+    source.take_log();
+
+    run("grep", &["-rc", "storm", "top"], &mounted);
+
+    let seen = requests(&source);
+    let heads = seen.keys().filter(|(method, _)| method == "HEAD").count();
+    assert!(heads <= 3, "only what was asked before the walk was known: {heads}");
+    assert_eq!(seen.iter().filter(|((method, _), _)| method == "GET").map(|(_, times)| times).sum::<usize>(), 100);
+}
+
+#[test]
+fn a_listing_of_sizes_fetches_no_bodies() {
+    let source = collection(1, 100, |text| Resource::bare(text));
+    let mounted = Mounted::new(&source.list_url(), "");
+    source.take_log();
+
+    run("ls", &["-lR", "top"], &mounted);
+
+    assert!(requests(&source).keys().all(|(method, _)| method == "HEAD"));
+}
+
+#[test]
+fn a_reader_that_jumps_gets_what_it_reads_and_nothing_else() {
+    let source = collection(10, 100, |text| Resource::new(text));
+    let mounted = Mounted::new(&source.list_url(), "");
+    source.take_log();
+
+    for step in 1..=60usize {
+        let number = step * 379 % 1000;
+        fs::read(mounted.join(&format!("top/d{:02}/f{:03}.txt", number / 100, number % 100))).unwrap();
+    }
+
+    source.wait_for_quiet();
+    assert_eq!(requests(&source).len(), 60);
+}
+
+#[test]
+fn one_folder_read_through_leaves_its_neighbours_alone() {
+    let source = collection(5, 30, |text| Resource::new(text));
+    let mounted = Mounted::new(&source.list_url(), "");
+    source.take_log();
+
+    run("sh", &["-c", "md5sum top/d01/*"], &mounted);
+
+    source.wait_for_quiet();
+    assert!(requests(&source).keys().all(|(_, path)| path.starts_with("/top/d01/")));
+}
+
+#[test]
+fn a_reader_gets_its_file_although_much_is_fetched_ahead_of_another() {
+    let source = collection(2, 400, |text| Resource::new(text.repeat(100)));
+    source.put("top/wanted.txt", Resource::new("wanted"));
+    let mounted = Mounted::new(&source.list_url(), "connections=4");
+    source.pause(Duration::from_millis(50));
+    let mut walk = Command::new("grep").args(["-rc", "storm", "top/d00"]).current_dir(mounted.path()).spawn().unwrap();
+    eventually("the walk is known", || source.log().iter().filter(|it| it.path.starts_with("/top/d00")).count() > 8);
+
+    let begun = source.log().len();
+    let bytes = fs::read(mounted.join("top/wanted.txt")).unwrap();
+
+    assert_eq!(bytes, b"wanted");
+    // One place of four is kept free of what is fetched ahead.
+    let between = source.log().len() - begun;
+    assert!(between <= 12, "{between} requests went before or beside it");
+    walk.kill().unwrap();
+    walk.wait().unwrap();
+}
+
+#[test]
+fn what_cannot_be_had_ahead_fails_only_who_reads_it() {
+    use common::source::Fault;
+    let source = collection(1, 60, |text| Resource::new(text));
+    for number in (10..60).step_by(7) {
+        source.fault(&format!("top/d00/f{number:03}.txt"), Fault::Status(404, String::new()), u64::MAX);
+    }
+    let mounted = Mounted::new(&source.list_url(), "");
+
+    let mut failed = Vec::new();
+    for number in 0..60 {
+        match fs::read(mounted.join(&format!("top/d00/f{number:03}.txt"))) {
+            Ok(bytes) => assert_eq!(bytes, format!("top/d00/f{number:03}.txt holds storm {number}\n").into_bytes()),
+            Err(_) => failed.push(number),
+        }
+    }
+
+    assert_eq!(failed, (10..60).step_by(7).collect::<Vec<_>>());
+}
