@@ -255,6 +255,9 @@ impl ContentError {
 /// Fetches under way at once of one host: those that wait for a dead one hold up nobody else's.
 const FETCHES: usize = 64;
 
+/// Prefetches under way at once of one host, at most: half of the connections that it is given before it is known.
+const PREFETCHES: usize = 8;
+
 /// Objects that are fetched into memory at once, each of up to [`fixity::WHOLE_LIMIT`], while the disk has no room.
 const MEMORY_FETCHES: usize = 4;
 
@@ -314,7 +317,7 @@ impl Content {
         if let Some(beside) = &config.counted_folder {
             disk.count_beside(beside);
         }
-        let ahead = fetcher::Turns::new((client.connections() / 2).clamp(1, FETCHES / 2));
+        let ahead = fetcher::Turns::new((client.connections() / 2).clamp(1, PREFETCHES));
         let observed = Observed::open(&config.observed_folder).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),
@@ -352,6 +355,11 @@ impl Content {
     pub fn read_packages(&self, packages: Packages) {
         // A second one would be of the same folder.
         let _ = self.packages.set(packages);
+    }
+
+    /// Requests that may be under way at the host of `uri` at a time, as things stand.
+    pub fn width(&self, uri: &Uri) -> usize {
+        self.client.width(uri)
     }
 
     /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.

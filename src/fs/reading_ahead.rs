@@ -24,6 +24,9 @@ use tokio::runtime::Handle;
 /// A file whose size nobody knows is fetched ahead only among files that are usually not larger.
 const UNKNOWN_AMONG: u64 = 1 << 20;
 
+/// Fetches under way before a host was asked.
+const PLACES_FIRST: usize = 8;
+
 /// Files remembered that came with their size.
 const CAME_WITH_SIZE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
@@ -41,7 +44,9 @@ pub(super) struct ReadingAhead {
     outstanding: AtomicUsize,
     /// Fetches under way.
     under_way: AtomicUsize,
-    /// Fetches that may be under way; none: nothing is fetched ahead.
+    /// Fetches that may be under way, as the host that was asked last bears them.
+    places: AtomicUsize,
+    /// The most of them; none: nothing is fetched ahead.
     at_once: usize,
 }
 
@@ -64,6 +69,7 @@ impl ReadingAhead {
             came_with_size: Mutex::new(LruCache::new(CAME_WITH_SIZE)),
             outstanding: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
+            places: AtomicUsize::new(at_once.min(PLACES_FIRST)),
             at_once,
         }
     }
@@ -210,7 +216,7 @@ impl ReadingAhead {
     fn fetch(self: &Arc<Self>) {
         loop {
             let taken = self.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |under_way| {
-                (under_way < self.at_once).then_some(under_way + 1)
+                (under_way < self.places.load(Ordering::Relaxed)).then_some(under_way + 1)
             });
             if taken.is_err() {
                 return;
@@ -249,8 +255,18 @@ impl ReadingAhead {
             wanted(&snapshot, ino, &self.options)?
         };
         match wanted {
-            Some(wanted) => Ok(self.content.fetch_ahead(&wanted, WHOLE_LIMIT).await?),
+            Some(wanted) => {
+                let fetched = self.content.fetch_ahead(&wanted, WHOLE_LIMIT).await;
+                let width = self.content.width(&wanted.uri);
+                self.places.store(beside_readers(width).min(self.at_once), Ordering::Relaxed);
+                Ok(fetched?)
+            }
             None => Ok(None),
         }
     }
+}
+
+/// Of so many requests that a host bears at once, those that may be for nobody yet: readers find an eighth free.
+fn beside_readers(width: usize) -> usize {
+    width - width.div_ceil(8).min(width)
 }

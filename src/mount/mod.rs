@@ -245,7 +245,7 @@ pub fn run(
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
         .with_set_names(set_names)
         .with_programs(programs.clone())
-        .with_reading_ahead(ahead_at_once(config.http.connections), ahead_octets(config.content.quota));
+        .with_reading_ahead(config.http.connections, ahead_octets(config.content.quota));
     let control = control_socket(&runtime, &folders.control);
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
@@ -319,11 +319,6 @@ pub fn run(
     runtime.block_on(content.close());
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
-}
-
-/// Files fetched ahead at once: readers find an eighth of a host's connections free, and at least one.
-fn ahead_at_once(connections: usize) -> usize {
-    connections - connections.div_ceil(8).min(connections)
 }
 
 /// Octets fetched ahead that were not read yet: what is read next must not push out what was read just now.

@@ -260,7 +260,7 @@ pub const TABLE: &[OptionSpec] = &[
     OptionSpec {
         name: "connections",
         value: "NUMBER",
-        help: "requests under way to one host (default: 16)",
+        help: "requests under way to one host at most; how many is learnt from how it answers (default: 64)",
         set: |o, v| match v.parse() {
             Ok(0) | Err(_) => Err(format!("{v:?} is no whole number above 0")),
             Ok(connections) => {

@@ -94,6 +94,11 @@ impl Client {
         Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Requests that may be under way at the host of `uri` at a time, as things stand.
+    pub fn width(&self, uri: &Uri) -> usize {
+        self.shared.hosts.host(self.shared.rewrites.apply(uri).authority(), Instant::now()).width()
+    }
+
     /// What each host was asked since the client was made, clones included, those asked most first, and how it stands.
     pub fn traffic(&self) -> Vec<HostTraffic> {
         self.shared.hosts.traffic(Instant::now())
@@ -431,15 +436,21 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     fn ended(mut self, outcome: &Result<reqwest::Response, HttpError>) {
-        let mut breaker = self.host.breaker();
         match outcome {
-            Ok(answer) => self.host.counters.answered(answer.status().as_u16(), self.begun.elapsed()),
+            Ok(answer) => {
+                let (status, latency) = (answer.status().as_u16(), self.begun.elapsed());
+                self.host.counters.answered(status, latency);
+                self.host.answered(status, latency, Instant::now());
+            }
             Err(_) => self.host.counters.failed(),
         }
+        let mut breaker = self.host.breaker();
         match outcome {
             Ok(_) => breaker.succeeded(),
             Err(HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. }) => {
                 breaker.failed(Instant::now(), self.admission);
+                drop(breaker);
+                self.host.unanswered(Instant::now());
             }
             // A refusal of ours or of a certificate says nothing about the host's health.
             Err(_) => breaker.abandoned(self.admission),
@@ -453,12 +464,12 @@ impl Drop for Exchange<'_> {
         if self.is_over {
             return;
         }
-        let mut breaker = self.host.breaker();
         if self.begun.elapsed() >= self.patience {
             self.host.counters.failed();
-            breaker.failed(Instant::now(), self.admission);
+            self.host.breaker().failed(Instant::now(), self.admission);
+            self.host.unanswered(Instant::now());
         } else {
-            breaker.abandoned(self.admission);
+            self.host.breaker().abandoned(self.admission);
         }
     }
 }

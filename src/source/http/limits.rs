@@ -4,6 +4,7 @@
 
 use super::line::Line;
 use super::traffic::{HostCounters, HostTraffic, Traffic};
+use super::width::Width;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -150,6 +151,8 @@ pub(super) struct Host {
     pub(super) authority: Box<str>,
     pub(super) counters: Arc<HostCounters>,
     connections: Arc<Semaphore>,
+    /// How many of `connections` there are to be; its lock is held while they are brought in line with it.
+    width: Mutex<Wide>,
     /// One place more, for documents alone.
     document: Arc<Semaphore>,
     pace: Mutex<Pace>,
@@ -157,7 +160,45 @@ pub(super) struct Host {
     line: Mutex<Line>,
 }
 
+/// The places of a host, and how many there are in fact: those that are taken cannot be taken back at once.
+struct Wide {
+    width: Width,
+    places: usize,
+}
+
 impl Host {
+    /// The head of an answer came after `latency`.
+    pub(super) fn answered(&self, status: u16, latency: Duration, now: Instant) {
+        let is_full = self.connections.available_permits() == 0;
+        self.adjust(|width| match status {
+            429 | 503 => width.refused(now),
+            _ => width.answered(latency, is_full, now),
+        });
+    }
+
+    /// No answer came.
+    pub(super) fn unanswered(&self, now: Instant) {
+        self.adjust(|width| width.refused(now));
+    }
+
+    /// Requests that may be under way at a time, as things stand.
+    pub(super) fn width(&self) -> usize {
+        self.width.lock().unwrap_or_else(PoisonError::into_inner).width.places()
+    }
+
+    fn adjust(&self, learn: impl FnOnce(&mut Width)) {
+        let mut wide = self.width.lock().unwrap_or_else(PoisonError::into_inner);
+        learn(&mut wide.width);
+        let wanted = wide.width.places();
+        if wanted > wide.places {
+            self.connections.add_permits(wanted - wide.places);
+            wide.places = wanted;
+        } else {
+            // Those that are taken go at a later look, when they have been given back.
+            wide.places -= self.connections.forget_permits(wide.places - wanted);
+        }
+    }
+
     /// A place among the connections, once there is one; a document may take the one that is kept for it.
     pub(super) async fn place(&self, is_document: bool) -> Result<OwnedSemaphorePermit, AcquireError> {
         let usual = Arc::clone(&self.connections).acquire_owned();
@@ -214,10 +255,13 @@ impl Hosts {
         if known.len() >= HOSTS_KEPT {
             known.retain(|_, host| Arc::strong_count(host) > 1 || !host.is_at_rest(now));
         }
+        let width = Width::new(self.connections);
+        let places = width.places();
         let host = Arc::new(Host {
             authority: authority.into(),
             counters: self.traffic.of(authority),
-            connections: Arc::new(Semaphore::new(self.connections)),
+            connections: Arc::new(Semaphore::new(places)),
+            width: Mutex::new(Wide { width, places }),
             document: Arc::new(Semaphore::new(1)),
             pace: Mutex::new(Pace::new(self.rate)),
             breaker: Mutex::default(),

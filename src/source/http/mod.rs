@@ -19,6 +19,7 @@ mod retry;
 mod rewrite;
 mod traffic;
 mod transport;
+mod width;
 
 #[cfg(test)]
 mod tests;
@@ -56,7 +57,7 @@ pub struct HttpConfig {
     pub client_certificate: Option<Vec<u8>>,
     /// Requests a second to one host; unbounded without.
     pub rate: Option<f64>,
-    /// Connections (requests under way) to one host; at least 1.
+    /// Requests under way at one host, at most; at least 1. How many at a time is the host's to show (`width`).
     pub connections: usize,
     /// Time for name, connection and TLS.
     pub connect_timeout: Duration,
