@@ -236,6 +236,7 @@ impl ReadingAhead {
                 match fetched {
                     Ok(Some(octets)) => ahead.walks().landed(ino, octets),
                     Ok(None) => ahead.walks().dropped(ino, false),
+                    Err(FsError::Content(error)) if error.is_full() => ahead.walks().no_room(ino, Instant::now()),
                     Err(error) => {
                         tracing::debug!(ino = ino.0, "not read ahead: {}", chain(&error));
                         ahead.walks().dropped(ino, true);

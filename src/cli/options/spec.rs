@@ -24,7 +24,8 @@ pub enum Kind {
 }
 
 /// The options that may be given several times: each adds to what the others say.
-const REPEATABLE: &[&str] = &["map", "rewrite", "allow-host", "include", "exclude", "type", "collection", "conforms"];
+const REPEATABLE: &[&str] =
+    &["map", "rewrite", "allow-host", "include", "exclude", "type", "collection", "conforms", "deny"];
 
 /// Other names. mount(8) keeps `exec` for itself and passes nothing on, so that a mount helper never sees it.
 const ALIASES: &[(&str, &str)] = &[("allow-exec", "exec")];

@@ -80,8 +80,10 @@ impl Content {
             let changed = flight.changed().notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(outcome) = flight.outcome() {
-                return Some(outcome.map(|held| held.length()));
+            match flight.outcome() {
+                Some(Err(error)) if flight.gave_way(&error) => return None,
+                Some(outcome) => return Some(outcome.map(|held| held.length())),
+                None => {}
             }
             if flight.is_passing() || flight.announced().is_some_and(|octets| octets > WHOLE_LIMIT) {
                 return None;
@@ -97,7 +99,7 @@ impl Content {
         flight.map_or(0, |flight| flight.frontier())
     }
 
-    fn no_room(&self) -> ContentError {
+    pub(super) fn no_room(&self) -> ContentError {
         self.unreadable(io::ErrorKind::StorageFull.into())
     }
 }

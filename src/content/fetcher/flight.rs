@@ -314,6 +314,12 @@ impl Flight {
         progress.origin = None;
     }
 
+    /// Whether it failed with `error` because it was begun for nobody yet, and the cache had no room. Who came too late to change
+    /// that begins another, which goes past the cache where it must.
+    pub(super) fn gave_way(&self, error: &ContentError) -> bool {
+        error.is_full() && self.urgency.began_ahead()
+    }
+
     /// Who waits for it.
     pub(super) fn urgency(&self) -> &Urgency {
         &self.urgency

@@ -102,6 +102,7 @@ impl Content {
                 Joined::Here(held) => Found::Object(held),
                 Joined::UnderWay(flight) => match self.wait(wanted, &flight, offset, length).await {
                     Ok(found) => found,
+                    Err(error) if flight.gave_way(&error) => continue,
                     Err(error) => {
                         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
                         failures.read_failed(wanted.ino, offset, length, &error, Instant::now());
@@ -337,6 +338,8 @@ impl Content {
             tracing::warn!(ino = ino.0, error = %chain(&error), "an object is not what the Source published");
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.inode_failed(ino, &error, Instant::now());
+        } else if flight.gave_way(&error) {
+            tracing::debug!(ino = ino.0, "no room for an object that nobody reads yet");
         } else {
             tracing::info!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
         }

@@ -3,9 +3,9 @@
 //! A size that is shown is true: an answer is trusted only where a digest or a strong ETag will hold the body to it.
 
 use super::Joined;
-use super::Joining;
 use super::plan::{Place, Proof};
 use super::promise::{is_decoded, published_coding, soft_failure, strong};
+use super::{Joining, ROUNDS};
 use crate::content::{Content, ContentError, Event, Wanted};
 use crate::document::{Timestamp, Uri};
 use crate::source::http::{HttpError, Method, Request, Response, Status};
@@ -85,20 +85,28 @@ impl Content {
         if let Some(size) = probed {
             return Ok(size);
         }
-        match self.join(&wanted, Joining::Size)? {
-            Joined::Here(held) => Ok(held.length()),
-            Joined::UnderWay(flight) => loop {
+        for _ in 0..ROUNDS {
+            let flight = match self.join(&wanted, Joining::Size)? {
+                Joined::Here(held) => return Ok(held.length()),
+                Joined::UnderWay(flight) => flight,
+            };
+            let outcome = loop {
                 flight.await_whole();
                 let changed = flight.changed().notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
                 if let Some(outcome) = flight.outcome() {
-                    break outcome.map(|held| held.length());
+                    break outcome;
                 }
                 // A flight always ends: each of its steps has a deadline.
                 changed.await;
-            },
+            };
+            match outcome {
+                Err(error) if flight.gave_way(&error) => {}
+                outcome => return outcome.map(|held| held.length()),
+            }
         }
+        Err(self.no_room())
     }
 
     /// Asks every current place without fetching the whole; `None`: that is left.

@@ -21,6 +21,8 @@ struct Waiting {
     demanded: bool,
     /// Prefetches that wait for it.
     ahead: usize,
+    /// The first who asked for it was a prefetch.
+    began_ahead: bool,
 }
 
 impl Default for Urgency {
@@ -40,6 +42,7 @@ impl Urgency {
             }
             Joining::Ahead(begun) => {
                 waiting.ahead += 1;
+                waiting.began_ahead |= !waiting.demanded;
                 if !waiting.demanded && waiting.ahead == 1 {
                     self.victims.spare_since(begun);
                 }
@@ -62,6 +65,11 @@ impl Urgency {
     /// Ready once the flight was given up; for the flight's own task.
     pub(super) async fn left(&self) {
         self.left.notified().await;
+    }
+
+    /// Whether it was begun for nobody yet.
+    pub(super) fn began_ahead(&self) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).began_ahead
     }
 
     /// Whether somebody asked for its bytes or its size.

@@ -105,12 +105,21 @@ pub struct Readahead<C> {
     /// Octets that all walks together may have ordered and not read.
     limit: u64,
     last_walk: u64,
+    /// Nothing is ordered before: there was no room.
+    resting: Option<Instant>,
 }
 
 impl<C: Copy + PartialEq> Readahead<C> {
     /// No walks; all together may have `limit` octets fetched ahead.
     pub fn new(limit: u64) -> Readahead<C> {
-        Readahead { walks: VecDeque::new(), ahead: HashMap::new(), ledger: Ledger::default(), limit, last_walk: 0 }
+        Readahead {
+            walks: VecDeque::new(),
+            ahead: HashMap::new(),
+            ledger: Ledger::default(),
+            limit,
+            last_walk: 0,
+            resting: None,
+        }
     }
 
     /// Files that are under way or here and were not read yet.
@@ -139,14 +148,14 @@ impl<C: Copy + PartialEq> Readahead<C> {
             self.ledger.used(ahead.octets);
             let Some(walk) = self.touch(ahead.walk, now) else { return Seen::Elsewhere };
             walk.passed(ino, ahead.octets, ahead.is_queued);
-            return self.wish(ahead.walk).map_or(Seen::Enough, Seen::Follows);
+            return self.wish(ahead.walk, now).map_or(Seen::Enough, Seen::Follows);
         }
         let found = self.walks.iter().find_map(|walk| Some((walk.id, walk.expected(ino)?)));
         let Some((id, candidate)) = found else { return Seen::Elsewhere };
         if let Some(walk) = self.touch(id, now) {
             walk.followed(candidate, octets.or(candidate.octets));
         }
-        Seen::Follows(self.wish(id).unwrap_or(Wish::expecting(id, candidate.after)))
+        Seen::Follows(self.wish(id, now).unwrap_or(Wish::expecting(id, candidate.after)))
     }
 
     /// A walk begins behind a file that no other expected. Answers it, and what it wants to know.
@@ -212,8 +221,20 @@ impl<C: Copy + PartialEq> Readahead<C> {
         }
     }
 
+    /// What [`Readahead::next`] gave has no room: what is ordered and not under way is let go, and nothing is ordered for a while.
+    pub fn no_room(&mut self, ino: INodeNo, now: Instant) {
+        self.dropped(ino, true);
+        self.resting = now.checked_add(ENDED);
+        while let Some(ino) = self.next() {
+            self.dropped(ino, false);
+        }
+    }
+
     /// How much more of it the walk wants, if that is worth a look at the tree.
-    fn wish(&mut self, id: WalkId) -> Option<Wish<C>> {
+    fn wish(&mut self, id: WalkId, now: Instant) -> Option<Wish<C>> {
+        if self.resting.is_some_and(|until| now < until) {
+            return None;
+        }
         let all: u64 = self.walks.iter().map(Walk::outstanding_octets).sum();
         let (caution, left) = (self.ledger.caution(), self.limit.saturating_sub(all));
         let walk = self.walks.iter_mut().find(|walk| walk.id == id)?;

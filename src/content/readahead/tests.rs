@@ -203,6 +203,23 @@ fn failures_make_the_window_small_and_are_charged_to_nobody() {
 }
 
 #[test]
+fn without_room_nothing_is_ordered_for_a_while() {
+    let mut row = Row::of(1000, KIB);
+    row.reads(1);
+    row.reads(2);
+    let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), row.now) else { panic!() };
+    row.supply(&wish);
+    let first = row.readahead.next().unwrap();
+
+    row.readahead.no_room(first, row.now);
+
+    assert_eq!(row.readahead.outstanding(), 0);
+    assert_eq!((4..40).flat_map(|n| row.reads(n)).collect::<Vec<_>>(), NONE);
+    row.now += Duration::from_secs(61);
+    assert!((40..44).any(|n| !row.reads(n).is_empty()));
+}
+
+#[test]
 fn a_walk_that_ended_is_forgotten_with_what_it_ordered() {
     let mut row = Row::of(1000, KIB);
     for n in 1..=3 {
