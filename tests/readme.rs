@@ -1,5 +1,6 @@
 //! README says what is so: each promise names tests that exist, each option stands in its table.
 
+use resyncfs::cli;
 use resyncfs::cli::options::TABLE;
 use std::fs;
 use std::path::Path;
@@ -51,4 +52,70 @@ fn each_option_stands_in_the_table() {
         .collect();
 
     assert!(missing.is_empty(), "README does not tell of: {missing:?}");
+}
+
+/// All code of the program, with a string that goes on in the next line in one.
+fn sources() -> String {
+    let (mut all, mut folders) = (String::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                all.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let mut joined = String::new();
+    for part in all.split("\\\n") {
+        joined.push_str(if joined.is_empty() { part } else { part.trim_start() });
+    }
+    joined
+}
+
+#[test]
+fn each_message_that_is_quoted_is_one_of_the_program() {
+    let readme = readme();
+    let sources = sources();
+    let help = section(&readme, "### When it does not work");
+    let help = help.find("\n### ").map_or(help, |end| &help[..end]);
+    // The columns of messages; what the system says, and what to type, is not the program's.
+    let columns = help.split("\n\n").filter(|table| table.starts_with('|')).flat_map(|table| {
+        let mut rows = table.lines();
+        let heading: Vec<_> =
+            rows.next().unwrap_or_default().split(" | ").map(|cell| cell.trim_matches([' ', '|'])).collect();
+        let column = heading.iter().position(|cell| *cell == "message").expect("a table of messages");
+        rows.skip(1).map(move |row| row.trim_start_matches("| ").split('|').nth(column).unwrap_or_default())
+    });
+
+    let messages: Vec<_> = columns.flat_map(quoted).collect();
+
+    assert!(messages.len() > 30, "{messages:?}");
+    for message in messages {
+        for part in message.split('…').map(|part| part.trim_matches([' ', ':'])).filter(|part| part.len() > 1) {
+            // A number that the program fills in.
+            let part = part.strip_prefix("answered").map_or(part, |_| "answered");
+            assert!(sources.contains(part), "the program never says {part:?} (of `{message}`)");
+        }
+    }
+}
+
+#[test]
+fn each_command_that_is_named_is_one_of_the_program() {
+    let readme = readme();
+    let program = cli::command();
+
+    for line in quoted(&readme).filter(|code| code.starts_with("resyncfs ")) {
+        let mut words = line.split_whitespace().skip(1);
+        let name = words.next().unwrap_or_default();
+        let command = program.find_subcommand(name).unwrap_or_else(|| panic!("`{line}`: no command {name}"));
+        for word in words {
+            let Some(flag) = word.trim_matches(['[', ']', ',']).strip_prefix("--") else { continue };
+            let flag = flag.split('=').next().unwrap_or_default();
+            let known = |command: &clap::Command| command.get_arguments().any(|known| known.get_long() == Some(flag));
+            let below = command.get_subcommands().any(known);
+            assert!(flag == "help" || known(command) || below, "`{line}`: no flag --{flag}");
+        }
+    }
 }

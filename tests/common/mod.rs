@@ -13,6 +13,7 @@ pub mod small_disk;
 pub mod source;
 pub mod systemd;
 pub mod teller;
+pub mod transcript;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -3,6 +3,7 @@
 use super::Pace;
 use super::survey::Survey;
 use crate::cli::printable::printable_value;
+use crate::document::Deviation;
 use crate::source::Source;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -55,9 +56,9 @@ impl Report {
             "\nResources    {} in {} ({} of lists)",
             thousands(survey.entries),
             counted(survey.documents, "list"),
-            megabytes(survey.document_octets)
+            size(survey.document_octets)
         );
-        let _ = writeln!(text, "  length     {} ({} in all)", self.share(survey.with_length), megabytes(survey.octets));
+        let _ = writeln!(text, "  length     {} ({} in all)", self.share(survey.with_length), size(survey.octets));
         let algorithms: Vec<_> =
             survey.algorithms.iter().map(|(algorithm, n)| format!("{} {}", algorithm.name(), thousands(*n))).collect();
         let _ =
@@ -105,12 +106,7 @@ impl Report {
         for (rule, breaches) in &self.survey.deviations {
             let _ = writeln!(text, "  {:>9}  {} [section {}]", thousands(*breaches), rule.sentence(), rule.section());
             for (location, example) in self.survey.examples.iter().filter(|(_, example)| example.rule == *rule) {
-                let _ = writeln!(
-                    text,
-                    "             {location}, entry {}: {}",
-                    example.entry,
-                    printable_value(&example.seen)
-                );
+                let _ = writeln!(text, "             {location}{}", where_and_what(example));
             }
         }
     }
@@ -224,12 +220,28 @@ fn table(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option:
     }
 }
 
+/// `, entry 4: 12 kB`; what is missing, or wrong with the document itself, has less to show.
+fn where_and_what(example: &Deviation) -> String {
+    let entry = if example.entry == 0 { String::new() } else { format!(", entry {}", example.entry) };
+    let seen = printable_value(&example.seen);
+    if seen.is_empty() { entry } else { format!("{entry}: {seen}") }
+}
+
 fn none_if_empty(text: String) -> String {
     if text.is_empty() { "none".to_owned() } else { text }
 }
 
 pub fn counted(number: u64, what: &str) -> String {
     format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+/// A size of which a small one is to be told as well.
+fn size(octets: u64) -> String {
+    match octets {
+        0..1000 => counted(octets, "octet"),
+        1000..1_000_000 => format!("{:.1} kB", octets as f64 / 1e3),
+        _ => megabytes(octets),
+    }
 }
 
 pub fn megabytes(octets: u64) -> String {
@@ -261,6 +273,11 @@ pub fn thousands(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_is_told_in_the_unit_that_suits_it() {
+        assert_eq!([1, 999, 4_730, 1_048_576].map(size), ["1 octet", "999 octets", "4.7 kB", "1.0 MB"]);
+    }
 
     #[test]
     fn numbers_are_grouped_by_three() {

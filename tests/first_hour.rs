@@ -1,0 +1,175 @@
+//! README as somebody follows it who is new to the program: on a fresh machine, with only what README says, from its first
+//! line to its last. Each block of commands must succeed, and print what README shows.
+//!
+//! The machine is an overlay of this one with a systemd of its own, with the program as its package installs it. For
+//! `https://repo.example.org/` stands the Source of `resyncfs demo` at its address on loopback, for `https://odd.example.org/` the
+//! one below; the addresses are exchanged in commands and files, and back in what is printed.
+
+mod common;
+
+use common::mounted::PROGRAM;
+use common::source::{Resource, Source, URLSET};
+use common::systemd::Machine;
+use common::transcript::{Block, agrees, blocks};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Blocks that are not run, by their first lines, with the reason.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("apt install ./resyncfs_*.deb", "tests/package.rs installs the package on a clean root"),
+    ("cargo install --path . --root /usr/local", "builds the program and names it: all that is there already"),
+    ("https://repo.example.org/data/2024/report 1.pdf", "an address and a path"),
+];
+
+/// The Source that the program carries, at an address of loopback, in a mount namespace of its own.
+struct Demo {
+    process: Child,
+    address: String,
+    _scratch: tempfile::TempDir,
+}
+
+impl Demo {
+    fn start() -> Demo {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut process = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare", "--mount", PROGRAM, "demo"])
+            .arg(scratch.path().join("office"))
+            .env("TMPDIR", scratch.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut told = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut told).unwrap();
+        let address = told.split_whitespace().find(|word| word.starts_with("http://"));
+        let address = address.unwrap_or_else(|| panic!("the demo says: {told}")).to_owned();
+        Demo { process, address, _scratch: scratch }
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A Source as they are found: a Resource List without `at`, with times, hashes and lengths that the standard does not know.
+fn odd_source() -> Source {
+    let source = Source::start();
+    let base = source.url();
+    let mut list = format!("{URLSET}<rs:md capability=\"resourcelist\"/>\n");
+    for number in 1..=40 {
+        let md = match number {
+            1 => "hash=\"md5:1B2M2Y8AsgTpgAmY7PhCfg==\" length=\"1048576\"",
+            2 => "hash=\"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\" length=\"12 kB\"",
+            _ => "",
+        };
+        let md = if md.is_empty() { String::new() } else { format!("<rs:md {md}/>") };
+        let lastmod = if number % 4 == 0 { "<lastmod>2024-03-01 12:00:00</lastmod>" } else { "" };
+        let host = if number % 10 == 0 { "https://files.example.net/" } else { &base };
+        let _ = writeln!(list, "<url><loc>{host}item/{number}</loc>{lastmod}{md}</url>");
+        let page = Resource { media_type: "text/html".into(), ..Resource::bare(format!("<html>{number}</html>")) };
+        source.page(&format!("item/{number}"), page);
+    }
+    source.document("resourcelist.xml", list + "</urlset>\n");
+    source
+}
+
+/// What README calls a Source, and what stands for it here: both with the slash at the end.
+struct Addresses(Vec<(&'static str, String)>);
+
+impl Addresses {
+    fn real(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (shown, real)| text.replace(shown, real))
+    }
+
+    /// Back again: whole addresses, then hosts alone.
+    fn shown(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (shown, real)| {
+            text.replace(real.as_str(), shown).replace(host(real), host(shown))
+        })
+    }
+}
+
+fn host(address: &str) -> &str {
+    address.split("://").nth(1).unwrap_or(address).trim_end_matches('/')
+}
+
+/// Runs a line or several as somebody at a terminal does who has just logged in; what came on both outputs, and whether it failed.
+fn run(machine: &Machine, commands: &str) -> (String, bool) {
+    let mut command = machine.command(&["env", "-i", "HOME=/root", "LANG=C.UTF-8", "TERM=dumb"]);
+    command.args(["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "bash", "-euo", "pipefail", "-c"]);
+    let output = command.arg(format!("exec 2>&1; cd; {commands}")).output().unwrap();
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
+}
+
+/// What is wrong with a block; empty where nothing is.
+fn follow(machine: &Machine, addresses: &Addresses, block: &Block) -> String {
+    let mut wrong = String::new();
+    if let Some((path, text)) = block.file() {
+        machine.write(path, &addresses.real(text));
+        return wrong;
+    }
+    match block.kind.as_str() {
+        "sh" => {
+            let (printed, is_well) = run(machine, &addresses.real(&block.text));
+            if !is_well {
+                let _ = writeln!(wrong, "README.md:{}: failed:\n{}{printed}", block.line, block.text);
+            }
+        }
+        "console" => {
+            for exchange in block.exchanges() {
+                let (printed, _) = run(machine, &addresses.real(exchange.command));
+                let printed = addresses.shown(&printed);
+                if !agrees(&exchange.shown, &printed) {
+                    let _ = writeln!(wrong, "README.md:{}: $ {}\n{printed}", block.line, exchange.command);
+                }
+            }
+        }
+        other => {
+            let _ = writeln!(wrong, "README.md:{}: nobody knows what to do with a block of {other:?}", block.line);
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_command_of_readme_succeeds_in_its_order_and_prints_what_is_shown() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let blocks = blocks(&readme);
+    let (demo, odd) = (Demo::start(), odd_source());
+    let addresses =
+        Addresses(vec![("https://repo.example.org/", demo.address.clone()), ("https://odd.example.org/", odd.url())]);
+    let machine = Machine::boot();
+
+    let mut wrong = String::new();
+    for block in &blocks {
+        if NOT_RUN.iter().any(|(first, _)| block.text.starts_with(first)) {
+            continue;
+        }
+        let found = follow(&machine, &addresses, block);
+        eprint!("{found}");
+        wrong += &found;
+    }
+
+    assert!(wrong.is_empty(), "{wrong}");
+    for (first, _) in NOT_RUN {
+        assert!(blocks.iter().any(|block| block.text.starts_with(first)), "no block begins with {first:?} any more");
+    }
+}
+
+#[test]
+fn a_session_is_held_to_its_words_and_to_the_kind_of_what_varies() {
+    let shown = ["Mounted  2024-01-01T00:00:00Z (3 s ago) by process 7", "…", "files … of 12"];
+
+    let printed = "Mounted 2026-11-21T19:57:14.9Z (a second or less ago) by process 4711\n\nmore\nfiles a b c of 12\n";
+    assert!(agrees(&shown, printed));
+    assert!(!agrees(&shown, "Mounted 2026-11-21T19:57:14.9Z (2 s ago) by process 4711\nfiles a b c of 13\n"));
+    assert!(!agrees(&["a", "b"], "a\n"));
+    assert!(!agrees(&["a"], "a\nb\n"));
+}
