@@ -1,0 +1,133 @@
+//! The Debian package: built, checked by lintian, installed, used and removed in a root of its own.
+
+mod common;
+
+use common::source::{Resource, Source};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// What is typed into a fresh Debian: an overlay of this machine's, in a mount namespace that ends with the script.
+/// Each `step` says what holds; the first that fails ends it.
+const INSTALLED: &str = r#"
+set -eu
+mount --make-rprivate /
+scratch=$SCRATCH
+mount -t tmpfs tmpfs "$scratch"
+mkdir "$scratch/upper" "$scratch/work" "$scratch/root"
+root=$scratch/root
+mount -t overlay overlay -o "lowerdir=/,upperdir=$scratch/upper,workdir=$scratch/work" "$root"
+mount --rbind /dev "$root/dev"
+mount -t proc proc "$root/proc"
+mount -t sysfs sysfs "$root/sys"
+for folder in tmp run; do mount -t tmpfs tmpfs "$root/$folder"; done
+cp "$PACKAGE" "$root/tmp/resyncfs.deb"
+there() { chroot "$root" env PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
+step() { echo "ok: $*"; }
+
+there dpkg -i /tmp/resyncfs.deb >/dev/null
+step installed
+there dpkg -V resyncfs
+there resyncfs --version
+for page in man1/resyncfs.1 man1/resyncfs-mount.1 man5/resyncfs.conf.5 man8/mount.resyncfs.8 man8/mount.fuse.resyncfs.8; do
+  there gzip -dc "/usr/share/man/$page.gz" | grep -q '^\.TH'
+done
+step manual pages
+there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs m); COMP_CWORD=1; _resyncfs resyncfs m resyncfs; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx mount
+step completions
+for unit in "$root"/usr/lib/systemd/system/resyncfs*; do
+  there systemd-analyze verify --man=no "${unit#"$root"}"
+done
+step units
+
+mkdir "$root/mnt/letters"
+there mount -t resyncfs -o ro,_netdev "$SOURCE" /mnt/letters
+there cat /mnt/letters/a/letter.txt
+there grep /mnt/letters /proc/mounts | grep -q ' fuse.resyncfs '
+there umount /mnt/letters
+there mount -t fuse.resyncfs "$SOURCE" /mnt/letters
+there ls /mnt/letters/a >/dev/null
+there umount /mnt/letters
+step mounted
+there stat -c '%a %U' /var/cache/resyncfs | grep -qx '700 root'
+step cache
+
+there dpkg -P resyncfs >/dev/null
+left=$(cd "$scratch/upper" && find . -path '*resyncfs*' -not -type c -not -path './var/log/*' -not -path './var/cache/man/*' -not -path './var/lib/dpkg/*')
+[ -z "$left" ] || { echo "left behind: $left"; exit 1; }
+step purged
+"#;
+
+fn program(name: &str, arguments: &[&str]) -> String {
+    let output = Command::new(name).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{name} {arguments:?}: {said}");
+    said
+}
+
+/// The package of the program under test, built once.
+fn package() -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, package) = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let said = program("scripts/package", &["--debug", folder.path().to_str().unwrap()]);
+        let path = said.lines().rfind(|line| line.ends_with(".deb")).unwrap_or_else(|| panic!("{said}")).into();
+        (folder, path)
+    });
+    package
+}
+
+#[test]
+fn the_package_holds_program_helpers_units_manual_and_completions() {
+    let listed = program("dpkg-deb", &["--contents", package().to_str().unwrap()]);
+
+    for path in [
+        "./usr/bin/resyncfs",
+        "./usr/sbin/mount.resyncfs -> ../bin/resyncfs",
+        "./usr/sbin/mount.fuse.resyncfs -> ../bin/resyncfs",
+        "./usr/lib/systemd/system/resyncfs@.service",
+        "./usr/share/man/man1/resyncfs.1.gz",
+        "./usr/share/man/man5/resyncfs.conf.5.gz",
+        "./usr/share/man/man8/mount.resyncfs.8.gz",
+        "./usr/share/bash-completion/completions/resyncfs",
+        "./usr/share/zsh/vendor-completions/_resyncfs",
+        "./usr/share/fish/vendor_completions.d/resyncfs.fish",
+        "./usr/share/doc/resyncfs/examples/",
+        "./usr/share/doc/resyncfs/copyright",
+    ] {
+        assert!(listed.lines().any(|line| line.ends_with(path)), "{path} is missing from\n{listed}");
+    }
+}
+
+#[test]
+fn lintian_finds_no_error() {
+    let output =
+        Command::new("lintian").args(["--no-cfg", "--allow-root", "--fail-on", "error"]).arg(package()).output();
+    let output = output.expect("lintian is installed (scripts/test does it)");
+
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn it_is_installed_used_and_purged_without_leaving_anything() {
+    let source = Source::start();
+    source.put("a/letter.txt", Resource::new("Sir, the beacon stands.\n"));
+
+    let scratch = tempfile::tempdir().unwrap();
+
+    let output = Command::new("unshare")
+        .args(["--mount", "bash", "-c", INSTALLED])
+        .env("SCRATCH", scratch.path())
+        .env("PACKAGE", package())
+        .env("SOURCE", source.list_url())
+        .output()
+        .unwrap();
+
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.contains("Sir, the beacon stands."), "{said}");
+    for step in ["installed", "manual pages", "completions", "units", "mounted", "cache", "purged"] {
+        assert!(said.contains(&format!("ok: {step}\n")), "{step} is missing from\n{said}{errors}");
+    }
+}
