@@ -9,6 +9,7 @@ pub mod mounted;
 pub mod nginx;
 pub mod proxy;
 pub mod random;
+pub mod screen;
 pub mod small_disk;
 pub mod source;
 pub mod systemd;

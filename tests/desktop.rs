@@ -1,0 +1,141 @@
+//! What a desktop does with a folder: a file manager shows and copies it, the library beneath file managers asks for types,
+//! the daily database of names walks through it.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::screen::FileManager;
+use common::source::{Fault, Resource, Source};
+use common::transcript::blocks;
+use common::tree;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const NAMES: [&str; 3] = ["1851-02-14", "1851-03-02", "1851-03-09"];
+
+/// Letters whose names have this ending, published as text.
+fn letters(ending: &str) -> Source {
+    let source = Source::start();
+    for name in NAMES {
+        let letter = Resource::new(format!("Sir,\n\nthis is the letter of {name}.\n"));
+        let md = letter.md.clone() + " type=\"text/plain\"";
+        source.put(&format!("letters/{name}{ending}"), Resource { md, ..letter });
+    }
+    source
+}
+
+/// The requests for files, not for documents.
+fn fetched(source: &Source) -> Vec<String> {
+    source.log().into_iter().map(|logged| logged.path).filter(|path| path.starts_with("/letters/")).collect()
+}
+
+fn published(source: &Source, ending: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+    let named = |path: String| PathBuf::from(path.trim_start_matches("letters/").to_owned() + ending);
+    source.published().into_iter().map(|(path, bytes)| (named(path), bytes)).collect()
+}
+
+/// What a command prints that must succeed.
+fn told(command: &mut Command) -> String {
+    let output = command.env("LANG", "C.UTF-8").output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_file_manager_shows_a_folder_and_fetches_nothing_before_it_copies() {
+    let source = letters(".txt");
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    let folder = mounted.join("letters");
+
+    let mut manager = FileManager::open(&folder);
+
+    source.wait_for_quiet();
+    assert_eq!(fetched(&source), Vec::<String>::new());
+    manager.copies(&folder, &published(&source, ""));
+}
+
+#[test]
+fn names_that_got_their_extension_by_type_are_not_fetched_to_find_out_what_they_are() {
+    let source = letters("");
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,extension=type");
+    let folder = mounted.join("letters");
+
+    let mut manager = FileManager::open(&folder);
+
+    source.wait_for_quiet();
+    assert_eq!(fetched(&source), Vec::<String>::new());
+    manager.copies(&folder, &published(&source, ".txt"));
+}
+
+#[test]
+fn a_file_manager_in_a_folder_of_a_silent_source_does_not_hang() {
+    let source = letters("");
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,timeout=1h");
+    for name in NAMES {
+        source.fault(&format!("letters/{name}"), Fault::StallHead(Duration::from_secs(3600)), u64::MAX);
+    }
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::write(elsewhere.path().join("local.txt"), "on this machine's disk").unwrap();
+
+    // Without extension, so that it reads each to find out its type, and waits.
+    let mut manager = FileManager::open(&mounted.join("letters"));
+
+    common::eventually("a file is asked for", || !fetched(&source).is_empty());
+    manager.copies(elsewhere.path(), &tree(elsewhere.path()));
+}
+
+#[test]
+fn what_the_library_of_file_managers_asks_is_answered_and_only_a_copy_fetches() {
+    let source = letters(".txt");
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    let folder = mounted.join("letters");
+
+    let listed = told(Command::new("gio").args(["list", "-l", "-a", "standard::content-type"]).arg(&folder));
+    let file = folder.join("1851-02-14.txt");
+    let attributes = told(Command::new("gio").args(["info", "-a", "xattr::*"]).arg(&file));
+
+    assert_eq!(listed.matches("standard::content-type=text/plain").count(), NAMES.len(), "{listed}");
+    let origin = format!("xattr::xdg.origin.url: {}letters/1851-02-14.txt", source.url());
+    assert!(attributes.contains(&origin) && attributes.contains("xattr::mime_type: text/plain"), "{attributes}");
+    assert_eq!(fetched(&source), Vec::<String>::new());
+    let copy = tempfile::tempdir().unwrap();
+    told(Command::new("gio").arg("copy").arg(&file).arg(copy.path()));
+    assert_eq!(fs::read(copy.path().join("1851-02-14.txt")).unwrap(), fs::read(&file).unwrap());
+}
+
+/// The names below `folder` that `locate` finds after the daily run of updatedb, with `configuration` for that of the machine.
+fn located(folder: &Path, configuration: &Path) -> Vec<String> {
+    let database = configuration.with_extension("db");
+    // The configuration leaves out temporary folders, where this one lies.
+    let script = "mount --bind \"$1\" /etc/updatedb.conf && exec updatedb --prunepaths= --require-visibility no -U \"$2\" -o \"$3\"";
+    let mut update = Command::new("unshare");
+    update.args(["--mount", "sh", "-c", script, "updatedb"]).arg(configuration).arg(folder).arg(&database);
+    told(&mut update);
+    let output = Command::new("plocate").arg("-d").arg(&database).arg(".txt").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_database_of_locate_passes_a_mount_over_as_readme_says() {
+    let source = letters(".txt");
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    let parent = mounted.path().parent().unwrap().to_owned();
+    let scratch = tempfile::tempdir().unwrap();
+    let (configuration, local) = (scratch.path().join("updatedb.conf"), parent.join("local.txt"));
+    fs::copy("/etc/updatedb.conf", &configuration).unwrap();
+    fs::write(&local, "").unwrap();
+    let before = located(&parent, &configuration);
+
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let block =
+        blocks(&readme).into_iter().find(|block| block.text.contains("PRUNEFS")).expect("README tells of PRUNEFS");
+    told(Command::new("sh").args(["-c", &block.text.replace("/etc/updatedb.conf", configuration.to_str().unwrap())]));
+    let after = located(&parent, &configuration);
+
+    assert_eq!(before.len(), 1 + NAMES.len(), "{before:?}");
+    assert_eq!(after, [local.to_str().unwrap()]);
+    assert_eq!(fetched(&source), Vec::<String>::new());
+}
