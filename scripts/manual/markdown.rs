@@ -81,10 +81,8 @@ impl Page {
             Event::Code(text) => self.push(bold(text.to_string())),
             Event::Text(text) => self.text(&text),
             Event::SoftBreak | Event::HardBreak => self.push(roman(" ")),
-            Event::Start(Tag::Paragraph) => {
-                if !std::mem::take(&mut self.is_item) {
-                    self.roff.control("PP", []);
-                }
+            Event::Start(Tag::Paragraph) if !std::mem::take(&mut self.is_item) => {
+                self.roff.control("PP", []);
             }
             Event::End(TagEnd::Paragraph) => self.flush(),
             Event::Start(Tag::List(_)) => {

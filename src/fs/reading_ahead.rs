@@ -221,7 +221,7 @@ impl ReadingAhead {
             if taken.is_err() {
                 return;
             }
-            let next = self.walks().next();
+            let next = self.walks().take_next();
             let Some(ino) = next else {
                 self.under_way.fetch_sub(1, Ordering::Relaxed);
                 // Something may have been ordered between the look and the place's return.

@@ -3,7 +3,7 @@
 //!
 //! A pure state machine: it knows inodes, sizes and an opaque cursor `C` into the order of the tree, never the tree itself,
 //! the network or a clock. Whoever drives it tells what was read ([`Readahead::read`]), lists what follows a cursor when the
-//! answer asks for it ([`Readahead::supply`]), and fetches what [`Readahead::next`] gives, one after the other.
+//! answer asks for it ([`Readahead::supply`]), and fetches what [`Readahead::take_next`] gives, one after the other.
 //!
 //! - A walk is known once [`IN_ORDER`] files were read that each were among the few expected after the one before. Readers that
 //!   jump begin walks that are never known, and nothing is fetched for them.
@@ -91,7 +91,7 @@ struct Ahead {
     walk: WalkId,
     /// As expected when it was ordered, then as fetched.
     octets: u64,
-    /// Not given out by [`Readahead::next`] yet.
+    /// Not given out by [`Readahead::take_next`] yet.
     is_queued: bool,
 }
 
@@ -127,7 +127,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
         self.ahead.len()
     }
 
-    /// Whether [`Readahead::next`] would give something.
+    /// Whether [`Readahead::take_next`] would give something.
     pub fn has_queued(&self) -> bool {
         self.walks.iter().any(Walk::has_queued)
     }
@@ -190,7 +190,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
     }
 
     /// The next file to fetch, of the walk whose turn it is; `None`: nothing is to be fetched now.
-    pub fn next(&mut self) -> Option<INodeNo> {
+    pub fn take_next(&mut self) -> Option<INodeNo> {
         let place = self.walks.iter().enumerate().filter(|(_, walk)| walk.has_queued()).min_by_key(|(_, it)| it.served);
         let (place, _) = place?;
         let turn = self.walks.iter().map(|walk| walk.served).max().unwrap_or_default() + 1;
@@ -203,7 +203,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
         Some(ino)
     }
 
-    /// What [`Readahead::next`] gave is here, `octets` long.
+    /// What [`Readahead::take_next`] gave is here, `octets` long.
     pub fn landed(&mut self, ino: INodeNo, octets: u64) {
         self.ledger.fetched(octets);
         let Some(ahead) = self.ahead.get_mut(&ino) else { return };
@@ -213,7 +213,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
         }
     }
 
-    /// What [`Readahead::next`] gave cannot be had, or was here already: nobody is charged for it.
+    /// What [`Readahead::take_next`] gave cannot be had, or was here already: nobody is charged for it.
     pub fn dropped(&mut self, ino: INodeNo, has_failed: bool) {
         let Some(ahead) = self.ahead.remove(&ino) else { return };
         if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {
@@ -221,11 +221,11 @@ impl<C: Copy + PartialEq> Readahead<C> {
         }
     }
 
-    /// What [`Readahead::next`] gave has no room: what is ordered and not under way is let go, and nothing is ordered for a while.
+    /// What [`Readahead::take_next`] gave has no room: what is ordered and not under way is let go, and nothing is ordered for a while.
     pub fn no_room(&mut self, ino: INodeNo, now: Instant) {
         self.dropped(ino, true);
         self.resting = now.checked_add(ENDED);
-        while let Some(ino) = self.next() {
+        while let Some(ino) = self.take_next() {
             self.dropped(ino, false);
         }
     }

@@ -43,7 +43,7 @@ impl Row {
                 self.supply(&wish);
             }
         }
-        let fetched: Vec<u64> = std::iter::from_fn(|| self.readahead.next()).map(|ino| ino.0).collect();
+        let fetched: Vec<u64> = std::iter::from_fn(|| self.readahead.take_next()).map(|ino| ino.0).collect();
         for n in &fetched {
             self.readahead.landed(INodeNo(*n), self.sizes);
         }
@@ -140,7 +140,7 @@ fn walks_take_turns() {
         row.supply(&wish);
     }
 
-    let turns: Vec<bool> = std::iter::from_fn(|| row.readahead.next()).take(8).map(|ino| ino.0 > 5000).collect();
+    let turns: Vec<bool> = std::iter::from_fn(|| row.readahead.take_next()).take(8).map(|ino| ino.0 > 5000).collect();
 
     assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
 }
@@ -153,9 +153,9 @@ fn a_file_that_is_read_before_its_turn_is_not_fetched_again() {
     let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), row.now) else { panic!() };
     row.supply(&wish);
 
-    assert_eq!(row.readahead.next(), Some(INodeNo(4)));
+    assert_eq!(row.readahead.take_next(), Some(INodeNo(4)));
     assert!(matches!(row.readahead.read(INodeNo(5), Some(KIB), row.now), Seen::Enough | Seen::Follows(_)));
-    assert_eq!(row.readahead.next(), Some(INodeNo(6)));
+    assert_eq!(row.readahead.take_next(), Some(INodeNo(6)));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn failures_make_the_window_small_and_are_charged_to_nobody() {
         panic!()
     };
     row.supply(&wish);
-    let ordered: Vec<INodeNo> = std::iter::from_fn(|| row.readahead.next()).collect();
+    let ordered: Vec<INodeNo> = std::iter::from_fn(|| row.readahead.take_next()).collect();
     for ino in &ordered {
         row.readahead.dropped(*ino, true);
     }
@@ -209,7 +209,7 @@ fn without_room_nothing_is_ordered_for_a_while() {
     row.reads(2);
     let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), row.now) else { panic!() };
     row.supply(&wish);
-    let first = row.readahead.next().unwrap();
+    let first = row.readahead.take_next().unwrap();
 
     row.readahead.no_room(first, row.now);
 

@@ -39,7 +39,7 @@ pub(super) struct Walk<C> {
     pub(super) front: C,
     /// When it was last heard of.
     pub(super) heard: Instant,
-    /// At which turn [`super::Readahead::next`] served it last.
+    /// At which turn [`super::Readahead::take_next`] served it last.
     pub(super) served: u64,
     expected: Vec<Candidate<C>>,
     /// Files read in order.
