@@ -180,8 +180,6 @@ impl World {
     /// A document is answered wrongly for a while.
     fn break_a_document(&mut self) {
         let mut names: Vec<_> = self.tellers.iter().flat_map(Teller::documents).cloned().collect();
-        // A set of two that vanishes is a matter for a person.
-        names.retain(|name| self.tellers.len() == 1 || !name.ends_with("capabilitylist.xml"));
         names.push(".well-known/resourcesync".to_owned());
         let name = names[self.random.below(names.len() as u64) as usize].clone();
         let fault = match self.random.below(6) {

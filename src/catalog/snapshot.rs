@@ -283,6 +283,16 @@ impl<'c> Snapshot<'c> {
         Ok(self.store.held.len(&self.txn)?)
     }
 
+    /// How many of them are of this set.
+    pub fn held_of(&self, set: SetId) -> Result<u64, CatalogError> {
+        let mut count = 0;
+        for pair in self.store.held.prefix_iter(&self.txn, &set.0.to_be_bytes())? {
+            pair?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
     pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
         self.read(|| {

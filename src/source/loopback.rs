@@ -135,6 +135,11 @@ impl Loopback {
         Loopback { authority, shared }
     }
 
+    /// What is said at `path`.
+    pub fn answer(&self, path: &str) -> Answer {
+        self.shared.lock().unwrap().answers.get(path).cloned().unwrap_or_default()
+    }
+
     /// A server that says `table`.
     pub async fn with(table: &[(&str, Answer)]) -> Loopback {
         let server = Loopback::start().await;

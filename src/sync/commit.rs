@@ -3,7 +3,7 @@
 use super::baseline;
 use super::changes::News;
 use super::dumps;
-use super::guard::{ListLoss, MaxDelete};
+use super::guard::{Guard, ListLoss, MaxDelete, Suspicion};
 use super::incremental::NewChange;
 use super::position::{Position, ReadSet};
 use super::selection::Selection;
@@ -13,7 +13,7 @@ use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::Missing;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// What a baseline is made of.
 pub struct Reading {
@@ -44,35 +44,86 @@ struct Storing {
     limit: MaxDelete,
     /// What lists do not list any more.
     lists: Vec<ListLoss>,
+    /// Sets of which nothing, or less than before, could be had.
+    unheard: BTreeSet<SetId>,
+    /// What was decided so far.
+    begun: Option<Begun>,
     /// Where a person has confirmed what goes: how many held deletions are left for a further commit.
     confirmed: Option<u64>,
 }
 
+/// What was decided of the deletions of some sets, those of the others being still to come.
+struct Begun {
+    /// The guard before.
+    guard: Guard,
+    /// Files that would have gone.
+    going: u64,
+    /// Of these sets they are held back.
+    sets: BTreeSet<SetId>,
+    why: Vec<String>,
+}
+
 impl Storing {
+    fn new(position: Position, limit: MaxDelete) -> Storing {
+        Storing { position, limit, lists: Vec::new(), unheard: BTreeSet::new(), begun: None, confirmed: None }
+    }
+
+    /// Held back are the deletions of what is suspicious, and no others: of a set, where that is it.
     fn decide(&mut self, losses: &Losses) -> (Decision, Vec<u8>) {
-        let now = Timestamp::now();
-        let guard = &mut self.position.guard;
-        let decision = if let Some(left) = self.confirmed {
+        let (now, guard) = (Timestamp::now(), &mut self.position.guard);
+        if let Some(left) = self.confirmed {
             match left {
                 0 => guard.confirm(),
-                _ => guard.recount(left),
+                _ => guard.recount(left, 0),
             }
-            Decision::Apply
-        } else if let Some(suspicion) = guard.suspects(self.limit, losses, &self.lists, now) {
-            guard.hold(losses.going, &suspicion, now);
+            return (Decision::Apply, self.position.encode());
+        }
+        let begun = self.begun.get_or_insert_with(|| Begun {
+            guard: guard.clone(),
+            going: losses.going,
+            sets: BTreeSet::new(),
+            why: Vec::new(),
+        });
+        // What is held back just now is no told deletion that would count with the rest.
+        *guard = begun.guard.clone();
+        let suspicion = guard.suspects(self.limit, losses, &self.lists, now);
+        begun.why.extend(suspicion.iter().map(Suspicion::to_string));
+        if let Some(set) = suspicion.as_ref().and_then(Suspicion::set)
+            && begun.sets.insert(set)
+        {
+            return (Decision::HoldOf(BTreeSet::from([set])), self.position.encode());
+        }
+        let loses = |set: &SetId| losses.sets.iter().any(|loss| loss.set == *set && loss.going > 0);
+        let is_held = |set: &&SetId| begun.sets.contains(*set) || suspicion.is_some() && loses(set);
+        self.unheard.iter().filter(is_held).for_each(|set| guard.miss(*set));
+        let (decision, held) = match suspicion {
+            Some(_) => (Decision::Hold, begun.going),
+            None => (Decision::Apply, begun.going.saturating_sub(losses.going)),
+        };
+        if !begun.why.is_empty() {
+            let why = begun.why.join("; ");
+            guard.hold(held, &why, now);
             tracing::warn!(
-                deletions = losses.going,
+                deletions = held,
                 held = guard.held().map_or(0, |held| held.files),
-                "deletions are held back, everything else is applied: {suspicion}. If they are right: \
+                "deletions are held back, everything else is applied: {why}. If they are right: \
                  resyncfs refresh --accept-deletions DIR"
             );
-            Decision::Hold
-        } else {
+        }
+        if decision == Decision::Apply {
             guard.let_go(losses.going, now);
-            Decision::Apply
-        };
+        }
         (decision, self.position.encode())
     }
+}
+
+/// Counts anew what is held back; of the sets `decided` anew nothing is.
+fn recount(catalog: &Catalog, guard: &mut Guard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
+    let snapshot = catalog.snapshot()?;
+    let count = |sets: Vec<SetId>| sets.into_iter().map(|set| snapshot.held_of(set)).sum::<Result<u64, _>>();
+    let files = snapshot.held_count()?.saturating_sub(count(decided.iter().copied().collect())?);
+    guard.recount(files, count(guard.unheard().collect())?);
+    Ok(())
 }
 
 impl Synchronizer {
@@ -116,12 +167,22 @@ impl Synchronizer {
             }
             progress(Stage::Committing);
             let mut next = position.after(&read, &missing, &naming);
-            next.guard.recount(catalog.snapshot()?.held_count()?);
+            let unheard = next.unheard(&read);
+            let heard: BTreeSet<SetId> = next.guard.unheard().filter(|set| !unheard.contains(set)).collect();
+            for set in &heard {
+                next.guard.hear(*set);
+                baseline.decide_anew(*set);
+            }
+            recount(&catalog, &mut next.guard, &heard)?;
             for (set, root, known) in news.known {
                 next.note(set, &root, known);
             }
-            let at = next.at();
-            let mut storing = Storing { lists: position.losses(&next), position: next, limit, confirmed: None };
+            let (at, lists) = (next.at(), position.losses(&next));
+            // What was lacking before is not in the tree, or held back already.
+            let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
+            let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
+            let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
+            let mut storing = Storing { lists, unheard, ..Storing::new(next, limit) };
             let committed = baseline.commit_guarded(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0 })
         })
@@ -148,12 +209,12 @@ impl Synchronizer {
                 }
             }
             let mut next = position;
-            next.guard.recount(catalog.snapshot()?.held_count()?);
+            recount(&catalog, &mut next.guard, &BTreeSet::new())?;
             for (set, root, known) in news.known {
                 next.note(set, &root, known);
             }
             let at = next.at();
-            let mut storing = Storing { position: next, limit, lists: Vec::new(), confirmed: None };
+            let mut storing = Storing::new(next, limit);
             let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Some(Made { committed, position: storing.position, unknown }))
         })
@@ -173,7 +234,7 @@ impl Synchronizer {
             let accepted = commit.accept_held()?;
             tracing::info!(accepted, "deletions that were held back are applied");
             let (at, confirmed) = (position.at(), Some(held.saturating_sub(accepted)));
-            let mut storing = Storing { position, limit, lists: Vec::new(), confirmed };
+            let mut storing = Storing { confirmed, ..Storing::new(position, limit) };
             let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0 })
         })

@@ -7,6 +7,7 @@ use crate::catalog::{Losses, SetId};
 use crate::document::Timestamp;
 use crate::source::DocumentLocation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// How long a deletion counts.
 const WINDOW_HOURS: i64 = 24;
@@ -50,6 +51,8 @@ pub struct ListLoss {
     pub entries: u64,
     /// Whether it says so itself; else it cannot be had, and nobody knows what it would say.
     pub speaks: bool,
+    /// The set that it belongs to, where that is known.
+    pub set: Option<SetId>,
 }
 
 /// Why deletions are held back.
@@ -80,6 +83,17 @@ pub enum Suspicion {
     EmptyList(ListLoss),
 }
 
+impl Suspicion {
+    /// The set whose deletions are not believed; `None` where that is all of them.
+    pub fn set(&self) -> Option<SetId> {
+        match self {
+            Suspicion::Share { .. } | Suspicion::EmptyTree { .. } => None,
+            Suspicion::EmptySet { set, .. } => Some(*set),
+            Suspicion::EmptyList(list) => list.set,
+        }
+    }
+}
+
 impl std::fmt::Display for Suspicion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -88,7 +102,7 @@ impl std::fmt::Display for Suspicion {
             }
             Suspicion::EmptyTree { files } => write!(f, "none of the {files} files would be left"),
             Suspicion::EmptySet { set, files } => write!(f, "none of the {files} files of set {} would be left", set.0),
-            Suspicion::EmptyList(ListLoss { location, entries, speaks: true }) => {
+            Suspicion::EmptyList(ListLoss { location, entries, speaks: true, .. }) => {
                 write!(f, "{location} listed {entries} resources and is empty now")
             }
             Suspicion::EmptyList(ListLoss { location, speaks: false, .. }) => {
@@ -104,6 +118,10 @@ pub struct Guard {
     /// (Hour since the epoch, files deleted in it), ascending, none older than the window.
     deleted: Vec<(i64, u64)>,
     held: Option<Held>,
+    /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be had: nothing told of
+    /// these deletions, so once the set can be had again they are decided anew.
+    #[serde(default)]
+    unheard: BTreeSet<u32>,
 }
 
 /// Deletions that are held back.
@@ -113,6 +131,9 @@ pub struct Held {
     pub since: i64,
     /// How many files the last commit would have taken away.
     pub files: u64,
+    /// Those of them that nothing told of: their sets could not be had.
+    #[serde(default)]
+    pub unheard: u64,
     /// Why, for a person.
     pub why: String,
 }
@@ -123,6 +144,13 @@ impl Guard {
         if losses.going == 0 && losses.sets.iter().all(|set| set.going == 0) {
             return None;
         }
+        let loses = |list: &ListLoss| {
+            list.set.is_none_or(|set| losses.sets.iter().any(|loss| loss.set == set && loss.going > 0))
+        };
+        // What the set cannot tell nothing else tells: with the others it is not mixed up.
+        if let Some(list) = lists.iter().find(|list| !list.speaks && list.set.is_some() && loses(list)) {
+            return Some(Suspicion::EmptyList(list.clone()));
+        }
         if losses.going >= losses.present + losses.coming {
             return Some(Suspicion::EmptyTree { files: losses.present });
         }
@@ -131,12 +159,16 @@ impl Guard {
         }
         // Where less goes than half of what it listed, the rest is listed elsewhere now.
         let is_emptied = |list: &&ListLoss| list.entries > FEW_ENTRIES && losses.going >= list.entries.div_ceil(2);
-        if let Some(list) = lists.iter().find(|list| !list.speaks || is_emptied(list)) {
+        if let Some(list) = lists.iter().find(|list| loses(list) && (!list.speaks || is_emptied(list))) {
             return Some(Suspicion::EmptyList(list.clone()));
         }
         let gone: u64 = self.deleted.iter().filter(|(hour, _)| is_recent(*hour, now)).map(|(_, files)| files).sum();
-        let held = self.held.as_ref().filter(|held| is_recent(hour_of(held.since), now)).map_or(0, |held| held.files);
-        // What is held back is still there.
+        let held = self
+            .held
+            .as_ref()
+            .filter(|held| is_recent(hour_of(held.since), now))
+            .map_or(0, |held| held.files.saturating_sub(held.unheard));
+        // What is held back is still there. Of what nothing told nothing counts.
         let going = gone + held.min(losses.present) + losses.going;
         let files = gone + losses.present;
         limit.is_passed_by(going, files).then_some(Suspicion::Share { going, files, limit })
@@ -156,14 +188,32 @@ impl Guard {
     }
 
     /// Notes that `files` more deletions are held back; the earliest time stays.
-    pub fn hold(&mut self, files: u64, why: &Suspicion, now: Timestamp) {
-        let (since, before) = self.held.as_ref().map_or((now.seconds, 0), |held| (held.since, held.files));
-        self.held = Some(Held { since, files: before + files, why: why.to_string() });
+    pub fn hold(&mut self, files: u64, why: &dyn std::fmt::Display, now: Timestamp) {
+        let before = self.held.as_ref();
+        let (since, unheard) = before.map_or((now.seconds, 0), |held| (held.since, held.unheard));
+        let files = files + before.map_or(0, |held| held.files);
+        self.held = Some(Held { since, files, unheard, why: why.to_string() });
     }
 
-    /// Notes how many deletions are still held back: the Source takes some back by listing their resources again.
-    pub fn recount(&mut self, files: u64) {
-        self.held = self.held.take().filter(|_| files > 0).map(|held| Held { files, ..held });
+    /// Notes how many deletions are still held back, and how many of them of sets that [are not heard](Guard::unheard): the
+    /// Source takes some back by listing their resources again.
+    pub fn recount(&mut self, files: u64, unheard: u64) {
+        self.held = self.held.take().filter(|_| files > 0).map(|held| Held { files, unheard, ..held });
+    }
+
+    /// The sets of which deletions are held back that nothing told.
+    pub fn unheard(&self) -> impl Iterator<Item = SetId> {
+        self.unheard.iter().map(|set| SetId(*set))
+    }
+
+    /// Notes that deletions of this set are held back because it, or a part of it, cannot be had.
+    pub fn miss(&mut self, set: SetId) {
+        self.unheard.insert(set.0);
+    }
+
+    /// Notes that this set can be had again: of its deletions is decided anew.
+    pub fn hear(&mut self, set: SetId) {
+        self.unheard.remove(&set.0);
     }
 
     /// Notes that a person has confirmed the tree as it is: what went before does not count any more.
@@ -205,7 +255,7 @@ mod tests {
 
     fn list(entries: u64, speaks: bool) -> ListLoss {
         let location = DocumentLocation::Uri(Uri::parse("http://example.org/list.xml").unwrap());
-        ListLoss { location, entries, speaks }
+        ListLoss { location, entries, speaks, set: None }
     }
 
     #[test]
@@ -285,7 +335,7 @@ mod tests {
         assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(30)).is_none(), "after a day it is a day's deletion");
         guard.hold(1, &why, hours(30));
         assert_eq!(guard.held().map(|held| (held.since, held.files)), Some((hours(0).seconds, 61)));
-        guard.recount(0);
+        guard.recount(0, 0);
         assert!(guard.held().is_none());
         assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_none());
     }

@@ -564,7 +564,7 @@ impl Synchronizer {
                 let mut guard = position.guard.clone();
                 // The commit of this position may have settled some of those that were held back when it was written.
                 match self.catalog.snapshot().and_then(|snapshot| snapshot.held_count()) {
-                    Ok(count) => guard.recount(count),
+                    Ok(count) => guard.recount(count, 0),
                     Err(cause) => tracing::warn!("deletions that are held back cannot be counted: {}", chain(&cause)),
                 }
                 (position.sets().map(SetStatus::from).collect(), guard.held().map(HeldStatus::from))

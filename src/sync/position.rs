@@ -9,7 +9,7 @@ use crate::source::package::Manifest;
 use crate::source::walk::{Leaf, Walked};
 use crate::source::{DocumentLocation, Missing};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
 /// Version of the written form; another version reads as no position at all, which only costs one merge.
@@ -57,6 +57,9 @@ pub struct SetPosition {
 struct Gap {
     location: Location,
     entries: u64,
+    /// The set that lacks it, where that is known.
+    #[serde(default)]
+    set: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -252,7 +255,11 @@ impl Position {
 
     /// The position after a baseline of `read`, which lacks what is `missing`.
     pub fn after(&self, read: &[ReadSet], missing: &[Missing], naming: &Naming) -> Position {
-        let gap = |gap: &Missing| Gap { location: (&gap.location).into(), entries: gap.entries };
+        let gap = |gap: &Missing| Gap {
+            location: (&gap.location).into(),
+            entries: gap.entries,
+            set: self.set_of(&gap.location, read),
+        };
         let mut next =
             Position { naming: naming.identity(), missing: missing.iter().map(gap).collect(), ..self.clone() };
         for set in &mut next.sets {
@@ -271,19 +278,34 @@ impl Position {
         next
     }
 
+    /// The set that lacks what is missing at `location`: its Capability List, or what its lists lead to.
+    fn set_of(&self, location: &DocumentLocation, read: &[ReadSet]) -> Option<u32> {
+        let reads = || read.iter().find(|it| it.leads_to(location)).map(|it| it.id.0);
+        self.set_named(&location.to_string()).map(|set| set.id).or_else(reads)
+    }
+
+    /// The sets of which nothing, or not all, could be had for this position, which was made of `read`.
+    pub fn unheard(&self, read: &[ReadSet]) -> BTreeSet<SetId> {
+        let lacking = self.missing.iter().filter_map(|gap| gap.set);
+        let unread = self.sets.iter().map(|set| set.id).filter(|set| !read.iter().any(|it| it.id.0 == *set));
+        lacking.chain(unread).map(SetId).collect()
+    }
+
     /// What the guard must know of the lists of `next` before it lets go what they do not list: which have become empty or
     /// are gone, and what cannot be had any more.
     pub fn losses(&self, next: &Position) -> Vec<ListLoss> {
-        fn listing(position: &Position) -> impl Iterator<Item = &Document> {
-            position.sets.iter().flat_map(|set| &set.documents).filter(|document| document.entries > 0)
+        fn listing(position: &Position) -> impl Iterator<Item = (u32, &Document)> {
+            let all = position.sets.iter().flat_map(|set| set.documents.iter().map(|document| (set.id, document)));
+            all.filter(|(_, document)| document.entries > 0)
         }
-        let now: HashSet<&Location> = listing(next).map(|list| &list.location).collect();
-        let hidden = next.missing.iter().filter(|gap| !self.lacked(gap)).map(|gap| (&gap.location, 0, false));
-        let emptied = listing(self).filter(|list| !now.contains(&list.location));
-        let emptied = emptied.map(|list| (&list.location, list.entries, true));
+        let now: HashSet<&Location> = listing(next).map(|(_, list)| &list.location).collect();
+        let hidden = next.missing.iter().filter(|gap| !self.lacked(gap));
+        let hidden = hidden.map(|gap| (&gap.location, 0, false, gap.set));
+        let emptied = listing(self).filter(|(_, list)| !now.contains(&list.location));
+        let emptied = emptied.map(|(set, list)| (&list.location, list.entries, true, Some(set)));
         let told = hidden.chain(emptied);
-        told.filter_map(|(location, entries, speaks)| {
-            Some(ListLoss { location: location.document()?, entries, speaks })
+        told.filter_map(|(location, entries, speaks, set)| {
+            Some(ListLoss { location: location.document()?, entries, speaks, set: set.map(SetId) })
         })
         .collect()
     }
@@ -372,6 +394,14 @@ impl ReadSet {
         stated_at(&self.walks, latest).or(packed)
     }
 
+    /// Whether the lists of the set lead to what lies at `location`.
+    fn leads_to(&self, location: &DocumentLocation) -> bool {
+        let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);
+        let walks =
+            |walked: &Walked| lacks(&walked.missing) || walked.indexes.iter().any(|index| index.location == *location);
+        lacks(&self.missing) || self.walks.iter().any(walks)
+    }
+
     /// What the packages say, each as far as it can be read.
     fn fingerprints(&self) -> Vec<u64> {
         self.manifests.iter().map(Manifest::fingerprint).collect()
@@ -416,7 +446,7 @@ mod tests {
     use super::*;
 
     fn gap(path: &str, entries: u64) -> Gap {
-        Gap { location: Location::Uri(format!("http://example.org/{path}")), entries }
+        Gap { location: Location::Uri(format!("http://example.org/{path}")), entries, set: None }
     }
 
     /// A position of one set that was made of these lists, as (location, entries).
@@ -440,7 +470,7 @@ mod tests {
                 manifests: Vec::new(),
                 changes: Vec::new(),
             }],
-            missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0 }],
+            missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0, set: None }],
             guard: Guard::default(),
             is_final: false,
         }

@@ -1,34 +1,34 @@
-//! Changes, sets, journal, held deletions and packages: each rule by the smallest example.
+//! Changes, sets, journal and packages: each rule by the smallest example.
 
 use super::*;
 use crate::document::Change;
 
-fn catalog() -> (tempfile::TempDir, Catalog) {
+pub(super) fn catalog() -> (tempfile::TempDir, Catalog) {
     let folder = tempfile::tempdir().unwrap();
     let catalog = open(folder.path());
     (folder, catalog)
 }
 
-const ONE: SetId = SetId(0);
-const OTHER: SetId = SetId(7);
+pub(super) const ONE: SetId = SetId(0);
+pub(super) const OTHER: SetId = SetId(7);
 
-fn measured(loc: &str, length: u64) -> Entry {
+pub(super) fn measured(loc: &str, length: u64) -> Entry {
     Entry { length: Some(length), ..entry(loc) }
 }
 
-fn statement(set: SetId, change: Change, time: i64, entry: &Entry) -> Statement<'_> {
+pub(super) fn statement(set: SetId, change: Change, time: i64, entry: &Entry) -> Statement<'_> {
     Statement { set, change, time: at(time), entry, member: None }
 }
 
 /// Applies these statements in one commit, deletions too.
-fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> (Vec<Applied>, Committed) {
+pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> (Vec<Applied>, Committed) {
     let mut changes = catalog.changes().unwrap();
     let applied = statements.iter().map(|statement| changes.apply(*statement).unwrap()).collect();
     (applied, changes.commit(None, &mut |_| (Decision::Apply, b"applied".to_vec())).unwrap())
 }
 
 /// Commits lists of several sets; what `decide` was told.
-fn list(
+pub(super) fn list(
     catalog: &Catalog,
     lists: &[(SetId, Option<i64>, &[Entry])],
     statements: &[Statement<'_>],
@@ -44,14 +44,14 @@ fn list(
     let committed = baseline
         .commit_guarded(None, &mut |losses| {
             assert!(told.replace(losses.clone()).is_none(), "asked once");
-            (decision, b"listed".to_vec())
+            (decision.clone(), b"listed".to_vec())
         })
         .unwrap();
     (told.unwrap(), committed)
 }
 
 /// The files by path, with length and sets.
-fn files(catalog: &Catalog) -> Vec<(String, Option<u64>, Vec<u32>)> {
+pub(super) fn files(catalog: &Catalog) -> Vec<(String, Option<u64>, Vec<u32>)> {
     let files = tree(catalog).into_iter().filter_map(|(path, name)| {
         let resource = name.resource?;
         Some((path, resource.length, resource.sets.iter().map(|set| set.0).collect()))
@@ -59,11 +59,11 @@ fn files(catalog: &Catalog) -> Vec<(String, Option<u64>, Vec<u32>)> {
     files.collect()
 }
 
-fn paths(catalog: &Catalog) -> Vec<String> {
+pub(super) fn paths(catalog: &Catalog) -> Vec<String> {
     files(catalog).into_iter().map(|(path, ..)| path).collect()
 }
 
-fn held(catalog: &Catalog) -> Vec<(u32, String)> {
+pub(super) fn held(catalog: &Catalog) -> Vec<(u32, String)> {
     let (snapshot, mut held) = (catalog.snapshot().unwrap(), Vec::new());
     snapshot
         .held(&mut |deletion| {
@@ -360,113 +360,6 @@ fn a_deletion_older_than_the_listing_is_ignored() {
     assert_eq!((applied[0], paths(&catalog)), (Applied::Older, vec!["a".to_string()]));
     let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 10, &a)]);
     assert_eq!(applied, [Applied::Changed]);
-}
-
-#[test]
-fn deletions_alone_are_held_back_until_they_are_accepted() {
-    let (folder, catalog) = catalog();
-    let (a, b, c) = (measured("http://h/a", 1), measured("http://h/b", 1), measured("http://h/f/c", 1));
-    list(&catalog, &[(ONE, Some(10), &[a.clone(), b])], &[], Decision::Apply);
-    let updated = measured("http://h/b", 2);
-    let mut changes = catalog.changes().unwrap();
-    changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
-    changes.apply(statement(ONE, Change::Updated, 20, &updated)).unwrap();
-    changes.apply(statement(ONE, Change::Created, 20, &c)).unwrap();
-    let mut told = Losses::default();
-
-    let hold = &mut |losses: &Losses| {
-        told = losses.clone();
-        (Decision::Hold, b"held".to_vec())
-    };
-    changes.commit(None, hold).unwrap();
-
-    assert_eq!((told.present, told.going, told.coming), (2, 1, 1));
-    assert_eq!(told.sets, [SetLoss { set: ONE, present: 2, going: 1, coming: 1 }]);
-    assert_eq!(held(&catalog), [(0, "http://h/a".to_string())]);
-    assert_eq!(files(&catalog).iter().map(|file| file.1).collect::<Vec<_>>(), [Some(1), Some(2), Some(1)]);
-    assert_eq!(catalog.snapshot().unwrap().set_files(ONE).unwrap(), 3);
-    drop(catalog);
-    let catalog = open(folder.path());
-    let mut changes = catalog.changes().unwrap();
-    assert_eq!(changes.accept_held().unwrap(), 1);
-    let accepted = &mut |losses: &Losses| {
-        assert_eq!(losses.going, 0, "that is decided");
-        (Decision::Hold, Vec::new())
-    };
-    changes.commit(None, accepted).unwrap();
-    assert_eq!((paths(&catalog), held(&catalog)), (vec!["b".to_string(), "f/c".to_string()], vec![]));
-}
-
-#[test]
-fn what_is_held_back_stays_while_lists_lack_it_and_is_free_when_one_has_it() {
-    let (_folder, catalog) = catalog();
-    let all: Vec<_> = ["a/x", "a/y", "b", "c"].map(|path| entry(&format!("http://h/{path}"))).into();
-    list(&catalog, &[(ONE, Some(10), &all)], &[], Decision::Apply);
-    let before = tree(&catalog);
-
-    let (losses, committed) = list(&catalog, &[(ONE, Some(20), &all[3..])], &[], Decision::Hold);
-    assert_eq!((losses.present, losses.going), (4, 3));
-    assert_eq!((tree(&catalog), committed.invalidations.len()), (before.clone(), 0));
-    assert_eq!(held(&catalog).len(), 3);
-
-    let (losses, _) = list(&catalog, &[(ONE, Some(30), &all[3..])], &[], Decision::Apply);
-    assert_eq!((losses.present, losses.going), (4, 0), "it was asked for them before");
-    assert_eq!(tree(&catalog), before);
-
-    let (losses, _) = list(&catalog, &[(ONE, Some(40), &all[2..3])], &[], Decision::Apply);
-    assert_eq!(losses.going, 1);
-    assert_eq!(paths(&catalog), ["a/x", "a/y", "b"]);
-    assert_eq!(held(&catalog).len(), 2, "one is listed again");
-
-    apply(&catalog, &[statement(ONE, Change::Updated, 50, &all[0])]);
-    assert_eq!(held(&catalog), [(0, "http://h/a/y".to_string())]);
-    let mut changes = catalog.changes().unwrap();
-    assert_eq!(changes.accept_held().unwrap(), 1);
-    changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
-    assert_eq!(paths(&catalog), ["a/x", "b"]);
-}
-
-#[test]
-fn names_are_settled_with_what_is_held_back() {
-    let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, None, &[entry("http://h/a/b"), entry("http://h/c")])], &[], Decision::Apply);
-
-    let (losses, _) =
-        list(&catalog, &[(ONE, None, &[measured("http://h/a", 3), entry("https://h/c")])], &[], Decision::Hold);
-
-    assert_eq!((losses.present, losses.going, losses.coming), (2, 2, 2));
-    assert_eq!(paths(&catalog), ["a%file", "a/b", "c", &path::disambiguated("c", &uri("https://h/c"))]);
-    let mut changes = catalog.changes().unwrap();
-    changes.accept_held().unwrap();
-    changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
-    assert_eq!(paths(&catalog), ["a", "c"]);
-}
-
-#[test]
-fn a_rename_by_conflict_is_no_loss() {
-    let (_folder, catalog) = catalog();
-    let (a, below) = (measured("https://h/a", 1), entry("http://h/a/b"));
-    list(&catalog, &[(ONE, None, &[a.clone(), entry("http://h/a")])], &[], Decision::Apply);
-
-    let (losses, _) = list(&catalog, &[(ONE, None, &[a.clone(), below])], &[], Decision::Apply);
-    assert_eq!((losses.present, losses.going, losses.coming), (2, 1, 1));
-    let (losses, _) = list(&catalog, &[(ONE, None, &[a])], &[], Decision::Hold);
-    assert_eq!((losses.present, losses.going, losses.coming), (2, 1, 0));
-    assert_eq!(paths(&catalog), ["a%file", "a/b"]);
-}
-
-#[test]
-fn a_set_that_vanishes_is_held_back_set_by_set() {
-    let (_folder, catalog) = catalog();
-    let (a, b) = (entry("http://h/a"), entry("http://h/b"));
-    list(&catalog, &[(ONE, None, std::slice::from_ref(&a)), (OTHER, None, &[a.clone(), b])], &[], Decision::Apply);
-
-    let (losses, _) = list(&catalog, &[(ONE, None, &[a])], &[], Decision::Hold);
-
-    assert_eq!((losses.present, losses.going), (2, 1));
-    assert_eq!(losses.sets, [SetLoss { set: OTHER, present: 2, going: 2, coming: 0 }]);
-    assert_eq!(files(&catalog), [("a".into(), None, vec![0, 7]), ("b".into(), None, vec![7])]);
-    assert_eq!(held(&catalog).len(), 2);
 }
 
 #[test]

@@ -90,8 +90,8 @@ impl Model {
         true
     }
 
-    /// A baseline of these lists, `None` for one that does not tell its time.
-    fn list(&mut self, lists: &BTreeMap<SetId, (Option<i64>, BTreeMap<Uri, Entry>)>, hold: bool) {
+    /// A baseline of these lists, `None` for one that does not tell its time; what goes from the sets `held` is held back.
+    fn list(&mut self, lists: &BTreeMap<SetId, (Option<i64>, BTreeMap<Uri, Entry>)>, held: &BTreeSet<SetId>) {
         let (before, shown) = (std::mem::take(&mut self.sets), std::mem::take(&mut self.shown));
         for (set, (at, listed)) in lists {
             self.at.insert(*set, *at);
@@ -118,7 +118,7 @@ impl Model {
             let listed = self.sets.entry(set).or_default();
             if listed.contains_key(uri) {
                 self.held.remove(&(set, uri.clone()));
-            } else if hold || self.held.contains(&(set, uri.clone())) {
+            } else if held.contains(&set) || self.held.contains(&(set, uri.clone())) {
                 self.held.insert((set, uri.clone()));
                 listed.insert(uri.clone(), shown[uri].clone());
                 self.shown.entry(uri.clone()).or_insert_with(|| shown[uri].clone());
@@ -196,9 +196,23 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         random.shuffle(&mut listed);
         listed.into_iter().for_each(|entry| baseline.add(entry).unwrap());
     }
-    let decision = if random.one_in(3) { Decision::Hold } else { Decision::Apply };
-    model.list(&lists, decision == Decision::Hold);
-    baseline.commit_guarded(None, &mut |_| (decision, b"baseline".to_vec())).unwrap()
+    if random.one_in(5) {
+        let anew = SETS[random.below(SETS.len() as u64) as usize];
+        baseline.decide_anew(anew);
+        model.held.retain(|(set, _)| *set != anew);
+    }
+    let one = BTreeSet::from([SETS[random.below(SETS.len() as u64) as usize]]);
+    let (mut decisions, held) = match random.below(6) {
+        0 => (vec![Decision::HoldOf(one.clone()), Decision::Apply], one),
+        1 => (vec![Decision::HoldOf(one), Decision::Hold], BTreeSet::from(SETS)),
+        2 => (vec![Decision::Hold], BTreeSet::from(SETS)),
+        _ => (vec![Decision::Apply], BTreeSet::new()),
+    };
+    model.list(&lists, &held);
+    let decide = &mut |_: &Losses| (decisions.remove(0), b"baseline".to_vec());
+    let committed = baseline.commit_guarded(None, decide).unwrap();
+    assert!(decisions.is_empty() || catalog.snapshot().unwrap().revision().unwrap().is_some_and(|it| it.number == 1));
+    committed
 }
 
 /// Somebody accepts what is held back.

@@ -2,6 +2,7 @@
 
 mod changes;
 mod faults;
+mod held;
 mod histories;
 mod model;
 mod rules;

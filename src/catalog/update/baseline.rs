@@ -18,6 +18,7 @@ use super::write::Numbers;
 use super::{Committed, FIRST_SEEN, held, push_key, tag, within_depth};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use fuser::INodeNo;
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -38,6 +39,8 @@ pub struct Baseline<'c> {
     lists: Vec<(SetId, Option<Timestamp>)>,
     /// The set that is being listed.
     set: SetId,
+    /// Sets of which nothing is held back any more but what is decided now.
+    anew: BTreeSet<SetId>,
     path: String,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -57,6 +60,7 @@ impl<'c> Baseline<'c> {
             folders: OpenFolders::new(),
             lists: Vec::new(),
             set: SetId::default(),
+            anew: BTreeSet::new(),
             path: String::new(),
             key: Vec::new(),
             value: Vec::new(),
@@ -71,6 +75,12 @@ impl<'c> Baseline<'c> {
             Ok(place) => self.lists[place].1 = at,
             Err(place) => self.lists.insert(place, (set, at)),
         }
+    }
+
+    /// What is held back of `set` so far does not count: nothing told of these deletions but that the set could not be had.
+    /// What its lists lack now is told as a loss.
+    pub fn decide_anew(&mut self, set: SetId) {
+        self.anew.insert(set);
     }
 
     /// Adds one entry of a list. Order does not matter; of several for one URI within a set the latest `lastmod`, else the last
@@ -129,9 +139,10 @@ impl<'c> Baseline<'c> {
     /// Merges with the current revision and commits tree, journal, held deletions and position, in one transaction. `at` is
     /// what the revision speaks for.
     ///
-    /// `decide` is told what would go, once, and answers whether it may, with the position to store. Files whose deletion was
+    /// `decide` is told what would go, and answers whether it may, with the position to store. Files whose deletion was
     /// held back before and that are still not listed stay so: they are no loss. Where `decide` answers [`Decision::Hold`]
-    /// the tree is merged a second time, with what would go.
+    /// the tree is merged a second time, with what would go; after [`Decision::HoldOf`], which must name a further set each
+    /// time, it is told what still would go. The position of its last answer is stored.
     ///
     /// # Errors
     /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds the store anew, whatever is in the old
@@ -166,24 +177,42 @@ impl<'c> Baseline<'c> {
         let changes = std::mem::replace(&mut self.changes, Sorter::new(&self.catalog.spill_folder, CHANGE_LIMITS));
         let mut changes = changes.finish()?;
         let mut overtaken = self.bring_forward(store, &old, &mut changes)?;
-        let stale = held::state(&before, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
+        let anew = std::mem::take(&mut self.anew);
+        let stale = held::state(&before, &anew, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
         let newest = self.folders.close(&mut self.sorter)?;
         let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
         let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
 
-        let mut going = before.revision.is_some().then(|| Going::new(&self.catalog.spill_folder));
-        let mut merge = Merge::new(self.catalog, &before, listing, None, going.as_mut())?;
-        merge.walk(&mut sorted, &mut overtaken)?;
-        let (decision, position) = decide(&merge.losses());
-        if let (Decision::Hold, Some(_)) = (decision, before.revision) {
-            drop(merge);
-            let kept = going.map(Going::finish).transpose()?;
-            let mut sorted = without_empty_folders(&mut overtaken, sorted.again_with(kept)?)?;
-            let mut merge = Merge::new(self.catalog, &before, listing, None, None)?;
+        let mut held_of = BTreeSet::new();
+        // The position, once nothing is left to decide.
+        let mut decided = None;
+        loop {
+            let notes = before.revision.is_some() && decided.is_none();
+            let mut going = notes.then(|| Going::new(&self.catalog.spill_folder));
+            let mut merge = Merge::new(self.catalog, &before, listing, None, going.as_mut())?;
+            merge.drop_held(&stale)?;
             merge.walk(&mut sorted, &mut overtaken)?;
-            return merge.finish(&position, changes.again_with(None)?, &stale);
+            let (decision, position) = match decided.take() {
+                Some(position) => (Decision::Apply, position),
+                None => decide(&merge.losses()),
+            };
+            if !notes || decision == Decision::Apply {
+                return merge.finish(&position, changes.again_with(None)?);
+            }
+            drop(merge);
+            let of = match decision {
+                Decision::HoldOf(sets) if !sets.is_subset(&held_of) => {
+                    held_of.extend(sets);
+                    Some(&held_of)
+                }
+                _ => {
+                    decided = Some(position);
+                    None
+                }
+            };
+            let kept = going.map(|going| going.finish(of)).transpose()?;
+            sorted = without_empty_folders(&mut overtaken, sorted.again_with(kept)?)?;
         }
-        merge.finish(&position, changes.again_with(None)?, &stale)
     }
 
     /// Adds to the stream what the journal and the new changes say, and answers what lists say in vain.
@@ -276,10 +305,10 @@ impl<'c> Baseline<'c> {
         let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None)?;
         merge.walk(&mut sorted, &mut overtaken)?;
         let (decision, position) = decide(&fewer(&damaged, &merge));
-        if decision == Decision::Hold {
+        if decision != Decision::Apply {
             return Err(CatalogError::Damaged("deletions cannot be held back while it is built anew".into()));
         }
-        let mut committed = merge.finish(&position, changes.again_with(None)?, &[])?;
+        let mut committed = merge.finish(&position, changes.again_with(None)?)?;
         drop(before);
         drop(old);
         committed.invalidations = vec![Invalidation::Everything, Invalidation::Folder(INodeNo(ROOT))];

@@ -188,7 +188,7 @@ impl<'c> Changes<'c> {
 
     /// Settles names anew for what is affected (a folder where a file was, URIs that meet) and commits tree, journal and
     /// position at once. `at` is what the revision speaks for. `decide` is told what would go and answers whether it may, with
-    /// the position to store.
+    /// the position to store; after [`Decision::HoldOf`], which must name a further set each time, it is told what still would go.
     ///
     /// # Errors
     /// The tree stays as it was, and before the first baseline there is none: then it is [`CatalogError::NoRevision`].
@@ -221,15 +221,26 @@ impl<'c> Changes<'c> {
 
         let uris: BTreeSet<&Uri> = stated.keys().chain(accepted.keys()).collect();
         let mut resolved = Vec::with_capacity(uris.len());
-        let mut losses = Counted { files: revision.totals.files, ..Counted::default() };
         for uri in uris {
             let changes = stated.get(uri).map_or(&[][..], |changes| &changes[..]);
             let accepted = accepted.get(uri).map_or(&[][..], |sets| &sets[..]);
             let resource = resolving.resolve(uri, changes, accepted)?;
-            losses.count(&resource);
             resolved.push((uri, changes, resource));
         }
-        let (decision, position) = decide(&losses.losses(&sets));
+        let mut held_of = BTreeSet::new();
+        let position = loop {
+            let mut losses = Counted { files: revision.totals.files, ..Counted::default() };
+            resolved.iter().for_each(|(_, _, resource)| losses.count(resource));
+            let (decision, position) = decide(&losses.losses(&sets));
+            let of = match decision {
+                Decision::Apply => break position,
+                Decision::HoldOf(sets) if !sets.is_subset(&held_of) => Some(sets),
+                Decision::Hold | Decision::HoldOf(_) => None,
+            };
+            resolved.iter_mut().for_each(|(_, _, resource)| resource.hold(of.as_ref()));
+            let Some(sets) = of else { break position };
+            held_of.extend(sets);
+        };
 
         let mut writer = Writer::new(catalog, store, Numbers::from(&revision), true, version::now());
         let mut after = sets.clone();
@@ -241,11 +252,8 @@ impl<'c> Changes<'c> {
             for set in &resource.unheld {
                 writer.drop_row(store.held, &statement_key(*set, uri))?;
             }
-            if decision == Decision::Hold {
-                for (set, time) in std::mem::take(&mut resource.going) {
-                    writer.put_held(&statement_key(set, uri), time, uri)?;
-                    resource.sets.insert(set);
-                }
+            for (set, time) in &resource.kept {
+                writer.put_held(&statement_key(*set, uri), *time, uri)?;
             }
             resource.before.iter().for_each(|set| after.entry(*set).files = after.files(*set).saturating_sub(1));
             resource.sets.iter().for_each(|set| after.entry(*set).files += 1);
@@ -307,6 +315,8 @@ struct Resolved<'o> {
     undecided: BTreeSet<SetId>,
     /// Deletions that may be held back, with their times.
     going: Vec<(SetId, Timestamp)>,
+    /// Those of them that are held back.
+    kept: Vec<(SetId, Timestamp)>,
     /// Sets of which it is no longer held back.
     unheld: Vec<SetId>,
     /// The row of the change whose metadata count; none where the old ones do.
@@ -327,6 +337,7 @@ impl<'o> Resolving<'o> {
             undecided: before.clone(),
             before,
             going: Vec::new(),
+            kept: Vec::new(),
             unheld: Vec::new(),
             news: None,
         };
@@ -426,6 +437,17 @@ impl<'o> Resolving<'o> {
         }
         stated.resource = Some(resource);
         Ok(stated)
+    }
+}
+
+impl Resolved<'_> {
+    /// Holds back what would go, or what would go from the sets `of`.
+    fn hold(&mut self, of: Option<&BTreeSet<SetId>>) {
+        let held = self.going.extract_if(.., |(set, _)| of.is_none_or(|of| of.contains(set)));
+        for (set, time) in held {
+            self.sets.insert(set);
+            self.kept.push((set, time));
+        }
     }
 }
 

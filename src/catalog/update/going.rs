@@ -8,6 +8,8 @@ use super::super::{CatalogError, Naming, SetId};
 use super::locate::path_by_rule;
 use super::{FIRST_SEEN, OpenFolders, push_key, tag};
 use crate::document::{Timestamp, Uri};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Of these there are few, or the memory of the list itself is free by now.
@@ -48,8 +50,8 @@ impl Going {
         self.moved.push(ino);
     }
 
-    /// All that goes, as a stream that states it, folders included.
-    pub(super) fn finish(mut self) -> Result<Sorted, CatalogError> {
+    /// All that goes, or what goes from the sets `of`, as a stream that states it, folders included.
+    pub(super) fn finish(mut self, of: Option<&BTreeSet<SetId>>) -> Result<Sorted, CatalogError> {
         self.moved.sort_unstable();
         let mut noted = self.sorter.finish()?;
         let mut stated = Sorter::new(&self.folder, LIMITS);
@@ -57,11 +59,19 @@ impl Going {
         while let Some((key, value)) = noted.next()? {
             let mut value = Octets(value);
             let ino = value.varint().ok_or_else(|| damaged("inode", key))?;
-            if self.moved.binary_search(&ino).is_err() {
-                folders.enter_above(key, &mut stated)?;
-                folders.see(kept_time(value).unwrap_or(FIRST_SEEN));
-                stated.add(key, value.0)?;
+            if self.moved.binary_search(&ino).is_ok() {
+                continue;
             }
+            let value = match of {
+                Some(sets) => kept_of(value, sets).ok_or_else(|| damaged("resource", key))?,
+                None => Cow::Borrowed(value.0),
+            };
+            if value.is_empty() {
+                continue;
+            }
+            folders.enter_above(key, &mut stated)?;
+            folders.see(kept_time(Octets(&value)).unwrap_or(FIRST_SEEN));
+            stated.add(key, &value)?;
         }
         folders.close(&mut stated)?;
         stated.finish()
@@ -90,6 +100,19 @@ pub(super) fn push_kept(
     value.push(u8::from(held));
     record.push_belonging((!by_rule).then_some(uri.as_str()), sets, record.member, value);
     Ok(())
+}
+
+/// What [`push_kept`] stated, for those of its sets alone that are among `of`; empty where none is.
+fn kept_of<'v>(value: Octets<'v>, of: &BTreeSet<SetId>) -> Option<Cow<'v, [u8]>> {
+    let (head, resource) = value.0.split_at_checked(2)?;
+    let record = ResourceRecord::decode(resource)?;
+    let sets: Vec<SetId> = record.sets.iter().filter(|set| of.contains(set)).collect();
+    let mut kept = Vec::new();
+    if !sets.is_empty() {
+        kept.extend_from_slice(head);
+        record.push_belonging(record.uri, &sets, record.member, &mut kept);
+    }
+    Some(Cow::Owned(kept))
 }
 
 /// The `lastmod` of what [`push_kept`] stated.

@@ -8,6 +8,7 @@ use super::changes::HeldDeletion;
 use super::locate::locate;
 use super::merge::Before;
 use crate::document::{Timestamp, Uri};
+use std::collections::BTreeSet;
 
 /// What the table has of a deletion.
 pub(super) fn encode(time: Timestamp, uri: &Uri, out: &mut Vec<u8>) {
@@ -25,15 +26,23 @@ pub(in crate::catalog) fn decode(key: &[u8], octets: &[u8]) -> Option<HeldDeleti
 /// Is told URI, record and set.
 pub(super) type Tell<'t> = dyn FnMut(&Uri, &[u8], SetId) -> Result<(), CatalogError> + 't;
 
-/// Tells of every resource that is held back what it is in the tree. Answers the keys of rows that
-/// have nothing to hold.
-pub(super) fn state(before: &Before<'_>, tell: &mut Tell<'_>) -> Result<Vec<Vec<u8>>, CatalogError> {
+/// Tells of every resource that is held back what it is in the tree, but for what is held of the sets `anew`. Answers the keys
+/// of rows that have nothing to hold.
+pub(super) fn state(
+    before: &Before<'_>,
+    anew: &BTreeSet<SetId>,
+    tell: &mut Tell<'_>,
+) -> Result<Vec<Vec<u8>>, CatalogError> {
     let mut stale = Vec::new();
     let Some(naming) = &before.naming else { return Ok(stale) };
     for pair in before.store.held.iter(before.old)? {
         let (key, sealed) = pair?;
         let sense = || damaged("sense", key);
         let HeldDeletion { set, uri, .. } = decode(key, unseal(key, sealed)?).ok_or_else(sense)?;
+        if anew.contains(&set) {
+            stale.push(key.to_vec());
+            continue;
+        }
         let located = locate(before.store, before.old, naming, &uri)?;
         match located {
             Some(located) if ResourceRecord::decode(located.resource).ok_or_else(sense)?.sets.contains(set) => {

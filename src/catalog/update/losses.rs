@@ -4,6 +4,7 @@ use super::super::SetId;
 use super::super::record::Sets;
 use super::super::sets::SetTable;
 use crate::document::Timestamp;
+use std::collections::BTreeSet;
 
 /// Files of one set that a commit would take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +36,14 @@ pub struct Losses {
 }
 
 /// Whether what would go may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Everything is applied.
     Apply,
     /// All but the deletions is applied; these are kept, persisted, as held back.
     Hold,
+    /// The same for what would go from these sets. What then still would go is told once more, to be decided by itself.
+    HoldOf(BTreeSet<SetId>),
 }
 
 /// Counts the files of a new tree, and those of them that were there before.

@@ -218,13 +218,14 @@ impl<'o> Merge<'o> {
         self.placer.totals.files
     }
 
-    /// Commits the tree with the journal, brought forward by `statements`, and `position`; drops the held rows of these keys.
-    pub(super) fn finish(
-        mut self,
-        position: &[u8],
-        mut statements: Sorted,
-        stale_held: &[Vec<u8>],
-    ) -> Result<Committed, CatalogError> {
+    /// Drops the held rows of these keys; to be called before anything is placed, which may hold them anew.
+    pub(super) fn drop_held(&mut self, keys: &[Vec<u8>]) -> Result<(), CatalogError> {
+        let Placer { writer, store, .. } = &mut self.placer;
+        keys.iter().try_for_each(|key| writer.drop_row(store.held, key))
+    }
+
+    /// Commits the tree with the journal, brought forward by `statements`, and `position`.
+    pub(super) fn finish(mut self, position: &[u8], mut statements: Sorted) -> Result<Committed, CatalogError> {
         let Merge { before, listing, .. } = self;
         let Before { store, old, revision, .. } = before;
         self.placer.writer.settle_folders(old)?;
@@ -235,7 +236,6 @@ impl<'o> Merge<'o> {
             Fate::New => writer.put_row(store.journal, key, row),
             Fate::Goes => writer.drop_row(store.journal, key),
         })?;
-        stale_held.iter().try_for_each(|key| writer.drop_row(store.held, key))?;
         // Rows of the journal name symbols too.
         let wrote = writer.changed();
         let next = match revision {

@@ -135,3 +135,67 @@ async fn deletions_that_are_held_back_and_are_taken_back_are_told_at_once() {
         assert_eq!(held(&destination), left, "in the status of the very commit");
     }
 }
+
+/// What a status tells of deletions that are held back.
+fn held(destination: &Destination) -> Option<u64> {
+    destination.synchronizer.status().read().held.map(|held| held.files)
+}
+
+#[tokio::test]
+async fn while_a_set_cannot_be_had_the_other_sets_deletions_are_applied_and_once_it_is_back_its_own_are_too() {
+    let server = two_sets().await;
+    let of = |set: &str, names: &[&str]| {
+        let paths: Vec<String> = names.iter().map(|name| format!("/{set}/{name}")).collect();
+        Answer::xml(list(&server, &paths.iter().map(String::as_str).collect::<Vec<_>>()))
+    };
+    server.put("/one/list.xml", of("one", &["1", "2", "3", "4", "5", "6"]));
+    server.put("/two/list.xml", of("two", &["1", "2", "3"]));
+    let mut destination = Destination::of(&server, "/description.xml");
+    destination.commit().await;
+    let capabilities = server.answer("/one/caps.xml");
+
+    server.put("/one/caps.xml", Answer::status(404));
+    server.put("/two/list.xml", of("two", &["2", "3"]));
+    destination.commit().await;
+    let shown = ["/one/1", "/one/2", "/one/3", "/one/4", "/one/5", "/one/6", "/two/2", "/two/3"];
+    assert_eq!(destination.paths(), shown);
+    assert_eq!(held(&destination), Some(6));
+    server.put("/two/list.xml", of("two", &["2", "3", "4"]));
+    destination.commit().await;
+    server.put("/two/list.xml", of("two", &["3", "4"]));
+    destination.commit().await;
+    assert_eq!(destination.paths()[6..], ["/two/3", "/two/4"], "what is held of the one does not count for the other");
+    assert_eq!(held(&destination), Some(6));
+
+    let mut destination = destination.restarted(&server);
+    server.put("/one/caps.xml", capabilities);
+    server.put("/one/list.xml", of("one", &["1", "2", "3", "5"]));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/one/1", "/one/2", "/one/3", "/one/5", "/two/3", "/two/4"]);
+    assert_eq!(held(&destination), None);
+}
+
+#[tokio::test]
+async fn a_set_that_comes_back_with_next_to_nothing_is_held_back_as_any_other() {
+    let server = two_sets().await;
+    server.put("/one/list.xml", Answer::xml(list(&server, &["/1", "/2", "/3", "/4", "/5", "/6"])));
+    server.put("/two/list.xml", Answer::xml(list(&server, &["/a", "/b"])));
+    let mut destination = Destination::of(&server, "/description.xml");
+    destination.commit().await;
+    let capabilities = server.answer("/one/caps.xml");
+    server.put("/one/caps.xml", Answer::status(404));
+    destination.commit().await;
+
+    server.put("/one/caps.xml", capabilities);
+    server.put("/one/list.xml", Answer::xml(list(&server, &["/1"])));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/1", "/2", "/3", "/4", "/5", "/6", "/a", "/b"]);
+    assert_eq!(held(&destination), Some(5));
+    let why = destination.synchronizer.status().read().held.unwrap().why;
+    assert!(why.contains("max-delete"), "{why}");
+    server.put("/two/list.xml", Answer::xml(list(&server, &["/b"])));
+    destination.commit().await;
+    assert_eq!(held(&destination), Some(6), "these were told, and count with what comes after");
+}
