@@ -65,7 +65,8 @@ async fn with_a_strong_etag_what_has_gone_past_is_asked_for_by_itself() {
     let wanted = vouched(&server, &body);
     let follow = async {
         let mut offset = 0;
-        while offset < 33 << 20 {
+        // The stream runs ahead of its reader, and here must not come to its end: then nothing is under way any more.
+        while offset < 30 << 20 {
             assert_eq!(mounted.read(&wanted, offset, 1 << 20).await.unwrap(), body[offset as usize..][..1 << 20]);
             offset += 1 << 20;
         }
