@@ -7,11 +7,11 @@ use super::followed::followed;
 use super::incremental::NewChange;
 use super::poll::Look;
 use super::{Outcome, Stage, SyncError, Synchronizer};
-use crate::catalog::SetId;
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::http::{Client, Request};
 use futures_util::{FutureExt, StreamExt, stream};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,28 +19,58 @@ use tokio::time::Instant;
 /// After the first look: so long after the notification it is looked again, past caches.
 const AGAIN: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
 
-/// Announcements remembered at once. Past these the polls must do: they miss nothing.
+/// Announcements remembered at once, and the resources that they name. Past these the polls must do: they miss nothing.
 const MOST: usize = 1000;
+const MOST_RESOURCES: usize = 50_000;
 
 /// Resources asked at once.
 const ASKED_AT_ONCE: usize = 8;
 
-/// How long all resources of one look have: the polls wait meanwhile. What has not answered then is left to these.
-const ALL_DUE: Duration = Duration::from_secs(120);
+/// Resources asked in one look, and how long all of them have: the polls wait meanwhile. The rest is left to a look of its own.
+const MOST_ASKED: usize = if cfg!(test) { 20 } else { 1000 };
+const ALL_DUE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
+
+/// How long it is looked again at what could not be seen before the polls get their turn.
+pub const AGAIN_DUE: Duration = Duration::from_secs(60);
 
 /// How long an announced resource has to answer.
 const ANSWER_DUE: Duration = Duration::from_secs(30);
 
+/// What a look has done.
+#[derive(Debug)]
+pub struct Looked {
+    /// What was committed.
+    pub outcome: Outcome,
+    /// What does not show yet what was announced of it: it is looked at again.
+    pub unseen: Option<Look>,
+    /// What there was no time for: it was not looked at.
+    pub unreached: Option<Look>,
+}
+
+impl Looked {
+    /// All of `look` was looked at: either something was new, or nothing was.
+    fn wholly(look: &Look, outcome: Outcome) -> Looked {
+        let unseen = matches!(outcome, Outcome::Unchanged).then(|| look.clone());
+        Looked { outcome, unseen, unreached: None }
+    }
+}
+
 impl Synchronizer {
     /// Looks at what a notification names, and at nothing else; `again` past caches.
-    pub async fn look(&mut self, look: &Look, again: bool) -> Result<Outcome, SyncError> {
+    pub async fn look(&mut self, look: &Look, again: bool) -> Result<Looked, SyncError> {
+        match look {
+            Look::Resources(resources) => self.look_at_resources(look, resources).await,
+            _ => self.look_at_documents(look, again).await.map(|outcome| Looked::wholly(look, outcome)),
+        }
+    }
+
+    async fn look_at_documents(&mut self, look: &Look, again: bool) -> Result<Outcome, SyncError> {
         let announced = match look {
-            Look::Resources(resources) => return self.look_at_resources(resources).await,
             Look::Rediscover => {
                 self.is_stale = true;
                 return self.refresh(Arc::new(|_: Stage| ())).await;
             }
-            Look::Poll => None,
+            Look::Poll | Look::Resources(_) => None,
             Look::Document { document, index } => self.announced(document, index.as_ref()),
         };
         let everything = || {
@@ -64,31 +94,55 @@ impl Synchronizer {
 
     /// Asks resources themselves, of a Source whose changes are announced and listed nowhere. They belong to the first set
     /// without change documents.
-    async fn look_at_resources(&mut self, resources: &[(Uri, Change)]) -> Result<Outcome, SyncError> {
+    async fn look_at_resources(&mut self, look: &Look, resources: &[(Uri, Change)]) -> Result<Looked, SyncError> {
         let began = Instant::now();
         let (source, _) = self.source(true).await?;
-        let Some(position) = self.position()? else { return self.refresh(Arc::new(|_: Stage| ())).await };
-        let sets = followed(&source, Some(&position));
-        let Some(set) = sets.iter().find(|set| set.incremental().1.is_empty()).map(|set| set.id) else {
-            return self.refresh(Arc::new(|_: Stage| ())).await;
+        let position = self.position()?;
+        let sets = followed(&source, position.as_ref());
+        let set = sets.iter().find(|set| set.incremental().1.is_empty()).map(|set| set.id);
+        let (Some(position), Some(set)) = (position, set) else {
+            let outcome = self.refresh(Arc::new(|_: Stage| ())).await?;
+            return Ok(Looked::wholly(look, outcome));
         };
-        let asked = |(uri, change): &(Uri, Change)| ask(self.client.clone(), uri.clone(), *change).boxed();
-        let answers = stream::iter(resources.iter().map(asked).collect::<Vec<_>>());
-        let answers = answers.buffered(ASKED_AT_ONCE).take_until(tokio::time::sleep(ALL_DUE));
-        let answers: Vec<Option<NewChange>> = answers.collect().await;
-        let changes: Vec<(SetId, NewChange)> = answers.into_iter().flatten().map(|new| (set, new)).collect();
+        let (asked, beyond) = resources.split_at(resources.len().min(MOST_ASKED));
+        let ask = |(uri, change): &(Uri, Change)| {
+            let (client, uri, change) = (self.client.clone(), uri.clone(), *change);
+            async move { (uri.clone(), change, ask(client, uri, change).await) }.boxed()
+        };
+        let answers = stream::iter(asked.iter().map(ask).collect::<Vec<_>>());
+        let answers = answers.buffer_unordered(ASKED_AT_ONCE).take_until(tokio::time::sleep(ALL_DUE));
+        let answers: Vec<(Uri, Change, Option<NewChange>)> = answers.collect().await;
+        let reached: HashSet<&Uri> = answers.iter().map(|(uri, ..)| uri).collect();
+        let rest = asked.iter().filter(|(uri, _)| !reached.contains(uri)).chain(beyond).cloned().collect();
+        let unreached = resources_of(rest);
+        let (mut changes, mut unseen) = (Vec::new(), Vec::new());
+        for (uri, change, new) in answers {
+            match new {
+                Some(new) => changes.push((set, new)),
+                None => unseen.push((uri, change)),
+            }
+        }
+        let unseen = resources_of(unseen);
         if changes.is_empty() {
-            return Ok(Outcome::Unchanged);
+            return Ok(Looked { outcome: Outcome::Unchanged, unseen, unreached });
         }
         let news = News { changes, ..News::default() };
-        let Some(made) = self.apply(news, position).await? else {
+        let outcome = match self.apply(news, position).await? {
+            Some(made) => {
+                let outcome = Ok(self.take(made, Vec::new()));
+                self.tell(&outcome, began.elapsed());
+                outcome?
+            }
             // Only with the lists can it be told what is chosen.
-            return self.refresh(Arc::new(|_: Stage| ())).await;
+            None => self.refresh(Arc::new(|_: Stage| ())).await?,
         };
-        let outcome = Ok(self.take(made, Vec::new()));
-        self.tell(&outcome, began.elapsed());
-        outcome
+        Ok(Looked { outcome, unseen, unreached })
     }
+}
+
+/// A look at these resources, where there are any.
+fn resources_of(resources: Vec<(Uri, Change)>) -> Option<Look> {
+    (!resources.is_empty()).then_some(Look::Resources(resources))
 }
 
 /// What an announced resource says of itself; `None` where it does not show what was announced.
@@ -137,14 +191,48 @@ impl Unseen {
         if let Some(pending) = self.looks.iter_mut().find(|pending| pending.look == look) {
             // Announced anew while it is waited for: the new document may take as long again.
             (pending.announced, pending.times) = (announced, 0);
-        } else if self.looks.len() < MOST {
+        } else if self.looks.len() < MOST && self.resources() + named(&look) <= MOST_RESOURCES {
             self.looks.push(Pending { look, announced, times: 0 });
+        } else if look != Look::Poll {
+            tracing::warn!("more is announced and cannot be seen yet than is remembered: all documents are looked at");
+            // One more than there may be, and never two.
+            match self.looks.iter_mut().find(|pending| pending.look == Look::Poll) {
+                Some(pending) => (pending.announced, pending.times) = (announced, 0),
+                None => self.looks.push(Pending { look: Look::Poll, announced, times: 0 }),
+            }
         }
     }
 
-    /// What is announced can be seen.
-    pub fn seen(&mut self, look: &Look) {
+    /// Resources that are remembered.
+    fn resources(&self) -> usize {
+        self.looks.iter().map(|pending| named(&pending.look)).sum()
+    }
+
+    /// A first look at what was announced at `announced` has shown this.
+    pub fn looked(&mut self, look: &Look, announced: Instant, looked: &mut Looked) {
         self.looks.retain(|pending| pending.look != *look);
+        looked.unseen.take().into_iter().for_each(|unseen| self.missed(unseen, announced));
+        self.left(looked);
+    }
+
+    /// It was looked once more, and has shown this.
+    pub fn looked_again(&mut self, look: &Look, looked: &mut Looked) {
+        match looked.unseen.take() {
+            Some(unseen) => {
+                let pending = self.looks.iter_mut().find(|pending| pending.look == *look);
+                pending.into_iter().for_each(|pending| pending.look = unseen.clone());
+            }
+            None => self.looks.retain(|pending| pending.look != *look),
+        }
+        self.left(looked);
+    }
+
+    /// What was not looked at has all its looks still before it.
+    fn left(&mut self, looked: &mut Looked) {
+        if let Some(unreached) = looked.unreached.take() {
+            tracing::info!(resources = named(&unreached), "announced resources are left to a look of their own");
+            self.missed(unreached, Instant::now());
+        }
     }
 
     /// When something is to be looked at again.
@@ -152,20 +240,28 @@ impl Unseen {
         self.looks.iter().filter_map(Pending::due).min()
     }
 
-    /// What is to be looked at again now. It is asked for once more, and given up after the last time.
-    pub fn due(&mut self, now: Instant) -> Vec<Look> {
-        let mut due = Vec::new();
-        for pending in &mut self.looks {
-            if pending.due().is_some_and(|due| due <= now) {
-                // What was overslept is not made up for.
-                while pending.due().is_some_and(|due| due <= now) {
-                    pending.times += 1;
-                }
-                due.push(pending.look.clone());
-            }
+    /// What is to be looked at again now and has waited longest. It is asked for once more, and given up after the last time.
+    pub fn due(&mut self, now: Instant) -> Option<Look> {
+        let longest = self.looks.iter().enumerate().filter_map(|(place, pending)| Some((pending.due()?, place))).min();
+        let (_, place) = longest.filter(|(due, _)| *due <= now)?;
+        let pending = &mut self.looks[place];
+        // What was overslept is not made up for.
+        while pending.due().is_some_and(|due| due <= now) {
+            pending.times += 1;
         }
-        self.looks.retain(|pending| pending.due().is_some());
-        due
+        let look = pending.look.clone();
+        if pending.due().is_none() {
+            self.looks.remove(place);
+        }
+        Some(look)
+    }
+}
+
+/// Resources that a look names.
+fn named(look: &Look) -> usize {
+    match look {
+        Look::Resources(resources) => resources.len(),
+        _ => 0,
     }
 }
 
@@ -190,8 +286,9 @@ mod tests {
 
         let mut times = Vec::new();
         while let Some(next) = unseen.next() {
-            assert!(unseen.due(next - seconds(1)).is_empty());
-            assert_eq!(unseen.due(next), [look("a")]);
+            assert_eq!(unseen.due(next - seconds(1)), None);
+            assert_eq!(unseen.due(next), Some(look("a")));
+            assert_eq!(unseen.due(next), None);
             times.push(next - announced);
         }
 
@@ -204,9 +301,10 @@ mod tests {
         unseen.missed(look("a"), Instant::now());
         unseen.missed(look("b"), Instant::now());
 
-        unseen.seen(&look("a"));
+        unseen.looked_again(&look("a"), &mut looked(None, None));
 
-        assert_eq!(unseen.due(Instant::now() + seconds(2)), [look("b")]);
+        assert_eq!(unseen.due(Instant::now() + seconds(2)), Some(look("b")));
+        assert_eq!(unseen.due(Instant::now() + seconds(2)), None);
     }
 
     #[test]
@@ -214,7 +312,7 @@ mod tests {
         let announced = Instant::now();
         let mut unseen = Unseen::default();
         unseen.missed(look("a"), announced);
-        assert_eq!(unseen.due(announced + seconds(30)), [look("a")]);
+        assert_eq!(unseen.due(announced + seconds(30)), Some(look("a")));
         assert_eq!(unseen.next(), Some(announced + seconds(60)));
 
         unseen.missed(look("a"), announced + seconds(40));
@@ -228,6 +326,50 @@ mod tests {
 
         (0..2 * MOST).for_each(|number| unseen.missed(look(&number.to_string()), Instant::now()));
 
-        assert_eq!(unseen.looks.len(), MOST);
+        assert_eq!(unseen.looks.len(), MOST + 1);
+        assert_eq!(unseen.looks[MOST].look, Look::Poll, "which misses nothing");
+    }
+
+    fn resources(paths: &[&str]) -> Option<Look> {
+        let uri = |path: &&str| (Uri::parse(&format!("http://example.org/{path}")).unwrap(), Change::Updated);
+        Some(Look::Resources(paths.iter().map(uri).collect()))
+    }
+
+    fn looked(unseen: Option<Look>, unreached: Option<Look>) -> Looked {
+        Looked { outcome: Outcome::Unchanged, unseen, unreached }
+    }
+
+    #[test]
+    fn of_a_look_that_was_cut_what_was_not_reached_has_all_its_looks_before_it_and_what_was_seen_none() {
+        let announced = Instant::now() - seconds(100);
+        let mut unseen = Unseen::default();
+        let whole = resources(&["seen", "not yet", "not reached", "later"]).unwrap();
+
+        unseen.looked(&whole, announced, &mut looked(resources(&["not yet"]), resources(&["not reached", "later"])));
+
+        assert_eq!(unseen.due(Instant::now()), resources(&["not yet"]), "overslept, and given up after that");
+        let rest = unseen.next().unwrap();
+        assert!(rest > announced + seconds(100));
+        let again = unseen.due(rest).unwrap();
+        assert_eq!(Some(&again), resources(&["not reached", "later"]).as_ref());
+        unseen.looked_again(&again, &mut looked(resources(&["later"]), None));
+        let times = unseen.next().unwrap();
+        assert_eq!(unseen.due(times), resources(&["later"]));
+        assert_eq!(unseen.due(times + seconds(58)), resources(&["later"]), "as often as anything else");
+        assert_eq!(unseen.next(), None);
+    }
+
+    #[test]
+    fn of_announced_resources_no_more_are_remembered_than_fit_and_the_documents_are_looked_at_for_the_rest() {
+        let mut unseen = Unseen::default();
+        let many = |of: usize| {
+            let uri = |number| Uri::parse(&format!("http://example.org/{of}/{number}")).unwrap();
+            Look::Resources((0..MOST_RESOURCES / 2).map(|number| (uri(number), Change::Created)).collect())
+        };
+
+        (0..5).for_each(|number| unseen.missed(many(number), Instant::now()));
+
+        assert_eq!((unseen.resources(), unseen.looks.len()), (MOST_RESOURCES, 3));
+        assert!(unseen.looks.iter().any(|pending| pending.look == Look::Poll));
     }
 }

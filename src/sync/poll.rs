@@ -1,7 +1,7 @@
 //! The running synchronizer: it looks when a document is due, and when it is told to; while it looks, it listens.
 
 use super::extent::Extent;
-use super::looks::Unseen;
+use super::looks::{AGAIN_DUE, Unseen};
 use super::schedule::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
 use super::waiting::{Next, Waiting};
@@ -206,20 +206,26 @@ async fn perform(
         },
         Task::Look(look) => {
             let looked = synchronizer.look(&look, false).await;
-            match &looked {
-                Ok(Outcome::Committed(_)) => unseen.seen(&look),
-                Ok(Outcome::Unchanged) | Err(_) => unseen.missed(look, now),
+            match looked {
+                Ok(mut looked) => {
+                    unseen.looked(&look, now, &mut looked);
+                    Ok(looked.outcome)
+                }
+                Err(cause) => {
+                    unseen.missed(look, now);
+                    Err(cause)
+                }
             }
-            looked
         }
         Task::Timer => {
-            for look in unseen.due(now) {
+            // What there is no time for stays due.
+            while now.elapsed() < AGAIN_DUE
+                && let Some(look) = unseen.due(now)
+            {
                 match synchronizer.look(&look, true).await {
-                    Ok(outcome) => {
-                        if matches!(outcome, Outcome::Committed(_)) {
-                            unseen.seen(&look);
-                        }
-                        tell(synchronizer, listeners, outcome);
+                    Ok(mut looked) => {
+                        unseen.looked_again(&look, &mut looked);
+                        tell(synchronizer, listeners, looked.outcome);
                     }
                     Err(cause) => tracing::warn!("what was announced cannot be seen: {}", chain(&cause)),
                 }

@@ -64,7 +64,7 @@ async fn a_look_at_a_change_list_fetches_that_document_and_nothing_else() {
     let look = poll::Look::Document { document: server.uri(CHANGES), index: None };
     let looked = destination.synchronizer.look(&look, false).await.unwrap();
 
-    assert!(matches!(looked, Outcome::Committed(_)));
+    assert!(matches!(looked.outcome, Outcome::Committed(_)));
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
     let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
     assert_eq!(asked, [CHANGES]);
@@ -86,6 +86,31 @@ async fn announced_resources_of_a_set_without_change_list_are_asked_themselves()
 
     assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "/b answers 404, /f too");
     assert_eq!(destination.files()["/e"].1, Some(3));
+}
+
+#[tokio::test]
+async fn of_announced_resources_beyond_one_look_the_rest_is_told_and_one_that_is_silent_keeps_no_other_from_being_seen()
+{
+    let server = source().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let never = Arc::new(tokio::sync::Barrier::new(99));
+    server.put("/new/0", Answer::html("new").together(&never));
+    (1..25).for_each(|number| server.put(&format!("/new/{number}"), Answer::html("new")));
+    let resources: Vec<_> = (0..26).map(|it| (server.uri(&format!("/new/{it}")), Change::Created)).collect();
+    let rest = |places: &[usize]| Some(poll::Look::Resources(places.iter().map(|at| resources[*at].clone()).collect()));
+
+    let looked = destination.synchronizer.look(&poll::Look::Resources(resources.clone()), false).await.unwrap();
+
+    assert!(matches!(looked.outcome, Outcome::Committed(_)));
+    assert_eq!(destination.files().len(), 4 + 19);
+    assert_eq!((looked.unseen, &looked.unreached), (None, &rest(&[0, 20, 21, 22, 23, 24, 25])));
+    server.put("/new/0", Answer::html("new"));
+    let looked = destination.synchronizer.look(&looked.unreached.unwrap(), true).await.unwrap();
+    assert_eq!((looked.unseen, looked.unreached), (rest(&[25]), None), "it answers 404 still");
+    assert_eq!(destination.files().len(), 4 + 25);
 }
 
 #[tokio::test]
