@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::mounted::Mounted;
+use common::mounted::{Mounted, PROGRAM};
 use common::screen::FileManager;
 use common::source::{Fault, Resource, Source};
 use common::transcript::blocks;
@@ -138,4 +138,31 @@ fn the_database_of_locate_passes_a_mount_over_as_readme_says() {
     assert_eq!(before.len(), 1 + NAMES.len(), "{before:?}");
     assert_eq!(after, [local.to_str().unwrap()]);
     assert_eq!(fetched(&source), Vec::<String>::new());
+}
+
+#[test]
+fn recoll_finds_text_and_reads_again_only_what_has_changed() {
+    let source = letters(".txt");
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    let home = tempfile::tempdir().unwrap();
+    let configuration = format!("topdirs = {}\nloglevel = 2\n", mounted.path().display());
+    fs::write(home.path().join("recoll.conf"), configuration).unwrap();
+    let recoll = |program: &str, words: &[&str]| {
+        let mut command = Command::new(program);
+        told(command.arg("-c").arg(home.path()).args(words).env("HOME", home.path()))
+    };
+
+    recoll("recollindex", &[]);
+
+    assert_eq!(fetched(&source).len(), NAMES.len());
+    assert!(recoll("recollq", &["-b", "letter"]).contains("letters/1851-03-02.txt"));
+    mounted.remount();
+    source.put("letters/1851-03-02.txt", Resource::new("Sir,\n\nthe herring is late.\n"));
+    mounted.try_refresh().unwrap();
+    source.take_log();
+    recoll("recollindex", &[]);
+    assert_eq!(fetched(&source), ["/letters/1851-03-02.txt"]);
+    assert!(recoll("recollq", &["-b", "herring"]).contains("letters/1851-03-02.txt"));
+    let status = told(Command::new(PROGRAM).arg("status").arg(mounted.path()));
+    assert!(status.contains("in 1 read"), "{status}");
 }

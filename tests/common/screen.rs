@@ -24,6 +24,7 @@ impl FileManager {
     pub fn open(folder: &Path) -> FileManager {
         let home = tempfile::Builder::new().prefix("resyncfs-desktop-").tempdir().unwrap();
         let (screen, display) = screen();
+        let said = fs::File::create(home.path().join("said")).unwrap();
         let process = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "pcmanfm", "--new-win"])
             .arg(folder)
@@ -34,12 +35,17 @@ impl FileManager {
             .env("HOME", home.path())
             .env("XDG_RUNTIME_DIR", home.path())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdout(said.try_clone().unwrap())
+            .stderr(said)
             .spawn()
             .unwrap();
-        let manager = FileManager { screen, process, display, home, copies: 0 };
-        eventually_within(Duration::from_secs(60), "the window is there", || manager.shows(folder));
+        let mut manager = FileManager { screen, process, display, home, copies: 0 };
+        eventually_within(Duration::from_secs(60), "the window is there", || {
+            if let Some(ended) = manager.process.try_wait().unwrap() {
+                panic!("pcmanfm: {ended}: {}", fs::read_to_string(manager.home.path().join("said")).unwrap());
+            }
+            manager.shows(folder)
+        });
         manager
     }
 
@@ -113,7 +119,12 @@ fn screen() -> (Child, String) {
     let inherited = writing.as_raw_fd();
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "Xvfb", "-displayfd", &inherited.to_string(), "-nolisten", "tcp"]);
-    command.args(["-screen", "0", "800x600x24"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Without -noreset it takes nobody for a moment each time its only user leaves, as each call of xdotool does.
+    command
+        .args(["-noreset", "-screen", "0", "800x600x24"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     // SAFETY: between fork and exec only fcntl(2) is called, which needs no memory.
     unsafe {
         command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
