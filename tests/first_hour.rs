@@ -102,7 +102,7 @@ fn host(address: &str) -> &str {
 
 /// Runs a line or several as somebody at a terminal does who has just logged in; what came on both outputs, and whether it failed.
 fn run(machine: &Machine, commands: &str) -> (String, bool) {
-    let mut command = machine.command(&["env", "-i", "HOME=/root", "LANG=C.UTF-8", "TERM=dumb"]);
+    let mut command = machine.command(&["env", "-i", "HOME=/root", "LANG=C.UTF-8", "TZ=UTC", "TERM=dumb"]);
     command.args(["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "bash", "-euo", "pipefail", "-c"]);
     let output = command.arg(format!("exec 2>&1; cd; {commands}")).output().unwrap();
     (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())

@@ -42,7 +42,7 @@ fn run(program: &str, arguments: &[&str], mounted: &Mounted) -> String {
 
 #[test]
 fn grep_through_a_tree_has_many_files_fetched_at_once_and_each_once() {
-    let source = collection(10, 30, |text| Resource::new(text));
+    let source = collection(10, 30, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "");
     source.pause(PAUSE);
     source.take_log();
@@ -63,7 +63,7 @@ fn grep_through_a_tree_has_many_files_fetched_at_once_and_each_once() {
 
 #[test]
 fn rsync_too_which_reads_a_folders_files_before_its_folders() {
-    let source = collection(6, 40, |text| Resource::new(text));
+    let source = collection(6, 40, Resource::new);
     for number in 0..40 {
         source.put(&format!("top/e{number:02}.txt"), Resource::new(format!("{number}")));
     }
@@ -98,7 +98,7 @@ fn files_of_unknown_length_come_with_one_request_each_where_they_are_read() {
 
 #[test]
 fn a_listing_of_sizes_fetches_no_bodies() {
-    let source = collection(1, 100, |text| Resource::bare(text));
+    let source = collection(1, 100, Resource::bare);
     let mounted = Mounted::new(&source.list_url(), "");
     source.take_log();
 
@@ -109,7 +109,7 @@ fn a_listing_of_sizes_fetches_no_bodies() {
 
 #[test]
 fn a_reader_that_jumps_gets_what_it_reads_and_nothing_else() {
-    let source = collection(10, 100, |text| Resource::new(text));
+    let source = collection(10, 100, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "");
     source.take_log();
 
@@ -124,7 +124,7 @@ fn a_reader_that_jumps_gets_what_it_reads_and_nothing_else() {
 
 #[test]
 fn one_folder_read_through_leaves_its_neighbours_alone() {
-    let source = collection(5, 30, |text| Resource::new(text));
+    let source = collection(5, 30, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "");
     source.take_log();
 
@@ -157,7 +157,7 @@ fn a_reader_gets_its_file_although_much_is_fetched_ahead_of_another() {
 #[test]
 fn what_cannot_be_had_ahead_fails_only_who_reads_it() {
     use common::source::Fault;
-    let source = collection(1, 60, |text| Resource::new(text));
+    let source = collection(1, 60, Resource::new);
     for number in (10..60).step_by(7) {
         source.fault(&format!("top/d00/f{number:03}.txt"), Fault::Status(404, String::new()), u64::MAX);
     }
