@@ -1,17 +1,13 @@
 //! Where log lines go: to the journal with their fields, to a terminal, to a file.
 
+use super::journal::Journal;
 use crate::mount::service::stderr_is_journal;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write as _};
-use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// `SYSLOG_IDENTIFIER` in the journal, whatever name the program was called by.
-const IDENTIFIER: &str = "resyncfs";
-/// A field `uri` of a line is `RESYNCFS_URI` in the journal.
-const FIELD_PREFIX: &str = "RESYNCFS";
 /// `<3>` before a line to the journal: an error (sd-daemon(3)).
 const ERROR: &str = "<3>";
 
@@ -49,19 +45,8 @@ pub fn start_logging(verbosity: u8, target: LogTarget) {
 }
 
 /// The journal, where standard error leads there and it listens.
-fn journal() -> Option<tracing_journald::Layer> {
-    if !stderr_is_journal() {
-        return None;
-    }
-    let priorities =
-        PriorityMappings { info: Priority::Informational, debug: Priority::Debug, ..PriorityMappings::new() };
-    let journal = tracing_journald::layer().ok()?;
-    Some(
-        journal
-            .with_syslog_identifier(IDENTIFIER.to_owned())
-            .with_field_prefix(Some(FIELD_PREFIX.to_owned()))
-            .with_priority_mappings(priorities),
-    )
+fn journal() -> Option<Journal> {
+    stderr_is_journal().then(|| Journal::connect().ok()).flatten()
 }
 
 /// Tells why the program, called `name`, ends.

@@ -7,6 +7,7 @@ pub mod config;
 mod demo;
 mod evict;
 mod explore;
+mod journal;
 mod list;
 mod log;
 mod mount;
