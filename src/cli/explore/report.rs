@@ -35,9 +35,9 @@ impl Report {
         if let Some(description) = &self.source.description {
             let _ = writeln!(text, "Description  {description}");
         }
-        for (number, set) in self.source.sets.iter().enumerate() {
+        for set in &self.source.sets {
             let name = set.capability_list.as_ref().map_or("(no Capability List)".to_owned(), ToString::to_string);
-            let _ = writeln!(text, "Set {:<8} {name}", number + 1);
+            let _ = writeln!(text, "Set          {name}");
             for (capability, location) in &set.documents {
                 let _ = writeln!(text, "             {:<22} {location}", capability.as_str());
             }
