@@ -4,12 +4,14 @@
 mod big_file;
 #[path = "../common/mod.rs"]
 mod common;
+mod delay;
 mod first_mount;
 mod incremental;
 mod kernel;
 mod latency;
 mod many_files;
 mod measure;
+mod wire;
 
 use measure::Row;
 
@@ -27,6 +29,11 @@ const BENCHMARKS: &[Benchmark] = &[
     ("notifications", kernel::ten_thousand_changes),
     ("changes", incremental::changes_of_a_million),
     ("million", first_mount::million),
+    ("wire-grep", wire::grep_through_files),
+    ("wire-dump", wire::grep_through_a_dump),
+    ("wire-many", wire::ten_thousand_files),
+    ("wire-large", wire::large_file),
+    ("wire-unzip", wire::archive_directory),
 ];
 
 fn main() {

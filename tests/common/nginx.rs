@@ -12,47 +12,71 @@ use std::process::{Child, Command, Stdio};
 const FOLDERS: &[&str] =
     &["plain", "with blank", "ünï/cödé", "nested/a/b/c/d", "brackets [1] (2) {3}", "quo'te & \"amp\"", "trailing."];
 
-/// A Source on a port of loopback.
+/// A Source on a port of this machine.
 pub struct Nginx {
     scratch: tempfile::TempDir,
     process: Child,
     port: u16,
     scheme: &'static str,
+    host: String,
+    index: Option<u16>,
 }
+
+/// How a collection is served.
+struct Manner<'a> {
+    scheme: &'static str,
+    /// By which name the Source calls itself.
+    host: &'a str,
+    /// What is listened on.
+    address: &'a str,
+    /// What follows `listen`'s address.
+    listen: &'a str,
+    /// What else a server is told.
+    demands: &'a str,
+    /// Whether another port shows folders as pages.
+    is_indexed: bool,
+}
+
+const PLAIN: Manner<'static> =
+    Manner { scheme: "http", host: "localhost", address: "127.0.0.1", listen: "", demands: "", is_indexed: false };
 
 impl Nginx {
     /// Serves a fresh collection of `files` files over HTTP/1.1.
     pub fn serving(files: u64, build_arguments: &[&str]) -> Nginx {
-        Nginx::start("http", "", "", build_arguments, |root| make_collection(root, files))
+        Nginx::start(&PLAIN, build_arguments, |root| make_collection(root, files))
     }
 
     /// The same with names that need no escapes.
     pub fn serving_plain_names(files: u64) -> Nginx {
-        Nginx::start("http", "", "", &[], |root| make_plain_collection(root, files))
+        Nginx::start(&PLAIN, &[], |root| make_plain_collection(root, files))
+    }
+
+    /// What `make` writes, on all addresses and by one of them; [`Nginx::index_url`] shows its folders as pages.
+    pub fn serving_at(address: &str, make: impl Fn(&Path)) -> Nginx {
+        let manner = Manner { host: address, address: "0.0.0.0", is_indexed: true, ..PLAIN };
+        Nginx::start(&manner, &[], make)
     }
 
     /// The same by a server that knows no ranges.
     pub fn serving_without_ranges(files: u64) -> Nginx {
-        Nginx::start("http", "", "max_ranges 0;", &[], |root| make_collection(root, files))
+        let manner = Manner { demands: "max_ranges 0;", ..PLAIN };
+        Nginx::start(&manner, &[], |root| make_collection(root, files))
     }
 
     /// The same over TLS and HTTP/2, with a certificate of a private CA.
     pub fn serving_tls(files: u64) -> Nginx {
-        Nginx::start("https", " ssl http2", "", &[], |root| make_collection(root, files))
+        let manner = Manner { scheme: "https", listen: " ssl http2", ..PLAIN };
+        Nginx::start(&manner, &[], |root| make_collection(root, files))
     }
 
     /// The same for those alone who show a certificate of that CA: [`Nginx::client_certificate`].
     pub fn serving_tls_to_clients(files: u64) -> Nginx {
-        Nginx::start("https", " ssl http2", "ssl_verify_client on;", &[], |root| make_collection(root, files))
+        let manner = Manner { scheme: "https", listen: " ssl http2", demands: "ssl_verify_client on;", ..PLAIN };
+        Nginx::start(&manner, &[], |root| make_collection(root, files))
     }
 
-    fn start(
-        scheme: &'static str,
-        listen: &str,
-        demands: &str,
-        build_arguments: &[&str],
-        make: impl Fn(&Path),
-    ) -> Nginx {
+    fn start(manner: &Manner<'_>, build_arguments: &[&str], make: impl Fn(&Path)) -> Nginx {
+        let Manner { scheme, host, address, listen, demands, is_indexed } = *manner;
         let scratch = tempfile::Builder::new().prefix("resyncfs-nginx-").tempdir().unwrap();
         let root = scratch.path();
         // nginx's workers run as another user.
@@ -67,19 +91,24 @@ impl Nginx {
                 root.display()
             );
         }
+        let index = is_indexed.then(free_port);
+        let index_server = index.map_or(String::new(), |index| {
+            format!("server {{ listen {address}:{index}; autoindex on; root {}/files; }}", root.display())
+        });
         let config = format!(
-            "daemon off; pid {0}/pid; error_log {0}/error.log; worker_processes 1; events {{ worker_connections 256; }}
+            "daemon off; pid {0}/pid; error_log {0}/error.log; worker_processes 1; events {{ worker_connections 1024; }}
              http {{
                access_log {0}/access.log combined;
                client_body_temp_path {0}/t1; proxy_temp_path {0}/t2; fastcgi_temp_path {0}/t3; uwsgi_temp_path {0}/t4; scgi_temp_path {0}/t5;
                default_type application/octet-stream;
                server {{
-                 listen 127.0.0.1:{port}{listen}; {tls}
+                 listen {address}:{port}{listen}; {tls}
                  autoindex off;
                  location / {{ root {0}/files; }}
                  location /documents/ {{ alias {0}/documents/; types {{ application/xml xml; }} }}
                  location = /.well-known/resourcesync {{ alias {0}/documents/description.xml; types {{ }} default_type application/xml; }}
                }}
+               {index_server}
              }}",
             root.display()
         );
@@ -90,7 +119,7 @@ impl Nginx {
             .stdin(Stdio::null())
             .spawn()
             .expect("nginx is installed (scripts/test does it)");
-        let nginx = Nginx { scratch, process, port, scheme };
+        let nginx = Nginx { scratch, process, port, scheme, host: host.to_owned(), index };
         nginx.build(build_arguments);
         eventually("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         nginx
@@ -163,7 +192,12 @@ impl Nginx {
 
     /// The Source's root.
     pub fn url(&self) -> String {
-        format!("{}://localhost:{}/", self.scheme, self.port)
+        format!("{}://{}:{}/", self.scheme, self.host, self.port)
+    }
+
+    /// The published folder's pages, where they are served.
+    pub fn index_url(&self) -> Option<String> {
+        self.index.map(|index| format!("http://{}:{index}/", self.host))
     }
 
     /// The folder that is published.

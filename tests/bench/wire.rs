@@ -1,0 +1,403 @@
+//! Cold work over a network with delay: unmodified programs through the mount, each beside what fetches the same without it.
+//!
+//! Every row enters a network namespace of its own, in a thread of its own, where nginx is a round trip of [`ROUND_TRIP`] away.
+//! A round of ours begins with a mount that has an empty cache; what is timed is the program alone.
+
+use crate::common::eventually;
+use crate::common::mounted::Mounted;
+use crate::common::nginx::Nginx;
+use crate::common::random::Random;
+use crate::common::source::URLSET;
+use crate::delay::{self, FAR};
+use crate::measure::{Row, files, megabytes, percentile, time};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// From here to the Source and back.
+const ROUND_TRIP: Duration = Duration::from_millis(40);
+
+/// How often each is timed; the median counts.
+const TIMES: usize = 3;
+
+/// Requests that curl has under way at once.
+const AT_ONCE: usize = 64;
+
+/// Measures in a thread of its own, a round trip away from what it measures.
+fn far_away(work: &str, rows: fn() -> Vec<Row>) -> Vec<Row> {
+    let thread = std::thread::spawn(move || delay::enter(ROUND_TRIP).map(|()| rows()));
+    match thread.join() {
+        Ok(Ok(rows)) => rows,
+        Ok(Err(cause)) => vec![not_measured(work, &format!("no network with delay can be made: {cause}"))],
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn not_measured(work: &str, why: &str) -> Row {
+    Row::bound(work, "not measured".into(), why, true)
+}
+
+fn is_installed(program: &str) -> bool {
+    Command::new("which").arg(program).stdout(Stdio::null()).status().is_ok_and(|found| found.success())
+}
+
+/// `octets` of lines of small letters.
+fn text(random: &mut Random, octets: u64) -> Vec<u8> {
+    let mut bytes = random.bytes(octets as usize);
+    for byte in &mut bytes {
+        *byte = if *byte % 61 == 0 { b'\n' } else { b'a' + *byte % 26 };
+    }
+    bytes
+}
+
+/// `count` files of `usual` octets in the mean, in folders of `in_folder`.
+fn make_files(root: &Path, count: u64, in_folder: u64, usual: u64) {
+    let mut random = Random::new(count);
+    for number in 0..count {
+        let folder = root.join(format!("d{:03}", number / in_folder));
+        fs::create_dir_all(&folder).unwrap();
+        let octets = usual / 4 + random.below(usual * 3 / 2);
+        fs::write(folder.join(format!("file-{number:05}.txt")), text(&mut random, octets)).unwrap();
+    }
+}
+
+/// The octets and URIs of the published files below `folder`.
+fn published(nginx: &Nginx, folder: &str) -> (u64, Vec<String>) {
+    let (root, mut octets) = (nginx.files(), 0);
+    let mut uris = Vec::new();
+    for file in files(&root.join(folder)) {
+        octets += file.metadata().unwrap().len();
+        uris.push(format!("{}{}", nginx.url(), file.strip_prefix(&root).unwrap().display()));
+    }
+    (octets, uris)
+}
+
+/// What curl is told: these URIs, all to nowhere.
+fn list_for_curl(uris: &[String]) -> tempfile::NamedTempFile {
+    let mut list = String::new();
+    for uri in uris {
+        let _ = writeln!(list, "url = \"{uri}\"\noutput = \"/dev/null\"");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), list).unwrap();
+    file
+}
+
+/// How long curl takes for all of `list`, [`AT_ONCE`] at a time.
+fn curl(list: &Path, arguments: &[&str]) -> Duration {
+    let mut curl = Command::new("curl");
+    curl.args(["-sSf", "-Z", "--parallel-max", &AT_ONCE.to_string(), "-K"]).arg(list).args(arguments);
+    run(&mut curl).0
+}
+
+fn run(command: &mut Command) -> (Duration, String) {
+    let (took, output) = time(|| command.stdin(Stdio::null()).output().unwrap());
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    (took, String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Lines of `grep -rc` that count something; it reads every file to its end.
+fn grep(folder: &Path) -> (Duration, usize) {
+    let (took, counts) = run(Command::new("grep").args(["-rc", "a"]).arg(folder));
+    (took, counts.lines().filter(|line| !line.ends_with(":0")).count())
+}
+
+/// What this program has asked of the Source, once all of it is told: requests, and octets of their bodies.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    requests: u64,
+    octets: u64,
+}
+
+impl Asked {
+    /// In all so far, of paths that begin with `below`.
+    fn so_far(nginx: &Nginx, below: &str) -> Asked {
+        let mut asked = Asked::default();
+        for line in nginx.access_log().iter().filter(|line| line.contains("\"resyncfs/")) {
+            // ADDRESS - - [TIME] "METHOD PATH HTTP/1.1" STATUS OCTETS "REFERRER" "AGENT"
+            let mut quoted = line.split('"');
+            let path = quoted.nth(1).and_then(|request| request.split(' ').nth(1)).unwrap_or_default();
+            if path.starts_with(below) {
+                let octets = quoted.next().and_then(|told| told.split_whitespace().nth(1)?.parse::<u64>().ok());
+                asked.requests += 1;
+                asked.octets += octets.unwrap_or_default();
+            }
+        }
+        asked
+    }
+
+    fn since(self, before: Asked) -> Asked {
+        Asked { requests: self.requests - before.requests, octets: self.octets - before.octets }
+    }
+}
+
+/// Waits until no connection of this namespace is open: then nginx has told of every request.
+fn wait_for_the_last_connection() {
+    let is_open = |line: &str| !matches!(line.split_whitespace().nth(3), Some("0A" | "06") | None);
+    eventually("all connections are closed", || {
+        let sockets = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+        !sockets.lines().skip(1).any(is_open)
+    });
+}
+
+/// Does `work` through fresh mounts of `document` and what a peer does in turns: the median seconds of both, and what was
+/// asked of the Source, for paths that begin with `below`, in the mean of a round.
+fn in_turns(
+    nginx: &Nginx,
+    document: &str,
+    below: &str,
+    work: impl Fn(&Mounted) -> Duration,
+    peer: impl Fn() -> Duration,
+) -> (f64, f64, Asked) {
+    let (mut ours, mut theirs, mut asked) = (Vec::new(), Vec::new(), Asked::default());
+    for _ in 0..TIMES {
+        let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
+        let before = Asked::so_far(nginx, below);
+        ours.push(work(&mounted));
+        drop(mounted);
+        wait_for_the_last_connection();
+        let now = Asked::so_far(nginx, below).since(before);
+        asked = Asked { requests: asked.requests + now.requests, octets: asked.octets + now.octets };
+        theirs.push(peer());
+    }
+    let asked = Asked { requests: asked.requests / TIMES as u64, octets: asked.octets / TIMES as u64 };
+    (percentile(&mut ours, 50).as_secs_f64(), percentile(&mut theirs, 50).as_secs_f64(), asked)
+}
+
+/// A row of seconds beside a peer's, of which ours may be `most` times as many.
+fn beside(work: &str, ours: f64, asked: Asked, peer: &str, theirs: f64, most: f64) -> Row {
+    let ratio = ours / theirs;
+    Row {
+        work: work.into(),
+        measured: format!("{ours:.2} s, {} requests, {}", asked.requests, megabytes(asked.octets)),
+        peer: format!("{peer} {theirs:.2} s"),
+        ratio: format!("{ratio:.2}"),
+        bar: format!("<= {most}"),
+        holds: ratio <= most,
+    }
+}
+
+/// `grep -r` over a few hundred files.
+pub fn grep_through_files() -> Vec<Row> {
+    far_away("grep", || {
+        let nginx = Nginx::serving_at(FAR, |root| make_files(root, 726, 25, 13_800));
+        let (octets, uris) = published(&nginx, "");
+        let list = list_for_curl(&uris);
+        let all = |(took, found)| {
+            assert_eq!(found, uris.len(), "every file is read");
+            took
+        };
+        let (ours, theirs, asked) =
+            in_turns(&nginx, "resourcelist.xml", "/d", |mounted| all(grep(&mounted.path())), || curl(list.path(), &[]));
+        let work = format!("`grep -r`, {} files, {}, cold, RTT 40 ms", uris.len(), megabytes(octets));
+        let mut rows = vec![beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5)];
+        rows.push(match Rclone::mount(&nginx) {
+            Ok(rclone) => {
+                let theirs = all(grep(rclone.folder.path())).as_secs_f64();
+                let ratio = theirs / ours;
+                Row {
+                    work: "the same beside another mount".into(),
+                    measured: format!("{ours:.2} s"),
+                    peer: format!("rclone mount {theirs:.2} s"),
+                    ratio: format!("{ratio:.1} times as fast"),
+                    bar: ">= 25".into(),
+                    holds: ratio >= 25.0,
+                }
+            }
+            Err(why) => not_measured("the same beside another mount", &why),
+        });
+        rows
+    })
+}
+
+/// The same files as members of one package.
+pub fn grep_through_a_dump() -> Vec<Row> {
+    far_away("grep of a Resource Dump", || {
+        let nginx = Nginx::serving_at(FAR, |root| make_files(root, 726, 25, 13_800));
+        let count = published(&nginx, "").1.len();
+        nginx.write_dump(50_000, false);
+        let package = files(&nginx.documents()).into_iter().find(|file| file.extension().is_some_and(|it| it == "zip"));
+        let package = package.expect("there is a package");
+        let uri = format!("{}documents/{}", nginx.url(), package.file_name().unwrap().to_str().unwrap());
+        let work = |mounted: &Mounted| {
+            let (took, found) = grep(&mounted.path());
+            assert_eq!(found, count, "every file is read");
+            took
+        };
+        let get = || run(Command::new("curl").args(["-sSf", "-o", "/dev/null", &uri])).0;
+        let (ours, theirs, asked) = in_turns(&nginx, "capabilitylist.xml", "/", work, get);
+        let octets = megabytes(package.metadata().unwrap().len());
+        let work = format!("the same from a Resource Dump, one package of {octets}");
+        vec![beside(&work, ours, asked, "GET of the package", theirs, 1.15)]
+    })
+}
+
+/// Walks and readers over ten thousand files.
+pub fn ten_thousand_files() -> Vec<Row> {
+    far_away("ten thousand files", || {
+        let nginx = Nginx::serving_at(FAR, |root| {
+            make_files(&root.join("deep"), 10_000, 100, 13_000);
+            make_files(&root.join("flat"), 10_000, 10_000, 100);
+        });
+        vec![copy(&nginx), list_sizes(&nginx), read_at_random(&nginx)]
+    })
+}
+
+fn copy(nginx: &Nginx) -> Row {
+    let (octets, uris) = published(nginx, "deep");
+    let list = list_for_curl(&uris);
+    let work = |mounted: &Mounted| {
+        let copy = tempfile::tempdir().unwrap();
+        let took = run(Command::new("rsync").arg("-a").arg(mounted.join("deep/")).arg(copy.path())).0;
+        assert_eq!(files(copy.path()).len(), uris.len());
+        took
+    };
+    let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/deep/", work, || curl(list.path(), &[]));
+    let work = format!("`rsync -a`, {} files, {}, cold", uris.len(), megabytes(octets));
+    beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5)
+}
+
+fn list_sizes(nginx: &Nginx) -> Row {
+    let uris = published(nginx, "flat").1;
+    let list = list_for_curl(&uris);
+    let mut unsized_list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
+    for uri in &uris {
+        let _ = writeln!(unsized_list, "<url><loc>{uri}</loc><lastmod>2026-01-01T00:00:00Z</lastmod></url>");
+    }
+    fs::write(nginx.documents().join("unsized.xml"), unsized_list + "</urlset>\n").unwrap();
+    let work = |mounted: &Mounted| {
+        let (took, lines) = run(Command::new("ls").arg("-l").arg(mounted.join("flat/d000")));
+        assert_eq!(lines.lines().count(), uris.len() + 1);
+        took
+    };
+    let (ours, theirs, asked) = in_turns(nginx, "unsized.xml", "/flat/", work, || curl(list.path(), &["-I"]));
+    let work = format!("`ls -l` of {} names without lengths, cold", uris.len());
+    beside(&work, ours, asked, "curl with 64 HEADs at once", theirs, 1.5)
+}
+
+fn read_at_random(nginx: &Nginx) -> Row {
+    const READ: usize = 100;
+    let mounted = Mounted::new(&format!("{}documents/resourcelist.xml", nginx.url()), "poll=1h");
+    let before = Asked::so_far(nginx, "/deep/");
+    let paths = files(&mounted.join("deep"));
+    let mut random = Random::new(100);
+    let mut octets = 0;
+    for _ in 0..READ {
+        octets += fs::read(&paths[random.below(paths.len() as u64) as usize]).unwrap().len() as u64;
+    }
+    mounted.unmount();
+    wait_for_the_last_connection();
+    let asked = Asked::so_far(nginx, "/deep/").since(before);
+    let ratio = asked.octets as f64 / octets as f64;
+    Row {
+        work: format!("a reader of {READ} random files of {}", paths.len()),
+        measured: format!("{} fetched, {} requests", megabytes(asked.octets), asked.requests),
+        peer: format!("{} read", megabytes(octets)),
+        ratio: format!("{ratio:.2}"),
+        bar: "<= 1.1".into(),
+        holds: ratio <= 1.1,
+    }
+}
+
+/// One file of half a gigabyte, from its first octet to its last.
+pub fn large_file() -> Vec<Row> {
+    const OCTETS: u64 = 512 << 20;
+    const RANGES: u64 = 8;
+    far_away("a large file", || {
+        let nginx = Nginx::serving_at(FAR, |root| {
+            fs::create_dir_all(root).unwrap();
+            fs::write(root.join("large.bin"), Random::new(512).bytes(OCTETS as usize)).unwrap();
+        });
+        let uri = format!("{}large.bin", nginx.url());
+        let work = |mounted: &Mounted| run(Command::new("sh").args(["-c", "cat \"$0\" | wc -c"]).arg(mounted.join("large.bin"))).0;
+        let ranges = || {
+            let part = OCTETS / RANGES;
+            let (took, ()) = time(|| {
+                let curls: Vec<_> = (0..RANGES)
+                    .map(|range| {
+                        let range = format!("{}-{}", range * part, (range + 1) * part - 1);
+                        Command::new("curl").args(["-sSf", "-o", "/dev/null", "-r", &range, &uri]).spawn().unwrap()
+                    })
+                    .collect();
+                curls.into_iter().for_each(|mut curl| assert!(curl.wait().unwrap().success()));
+            });
+            took
+        };
+        let (ours, theirs, _) = in_turns(&nginx, "resourcelist.xml", "/large", work, ranges);
+        let speed = |seconds: f64| OCTETS as f64 / 1e6 / seconds;
+        vec![Row::speeds(
+            "`cat` of a file of 512 MiB, cold",
+            "MB",
+            speed(ours),
+            "curl with 8 ranges at once",
+            speed(theirs),
+            0.9,
+        )]
+    })
+}
+
+/// The directory at the end of an archive that is one resource.
+pub fn archive_directory() -> Vec<Row> {
+    const MEMBERS: usize = 200;
+    let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold";
+    if !is_installed("unzip") {
+        return vec![not_measured(work, "unzip is not installed")];
+    }
+    far_away(work, || {
+        let nginx = Nginx::serving_at(FAR, |root| {
+            fs::create_dir_all(root).unwrap();
+            let script = "import os, sys, zipfile\nwith zipfile.ZipFile(sys.argv[1], 'w') as archive:\n\
+                          \x20 for number in range(int(sys.argv[2])): archive.writestr(f'member-{number}', os.urandom(1000000))";
+            run(Command::new("python3").args(["-c", script]).arg(root.join("large.zip")).arg(MEMBERS.to_string()));
+        });
+        let mounted = Mounted::new(&format!("{}documents/resourcelist.xml", nginx.url()), "poll=1h");
+        let (took, listed) = run(Command::new("unzip").arg("-l").arg(mounted.join("large.zip")));
+        assert_eq!(listed.lines().filter(|line| line.contains("member-")).count(), MEMBERS);
+        mounted.unmount();
+        wait_for_the_last_connection();
+        let asked = Asked::so_far(&nginx, "/large");
+        vec![Row::bound(
+            work,
+            format!("{} requests, {}, {:.2} s", asked.requests, megabytes(asked.octets), took.as_secs_f64()),
+            "<= 6 requests, <= 4 MB",
+            asked.requests <= 6 && asked.octets <= 4_000_000,
+        )]
+    })
+}
+
+/// `rclone mount` of the same files, by the pages of their folders.
+struct Rclone {
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+impl Rclone {
+    fn mount(nginx: &Nginx) -> Result<Rclone, String> {
+        if !is_installed("rclone") {
+            return Err("rclone is not installed".into());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut rclone = Command::new("rclone");
+        rclone.args(["mount", ":http:"]).arg(folder.path()).args(["--read-only", "--config", "", "--http-url"]);
+        rclone.arg(nginx.index_url().expect("its folders have pages")).stdin(Stdio::null()).stderr(Stdio::null());
+        let process = rclone.spawn().unwrap();
+        let rclone = Rclone { folder, process };
+        eventually("rclone has mounted", || rclone.is_mounted());
+        Ok(rclone)
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        mounts.lines().any(|line| line.split(' ').nth(4).map(PathBuf::from).as_deref() == Some(self.folder.path()))
+    }
+}
+
+impl Drop for Rclone {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
