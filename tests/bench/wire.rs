@@ -311,7 +311,9 @@ pub fn large_file() -> Vec<Row> {
             fs::write(root.join("large.bin"), Random::new(512).bytes(OCTETS as usize)).unwrap();
         });
         let uri = format!("{}large.bin", nginx.url());
-        let work = |mounted: &Mounted| run(Command::new("sh").args(["-c", "cat \"$0\" | wc -c"]).arg(mounted.join("large.bin"))).0;
+        let work = |mounted: &Mounted| {
+            run(Command::new("sh").args(["-c", "cat \"$0\" | wc -c"]).arg(mounted.join("large.bin"))).0
+        };
         let ranges = || {
             let part = OCTETS / RANGES;
             let (took, ()) = time(|| {
