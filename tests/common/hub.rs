@@ -229,8 +229,11 @@ async fn verify(desk: Desk, asked: Asked, manner: Manner, number: usize) {
         ]
     };
     let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-    let answer = desk.client.get(format!("{}?{query}", asked.callback)).send().await.unwrap();
-    let agreed = answer.status().is_success() && answer.text().await.unwrap() == challenge;
+    // The subscriber may have been killed meanwhile: then it has not agreed.
+    let agreed = match desk.client.get(format!("{}?{query}", asked.callback)).send().await {
+        Ok(answer) => answer.status().is_success() && answer.text().await.is_ok_and(|said| said == challenge),
+        Err(_) => false,
+    };
     let mut state = desk.state.lock().unwrap();
     state.asked[number].verified = Some(agreed);
     let key = (asked.topic, asked.callback);
