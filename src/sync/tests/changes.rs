@@ -65,6 +65,25 @@ async fn changes_are_applied_over_the_baseline_with_the_position_in_one_commit()
 }
 
 #[tokio::test]
+async fn created_and_updated_are_each_taken_for_what_they_are_and_a_deletion_needs_its_loc_alone() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let changes = [
+        change(&server, "/new", &format!("change=\"updated\" {} length=\"5\"", datetime(1))),
+        change(&server, "/a", &format!("change=\"created\" {} length=\"7\"", datetime(2))),
+        format!("<url><loc>{}</loc><rs:md change=\"deleted\"/></url>", server.uri("/b")),
+    ];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+
+    let committed = destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/new"]);
+    assert_eq!((destination.files()["/new"].1, destination.files()["/a"].1), (Some(5), Some(7)));
+    assert_eq!((committed.created, committed.updated, committed.deleted), (1, 1, 1));
+}
+
+#[tokio::test]
 async fn a_synchronizer_that_died_before_its_commit_repeats_and_one_after_it_skips_nothing() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
