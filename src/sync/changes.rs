@@ -2,7 +2,7 @@
 
 use super::deviations::SeenDeviations;
 use super::followed::{FollowedSet, Purpose};
-use super::incremental::{ChangeDocument, Known, NewChange, Room, Seen};
+use super::incremental::{ChangeDocument, Known, MOST_ASKED, NewChange, Room, Seen, resource_digest, some};
 use super::position::Position;
 use super::sorted::{SortedChanges, sort};
 use super::{Extent, Progressing, SyncError, Synchronizer};
@@ -26,6 +26,23 @@ const ASKED_AT_ONCE: usize = 8;
 
 /// How long a resource has to say whether it is gone.
 const ANSWER_DUE: Duration = Duration::from_secs(30);
+
+/// How long all resources of one look have: whoever asks for a refresh waits meanwhile.
+const ALL_DUE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+
+/// What one look may still ask.
+struct Leave {
+    resources: usize,
+    until: Instant,
+}
+
+/// What resources have told that were asked whether they are gone.
+#[derive(Debug, Default)]
+struct Answers {
+    gone: HashSet<Uri>,
+    /// Digests of those that have told nothing, or were not asked.
+    unanswered: HashSet<u64>,
+}
 
 /// What a root of change documents holds now, as far as it may be new.
 #[derive(Debug)]
@@ -216,7 +233,8 @@ impl Synchronizer {
         for leaf in leaves.into_iter().filter(lists_changes) {
             let location = &leaf.document.location;
             read.digests.push((location.clone(), leaf.document.digest));
-            if self.applied.get(location) == Some(&leaf.document.digest) && known.knows(&location.to_string()) {
+            let is_same = self.applied.get(location) == Some(&leaf.document.digest);
+            if is_same && known.knows(&location.to_string()) {
                 read.unread.push(location.to_string());
                 continue;
             }
@@ -226,7 +244,7 @@ impl Synchronizer {
             let broken = self.deviations.clone();
             let read_on = move || read_document(&spool, leaf, limits, (&known, &seen, &room), &broken);
             let document = tokio::task::spawn_blocking(read_on).await??;
-            read.documents.push(document);
+            read.documents.push(if is_same { document.unchanged() } else { document });
         }
         Ok(read)
     }
@@ -242,8 +260,10 @@ impl Synchronizer {
         if read.iter().all(ReadChanges::is_held) {
             let mut news = News::of(read, known, now);
             let asked = news.changes.iter().filter(|(_, change)| change.is_doubtful);
-            let gone = self.gone(asked.map(|(_, change)| change.entry.loc.clone()).collect()).await;
+            let asked = asked.map(|(_, change)| change.entry.loc.clone()).collect();
+            let Answers { gone, unanswered } = self.gone(asked, &mut Leave::of_a_look()).await;
             news.changes.retain(|(_, change)| !change.is_doubtful || gone.contains(&change.entry.loc));
+            news.answered(&unanswered);
             return Ok(news);
         }
         let read: Vec<_> = read.into_iter().map(|it| (known(it.set, &it.root), it)).collect();
@@ -251,44 +271,70 @@ impl Synchronizer {
         let sorting = tokio::task::spawn_blocking(move || sort(read, &catalog, &spool, limits, now));
         let mut news = sorting.await??;
         if let Some(sorted) = news.sorted.take() {
-            news.sorted = Some(self.settle_sorted(sorted).await?);
+            let (sorted, unanswered) = self.settle_sorted(sorted).await?;
+            news.sorted = Some(sorted);
+            news.answered(&unanswered);
         }
         Ok(news)
     }
 
-    /// Asks the resources of all deletions that nothing dates, some at a time.
-    async fn settle_sorted(&self, mut sorted: SortedChanges) -> Result<SortedChanges, SyncError> {
+    /// Asks the resources of all deletions that nothing dates, some at a time; those that have not answered.
+    async fn settle_sorted(&self, mut sorted: SortedChanges) -> Result<(SortedChanges, HashSet<u64>), SyncError> {
+        let (mut leave, mut unanswered) = (Leave::of_a_look(), HashSet::new());
         let mut is_at_end = !sorted.last.has_doubts();
         while !is_at_end {
             let looking = tokio::task::spawn_blocking(move || sorted.doubtful().map(|asked| (sorted, asked)));
             let (rest, asked) = looking.await??;
             sorted = rest;
             is_at_end = asked.is_empty();
-            for uri in self.gone(asked).await {
+            let answers = self.gone(asked, &mut leave).await;
+            unanswered.extend(answers.unanswered);
+            for uri in answers.gone {
                 let scratch = || self.spool.scratch();
                 sorted.gone.add(uri.as_str(), &scratch).map_err(SyncError::Scratch)?;
             }
         }
-        Ok(sorted)
+        Ok((sorted, unanswered))
     }
 
-    /// Those of these resources that are gone by their own word.
-    async fn gone(&self, asked: Vec<Uri>) -> HashSet<Uri> {
+    /// Asks resources whether they are gone, no more than `leave` allows.
+    async fn gone(&self, asked: Vec<Uri>, leave: &mut Leave) -> Answers {
+        let mut answers = Answers::default();
+        answers.unanswered.extend(asked.iter().map(resource_digest));
+        let asked = some(asked, leave.resources, Uri::clone);
+        leave.resources -= asked.len();
         let ask = |uri: Uri| {
             let client = self.client.clone();
             async move { (is_gone(&client, &uri).await, uri) }.boxed()
         };
-        let answers = stream::iter(asked.into_iter().map(ask).collect::<Vec<_>>()).buffer_unordered(ASKED_AT_ONCE);
-        let gone = answers.filter_map(|(is_gone, uri)| std::future::ready(is_gone.then_some(uri)));
-        gone.collect().await
+        let asked = stream::iter(asked.into_iter().map(ask).collect::<Vec<_>>()).buffer_unordered(ASKED_AT_ONCE);
+        let mut told = std::pin::pin!(asked.take_until(tokio::time::sleep_until(leave.until)));
+        while let Some((is_gone, uri)) = told.next().await {
+            let Some(is_gone) = is_gone else { continue };
+            answers.unanswered.remove(&resource_digest(&uri));
+            if is_gone {
+                answers.gone.insert(uri);
+            }
+        }
+        answers
     }
 }
 
-/// Whether a resource says itself that it is gone: 404 or 410. Anything else is no deletion.
-async fn is_gone(client: &Client, uri: &Uri) -> bool {
+impl Leave {
+    fn of_a_look() -> Leave {
+        Leave { resources: MOST_ASKED, until: Instant::now() + ALL_DUE }
+    }
+}
+
+/// Whether a resource says itself that it is gone: 404 or 410. Any other answer is none of a deletion; `None` where it may
+/// answer later.
+async fn is_gone(client: &Client, uri: &Uri) -> Option<bool> {
     let mut request = Request::head(uri.clone(), ANSWER_DUE);
     request.no_cache = true;
-    matches!(client.send(request).await, Err(cause) if cause.is_gone())
+    match client.send(request).await {
+        Err(cause) if cause.is_retryable() => None,
+        answer => Some(answer.is_err_and(|cause| cause.is_gone())),
+    }
 }
 
 impl ReadChanges {
@@ -333,6 +379,19 @@ impl ReadChanges {
 }
 
 impl News {
+    /// Of the resources that were asked whether they are gone these have not answered. They are asked once more.
+    fn answered(&mut self, unanswered: &HashSet<u64>) {
+        self.known.iter_mut().for_each(|(_, _, known)| known.answered(unanswered));
+        let open: usize = self.known.iter().map(|(_, _, known)| known.doubts()).sum();
+        if open > 0 {
+            tracing::warn!(
+                deletions = open,
+                "deletions that nothing dates are not applied: their resources have not told yet whether they are gone, \
+                 and are asked again"
+            );
+        }
+    }
+
     /// Calls `visit` for each change.
     pub fn each(&mut self, visit: &mut dyn FnMut(SetId, &NewChange) -> Result<(), SyncError>) -> Result<(), SyncError> {
         self.changes.iter().try_for_each(|(set, new)| visit(*set, new))?;

@@ -178,7 +178,8 @@ impl Synchronizer {
             read.origins.insert(manifest.package().as_str().to_owned(), Origin::Package(manifest.clone()));
             let (known, seen, room) = (known.clone(), Arc::clone(&seen), self.room.clone());
             let read_on = move || read_manifest(&manifest, entry, &known, (&seen, &room));
-            read.documents.push(tokio::task::spawn_blocking(read_on).await??);
+            let document = tokio::task::spawn_blocking(read_on).await??;
+            read.documents.push(if is_unchanged { document.unchanged() } else { document });
         }
         Ok(read)
     }

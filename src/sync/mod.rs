@@ -280,6 +280,7 @@ impl Synchronizer {
     /// As [`Synchronizer::refresh`], asking only for what `extent` says. A first tree is made of everything.
     pub async fn refresh_of(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
         self.settled().await;
+        self.status.begun();
         let began = Instant::now();
         let (extent, contradicted) = self.widened(extent);
         let outcome = match self.try_refresh(extent, false, &progress).await {

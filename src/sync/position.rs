@@ -123,6 +123,11 @@ impl SetPosition {
         since.map(|(seconds, nanos)| Timestamp { seconds, nanos })
     }
 
+    /// Deletions that nothing dates, and whose resources have not told yet whether they are gone.
+    pub fn doubts(&self) -> usize {
+        self.changes.iter().map(|(_, known)| known.doubts()).sum()
+    }
+
     /// The time that its part of the tree speaks for: its lists', and where the state of an earlier time is wanted what they
     /// were brought forward to, up to the first gap.
     fn speaks_for(&self, is_final: bool) -> Option<Timestamp> {

@@ -21,6 +21,9 @@ pub struct Status {
     pub files: u64,
     /// The time that it speaks for, where the Source tells one.
     pub at: Option<String>,
+    /// Since when a refresh is under way.
+    #[serde(default)]
+    pub looking_since: Option<String>,
     /// The last refresh that has ended.
     pub last_refresh: Option<Refreshed>,
     /// Refreshes that have failed since the last that did not.
@@ -84,6 +87,7 @@ impl Status {
             _ => 0,
         };
         self.last_refresh = Some(refreshed);
+        self.looking_since = None;
     }
 }
 
@@ -165,6 +169,10 @@ pub struct SetStatus {
     pub changes_until: Option<String>,
     /// Since when changes may be missing that nothing published tells of.
     pub gap_since: Option<String>,
+    /// Deletions that nothing dates and that are not applied: their resources have not told yet whether they are gone, and
+    /// are asked again.
+    #[serde(default)]
+    pub doubts: usize,
 }
 
 /// Deletions that are held back.
@@ -218,6 +226,11 @@ impl SharedStatus {
         self.0.subscribe()
     }
 
+    /// A refresh begins.
+    pub(super) fn begun(&self) {
+        self.write(|status| status.looking_since = Some(Timestamp::now().to_string()));
+    }
+
     /// Changes something.
     pub(super) fn write(&self, change: impl FnOnce(&mut Status)) {
         self.0.send_modify(change);
@@ -232,6 +245,7 @@ impl From<&SetPosition> for SetStatus {
             at: set.at().map(|at| at.to_string()),
             changes_until: set.changes_until().map(|until| until.to_string()),
             gap_since: set.gap_since().map(|since| since.to_string()),
+            doubts: set.doubts(),
         }
     }
 }

@@ -61,6 +61,9 @@ pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> St
     if sync.failures > 1 {
         let _ = writeln!(text, "             {} looks in a row have failed", sync.failures);
     }
+    if let Some(since) = &sync.looking_since {
+        let _ = writeln!(text, "             one is under way since {}", when(since, now));
+    }
     if let Some(next) = &sync.next_poll {
         let rarely = if sync.channels_live { ", rarely because notifications arrive" } else { "" };
         let _ = writeln!(text, "Next look    {}{rarely}", when(next, now));
@@ -74,6 +77,13 @@ pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> St
             let _ = writeln!(
                 text,
                 "             GAP: changes since {since} may be missing until there is a newer Resource List"
+            );
+        }
+        if set.doubts > 0 {
+            let deletions = counted(set.doubts as u64, "undated deletion");
+            let _ = writeln!(
+                text,
+                "             {deletions} not applied: the resources are asked again whether they are gone"
             );
         }
     }
@@ -200,12 +210,14 @@ mod tests {
                     due: Some("2026-01-02T04:05:00Z".into()),
                     answer: Answer::Unchanged,
                 }],
+                looking_since: Some("2026-01-02T03:59:50Z".into()),
                 sets: vec![SetStatus {
                     id: 0,
                     name: "https://repo.example.org/capabilitylist.xml".into(),
                     at: None,
                     changes_until: Some("2026-01-02T03:58:00Z".into()),
                     gap_since: Some("2026-01-01T00:00:00Z".into()),
+                    doubts: 3,
                 }],
                 held: Some(HeldStatus {
                     files: 9000,
@@ -285,10 +297,12 @@ mod tests {
             "             the Source as of 2026-01-02T03:45:00Z",
             "             12,345 files in 67 folders, 1.5 MB and 1 file of unknown length",
             "Last look    2026-01-02T03:59:00Z (60 s ago), 90 ms: 1 file new, 2 changed, 0 with other metadata, 3 gone",
+            "             one is under way since 2026-01-02T03:59:50Z (10 s ago)",
             "Next look    2026-01-02T04:05:00Z (in 5 min)",
             "Set 0        https://repo.example.org/capabilitylist.xml",
             "             changes are known up to 2026-01-02T03:58:00Z",
             "             GAP: changes since 2026-01-01T00:00:00Z may be missing until there is a newer Resource List",
+            "             3 undated deletions not applied: the resources are asked again whether they are gone",
             "Documents    https://repo.example.org/changes.xml: unchanged, due 2026-01-02T04:05:00Z (in 5 min)",
             "Channels     https://repo.example.org/framework/: active until 2026-01-02T05:00:00Z (in 60 min), 3 notifications, the last 2026-01-02T03:59:00Z (60 s ago)",
             "Ignored      what came to http://me.example.net/: forged 2, unknown 40",

@@ -18,7 +18,8 @@
 //!
 //! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else at its place: behind the entry
 //! before it. What bears a time up to the baseline's is in the baseline. What bears none and may be older is applied all the
-//! same, for that changes nothing; but a deletion of this kind is doubtful, and the resource itself must be asked.
+//! same, for that changes nothing; but a deletion of this kind is doubtful, and the resource itself must be asked. As long as it
+//! has not answered ([`Known::answered`]) the entry counts as new at each look, and stays doubtful.
 //!
 //! A document in no order at all cannot tell by places: of a resource that it says several things of, one of them without time,
 //! nothing is told, and that is a gap, unless the baseline is newer than the document.
@@ -27,12 +28,14 @@
 //! by `from` at or before what is known. Without `from`, and with
 //! nothing seen before, no gap can be seen.
 
+mod doubts;
 mod order;
 mod reading;
 mod seen;
 #[cfg(test)]
 mod tests;
 
+pub use doubts::{MOST_ASKED, resource_digest, some};
 pub use reading::{ChangeDocument, Reading, Room, is_change};
 pub use seen::Seen;
 
@@ -85,6 +88,19 @@ struct DocumentRead {
     listed: Option<Stored>,
     /// What is not here came later: its Last-Modified, else, where none of its entries bears a time, when it was read.
     read: Option<Stored>,
+    /// Those of its entries, ascending, that are doubtful deletions of resources that have not answered.
+    #[serde(default)]
+    doubts: Digests,
+    /// The doubtful deletions that are asked about now: resource and entry.
+    #[serde(skip)]
+    asked: Vec<(u64, u64)>,
+}
+
+impl DocumentRead {
+    /// Whether something in it is still to be asked about.
+    fn is_open(&self) -> bool {
+        !self.doubts.0.is_empty() || !self.asked.is_empty()
+    }
 }
 
 /// One change that was not known before, the last of its resource.
@@ -208,6 +224,9 @@ impl Known {
         if self.documents.last().is_some_and(|newest| newest.location == location) {
             return true;
         }
+        if self.document(location).is_some_and(DocumentRead::is_open) {
+            return true;
+        }
         // Where nothing was read yet, the baseline alone is known.
         let reached = if self.documents.is_empty() { self.at } else { self.until };
         let is_over = |until: Option<Stored>| until.is_some() && until <= reached;
@@ -238,7 +257,9 @@ impl Known {
         now: Timestamp,
     ) -> Reading {
         let times = (self.until(), latest_believed(now));
-        Reading::new(seen.clone(), times, location, header, listed, modified)
+        let open = self.documents.iter().filter(|read| read.is_open()).count();
+        let doubts = self.document(&location).map(|read| doubts::asked(&read.doubts.0, open)).unwrap_or_default();
+        Reading::new(seen.clone(), times, location, header, listed, modified).doubting(doubts)
     }
 
     /// Whether `documents` go on where the last look ended, as far as can be seen; `unread` were left out because they hold
@@ -331,6 +352,9 @@ impl Known {
             let (floor, by_place) = (self.floor(&document, known.by_place), known.by_place.map(loaded));
             let frame = Frame { floor, by_place, ..self.frame(&document, now) };
             let mut moments = settle(&document.marks, &frame);
+            for (mark, moment) in document.marks.iter().zip(&mut moments).filter(|(mark, _)| mark.is_doubted) {
+                *moment = moment.map(|moment| Moment { is_doubtful: true, ..moment }).filter(|_| mark.is_deletion);
+            }
             let ambiguous = ambiguous(&document.marks, &frame);
             known.reach(document.until(), now);
             let (_, times) = order::own_times(&document.marks, &frame);
@@ -340,14 +364,6 @@ impl Known {
             let (until, modified) = (document.until().map(stored), document.modified.map(|time| time.min(now)));
             let ChangeDocument { marks, kept, listed, location, .. } = document;
             let listed = listed.as_deref().filter(|entry| entry.until.is_none()).and_then(|entry| entry.lastmod);
-            known.documents.push(DocumentRead {
-                entries: Digests(marks.iter().map(|mark| mark.digest).collect()),
-                until,
-                listed: listed.map(stored),
-                read: modified.or(is_undated.then_some(now)).map(stored),
-                location: location.clone(),
-            });
-            known.forget_closed();
             for (mark, moment) in marks.iter().zip(&mut moments) {
                 // What is ambiguous the baseline decides: that there must be one has been told as a gap.
                 let counts = mark.standing != Standing::Known && !ambiguous.contains(&mark.uri);
@@ -356,6 +372,25 @@ impl Known {
                 let by_place = moment.filter(|moment| moment.is_by_place).map(|moment| stored(moment.time));
                 known.by_place = known.by_place.max(by_place);
             }
+            let open = self.document(&location).map_or(&[][..], |read| &read.doubts.0);
+            let stays = |mark: &&Mark| !mark.is_doubted && open.binary_search(&mark.digest).is_ok();
+            let mut doubts: Vec<u64> = marks.iter().filter(stays).map(|mark| mark.digest).collect();
+            doubts.sort_unstable();
+            doubts.dedup();
+            let is_asked = |(mark, moment): &(&Mark, &Option<Moment>)| {
+                mark.standing == Standing::New && mark.is_deletion && moment.is_some_and(|moment| moment.is_doubtful)
+            };
+            let asked = marks.iter().zip(&moments).filter(is_asked).map(|(mark, _)| (mark.uri, mark.digest)).collect();
+            known.documents.push(DocumentRead {
+                doubts: Digests(doubts.into()),
+                asked,
+                entries: Digests(marks.iter().map(|mark| mark.digest).collect()),
+                until,
+                listed: listed.map(stored),
+                read: modified.or(is_undated.then_some(now)).map(stored),
+                location: location.clone(),
+            });
+            known.forget_closed();
             tell(number, SettledDocument { location, marks, moments, kept })?;
         }
         known.shorten();
@@ -392,7 +427,7 @@ impl Known {
         let until = self.until;
         // As in `shorten`; one more may come to be the newest.
         for read in self.documents.iter_mut().rev().skip(2) {
-            if read.until.is_some() && read.until <= until {
+            if read.until.is_some() && read.until <= until && !read.is_open() {
                 read.entries = Digests::default();
             }
         }
@@ -406,6 +441,11 @@ impl Known {
         // The list before the newest stays whole: entries may wander from the one to the other.
         for (age, read) in older.iter_mut().rev().enumerate() {
             let is_over = age > 0 && read.until.is_some() && read.until <= self.until;
+            if read.is_open() {
+                // Without its digests all of it would be new.
+                room = room.saturating_sub(read.entries.0.len());
+                continue;
+            }
             match room.checked_sub(read.entries.0.len()) {
                 Some(left) if !is_over => room = left,
                 _ => read.entries = Digests::default(),
@@ -421,18 +461,36 @@ impl Known {
         });
     }
 
+    /// Of the resources that were asked whether they are gone these have not answered: what is said of them stays open.
+    pub fn answered(&mut self, unanswered: &HashSet<u64>) {
+        for read in &mut self.documents {
+            let asked = std::mem::take(&mut read.asked).into_iter();
+            let open = asked.filter(|(resource, _)| unanswered.contains(resource)).map(|(_, entry)| entry);
+            let mut open: Vec<u64> = open.chain(read.doubts.0.iter().copied()).collect();
+            open.sort_unstable();
+            open.dedup();
+            read.doubts = Digests(open.into());
+        }
+    }
+
+    /// Deletions that are still to be asked about.
+    pub fn doubts(&self) -> usize {
+        self.documents.iter().map(|read| read.doubts.0.len()).sum()
+    }
+
     /// Whether `other` knows the same entries of the same documents: a list whose `until` is the time of the request says
     /// nothing new by that.
     pub fn knows_the_same(&self, other: &Known) -> bool {
-        let entries = |known: &Known| -> Vec<(String, Digests)> {
-            known.documents.iter().map(|read| (read.location.clone(), read.entries.clone())).collect()
+        let entries = |known: &Known| -> Vec<(String, Digests, Digests)> {
+            let read = known.documents.iter();
+            read.map(|read| (read.location.clone(), read.entries.clone(), read.doubts.clone())).collect()
         };
         self.gap_since == other.gap_since && entries(self) == entries(other)
     }
 
-    /// Whether the document at `location` was read.
+    /// Whether the document at `location` was read, and nothing in it is still to be asked about.
     pub fn knows(&self, location: &str) -> bool {
-        self.document(location).is_some()
+        self.document(location).is_some_and(|read| !read.is_open())
     }
 
     fn document(&self, location: &str) -> Option<&DocumentRead> {

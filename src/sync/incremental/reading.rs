@@ -1,12 +1,12 @@
 //! Reading one change document: of each entry a few octets are kept, whole only the entries that are new, and these only as long
 //! as they are few.
 
+use super::doubts::resource_digest;
 use super::seen::{Comparison, Seen, digest};
-use crate::document::{Capability, Entry, Header, PackageMember, Timestamp};
+use crate::document::{Capability, Change, Entry, Header, PackageMember, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// So many changes in the same order are no accident, though they have neither time nor digest nor length.
 const NO_ACCIDENT: usize = 3;
@@ -56,6 +56,10 @@ pub struct Mark {
     pub digest: u64,
     /// Whether it counts.
     pub standing: Standing,
+    /// Whether it tells of a deletion.
+    pub is_deletion: bool,
+    /// Whether it is a doubtful deletion that is asked about once more.
+    pub is_doubted: bool,
     time: Timestamp,
     kind: TimeKind,
 }
@@ -75,7 +79,8 @@ impl Mark {
             (None, Some(time)) => (time, TimeKind::LastMod),
             (None, None) => (Timestamp { seconds: 0, nanos: 0 }, TimeKind::None),
         };
-        Mark { uri: xxh3_64(entry.loc.as_str().as_bytes()), digest, standing: Standing::Known, time, kind }
+        let (uri, is_deletion) = (resource_digest(&entry.loc), entry.change == Some(Change::Deleted));
+        Mark { uri, digest, standing: Standing::Known, is_deletion, is_doubted: false, time, kind }
     }
 
     /// The entry's `datetime`.
@@ -138,6 +143,11 @@ impl ChangeDocument {
             || self.marks.iter().any(|mark| mark.kind != TimeKind::None && mark.time > time)
     }
 
+    /// Its octets are those of the last look: it goes on from there.
+    pub fn unchanged(self) -> ChangeDocument {
+        ChangeDocument { meets_known: true, ..self }
+    }
+
     /// Whether all entries that count are held. Else the document is to be read once more, as the entries are used.
     pub fn is_held(&self) -> bool {
         self.kept.is_some()
@@ -165,6 +175,8 @@ pub struct Reading {
     document: ChangeDocument,
     room: Room,
     seen: Arc<Seen>,
+    /// Entries that count as new although they are known, ascending.
+    doubts: Arc<[u64]>,
     comparison: Comparison,
     /// Whether one of the entries that were there at the last look is unlike all others.
     is_distinct: bool,
@@ -191,7 +203,13 @@ impl Reading {
         let before = if is_another { Arc::default() } else { seen.of_document(&document.location) };
         let (changed, scratch) = (HashSet::new(), Vec::new());
         let (room, comparison) = (Room::default(), Comparison::with(before));
-        Reading { document, room, seen, comparison, is_distinct: false, changed, scratch }
+        let doubts = Arc::default();
+        Reading { document, room, seen, doubts, comparison, is_distinct: false, changed, scratch }
+    }
+
+    /// Has these entries, ascending, asked about once more.
+    pub(super) fn doubting(self, doubts: Arc<[u64]>) -> Reading {
+        Reading { doubts, ..self }
     }
 
     /// Shares `room` with other documents.
@@ -212,7 +230,8 @@ impl Reading {
         self.is_distinct |= was_here && (entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some());
         let goes_on = self.comparison.overlap().is_some_and(|overlap| self.is_distinct || overlap >= NO_ACCIDENT);
         document.meets_known |= is_known_event || goes_on;
-        let is_new = !(was_here || is_known_event);
+        mark.is_doubted = self.doubts.binary_search(&digest).is_ok();
+        let is_new = mark.is_doubted || !(was_here || is_known_event);
         mark.standing = match is_new {
             true => Standing::New,
             false if self.changed.len() >= MOST_CHANGED || self.changed.contains(&mark.uri) => Standing::Again,

@@ -2,6 +2,7 @@
 
 use super::changes::{CHANGES, change, change_list, datetime, resource_list_at, source};
 use super::*;
+use std::collections::BTreeSet;
 
 #[tokio::test]
 async fn a_resource_in_two_sets_goes_when_both_have_deleted_it() {
@@ -198,4 +199,79 @@ async fn a_set_that_comes_back_with_next_to_nothing_is_held_back_as_any_other() 
     server.put("/two/list.xml", Answer::xml(list(&server, &["/b"])));
     destination.commit().await;
     assert_eq!(held(&destination), Some(6), "these were told, and count with what comes after");
+}
+
+/// A Source of `/r0`, `/r1` and so on, of which its Change List says without any time that the first `gone` are deleted.
+async fn undated(all: usize, gone: usize) -> (Loopback, Destination) {
+    let server = source().await;
+    let entry = |number| url(server.uri(&format!("/r{number}")).as_str(), "");
+    server.put(LIST, resource_list_at("", &(0..all).map(entry).collect::<Vec<_>>()));
+    let deleted = |number| change(&server, &format!("/r{number}"), "change=\"deleted\"");
+    let changes: Vec<_> = (0..gone).map(deleted).collect();
+    server.put(CHANGES, Answer::xml(urlset("capability=\"changelist\"", &[], &changes)).etag("changes"));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.synchronizer.config.max_delete = MaxDelete::percent(100).unwrap();
+    (server, destination)
+}
+
+fn doubts(destination: &Destination) -> usize {
+    destination.synchronizer.status().read().sets[0].doubts
+}
+
+#[tokio::test]
+async fn of_undated_deletions_beyond_what_a_look_asks_none_is_lost_and_none_is_believed_unasked() {
+    let (server, mut destination) = undated(130, 120).await;
+    server.put("/r7", Answer::html("still here"));
+    server.put("/r110", Answer::html("still here"));
+
+    destination.commit().await;
+    let left = destination.paths().len();
+    assert!((80..=82).contains(&left), "50 are asked: {left}");
+    assert_eq!(doubts(&destination), 70);
+    let mut destination = destination.restarted(&server);
+    destination.commit().await;
+    assert_eq!(doubts(&destination), 20);
+    destination.commit().await;
+
+    let shown: Vec<_> = [7, 110].into_iter().chain(120..130).map(|number| format!("/r{number}")).collect();
+    assert_eq!(destination.files().into_keys().collect::<BTreeSet<_>>(), shown.into_iter().collect());
+    assert_eq!(doubts(&destination), 0);
+    server.asked();
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(!server.asked().iter().any(|asked| asked.path.starts_with("/r")), "all have answered");
+}
+
+#[tokio::test]
+async fn a_resource_that_does_not_answer_whether_it_is_gone_stays_and_is_asked_at_the_next_look() {
+    let (server, mut destination) = undated(6, 2).await;
+    server.put("/r0", Answer::status(503));
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/r0", "/r2", "/r3", "/r4", "/r5"]);
+    assert_eq!(doubts(&destination), 1);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "it does not answer still");
+    assert_eq!(doubts(&destination), 1);
+
+    server.put("/r0", Answer::status(410));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/r2", "/r3", "/r4", "/r5"]);
+    assert_eq!(doubts(&destination), 0);
+}
+
+#[tokio::test]
+async fn a_deletion_that_waits_for_its_resource_is_overtaken_by_what_is_told_of_it_later() {
+    let (server, mut destination) = undated(6, 2).await;
+    server.put("/r0", Answer::status(503));
+    destination.commit().await;
+    assert_eq!(doubts(&destination), 1);
+
+    let told = [("/r0", "deleted"), ("/r1", "deleted"), ("/r0", "created")];
+    let told = told.map(|(path, word)| change(&server, path, &format!("change=\"{word}\"")));
+    server.put(CHANGES, Answer::xml(urlset("capability=\"changelist\"", &[], &told)).etag("more"));
+    server.put("/r0", Answer::status(404));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/r0", "/r2", "/r3", "/r4", "/r5"]);
+    assert_eq!(doubts(&destination), 0);
 }

@@ -125,6 +125,25 @@ async fn of_changes_beyond_number_an_undated_deletion_counts_where_the_resource_
     assert_eq!(files.len(), 3 + MANY);
 }
 
+#[tokio::test]
+async fn of_changes_beyond_number_the_undated_deletions_that_were_not_asked_about_are_asked_about_later() {
+    let server = source().await;
+    let entry = |number| url(server.uri(&format!("/r{number}")).as_str(), "");
+    server.put(LIST, resource_list_at("", &(0..80).map(entry).collect::<Vec<_>>()));
+    let deleted = |number| change(&server, &format!("/r{number}"), "change=\"deleted\"");
+    let mut changes: Vec<_> = (0..70).map(deleted).collect();
+    changes.extend((0..MANY).map(|number| change(&server, &format!("/new/{number}"), "change=\"created\"")));
+    server.put(CHANGES, Answer::xml(urlset("capability=\"changelist\"", &[], &changes)));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.synchronizer.config.max_delete = MaxDelete::percent(100).unwrap();
+
+    destination.commit().await;
+    assert_eq!(destination.files().len(), 80 - 50 + MANY);
+    destination.commit().await;
+
+    assert_eq!(destination.files().len(), 80 - 70 + MANY);
+}
+
 /// An entry with links, of a list or of changes.
 fn linked(server: &Loopback, path: &str, md: &str, links: &[(&str, &str)]) -> String {
     let link = |(rel, to): &(&str, &str)| {

@@ -50,7 +50,7 @@ async fn refreshes_asked_for_during_one_share_the_next_and_see_what_was_publishe
     assert_eq!(catalog.revision().unwrap().unwrap().totals.files, 5);
 }
 
-/// An inode gets its successor although the Source keeps a refresh waiting.
+/// An inode gets its successor although the Source keeps a refresh waiting; the status tells since when.
 #[tokio::test]
 async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let server = source().await;
@@ -63,6 +63,8 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let invalidate = move |them: Vec<Invalidation>| drop(told.send(them));
     let listeners = Listeners { invalidate: Box::new(invalidate), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog, _folder } = destination;
+    let status = synchronizer.status();
+    assert_eq!(status.read().looking_since, None);
     let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
@@ -75,8 +77,10 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
 
     assert!(!invalidated.recv().await.unwrap().is_empty());
     assert!(answer.try_recv().is_err(), "the refresh waits still");
+    assert!(status.read().looking_since.is_some());
     drop((connection, silent));
     answer.await.unwrap();
+    assert_eq!(status.read().looking_since, None);
     drop(commands);
     running.await.unwrap();
     let root = catalog.snapshot().unwrap();
