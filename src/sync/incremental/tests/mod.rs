@@ -1,5 +1,6 @@
 //! The rules of incremental synchronization, each by name; Sources of random histories in `history`.
 
+mod doubts;
 mod history;
 mod rules;
 

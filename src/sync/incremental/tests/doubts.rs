@@ -1,0 +1,72 @@
+//! Doubtful deletions whose resources have not answered.
+
+use super::*;
+use Change::{Created, Deleted};
+
+fn unanswered(names: &[&str]) -> HashSet<u64> {
+    names.iter().map(|name| resource_digest(&uri(name))).collect()
+}
+
+#[test]
+fn what_has_not_answered_is_told_again_though_its_list_is_closed_and_nothing_else_of_it_is() {
+    let closed =
+        list("1", Some(0), Some(15), vec![change("a", Deleted), dated("b", Created, 12), change("c", Deleted)]);
+    let lists = [closed, list("2", Some(15), None, vec![dated("d", Created, 20)])];
+    let child = Entry { until: Some(t(15)), ..Entry::new(uri("1")) };
+    let first = look(&Known::since(None), &lists, 30).1;
+    assert!(first.changes.iter().all(|it| it.is_doubtful == (it.change == Deleted)));
+
+    let mut known = first.known;
+    known.answered(&unanswered(&["a", "another"]));
+    assert!(known.doubts() == 1 && known.wants(&child) && !known.knows(&lists[0].location()));
+    let stored = serde_json::to_string(&known).unwrap();
+    let known: Known = serde_json::from_str(&stored).unwrap();
+    let (is_joined, second) = look(&known, &lists, 40);
+
+    assert!(is_joined);
+    let told: Vec<_> = second.changes.iter().map(|it| (it.entry.loc.path(), it.change, it.is_doubtful)).collect();
+    assert_eq!(told, [("/a", Deleted, true)], "it stays doubtful");
+    let mut again = second.known.clone();
+    again.answered(&unanswered(&["a"]));
+    assert!(again.knows_the_same(&known));
+    let mut settled = second.known;
+    settled.answered(&HashSet::new());
+    assert!(settled.doubts() == 0 && !settled.wants(&child) && !settled.knows_the_same(&known));
+    assert!(look(&settled, &lists, 50).1.changes.is_empty());
+}
+
+#[test]
+fn of_many_that_have_not_answered_some_are_told_at_each_look_and_the_rest_stays() {
+    let names: Vec<String> = (0..2 * MOST_ASKED + 20).map(|number| number.to_string()).collect();
+    let lists = [list("l", None, None, names.iter().map(|name| change(name, Deleted)).collect())];
+    let mut known = look(&Known::since(None), &lists, 30).1.known;
+    known.answered(&unanswered(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let mut told = HashSet::new();
+
+    for left in [MOST_ASKED + 20, 20, 0] {
+        let news = look(&known, &lists, 40).1;
+        told.extend(news.changes.iter().map(|it| it.entry.loc.clone()));
+        known = news.known;
+        known.answered(&HashSet::new());
+        assert_eq!(known.doubts(), left);
+    }
+
+    assert_eq!(told.len(), names.len(), "none twice, and all");
+}
+
+#[test]
+fn a_doubt_ends_when_its_list_does_not_tell_it_any_more_or_a_baseline_is_newer() {
+    let lists = [list("l", None, None, vec![change("a", Deleted), dated("b", Created, 12)])];
+    let mut known = look(&Known::since(None), &lists, 30).1.known;
+    known.answered(&unanswered(&["a"]));
+    assert_eq!(known.doubts(), 1);
+
+    let rolled = [list("l", None, None, vec![dated("b", Created, 12), dated("c", Created, 35)])];
+    let mut without = look(&known, &rolled, 40).1.known;
+    without.answered(&HashSet::new());
+    let written = List { modified: Some(30), ..lists[0].clone() };
+    let mut covered = look(&known.rebased(Some(t(50))), &[written], 60).1;
+    covered.known.answered(&HashSet::new());
+
+    assert_eq!((without.doubts(), covered.known.doubts(), covered.changes.len()), (0, 0, 0));
+}
