@@ -173,3 +173,26 @@ fn what_cannot_be_had_ahead_fails_only_who_reads_it() {
 
     assert_eq!(failed, (10..60).step_by(7).collect::<Vec<_>>());
 }
+
+#[test]
+fn files_are_fetched_ahead_again_once_a_host_that_refused_has_recovered() {
+    use common::source::Fault;
+    let source = collection(2, 200, |text| Resource::new(text));
+    for number in 4..200 {
+        source.fault(&format!("top/d00/f{number:03}.txt"), Fault::Status(429, String::new()), u64::MAX);
+    }
+    let mounted = Mounted::new(&source.list_url(), "timeout=2s");
+    for number in 0..8 {
+        assert_eq!(fs::read(mounted.join(&format!("top/d00/f{number:03}.txt"))).is_ok(), number < 4);
+    }
+    source.wait_for_quiet();
+    source.mend();
+    eventually("the host is asked again", || fs::read(mounted.join("top/d01/f000.txt")).is_ok());
+    source.pause(PAUSE);
+    source.take_most_at_once();
+
+    run("grep", &["-rc", "storm", "top/d01"], &mounted);
+
+    let most = source.take_most_at_once();
+    assert!(most >= 6, "{most} at a time");
+}

@@ -357,9 +357,9 @@ impl Content {
         let _ = self.packages.set(packages);
     }
 
-    /// Requests that may be under way at the host of `uri` at a time, as things stand.
-    pub fn width(&self, uri: &Uri) -> usize {
-        self.client.width(uri)
+    /// Requests to the host of `uri` that may be under way for nobody yet, as things stand: the rest is for readers.
+    pub fn beside_readers(&self, uri: &Uri) -> usize {
+        self.client.beside_readers(uri)
     }
 
     /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.

@@ -10,9 +10,9 @@ use super::following::Cursor;
 use super::links::wanted;
 use crate::catalog::{Catalog, CatalogError, Node};
 use crate::causes::chain;
-use crate::content::Content;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::readahead::{Candidate, EXPECTED, Ledger, Readahead, Seen, Wish};
+use crate::content::{Content, Wanted};
 use fuser::INodeNo;
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -249,7 +249,7 @@ impl ReadingAhead {
         }
     }
 
-    /// Octets fetched; `None` where there is nothing to fetch.
+    /// Octets fetched; `None` where there is nothing to fetch, or where the host bears nothing but reads now.
     async fn fetch_one(&self, ino: INodeNo) -> Result<Option<u64>, FsError> {
         let wanted = {
             let snapshot = self.catalog.snapshot()?;
@@ -257,17 +257,22 @@ impl ReadingAhead {
         };
         match wanted {
             Some(wanted) => {
+                if self.beside_readers(&wanted) == 0 {
+                    // The last place of this host; others may have many.
+                    self.places.store(1, Ordering::Relaxed);
+                    return Ok(None);
+                }
                 let fetched = self.content.fetch_ahead(&wanted, WHOLE_LIMIT).await;
-                let width = self.content.width(&wanted.uri);
-                self.places.store(beside_readers(width).min(self.at_once), Ordering::Relaxed);
+                // One at least: with none nobody would see that the host recovers.
+                self.places.store(self.beside_readers(&wanted).clamp(1, self.at_once), Ordering::Relaxed);
                 Ok(fetched?)
             }
             None => Ok(None),
         }
     }
-}
 
-/// Of so many requests that a host bears at once, those that may be for nobody yet: readers find an eighth free.
-fn beside_readers(width: usize) -> usize {
-    width - width.div_ceil(8).min(width)
+    /// How many files may be fetched ahead from the host of `wanted`, as things stand.
+    fn beside_readers(&self, wanted: &Wanted) -> usize {
+        self.content.beside_readers(&wanted.uri)
+    }
 }

@@ -94,9 +94,9 @@ impl Client {
         Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Requests that may be under way at the host of `uri` at a time, as things stand.
-    pub fn width(&self, uri: &Uri) -> usize {
-        self.shared.hosts.host(self.shared.rewrites.apply(uri).authority(), Instant::now()).width()
+    /// Requests to the host of `uri` that may be under way for nobody yet, as things stand: the rest is for readers.
+    pub fn beside_readers(&self, uri: &Uri) -> usize {
+        self.shared.hosts.host(self.shared.rewrites.apply(uri).authority(), Instant::now()).beside_readers()
     }
 
     /// What each host was asked since the client was made, clones included, those asked most first, and how it stands.

@@ -169,10 +169,10 @@ struct Wide {
 impl Host {
     /// The head of an answer came after `latency`.
     pub(super) fn answered(&self, status: u16, latency: Duration, now: Instant) {
-        let is_full = self.connections.available_permits() == 0;
+        let free = self.connections.available_permits();
         self.adjust(|width| match status {
             429 | 503 => width.refused(now),
-            _ => width.answered(latency, is_full, now),
+            _ => width.answered(latency, free, now),
         });
     }
 
@@ -181,9 +181,9 @@ impl Host {
         self.adjust(|width| width.refused(now));
     }
 
-    /// Requests that may be under way at a time, as things stand.
-    pub(super) fn width(&self) -> usize {
-        self.width.lock().unwrap_or_else(PoisonError::into_inner).width.places()
+    /// Requests that may be under way for nobody yet, as things stand.
+    pub(super) fn beside_readers(&self) -> usize {
+        self.width.lock().unwrap_or_else(PoisonError::into_inner).width.beside_readers()
     }
 
     fn adjust(&self, learn: impl FnOnce(&mut Width)) {

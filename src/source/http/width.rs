@@ -1,26 +1,36 @@
 //! How many requests one host is sent at a time: as many as it answers as fast as one, up to what a person allows.
 //!
 //! A state machine without clock: the caller tells the time. It begins with [`FIRST`], doubles in each round trip as long as
-//! all places are taken and answers come as fast as before, and goes back where the host says that it is too much (429, 503), does not
-//! answer, or answers ever slower; from then on it grows by one a round trip (additive increase, multiplicative decrease,
-//! as TCP does, RFC 5681).
+//! the places are taken and answers come as fast as before, and goes back where the host says that it is too much (429, 503), does
+//! not answer, or answers ever slower; from then on it grows by one a round trip (additive increase, multiplicative
+//! decrease, as TCP does, RFC 5681). Slower answers are the fault of too many requests only if fewer are answered
+//! faster: lists that lie ready say nothing of how fast a resource is made.
 
 use std::time::{Duration, Instant};
 
 /// Requests at a time before anything is known.
 const FIRST: usize = 16;
 
-/// Answers that came slower are no reason to send less: each is as fast as the fastest, times [`SLOWER`], and this.
+/// Answers that are no slower than fast ones, times [`SLOWER`], and this are no reason to send less.
 const TOLERANCE: Duration = Duration::from_millis(50);
 
 /// See [`TOLERANCE`].
 const SLOWER: u32 = 4;
 
+/// A cut for slowness that made answers no faster than this part of what they were was for nothing.
+const NO_FASTER: f64 = 0.9;
+
+/// After so many times the smoothed latency an earlier width is no longer seen in it.
+const SETTLED: u32 = 4;
+
+/// One part in so many of the places is left for readers when the rest is taken for what nobody reads yet.
+const FOR_READERS: usize = 8;
+
 /// One answer counts one part in so many of the smoothed latency.
 const SMOOTHING: u32 = 8;
 
-/// The fastest answer is forgotten by one part in so many with each answer: routes and servers change.
-const FORGETTING: u32 = 256;
+/// What was fast is forgotten by one part in so many with each answer: routes and servers change.
+const FORGETTING: u32 = 4096;
 
 /// Fewer than this only a host that refuses, or a person, brings about: slowness alone may be the bodies' own.
 const SLOW_LEAST: usize = 4;
@@ -36,6 +46,16 @@ pub(super) struct Width {
     fastest: Option<Duration>,
     smoothed: Duration,
     cut_at: Option<Instant>,
+    slow: Option<Slow>,
+}
+
+/// Answers come too slowly.
+#[derive(Clone, Copy, Debug)]
+struct Slow {
+    /// Since the width was cut, at first since it was noticed.
+    since: Instant,
+    /// The smoothed latency before the width was cut.
+    before: Option<Duration>,
 }
 
 impl Width {
@@ -49,6 +69,7 @@ impl Width {
             fastest: None,
             smoothed: Duration::ZERO,
             cut_at: None,
+            slow: None,
         }
     }
 
@@ -58,22 +79,53 @@ impl Width {
         self.now as usize
     }
 
-    /// The head of an answer came after `latency`; `is_full`: all places were taken.
-    pub(super) fn answered(&mut self, latency: Duration, is_full: bool, now: Instant) {
-        let fastest = self.fastest.map_or(latency, |fastest| fastest + fastest / FORGETTING).min(latency);
+    /// Of so many requests that a host bears at once, those that may be for nobody yet: readers find an eighth free, one at least.
+    pub(super) fn beside_readers(&self) -> usize {
+        self.places() - self.places().div_ceil(FOR_READERS)
+    }
+
+    /// The head of an answer came after `latency`, while `free` places were not taken.
+    pub(super) fn answered(&mut self, latency: Duration, free: usize, now: Instant) {
+        // One fast answer among many is another kind of resource.
+        let fastest = self.fastest.map_or(latency, |fastest| {
+            if latency < fastest { fastest - (fastest - latency) / SMOOTHING } else { fastest + fastest / FORGETTING }
+        });
         self.smoothed = match self.fastest {
             None => latency,
             Some(_) => self.smoothed - self.smoothed / SMOOTHING + latency / SMOOTHING,
         };
         self.fastest = Some(fastest);
         if self.smoothed > fastest * SLOWER + TOLERANCE {
-            if self.places() > SLOW_LEAST {
-                self.cut(0.75, now);
-            }
-        } else if is_full {
+            self.slowed(now);
+            return;
+        }
+        self.slow = None;
+        // What is fetched ahead never takes the readers' places, and is to grow all the same.
+        if self.places() - free.min(self.places()) >= self.beside_readers() {
             let more = if self.is_starting { 1.0 } else { 1.0 / self.now };
             self.now = (self.now + more).min(self.most as f64);
         }
+    }
+
+    /// Answers come too slowly for so many requests, or for whatever else.
+    fn slowed(&mut self, now: Instant) {
+        self.is_starting = false;
+        let Some(slow) = self.slow else {
+            self.slow = Some(Slow { since: now, before: None });
+            return;
+        };
+        let is_settled = now.saturating_duration_since(slow.since) >= self.smoothed * SETTLED;
+        if !is_settled || self.places() <= SLOW_LEAST {
+            return;
+        }
+        if slow.before.is_some_and(|before| self.smoothed > before.mul_f64(NO_FASTER)) {
+            // Such are the host's answers, however few are asked for at a time.
+            self.fastest = Some(self.smoothed);
+            self.slow = None;
+            return;
+        }
+        self.slow = Some(Slow { since: now, before: Some(self.smoothed) });
+        self.cut(0.75, now);
     }
 
     /// The host refused for want of room, or did not answer.
@@ -101,8 +153,8 @@ mod tests {
 
     fn answers(width: &mut Width, count: usize, latency: Duration, now: &mut Instant) {
         for _ in 0..count {
-            width.answered(latency, true, *now);
-            *now += Duration::from_millis(1);
+            width.answered(latency, 0, *now);
+            *now += latency / 16;
         }
     }
 
@@ -120,7 +172,7 @@ mod tests {
     fn it_stays_where_places_are_free_and_within_what_a_person_allows() {
         let (mut width, now) = (Width::new(64), Instant::now());
         for _ in 0..100 {
-            width.answered(FAST, false, now);
+            width.answered(FAST, 16, now);
         }
         assert_eq!(width.places(), 16);
         assert_eq!(Width::new(3).places(), 3);
@@ -145,15 +197,50 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_come_ever_slower_narrow_it_but_not_to_nothing() {
-        let (mut width, mut now) = (Width::new(64), Instant::now());
-        answers(&mut width, 100, FAST, &mut now);
-        for _ in 0..100 {
-            width.answered(10 * FAST, true, now);
-            now += FAST;
+    fn it_grows_where_all_but_the_readers_places_are_taken() {
+        for most in [2, 3, 64] {
+            let (mut width, mut now) = (Width::new(64), Instant::now());
+            for _ in 0..50 {
+                width.refused(now);
+                now += Duration::from_secs(1);
+            }
+            assert_eq!((width.places(), width.beside_readers()), (1, 0), "nothing is fetched ahead");
+            for _ in 0..5000 {
+                let taken = width.beside_readers().max(1).min(most);
+                width.answered(FAST, width.places() - taken, now);
+                now += FAST;
+            }
+            let grown = if most == 64 { 64 } else { most + 2 };
+            assert_eq!(width.places(), grown, "{most} requests at a time");
         }
-        assert!(width.places() < 32, "{}", width.places());
-        assert!(width.places() >= SLOW_LEAST - 1);
+    }
+
+    #[test]
+    fn more_than_a_host_can_do_narrows_it_but_not_to_nothing() {
+        for each in [10, 30, 100].map(Duration::from_millis) {
+            let (mut width, mut now) = (Width::new(64), Instant::now());
+            width.answered(each, 0, now);
+            let mut seen = Vec::new();
+            for _ in 0..4000 {
+                // One after the other: who asks for more at a time waits for longer.
+                now += each;
+                width.answered(each * u32::try_from(width.places()).unwrap(), 0, now);
+                seen.push(width.places());
+            }
+            let usual = seen[2000..].iter().sum::<usize>() / 2000;
+            assert!((3..=24).contains(&usual), "{each:?}: {usual}");
+        }
+    }
+
+    #[test]
+    fn a_host_whose_lists_are_fast_and_whose_resources_are_slow_is_not_narrowed() {
+        let (mut width, mut now) = (Width::new(64), Instant::now());
+        answers(&mut width, 20, Duration::from_millis(1), &mut now);
+        for _ in 0..10 {
+            answers(&mut width, 200, Duration::from_millis(300), &mut now);
+            answers(&mut width, 1, Duration::from_millis(1), &mut now);
+        }
+        assert!(width.places() >= 32, "{}", width.places());
     }
 
     #[test]
