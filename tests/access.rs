@@ -212,3 +212,63 @@ fn a_user_without_rights_mounts_for_themselves_alone() {
     assert_eq!(String::from_utf8_lossy(&busy.stdout), "5\nbytes", "{}", told(&busy));
     assert!(!fs::read_to_string("/proc/mounts").unwrap().contains(nobody.mount_point().to_str().unwrap()));
 }
+
+/// Every file and folder below, with its mode.
+fn modes(folder: &Path, found: &mut Vec<(PathBuf, u32)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        found.push((path.clone(), metadata.mode() & 0o777));
+        if metadata.is_dir() {
+            modes(&path, found);
+        }
+    }
+}
+
+#[test]
+fn neither_the_cache_nor_the_socket_nor_a_core_is_for_others() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.list_url(), "");
+    let mut command = mounted.command("--foreground");
+    let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    command = Command::new("sh");
+    command.args(["-c", "umask 000; exec \"$0\" \"$@\"", PROGRAM]).args(arguments);
+    let mut process = command.spawn().unwrap();
+    common::eventually("the mount is there", || mounted.is_mounted());
+    fs::read(mounted.join("a")).unwrap();
+
+    let mut found = Vec::new();
+    modes(mounted.cache(), &mut found);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", process.id())).unwrap();
+    let unmounted = Command::new(PROGRAM).arg("unmount").arg(mounted.path()).status().unwrap();
+    process.wait().unwrap();
+
+    assert!(unmounted.success());
+    assert!(found.len() > 10, "{found:?}");
+    // What lies in a folder that nobody else can enter needs no modes of its own.
+    let entered = |path: &Path| path.parent() == Some(mounted.cache());
+    let open: Vec<_> = found.iter().filter(|(path, mode)| entered(path) && mode & 0o077 != 0).collect();
+    assert!(open.is_empty(), "{open:?}");
+    let (_, socket) = found.iter().find(|(path, _)| path.ends_with("control")).unwrap();
+    assert_eq!(socket & 0o077, 0, "{socket:o}");
+    let core: Vec<&str> =
+        limits.lines().find(|line| line.starts_with("Max core file size")).unwrap().split_whitespace().collect();
+    assert_eq!(core[4..6], ["0", "0"]);
+}
+
+#[test]
+fn a_cache_folder_of_others_is_not_used() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    for (owner, mode, says) in [(0, 0o777, "chmod go-w"), (65534, 0o700, "it belongs to user 65534")] {
+        let cache = tempfile::tempdir().unwrap();
+        fs::set_permissions(cache.path(), Permissions::from_mode(mode)).unwrap();
+        chown(cache.path(), Some(owner), None).unwrap();
+        let mounted = Mounted::prepared_with_cache(&source.list_url(), "", cache.path());
+
+        let said = mounted.try_start().unwrap_err();
+
+        assert!(said.contains(says) && said.contains("another"), "{said}");
+    }
+}

@@ -14,6 +14,7 @@
 //!                                mounts with `fixity=off`
 //! ```
 
+use super::privacy::check_cache;
 use super::{MountConfig, MountError};
 use crate::source::EntryPoint;
 use sha2::{Digest, Sha256};
@@ -68,6 +69,7 @@ impl Folders {
     /// The folders of `config`, made for their owner alone.
     pub fn prepare(config: &MountConfig) -> Result<Folders, MountError> {
         let folders = Folders::of(config);
+        check_cache(&config.cache)?;
         for folder in [&folders.catalog, &folders.observed, &folders.spool, &folders.packages, &folders.content] {
             make(folder).map_err(|cause| MountError::Cache { folder: folder.clone(), cause })?;
         }

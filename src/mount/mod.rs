@@ -15,6 +15,7 @@ pub mod names;
 mod notifications;
 pub mod point;
 pub mod prefetch;
+mod privacy;
 pub mod register;
 pub mod server;
 pub mod service;
@@ -193,6 +194,7 @@ pub fn run(
     progress: Arc<dyn Fn(Stage) + Send + Sync>,
     ready: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<(), MountError> {
+    privacy::keep_memory();
     config.directory = point::prepare(&config.directory)?;
     let folders = Folders::prepare(&config)?;
     let mut registration = registered(&config, &folders.control);
