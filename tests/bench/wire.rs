@@ -26,7 +26,7 @@ const TIMES: usize = 3;
 const AT_ONCE: usize = 64;
 
 /// Measures in a thread of its own, a round trip away from what it measures.
-fn far_away(work: &str, rows: fn() -> Vec<Row>) -> Vec<Row> {
+fn far_away(work: &str, rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Vec<Row> {
     let thread = std::thread::spawn(move || delay::enter(ROUND_TRIP).map(|()| rows()));
     match thread.join() {
         Ok(Ok(rows)) => rows,
