@@ -46,6 +46,9 @@ fn a_wrong_command_line_is_named_and_exits_with_2() {
         (&["mount"][..], "SOURCE"),
         (&["mount", "-o", "cachesize=1G", "http://h/", "/tmp"], "did you mean cache-size?"),
         (&["mount", "-o", "rw", "http://h/", "/tmp"], "read-only"),
+        (&["mount", "-o", "type=pdf", "http://h/", "/tmp"], "no media type such as application/pdf"),
+        (&["mount", "-o", "host=", "http://h/", "/tmp"], "no HOST or HOST:PORT"),
+        (&["mount", "-o", "allow-host=http://h/", "http://h/", "/tmp"], "no HOST or HOST:PORT"),
         (&["mount", "ftp://h/", "/tmp"], "ftp"),
         (&["mount", "https://ann:secret@h/", "/tmp"], "-o netrc=FILE"),
         (&["explore", "ann:secret@h.example.org"], "-o netrc=FILE"),
@@ -240,4 +243,53 @@ fn the_demo_publishes_mounts_and_shows_a_change() {
 
     assert!(run(&["unmount", directory.to_str().unwrap()]).status.success());
     eventually("the demo has ended", || demo.try_wait().unwrap().is_some());
+}
+
+#[test]
+fn whatever_the_umask_nothing_that_a_mount_writes_is_for_others_to_change() {
+    use std::os::unix::process::CommandExt;
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let scratch = tempfile::tempdir().unwrap();
+    let log = scratch.path().join("log");
+    let mounted = Mounted::prepared(&source.url(), &format!("log={}", log.display()));
+    let mut command = mounted.command("-v");
+    // SAFETY: umask is async-signal-safe and touches no memory.
+    unsafe {
+        command.pre_exec(|| {
+            libc::umask(0);
+            Ok(())
+        });
+    }
+
+    let output = command.output().unwrap();
+
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+    let mut folders = vec![mounted.cache().to_owned()];
+    let mut files = vec![log];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let found = if entry.file_type().unwrap().is_dir() { &mut folders } else { &mut files };
+            found.push(entry.path());
+        }
+    }
+    assert!(files.len() > 5, "{files:?}");
+    for file in files {
+        let mode = fs::symlink_metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o022, 0, "{}: {mode:o}", file.display());
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_named_as_what_it_is() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+
+    let mounted = Mounted::prepared(&source.url(), "log=/no/such/folder/log");
+
+    let refused = mounted.command("-v").output().unwrap();
+
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("the log /no/such/folder/log cannot be written"), "{}", said(&refused));
 }

@@ -114,6 +114,24 @@ fn a_mount_is_listed_alive_silent_and_dead_and_no_look_hangs() {
     eventually("it is told as silent", || is_in_state(&directory, "silent"));
     let hanging = run(&["status", directory.to_str().unwrap()]);
     assert!(said(&hanging).contains("does not answer"), "{}", said(&hanging));
+    let (shown, file) = (directory.to_str().unwrap(), directory.join("a").display().to_string());
+    let uri = format!("{}a", source.url());
+    let orders: [&[&str]; 6] = [
+        &["refresh", shown],
+        &["prefetch", &file],
+        &["evict", &file],
+        &["uri", &file],
+        &["path", "--in", shown, &uri],
+        &["audit", shown],
+    ];
+    std::thread::scope(|scope| {
+        for order in orders {
+            scope.spawn(move || {
+                let hanging = run(order);
+                assert!(said(&hanging).contains("does not answer"), "{order:?}: {}", said(&hanging));
+            });
+        }
+    });
     mounted.signal(libc::SIGCONT);
     eventually("it is told as alive again", || is_in_state(&directory, "alive"));
 

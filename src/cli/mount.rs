@@ -85,6 +85,9 @@ pub fn check(wanted: &Wanted) -> Result<(), CliError> {
 pub fn start(wanted: &Wanted, background: Background, verbosity: u8) -> Result<u8, CliError> {
     let options = &wanted.options;
     let config = configure(options, &wanted.source, &wanted.directory)?;
+    // Whatever the umask of who mounts is, nothing that is written from here on is for others to change.
+    // SAFETY: umask cannot fail and touches no memory; no other thread runs yet that could make a file in between.
+    unsafe { libc::umask(libc::umask(0o077) | 0o022) };
     // A mount point that cannot be used is known before the Source is asked anything.
     mount::point::prepare(&config.directory)?;
 
@@ -114,7 +117,16 @@ fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliE
     }
     let file = options.log.clone().unwrap_or_else(|| Folders::of(config).log);
     let begin_anew = std::fs::metadata(&file).is_ok_and(|known| known.len() > LOG_LIMIT);
-    let unusable = |cause| CliError::of(Exit::Cache, &mount::MountError::Cache { folder: file.clone(), cause });
+    let unusable = |cause: std::io::Error| match &options.log {
+        Some(log) => {
+            let shown = log.display();
+            CliError::new(
+                Exit::Failure,
+                format!("the log {shown} cannot be written; name another with -o log=FILE: {cause}"),
+            )
+        }
+        None => CliError::of(Exit::Cache, &mount::MountError::Cache { folder: file.clone(), cause }),
+    };
     Folders::prepare(config)?;
     std::fs::File::options()
         .create(true)

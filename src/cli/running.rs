@@ -1,9 +1,10 @@
 //! Reaching a running mount from its folder.
 
 use super::{CliError, Exit, config};
-use crate::control::{ControlError, served_by};
+use crate::control::{ControlError, ask_status, served_by};
 use crate::mount::point::{self, FILESYSTEM_TYPE};
 use crate::mount::register::{self, Known, Standing};
+use serde::de::IgnoredAny;
 use std::ffi::{CStr, CString, OsString};
 use std::future::Future;
 use std::io;
@@ -15,6 +16,9 @@ use std::time::Duration;
 const CONTROL: &CStr = c"user.resyncfs.control";
 /// Longer than any path that Linux takes.
 const LONGEST_PATH: usize = 4096;
+
+/// A mount that does not tell how it is within this hangs.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A mount of this machine.
 pub struct Running {
@@ -84,7 +88,7 @@ impl Running {
         &self.socket
     }
 
-    /// Asks it something and waits for the answer.
+    /// Asks it something that may take long, and waits for the answer; an error where it gives no sign of life.
     pub fn ask<'s, T, A>(&'s self, question: impl FnOnce(&'s Path) -> A) -> Result<T, CliError>
     where
         A: Future<Output = Result<T, ControlError>>,
@@ -93,7 +97,10 @@ impl Running {
             .enable_all()
             .build()
             .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-        runtime.block_on(self.hear(question))
+        runtime.block_on(async {
+            self.hear_within(PATIENCE, ask_status::<IgnoredAny>).await?;
+            self.hear(question).await
+        })
     }
 
     /// The same where the answer is due within `patience`. Within a runtime only.

@@ -63,7 +63,8 @@ pub fn run(args: AuditArgs, verbosity: u8) -> Result<u8, CliError> {
         start_logging(verbosity, LogTarget::StandardError);
     }
     let directory = Path::new(&args.tree);
-    let exit = if directory.is_dir() || mounted_at(directory).is_ok() { of_mount(&args) } else { of_source(&args) };
+    // In this order: a look at a mount whose process hangs hangs as well.
+    let exit = if mounted_at(directory).is_ok() || directory.is_dir() { of_mount(&args) } else { of_source(&args) };
     exit.map(|exit| exit as u8)
 }
 

@@ -1,7 +1,7 @@
 //! The table of all options.
 
 use super::Options;
-use super::value::{choice, number, pair, path, size, time};
+use super::value::{choice, host, media_type, number, pair, path, size, time};
 use crate::causes::chain;
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::control::loopback;
@@ -37,10 +37,7 @@ pub const TABLE: &[OptionSpec] = &[
         name: "host",
         value: "HOST[:PORT]",
         help: "the host whose resources lie below the root (default: the Source's own)",
-        set: |o, v| {
-            o.host = Some(v.to_ascii_lowercase().into());
-            Ok(())
-        },
+        set: |o, v| host(v).map(|found| o.host = Some(found)),
     },
     OptionSpec {
         name: "map",
@@ -82,10 +79,7 @@ pub const TABLE: &[OptionSpec] = &[
         name: "type",
         value: "TYPE",
         help: "only resources of this media type, such as application/pdf or image/*; may be repeated",
-        set: |o, v| {
-            o.selection.types.push(v.into());
-            Ok(())
-        },
+        set: |o, v| media_type(v).map(|found| o.selection.types.push(found.into())),
     },
     OptionSpec {
         name: "collection",
@@ -109,13 +103,7 @@ pub const TABLE: &[OptionSpec] = &[
         name: "alternate",
         value: "TYPE",
         help: "show a resource that has an alternate of this media type with that one's bytes",
-        set: |o, v| match v.split_once('/') {
-            Some((kind, subtype)) if !kind.is_empty() && !subtype.is_empty() => {
-                o.alternate = Some(v.into());
-                Ok(())
-            }
-            _ => Err(format!("{v:?} is no media type such as application/pdf")),
-        },
+        set: |o, v| media_type(v).map(|found| o.alternate = Some(found.into())),
     },
     OptionSpec {
         name: "cache",
@@ -240,10 +228,7 @@ pub const TABLE: &[OptionSpec] = &[
         name: "allow-host",
         value: "HOST[:PORT]",
         help: "reach this host although its address is private",
-        set: |o, v| {
-            o.allowed_hosts.push(v.to_ascii_lowercase().into());
-            Ok(())
-        },
+        set: |o, v| host(v).map(|found| o.allowed_hosts.push(found)),
     },
     OptionSpec {
         name: "rate",

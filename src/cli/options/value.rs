@@ -25,6 +25,21 @@ pub(super) fn path(value: &str) -> Result<PathBuf, String> {
     }
 }
 
+pub(super) fn media_type(value: &str) -> Result<&str, String> {
+    match value.split_once('/') {
+        Some((kind, subtype)) if !kind.is_empty() && !subtype.is_empty() => Ok(value),
+        _ => Err(format!("{value:?} is no media type such as application/pdf")),
+    }
+}
+
+/// `HOST` or `HOST:PORT`, in lower case; neither an address nor a path.
+pub(super) fn host(value: &str) -> Result<Box<str>, String> {
+    if value.is_empty() || value.contains(|c: char| c == '/' || c == '@' || c.is_whitespace()) {
+        return Err(format!("{value:?} is no HOST or HOST:PORT such as repo.example.org:8080"));
+    }
+    Ok(value.to_ascii_lowercase().into())
+}
+
 pub(super) fn number(value: &str) -> Result<u32, String> {
     value.parse().map_err(|_| format!("{value:?} is no number"))
 }

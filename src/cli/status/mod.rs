@@ -7,7 +7,7 @@ mod activity;
 mod screen;
 mod watch;
 
-use super::running::{Running, nothing_mounted};
+use super::running::{PATIENCE, Running, nothing_mounted};
 use super::{CliError, Exit, tell};
 use crate::control::ask_status;
 use crate::mount::register::{self, Known, Standing};
@@ -15,10 +15,7 @@ use crate::mount::status::Status;
 use serde_json::Value;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
-
-/// A mount that does not answer within this hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+use std::time::SystemTime;
 
 /// Tell how mounts are kept in step with their Sources, and what they are asked
 #[derive(Debug, clap::Args)]
