@@ -5,7 +5,7 @@ mod common;
 use common::mounted::Mounted;
 use common::random::Random;
 use common::source::{Fault, Resource, Source, URLSET};
-use common::{eventually, rounds, tree};
+use common::{eventually, eventually_within, rounds, tree};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -75,7 +75,9 @@ fn during_a_refresh() {
 
         source.mend();
         mounted.refresh();
-        eventually("the new edition is shown", || tree_if_whole(&mounted) == Some(published(&source)));
+        // Each look reads all of it.
+        let patience = Duration::from_secs(120);
+        eventually_within(patience, "the new edition is shown", || tree_if_whole(&mounted) == Some(published(&source)));
     }
 }
 

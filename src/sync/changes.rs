@@ -239,12 +239,13 @@ impl Synchronizer {
                 continue;
             }
             read.origins.insert(location.to_string(), Origin::List(leaf.document.clone()));
+            let goes_on = is_same && known.has_read(&location.to_string());
             let (spool, limits) = (self.spool.clone(), self.config.limits);
             let (known, seen, room) = (known.clone(), seen.clone(), self.room.clone());
             let broken = self.deviations.clone();
             let read_on = move || read_document(&spool, leaf, limits, (&known, &seen, &room), &broken);
             let document = tokio::task::spawn_blocking(read_on).await??;
-            read.documents.push(if is_same { document.unchanged() } else { document });
+            read.documents.push(if goes_on { document.unchanged() } else { document });
         }
         Ok(read)
     }

@@ -493,6 +493,11 @@ impl Known {
         self.document(location).is_some_and(|read| !read.is_open())
     }
 
+    /// Whether the document at `location` was read.
+    pub fn has_read(&self, location: &str) -> bool {
+        self.document(location).is_some()
+    }
+
     fn document(&self, location: &str) -> Option<&DocumentRead> {
         self.documents.iter().find(|read| read.location == location)
     }
