@@ -33,6 +33,9 @@ const CONFIGURATION: &[(&str, &str)] = &[("DESCRIPTION", "Configuration files")]
 /// The same for mount.resyncfs(8).
 const MOUNTING: &[(&str, &str)] = &[("DESCRIPTION", "mount(8) and /etc/fstab"), ("SYSTEMD", "Make it permanent")];
 
+/// How clap_mangen begins what stands behind a command's help.
+const EXTRA: &str = ".SH EXTRA";
+
 fn main() -> Result<(), Box<dyn Error>> {
     let folder: PathBuf = std::env::args_os().nth(1).ok_or("where to: manual FOLDER")?.into();
     let (man, completions) = (folder.join("man"), folder.join("completions"));
@@ -40,6 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&completions)?;
 
     clap_mangen::generate_to(cli::command(), &man)?;
+    for page in fs::read_dir(&man)? {
+        name_notes(&page?.path())?;
+    }
     append(&man.join("resyncfs.1"), &prose(ABOUT)?)?;
     append(&man.join("resyncfs.1"), &see_also(&["resyncfs.conf(5)", "mount.resyncfs(8)", "fusermount3(1)"]))?;
     let mut page = title("resyncfs.conf", "5", "a mount of resyncfs by name");
@@ -49,7 +55,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     page += &see_also(&["resyncfs(1)", "mount.resyncfs(8)"]);
     fs::write(man.join("resyncfs.conf.5"), page)?;
     let mut page = title("mount.resyncfs", "8", "mount a ResourceSync Source by mount(8)");
+    let helper = clap_mangen::Man::new(cli::mount_helper_command());
+    let (mut synopsis, mut arguments) = (Vec::new(), Vec::new());
+    helper.render_synopsis_section(&mut synopsis)?;
+    helper.render_options_section(&mut arguments)?;
+    helper.render_extra_section(&mut arguments)?;
+    page += &String::from_utf8(synopsis)?;
     page += &prose(MOUNTING)?;
+    page += &String::from_utf8(arguments)?.replace(EXTRA, ".SH \"EXIT STATUS\"");
     page += &options("MOUNT OPTIONS");
     page += &see_also(&["resyncfs(1)", "resyncfs.conf(5)", "mount(8)", "fstab(5)", "systemd.mount(5)"]);
     fs::write(man.join("mount.resyncfs.8"), page)?;
@@ -59,6 +72,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         clap_complete::generate(shell, &mut cli::command(), "resyncfs", &mut file);
     }
     Ok(())
+}
+
+/// What stands behind a command's help are notes, of resyncfs(1) the exit codes.
+fn name_notes(page: &Path) -> std::io::Result<()> {
+    let title = if page.ends_with("resyncfs.1") { "EXIT STATUS" } else { "NOTES" };
+    let text = fs::read_to_string(page)?;
+    fs::write(page, text.replace(EXTRA, &format!(".SH \"{title}\"")))
 }
 
 fn append(page: &Path, text: &str) -> std::io::Result<()> {

@@ -95,18 +95,18 @@ pub enum Exit {
 }
 
 impl Exit {
-    const TABLE: &str = "Exit codes:\n  \
-        0  all is well\n  \
-        1  a failure not named below\n  \
-        2  the command line is wrong\n  \
-        3  the Source does not answer\n  \
-        4  the Source publishes nothing that can be mounted\n  \
-        5  the mount point cannot be used, or nothing is mounted there\n  \
-        6  the same Source is mounted already with the same cache folder\n  \
-        7  the cache folder cannot be used\n  \
-        8  only somebody else may ask this of the mount\n  \
-        9  an audit found differences, or a check of the cache damage\n \
-        10  the cache has no more room for what is to be fetched ahead\n\
+    const TABLE: &str = "Exit codes:\n   \
+        0  all is well\n   \
+        1  a failure not named below\n   \
+        2  the command line is wrong\n   \
+        3  the Source does not answer\n   \
+        4  the Source publishes nothing that can be mounted\n   \
+        5  the mount point cannot be used, or nothing is mounted there\n   \
+        6  the same Source is mounted already with the same cache folder\n   \
+        7  the cache folder cannot be used\n   \
+        8  only somebody else may ask this of the mount\n   \
+        9  an audit found differences, or a check of the cache damage\n  \
+        10  the cache has no more room for what is to be fetched ahead\n \
         130  interrupted";
 }
 
