@@ -177,7 +177,7 @@ fn what_cannot_be_had_ahead_fails_only_who_reads_it() {
 #[test]
 fn files_are_fetched_ahead_again_once_a_host_that_refused_has_recovered() {
     use common::source::Fault;
-    let source = collection(2, 200, |text| Resource::new(text));
+    let source = collection(2, 200, Resource::new);
     for number in 4..200 {
         source.fault(&format!("top/d00/f{number:03}.txt"), Fault::Status(429, String::new()), u64::MAX);
     }
