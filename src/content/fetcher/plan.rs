@@ -7,6 +7,11 @@ use crate::document::{PackageMember, Uri};
 /// How often a body that was cut, and cannot be resumed, is begun again at one place.
 const RESTARTS: u32 = 2;
 
+/// A body that was cut after fewer octets than this brought little: so many of them from one place are enough. Else a server that
+/// sends an octet at a time would be asked once for each.
+const LITTLE: u64 = 64 << 10;
+const LITTLE_RESUMES: u32 = 8;
+
 /// Where the bytes of a version may be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -154,6 +159,8 @@ pub(super) struct Plan {
     restarts: u32,
     /// The most octets any attempt at this place has brought: a resumed body must get further.
     furthest: u64,
+    /// Bodies of this place that brought [`LITTLE`] and were gone on with.
+    little: u32,
     last: Option<ContentError>,
     faults: Vec<(Uri, Fault)>,
 }
@@ -161,7 +168,16 @@ pub(super) struct Plan {
 impl Plan {
     /// A plan over `places`.
     pub(super) fn new(places: Vec<Place>) -> Plan {
-        Plan { places, place: 0, past_caches: false, restarts: 0, furthest: 0, last: None, faults: Vec::new() }
+        Plan {
+            places,
+            place: 0,
+            past_caches: false,
+            restarts: 0,
+            furthest: 0,
+            little: 0,
+            last: None,
+            faults: Vec::new(),
+        }
     }
 
     /// The place to ask; `None` when all were tried.
@@ -216,9 +232,11 @@ impl Plan {
             }
             Failure::Cut { received, error } => {
                 self.remember(error);
-                let further = received > self.furthest;
+                let gained = received.saturating_sub(self.furthest);
                 self.furthest = self.furthest.max(received);
-                if resumable && further {
+                let is_little = gained < LITTLE;
+                if resumable && gained > 0 && (!is_little || self.little < LITTLE_RESUMES) {
+                    self.little += u32::from(is_little);
                     Next::Resume
                 } else if self.restarts < RESTARTS {
                     self.restarts += 1;
@@ -249,6 +267,7 @@ impl Plan {
         self.past_caches = false;
         self.restarts = 0;
         self.furthest = 0;
+        self.little = 0;
         if self.place < self.places.len() { Next::Again } else { Next::GiveUp }
     }
 
@@ -444,5 +463,20 @@ mod tests {
         }
         assert_eq!(plan.after(cut(9), false), Next::Again);
         assert_eq!(plan.place(), Some(&place("b")));
+    }
+
+    #[test]
+    fn a_place_that_sends_an_octet_at_a_time_is_not_asked_once_for_each() {
+        let mut slow = plan(&["a"]);
+        let mut asked = 0;
+        while slow.after(cut(asked + 1), true) != Next::GiveUp {
+            asked += 1;
+            assert!(asked < 100, "without an end");
+        }
+        assert_eq!(asked, u64::from(LITTLE_RESUMES + RESTARTS));
+        let mut steady = plan(&["a"]);
+        for piece in 1..100 {
+            assert_eq!(steady.after(cut(piece * LITTLE), true), Next::Resume);
+        }
     }
 }
