@@ -99,7 +99,9 @@ fn what_is_left_out_is_told_by_path_and_the_rest_when_the_lists_are_asked() {
     assert!(why(&["--ask"], "docs/none").contains("the Source does not list it"));
     source.put("docs/new.txt", typed("new", "text/plain"));
     assert!(why(&["--ask"], "docs/new.txt").contains("resyncfs refresh"));
-    assert!(why(&[], "not a URI").contains("not in"));
+    let relative = path(&mounted.path(), &[], &["docs/a.txt"]);
+    assert_eq!(relative.status.code(), Some(2));
+    assert!(said(&relative).contains("is no address such as"), "{}", said(&relative));
 
     let json = path(&mounted.path(), &["--json"], &[&of("docs/a.txt"), &of("docs/c.tmp")]);
     let lines: Vec<serde_json::Value> = told(&json).lines().map(|line| serde_json::from_str(line).unwrap()).collect();

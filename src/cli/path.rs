@@ -4,6 +4,7 @@ use super::printable::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
 use crate::control::{UrisOrder, ask_paths};
+use crate::document::Uri;
 use crate::mount::names::Located;
 use crate::mount::point;
 use serde_json::json;
@@ -38,6 +39,14 @@ pub struct PathArgs {
 
 /// Runs the command.
 pub fn run(args: PathArgs) -> Result<u8, CliError> {
+    for uri in &args.uris {
+        if Uri::parse(uri).is_err() {
+            let uri = printable_value(uri);
+            let what =
+                format!("{uri}: is no address such as https://repo.example.org/a.pdf; for a file's: resyncfs uri");
+            return Err(CliError::new(Exit::Usage, what));
+        }
+    }
     let directories = match &args.directory {
         Some(directory) => vec![directory.clone()],
         None => all_mounts()?,

@@ -30,7 +30,7 @@ pub enum ControlError {
         cause: io::Error,
     },
     /// The connection broke.
-    #[error("the mount does not answer")]
+    #[error("the mount does not answer; resyncfs list shows whether it still runs")]
     Broken(#[from] hyper::Error),
     /// The answer broke off or is too long.
     #[error("the mount's answer cannot be read")]

@@ -223,6 +223,9 @@ mod tests {
             ("alternate=pdf", "application/pdf"),
             ("at=yesterday", "2024-05-01T10:00:00Z"),
             ("at=2024-13-01", "2024-05-01T10:00:00Z"),
+            ("max-depth=2", "three elements"),
+            ("max-text=0", "256 octets"),
+            ("max-document=0", "1024 octets"),
         ] {
             let refused = parse(given).unwrap_err();
 

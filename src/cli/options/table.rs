@@ -1,7 +1,7 @@
 //! The table of all options.
 
 use super::Options;
-use super::value::{choice, host, media_type, number, pair, path, size, time};
+use super::value::{choice, host, media_type, number, pair, path, size, size_of_least, time};
 use crate::causes::chain;
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::control::loopback;
@@ -18,6 +18,10 @@ pub struct OptionSpec {
     pub help: &'static str,
     pub(super) set: fn(&mut Options, &str) -> Result<(), String>,
 }
+
+/// Octets below which no list can be read, and below which no text of one.
+const LEAST_DOCUMENT: u64 = 1024;
+const LEAST_TEXT: u64 = 256;
 
 /// Every option.
 pub const TABLE: &[OptionSpec] = &[
@@ -288,19 +292,28 @@ pub const TABLE: &[OptionSpec] = &[
         name: "max-document",
         value: "SIZE",
         help: "octets of one list after decompression (default: 16G)",
-        set: |o, v| size(v).map(|found| o.limits.document = found),
+        set: |o, v| size_of_least(v, LEAST_DOCUMENT).map(|found| o.limits.document = found),
     },
     OptionSpec {
         name: "max-text",
         value: "SIZE",
         help: "octets of one text or attribute of a list (default: 64K)",
-        set: |o, v| size(v).map(|found| o.limits.text = usize::try_from(found).unwrap_or(usize::MAX)),
+        set: |o, v| {
+            size_of_least(v, LEAST_TEXT).map(|found| o.limits.text = usize::try_from(found).unwrap_or(usize::MAX))
+        },
     },
     OptionSpec {
         name: "max-depth",
         value: "NUMBER",
         help: "depth of nested elements of a list (default: 64)",
-        set: |o, v| number(v).map(|found| o.limits.depth = found as usize),
+        set: |o, v| match number(v)? {
+            // urlset, url, loc.
+            0..3 => Err(format!("{v:?} leaves no room for a list, which is three elements deep")),
+            found => {
+                o.limits.depth = found as usize;
+                Ok(())
+            }
+        },
     },
     OptionSpec {
         name: "max-links",

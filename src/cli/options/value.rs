@@ -59,6 +59,14 @@ pub(super) fn size(value: &str) -> Result<u64, String> {
     }
 }
 
+/// The same, `least` octets at least.
+pub(super) fn size_of_least(value: &str, least: u64) -> Result<u64, String> {
+    match size(value)? {
+        found if found >= least => Ok(found),
+        _ => Err(format!("{value:?} is less than the {least} octets that any Source needs")),
+    }
+}
+
 /// `90`, `90s`, `5m`, `2h`, `1d`.
 pub(super) fn time(value: &str) -> Result<Duration, String> {
     let (digits, unit) = match value.char_indices().next_back() {
