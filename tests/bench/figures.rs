@@ -8,6 +8,7 @@ mod delay;
 mod first_mount;
 mod incremental;
 mod kernel;
+mod large;
 mod latency;
 mod many_files;
 mod measure;
@@ -32,8 +33,8 @@ const BENCHMARKS: &[Benchmark] = &[
     ("wire-grep", wire::grep_through_files),
     ("wire-dump", wire::grep_through_a_dump),
     ("wire-many", wire::ten_thousand_files),
-    ("wire-large", wire::large_file),
-    ("wire-unzip", wire::archive_directory),
+    ("wire-large", large::large_file),
+    ("wire-unzip", large::archive_directory),
 ];
 
 fn main() {

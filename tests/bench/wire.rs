@@ -26,7 +26,7 @@ const TIMES: usize = 3;
 const AT_ONCE: usize = 64;
 
 /// Measures in a thread of its own, a round trip away from what it measures.
-fn far_away(work: &str, rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Vec<Row> {
+pub fn far_away(work: &str, rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Vec<Row> {
     let thread = std::thread::spawn(move || delay::enter(ROUND_TRIP).map(|()| rows()));
     match thread.join() {
         Ok(Ok(rows)) => rows,
@@ -35,11 +35,11 @@ fn far_away(work: &str, rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Vec
     }
 }
 
-fn not_measured(work: &str, why: &str) -> Row {
+pub fn not_measured(work: &str, why: &str) -> Row {
     Row::bound(work, "not measured".into(), why, true)
 }
 
-fn is_installed(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     Command::new("which").arg(program).stdout(Stdio::null()).status().is_ok_and(|found| found.success())
 }
 
@@ -92,7 +92,7 @@ fn curl(list: &Path, arguments: &[&str]) -> Duration {
     run(&mut curl).0
 }
 
-fn run(command: &mut Command) -> (Duration, String) {
+pub fn run(command: &mut Command) -> (Duration, String) {
     let (took, output) = time(|| command.stdin(Stdio::null()).output().unwrap());
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     (took, String::from_utf8_lossy(&output.stdout).into_owned())
@@ -106,14 +106,14 @@ fn grep(folder: &Path) -> (Duration, usize) {
 
 /// What this program has asked of the Source, once all of it is told: requests, and octets of their bodies.
 #[derive(Clone, Copy, Default)]
-struct Asked {
-    requests: u64,
-    octets: u64,
+pub struct Asked {
+    pub requests: u64,
+    pub octets: u64,
 }
 
 impl Asked {
     /// In all so far, of paths that begin with `below`.
-    fn so_far(nginx: &Nginx, below: &str) -> Asked {
+    pub fn so_far(nginx: &Nginx, below: &str) -> Asked {
         let mut asked = Asked::default();
         for line in nginx.access_log().iter().filter(|line| line.contains("\"resyncfs/")) {
             // ADDRESS - - [TIME] "METHOD PATH HTTP/1.1" STATUS OCTETS "REFERRER" "AGENT"
@@ -128,13 +128,13 @@ impl Asked {
         asked
     }
 
-    fn since(self, before: Asked) -> Asked {
+    pub fn since(self, before: Asked) -> Asked {
         Asked { requests: self.requests - before.requests, octets: self.octets - before.octets }
     }
 }
 
 /// Waits until no connection of this namespace is open: then nginx has told of every request.
-fn wait_for_the_last_connection() {
+pub fn wait_for_the_last_connection() {
     let is_open = |line: &str| !matches!(line.split_whitespace().nth(3), Some("0A" | "06") | None);
     eventually("all connections are closed", || {
         let sockets = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
@@ -144,7 +144,7 @@ fn wait_for_the_last_connection() {
 
 /// Does `work` through fresh mounts of `document` and what a peer does in turns: the median seconds of both, and what was
 /// asked of the Source, for paths that begin with `below`, in the mean of a round.
-fn in_turns(
+pub fn in_turns(
     nginx: &Nginx,
     document: &str,
     below: &str,
@@ -301,82 +301,14 @@ fn read_at_random(nginx: &Nginx) -> Row {
     }
 }
 
-/// One file of half a gigabyte, from its first octet to its last.
-pub fn large_file() -> Vec<Row> {
-    const OCTETS: u64 = 512 << 20;
-    const RANGES: u64 = 8;
-    far_away("a large file", || {
-        let nginx = Nginx::serving_at(FAR, |root| {
-            fs::create_dir_all(root).unwrap();
-            fs::write(root.join("large.bin"), Random::new(512).bytes(OCTETS as usize)).unwrap();
-        });
-        let uri = format!("{}large.bin", nginx.url());
-        let work = |mounted: &Mounted| {
-            run(Command::new("sh").args(["-c", "cat \"$0\" | wc -c"]).arg(mounted.join("large.bin"))).0
-        };
-        let ranges = || {
-            let part = OCTETS / RANGES;
-            let (took, ()) = time(|| {
-                let curls: Vec<_> = (0..RANGES)
-                    .map(|range| {
-                        let range = format!("{}-{}", range * part, (range + 1) * part - 1);
-                        Command::new("curl").args(["-sSf", "-o", "/dev/null", "-r", &range, &uri]).spawn().unwrap()
-                    })
-                    .collect();
-                curls.into_iter().for_each(|mut curl| assert!(curl.wait().unwrap().success()));
-            });
-            took
-        };
-        let (ours, theirs, _) = in_turns(&nginx, "resourcelist.xml", "/large", work, ranges);
-        let speed = |seconds: f64| OCTETS as f64 / 1e6 / seconds;
-        vec![Row::speeds(
-            "`cat` of a file of 512 MiB, cold",
-            "MB",
-            speed(ours),
-            "curl with 8 ranges at once",
-            speed(theirs),
-            0.9,
-        )]
-    })
-}
-
-/// The directory at the end of an archive that is one resource.
-pub fn archive_directory() -> Vec<Row> {
-    const MEMBERS: usize = 200;
-    let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold";
-    if !is_installed("unzip") {
-        return vec![not_measured(work, "unzip is not installed")];
-    }
-    far_away(work, || {
-        let nginx = Nginx::serving_at(FAR, |root| {
-            fs::create_dir_all(root).unwrap();
-            let script = "import os, sys, zipfile\nwith zipfile.ZipFile(sys.argv[1], 'w') as archive:\n\
-                          \x20 for number in range(int(sys.argv[2])): archive.writestr(f'member-{number}', os.urandom(1000000))";
-            run(Command::new("python3").args(["-c", script]).arg(root.join("large.zip")).arg(MEMBERS.to_string()));
-        });
-        let mounted = Mounted::new(&format!("{}documents/resourcelist.xml", nginx.url()), "poll=1h");
-        let (took, listed) = run(Command::new("unzip").arg("-l").arg(mounted.join("large.zip")));
-        assert_eq!(listed.lines().filter(|line| line.contains("member-")).count(), MEMBERS);
-        mounted.unmount();
-        wait_for_the_last_connection();
-        let asked = Asked::so_far(&nginx, "/large");
-        vec![Row::bound(
-            work,
-            format!("{} requests, {}, {:.2} s", asked.requests, megabytes(asked.octets), took.as_secs_f64()),
-            "<= 6 requests, <= 4 MB",
-            asked.requests <= 6 && asked.octets <= 4_000_000,
-        )]
-    })
-}
-
 /// `rclone mount` of the same files, by the pages of their folders.
-struct Rclone {
-    folder: tempfile::TempDir,
+pub struct Rclone {
+    pub folder: tempfile::TempDir,
     process: Child,
 }
 
 impl Rclone {
-    fn mount(nginx: &Nginx) -> Result<Rclone, String> {
+    pub fn mount(nginx: &Nginx) -> Result<Rclone, String> {
         if !is_installed("rclone") {
             return Err("rclone is not installed".into());
         }

@@ -1,0 +1,78 @@
+//! Cold work on large files: from their first octet to their last, or only where a program looks.
+
+use crate::common::mounted::Mounted;
+use crate::common::nginx::Nginx;
+use crate::common::random::Random;
+use crate::delay::FAR;
+use crate::measure::{Row, megabytes, time};
+use crate::wire::{Asked, far_away, in_turns, is_installed, not_measured, run, wait_for_the_last_connection};
+use std::fs;
+use std::process::Command;
+
+/// One file of half a gigabyte, from its first octet to its last.
+pub fn large_file() -> Vec<Row> {
+    const OCTETS: u64 = 512 << 20;
+    const RANGES: u64 = 8;
+    far_away("a large file", || {
+        let nginx = Nginx::serving_at(FAR, |root| {
+            fs::create_dir_all(root).unwrap();
+            fs::write(root.join("large.bin"), Random::new(512).bytes(OCTETS as usize)).unwrap();
+        });
+        let uri = format!("{}large.bin", nginx.url());
+        let work = |mounted: &Mounted| {
+            run(Command::new("sh").args(["-c", "cat \"$0\" | wc -c"]).arg(mounted.join("large.bin"))).0
+        };
+        let ranges = || {
+            let part = OCTETS / RANGES;
+            let (took, ()) = time(|| {
+                let curls: Vec<_> = (0..RANGES)
+                    .map(|range| {
+                        let range = format!("{}-{}", range * part, (range + 1) * part - 1);
+                        Command::new("curl").args(["-sSf", "-o", "/dev/null", "-r", &range, &uri]).spawn().unwrap()
+                    })
+                    .collect();
+                curls.into_iter().for_each(|mut curl| assert!(curl.wait().unwrap().success()));
+            });
+            took
+        };
+        let (ours, theirs, _) = in_turns(&nginx, "resourcelist.xml", "/large", work, ranges);
+        let speed = |seconds: f64| OCTETS as f64 / 1e6 / seconds;
+        vec![Row::speeds(
+            "`cat` of a file of 512 MiB, cold",
+            "MB",
+            speed(ours),
+            "curl with 8 ranges at once",
+            speed(theirs),
+            0.9,
+        )]
+    })
+}
+
+/// The directory at the end of an archive that is one resource.
+pub fn archive_directory() -> Vec<Row> {
+    const MEMBERS: usize = 200;
+    let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold";
+    if !is_installed("unzip") {
+        return vec![not_measured(work, "unzip is not installed")];
+    }
+    far_away(work, || {
+        let nginx = Nginx::serving_at(FAR, |root| {
+            fs::create_dir_all(root).unwrap();
+            let script = "import os, sys, zipfile\nwith zipfile.ZipFile(sys.argv[1], 'w') as archive:\n\
+                          \x20 for number in range(int(sys.argv[2])): archive.writestr(f'member-{number}', os.urandom(1000000))";
+            run(Command::new("python3").args(["-c", script]).arg(root.join("large.zip")).arg(MEMBERS.to_string()));
+        });
+        let mounted = Mounted::new(&format!("{}documents/resourcelist.xml", nginx.url()), "poll=1h");
+        let (took, listed) = run(Command::new("unzip").arg("-l").arg(mounted.join("large.zip")));
+        assert_eq!(listed.lines().filter(|line| line.contains("member-")).count(), MEMBERS);
+        mounted.unmount();
+        wait_for_the_last_connection();
+        let asked = Asked::so_far(&nginx, "/large");
+        vec![Row::bound(
+            work,
+            format!("{} requests, {}, {:.2} s", asked.requests, megabytes(asked.octets), took.as_secs_f64()),
+            "<= 6 requests, <= 4 MB",
+            asked.requests <= 6 && asked.octets <= 4_000_000,
+        )]
+    })
+}
