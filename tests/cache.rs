@@ -76,6 +76,22 @@ fn what_was_prefetched_is_read_when_the_source_is_gone() {
 }
 
 #[test]
+fn a_prefetch_of_more_than_one_look_at_the_tree_takes_goes_on_to_its_end() {
+    let source = Source::start();
+    for number in 0..600 {
+        source.put(&format!("a/{number:04}"), Resource::new(format!("file {number}")));
+    }
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    let absent: Vec<_> = (0..300).map(|number| mounted.join(&format!("absent/{number}"))).collect();
+
+    let all = run(&["prefetch"], &[&absent[..], &[mounted.join("a")]].concat());
+
+    assert!(told(&all).starts_with("600 files fetched"), "{}", told(&all));
+    assert!(told(&all).ends_with("0 in the cache before, 300 failed\n"), "{}", told(&all));
+    assert_eq!(all.status.code(), Some(1));
+}
+
+#[test]
 fn what_cannot_be_prefetched_is_named_with_its_reason_and_comes_the_next_time() {
     let source = Source::start();
     put(&source, "a", 6);

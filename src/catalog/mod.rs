@@ -32,6 +32,7 @@ pub mod update;
 
 use crate::document::{ChangeFrequency, Digest, Link, PackageMember, Timestamp, Uri};
 use fuser::INodeNo;
+use heed::MdbError;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
@@ -190,6 +191,27 @@ pub enum CatalogError {
     NoRevision,
 }
 
+impl CatalogError {
+    /// Whether a store that answers so can only be made anew.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            CatalogError::Damaged(_) => true,
+            CatalogError::Store(heed::Error::Mdb(error)) => matches!(
+                error,
+                MdbError::PageNotFound
+                    | MdbError::Corrupted
+                    | MdbError::Panic
+                    | MdbError::VersionMismatch
+                    | MdbError::Invalid
+                    | MdbError::MapResized
+                    | MdbError::DbsFull
+                    | MdbError::Incompatible
+            ),
+            _ => false,
+        }
+    }
+}
+
 /// The catalog of one mount identity; share it by `Arc`.
 ///
 /// Readers never wait for a commit. Lock order: `writer`, then the store's own write lock, then `store` and `forgotten`,
@@ -325,7 +347,7 @@ impl Catalog {
     /// in a process of its own: a page that cannot be read ends it by a signal.
     pub fn check(folder: &Path) -> Result<u64, CatalogError> {
         check::check(folder).map_err(|error| match error {
-            CatalogError::Store(_) if store::is_damage(&error) => CatalogError::Damaged(error.to_string()),
+            CatalogError::Store(_) if error.is_damage() => CatalogError::Damaged(error.to_string()),
             error => error,
         })
     }
@@ -361,7 +383,7 @@ impl Catalog {
 
     fn renewed(&self, ino: INodeNo, renewal: update::Renewal) -> Result<Vec<Invalidation>, CatalogError> {
         let renewed = update::renew(self, ino, renewal);
-        if let Err(CatalogError::Damaged(_)) = &renewed {
+        if renewed.as_ref().is_err_and(CatalogError::is_damage) {
             self.distrust();
         }
         renewed

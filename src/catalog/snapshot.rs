@@ -43,9 +43,7 @@ impl<'c> Snapshot<'c> {
     /// Reads something. Damage found on the way is told to the catalog, unless its store was replaced meanwhile.
     fn read<T>(&self, read: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
         let result = read();
-        if let Err(CatalogError::Damaged(_)) = &result
-            && Arc::ptr_eq(&self.store, &self.catalog.store())
-        {
+        if result.as_ref().is_err_and(CatalogError::is_damage) && Arc::ptr_eq(&self.store, &self.catalog.store()) {
             self.catalog.distrust();
         }
         result
@@ -161,26 +159,26 @@ impl<'c> Snapshot<'c> {
 
     /// Number and sums of this revision; `None` before the first commit.
     pub fn revision(&self) -> Result<Option<Revision>, CatalogError> {
-        let Some(record) = self.store.revision(&self.txn)? else { return Ok(None) };
+        let Some(record) = self.read(|| self.store.revision(&self.txn))? else { return Ok(None) };
         Ok(Some(Revision { number: record.number, committed: record.committed, at: record.at, totals: record.totals }))
     }
 
     /// What `sync` committed with this revision: its position, in its own format; `None` before the first commit.
     pub fn position(&self) -> Result<Option<Box<[u8]>>, CatalogError> {
-        Ok(self.store.meta(&self.txn, meta::POSITION)?.map(Box::from))
+        self.read(|| Ok(self.store.meta(&self.txn, meta::POSITION)?.map(Box::from)))
     }
 
     /// `at` of the newest list in this revision: [`Snapshot::revision`] without all else.
     pub fn at(&self) -> Result<Option<Timestamp>, CatalogError> {
-        Ok(self.store.revision(&self.txn)?.and_then(|record| record.at))
+        self.read(|| Ok(self.store.revision(&self.txn)?.and_then(|record| record.at)))
     }
 
     /// The naming that this revision was made with; `None` before the first commit.
     pub fn naming(&self) -> Result<Option<Naming>, CatalogError> {
-        match self.store.revision(&self.txn)? {
+        self.read(|| match self.store.revision(&self.txn)? {
             Some(_) => self.store.naming(&self.txn).map(Some),
             None => Ok(None),
-        }
+        })
     }
 
     /// The path below the root, segments joined by `/`, empty for the root; `None` for an orphan or an unknown inode.

@@ -22,7 +22,7 @@ use super::{CatalogError, Naming};
 use crate::lmdb::reserve_lock_file;
 use heed::types::Bytes;
 use heed::{
-    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls,
+    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls,
 };
 use std::fs::{DirBuilder, File};
 use std::ops::Bound;
@@ -104,7 +104,7 @@ impl Store {
             std::fs::remove_dir_all(&superseded).map_err(io_error(&superseded))?;
         }
         match Store::open_checked(&folder) {
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 let aside = catalog.join("store.damaged");
                 tracing::warn!(%error, aside = %aside.display(), "the catalog is made anew");
                 match std::fs::remove_dir_all(&aside) {
@@ -435,25 +435,6 @@ fn lengthen(folder: &Path, env: &Env<WithoutTls>) -> Result<bool, CatalogError> 
     let path = folder.join("data.mdb");
     File::options().write(true).open(&path).and_then(|file| file.set_len(whole)).map_err(io_error(&path))?;
     Ok(true)
-}
-
-/// Whether a store that answers so can only be made anew.
-pub(super) fn is_damage(error: &CatalogError) -> bool {
-    match error {
-        CatalogError::Damaged(_) => true,
-        CatalogError::Store(heed::Error::Mdb(error)) => matches!(
-            error,
-            MdbError::PageNotFound
-                | MdbError::Corrupted
-                | MdbError::Panic
-                | MdbError::VersionMismatch
-                | MdbError::Invalid
-                | MdbError::MapResized
-                | MdbError::DbsFull
-                | MdbError::Incompatible
-        ),
-        _ => false,
-    }
 }
 
 /// An empty folder below `spill_folder`, of another name for each successor within a process: environments that are

@@ -27,7 +27,7 @@ impl Content {
         if self.is_poisoned(wanted.ino) {
             return Checked::Corrupt("other bytes were handed out than those that are published".to_owned());
         }
-        let Some(held) = self.find_local(wanted.ino) else { return Checked::Absent };
+        let Some(held) = self.peek_local(wanted.ino) else { return Checked::Absent };
         let kept = self.observed.get(wanted.ino).and_then(|observation| observation.digests.first().copied());
         let is_coded = published_coding(wanted).is_some();
         let expected = Expected {

@@ -438,7 +438,7 @@ impl Content {
         if self.is_poisoned(ino) {
             return (State::Poisoned, Verified::Failed);
         }
-        if self.find_local(ino).is_some() {
+        if self.peek_local(ino).is_some() {
             let verified = self.observed.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
             return (State::Cached, verified);
         }
@@ -483,6 +483,17 @@ impl Content {
         }
     }
 
+    /// Forgets what was learnt of an inode that will never be asked for again.
+    pub fn forget(&self, ino: INodeNo) {
+        self.observed.forget(ino);
+    }
+
+    /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time; how many.
+    /// Blocks on the disk.
+    pub fn forget_gone<E>(&self, gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
+        self.observed.forget_gone(gone)
+    }
+
     fn pin_landed(&self, ino: INodeNo, key: &ObjectKey) {
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pin) = pinned.get_mut(&ino) {
@@ -522,6 +533,10 @@ impl Default for Uncached {
 impl Uncached {
     fn get(&mut self, ino: INodeNo) -> Option<Bytes> {
         self.objects.get(&ino).cloned()
+    }
+
+    fn peek(&self, ino: INodeNo) -> Option<Bytes> {
+        self.objects.peek(&ino).cloned()
     }
 
     fn remove(&mut self, ino: INodeNo) -> Option<Bytes> {

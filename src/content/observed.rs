@@ -28,6 +28,8 @@ const COMMIT_AT: usize = 1000;
 /// Of values, as drawn in this module's header.
 const VERSION: u8 = 1;
 const ABSENT: u16 = u16::MAX;
+/// From this key on they are of resources, before it of inodes.
+const OF_RESOURCES: u64 = 1 << 63;
 
 /// What was observed of one inode. The default knows nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,6 +173,21 @@ impl Observed {
         self.shared.put(&mut pending, ino.0, None);
     }
 
+    /// Drops what is known of the inodes that `gone` picks out of those it is shown, some at a time; what is known of them has
+    /// been committed before `gone` is asked. How many.
+    pub fn forget_gone<E>(&self, mut gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
+        let (mut after, mut forgotten) = (None, 0);
+        loop {
+            let known = self.shared.committed_after(after);
+            let Some(last) = known.last() else { return Ok(forgotten) };
+            after = Some(*last);
+            for ino in gone(&known)? {
+                self.forget(ino);
+                forgotten += 1;
+            }
+        }
+    }
+
     /// Commits what is pending and stops the thread; idempotent. Dropping does the same.
     pub fn close(&self) {
         self.shared.pending().closed = true;
@@ -240,6 +257,25 @@ impl Shared {
         read().unwrap_or_else(|cause| {
             tracing::warn!(ino, %cause, "what was observed cannot be read");
             None
+        })
+    }
+
+    /// Some inodes behind `after` of which something is committed, ascending; none: there are no more.
+    fn committed_after(&self, after: Option<INodeNo>) -> Vec<INodeNo> {
+        let read = || -> heed::Result<Vec<INodeNo>> {
+            let txn = self.env.read_txn()?;
+            let first = after.map_or(0, |ino| ino.0.saturating_add(1)).to_be_bytes();
+            let of_resources = OF_RESOURCES.to_be_bytes();
+            let behind = (std::ops::Bound::Included(&first[..]), std::ops::Bound::Excluded(&of_resources[..]));
+            let mut known = Vec::new();
+            for record in self.database.range(&txn, &behind)?.take(COMMIT_AT) {
+                known.extend(record?.0.try_into().ok().map(u64::from_be_bytes).map(INodeNo));
+            }
+            Ok(known)
+        };
+        read().unwrap_or_else(|cause| {
+            tracing::warn!(%cause, "what was observed cannot be read");
+            Vec::new()
         })
     }
 
@@ -473,6 +509,28 @@ mod tests {
         assert_eq!(observed.get(INodeNo(7)), Some(Observation { size: Some(7), ..full() }));
         assert_eq!(observed.get(INodeNo(8)), None);
         assert_eq!((observed.size(INodeNo(2499)), observed.size(INodeNo(8))), (Some(2499), None));
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_and_the_rest_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let observed = Observed::open(folder.path()).unwrap();
+        let resource = INodeNo(OF_RESOURCES | 2);
+        for ino in (1..=2500).map(INodeNo).chain([resource]) {
+            observed.update(ino, |o| o.size = Some(ino.0));
+        }
+        observed.shared.commit();
+        let (mut seen, mut asked) = (0, 0);
+
+        let forgotten = observed.forget_gone(|known| {
+            (seen, asked) = (seen + known.len(), asked + 1);
+            Ok::<_, ()>(known.iter().copied().filter(|ino| ino.0 % 2 == 0).collect())
+        });
+
+        assert_eq!((forgotten, seen, asked), (Ok(1250), 2500, 3));
+        assert_eq!((observed.size(INodeNo(1)), observed.size(INodeNo(2))), (Some(1), None));
+        assert_eq!(observed.size(resource), Some(resource.0));
+        assert_eq!(observed.forget_gone(|_| Err("no telling")), Err("no telling"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod audit;
 pub mod check;
 pub mod daemon;
 pub mod evict;
+mod forgetting;
 pub mod identity;
 pub mod kept;
 pub mod names;
@@ -302,6 +303,7 @@ pub fn run(
     };
     runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
+    runtime.spawn(forgetting::run(catalog.clone(), content.clone()));
     if catalog.has_crashed() {
         runtime.spawn(check::run(catalog, folders.catalog));
     }

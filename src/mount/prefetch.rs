@@ -146,7 +146,10 @@ impl Job {
         steps.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             while fetches.len() < AT_ONCE && self.summary.stopped.is_none() {
-                if let (true, Some(rest)) = (waiting.is_empty(), below.take()) {
+                // A batch may hold nothing that is to be fetched.
+                while waiting.is_empty()
+                    && let Some(rest) = below.take()
+                {
                     below = self.next(rest, &mut waiting).await?;
                 }
                 let Some(file) = waiting.pop_front() else { break };

@@ -493,7 +493,11 @@ impl Synchronizer {
     /// The position of the current revision.
     fn position(&mut self) -> Result<Option<Position>, SyncError> {
         if self.position.is_none() {
-            self.position = self.catalog.snapshot()?.position()?.as_deref().and_then(Position::decode);
+            self.position = match self.catalog.snapshot()?.position() {
+                // The catalog is distrusted by now: all is read anew.
+                Err(cause) if cause.is_damage() => None,
+                position => position?.as_deref().and_then(Position::decode),
+            };
         }
         Ok(self.position.clone())
     }

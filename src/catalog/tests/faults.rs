@@ -73,6 +73,24 @@ fn flip(catalog: &Catalog, table: super::store::Table, read: impl Fn() -> Result
     }
 }
 
+impl Catalog {
+    /// What `sync` committed last makes no sense any more.
+    pub(crate) fn spoil_position(&self) {
+        let store = self.store();
+        let mut txn = store.env.write_txn().unwrap();
+        store.meta.put(&mut txn, super::store::meta::POSITION, b"nonsense").unwrap();
+        txn.commit().unwrap();
+    }
+}
+
+#[test]
+fn what_lmdb_itself_finds_broken_is_damage_too() {
+    let broken = |error| CatalogError::Store(heed::Error::Mdb(error));
+
+    assert!(broken(heed::MdbError::Corrupted).is_damage() && broken(heed::MdbError::PageNotFound).is_damage());
+    assert!(!broken(heed::MdbError::MapFull).is_damage() && !CatalogError::NoRevision.is_damage());
+}
+
 #[test]
 fn a_flipped_bit_is_damage_never_an_answer() {
     let folder = tempfile::tempdir().unwrap();

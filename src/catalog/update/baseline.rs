@@ -165,7 +165,7 @@ impl<'c> Baseline<'c> {
             return self.rebuild(at, decide);
         }
         let committed = self.merge(&catalog.store(), at, decide);
-        if let Err(CatalogError::Damaged(_)) = committed {
+        if committed.as_ref().is_err_and(CatalogError::is_damage) {
             catalog.distrust();
         }
         committed

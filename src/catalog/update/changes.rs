@@ -107,7 +107,7 @@ impl<'c> Changes<'c> {
     /// A catalog that cannot be read. Statements added before stay.
     pub fn apply(&mut self, statement: Statement<'_>) -> Result<Applied, CatalogError> {
         let applied = self.applied(statement);
-        if let Err(CatalogError::Damaged(_)) = &applied {
+        if applied.as_ref().is_err_and(CatalogError::is_damage) {
             self.catalog.distrust();
         }
         applied
@@ -200,7 +200,7 @@ impl<'c> Changes<'c> {
         let catalog = self.catalog;
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let committed = self.committed(&catalog.store(), at, decide);
-        if let Err(CatalogError::Damaged(_)) = &committed {
+        if committed.as_ref().is_err_and(CatalogError::is_damage) {
             catalog.distrust();
         }
         committed

@@ -176,12 +176,11 @@ impl Cache {
     fn evict(&self, octets: u64, victims: &Victims) -> u64 {
         // What is pending decides who is oldest, too.
         self.flush();
-        let before = self.sums().octets;
         // On a full disk the commit may fail although the files are gone: the second round finds them gone and has room.
         for _ in 0..2 {
-            let target = before.saturating_sub(octets) / 10 * 9;
+            let target = |all: u64| all.saturating_sub(octets) / 10 * 9;
             match self.recency.evict(target, victims.since(), |name| self.victim(name)) {
-                Ok(after) => return before.saturating_sub(after.octets),
+                Ok(removed) => return removed,
                 Err(cause) => tracing::warn!(%cause, "an eviction cannot be written down"),
             }
         }
@@ -278,7 +277,25 @@ impl Cache {
         Some(object)
     }
 
+    /// Whether there is an object of that name, as far as its file tells without being opened.
+    pub(super) fn has(&self, key: &ObjectKey, mut paths: impl Iterator<Item = PathBuf>) -> bool {
+        let is_hot = lock(&self.hot).peek(key).is_some_and(|object| !object.is_damaged());
+        is_hot || paths.any(|path| std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()))
+    }
+
+    /// The object as [`Cache::get`] finds it, which nobody uses by that: the order of eviction stays.
+    pub(super) fn peek(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
+        let hot = lock(&self.hot).peek(key).filter(|object| !object.is_damaged()).cloned();
+        hot.or_else(|| self.open_whole(key, paths))
+    }
+
     fn open_object(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
+        let object = self.open_whole(key, paths)?;
+        lock(&self.hot).put(key.clone(), Arc::clone(&object));
+        Some(object)
+    }
+
+    fn open_whole(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
         for path in paths {
             let file = match open_regular(&path) {
                 // Out of descriptors: the hot objects hold most of them.
@@ -290,9 +307,7 @@ impl Cache {
             };
             let Ok(file) = file else { continue };
             if let Some(object) = Object::open(key, file, Arc::downgrade(self)) {
-                let object = Arc::new(object);
-                lock(&self.hot).put(key.clone(), Arc::clone(&object));
-                return Some(object);
+                return Some(Arc::new(object));
             }
             tracing::warn!(path = %path.display(), "not a whole object: removed from the cache");
             let _ = std::fs::remove_file(&path);
@@ -428,10 +443,13 @@ impl Cache {
 
     /// Closes hot objects that another process evicted: their blocks are free only then.
     fn drop_unlinked(&self) {
-        let mut hot = lock(&self.hot);
-        let unlinked: Vec<_> = hot.iter().filter(|(_, o)| o.is_unlinked()).map(|(key, _)| key.clone()).collect();
-        for key in unlinked {
-            hot.pop(&key);
+        // Each warm read takes the lock: nothing waits for the disk under it, and the last close of a large file may.
+        let all: Vec<_> = lock(&self.hot).iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
+        for (key, object) in all.into_iter().filter(|(_, object)| object.is_unlinked()) {
+            let mut hot = lock(&self.hot);
+            if hot.peek(&key).is_some_and(|now| Arc::ptr_eq(now, &object)) {
+                hot.pop(&key);
+            }
         }
     }
 }

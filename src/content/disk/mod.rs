@@ -187,8 +187,23 @@ impl Disk {
 
     /// The whole object of that name, or `None`: absent, or not whole and so removed. Opens a file at most; never waits.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.cache.get(key, self.paths(key))
+    }
+
+    /// The same for who only looks: it does not count as a use, and nothing is kept open for it.
+    pub fn peek(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.cache.peek(key, self.paths(key))
+    }
+
+    /// Whether it is here, as far as that can be told without opening a file.
+    pub fn has(&self, key: &ObjectKey) -> bool {
+        self.cache.has(key, self.paths(key))
+    }
+
+    /// Where it may lie.
+    fn paths(&self, key: &ObjectKey) -> impl Iterator<Item = PathBuf> {
         let pinned = lock(&self.pinned).contains(key).then(|| self.pins.path.join(key.as_str()));
-        self.cache.get(key, std::iter::once(self.cache.path(&object_name(key))).chain(pinned))
+        std::iter::once(self.cache.path(&object_name(key))).chain(pinned)
     }
 
     /// Starts an object anew; drops what [`Disk::resume`] would have found. `length`: octets expected, where known.

@@ -134,12 +134,20 @@ impl Recency {
     }
 
     /// Offers files that were last used before `since` (microseconds since the epoch) to `victim`, least recently used first,
-    /// until all take `target` octets or less; the sums then. One call removes a bounded number, so that other processes need not wait long: call again while it makes progress.
-    pub(super) fn evict(&self, target: u64, since: u64, mut victim: impl FnMut(&str) -> Fate) -> heed::Result<Sums> {
+    /// until all take no more octets than `target` makes of what they take now. Answers the octets of what was removed, whatever
+    /// others add meanwhile. One call removes a bounded number, so that other processes need not wait long: call again while it
+    /// makes progress.
+    pub(super) fn evict(
+        &self,
+        target: impl Fn(u64) -> u64,
+        since: u64,
+        mut victim: impl FnMut(&str) -> Fate,
+    ) -> heed::Result<u64> {
         let mut txn = self.env.write_txn()?;
         let mut sums = self.read_sums(&txn)?;
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
-        let mut left = sums.octets;
+        let (mut left, mut gone) = (sums.octets, 0);
+        let target = target(sums.octets);
         for record in self.database.prefix_iter(&txn, &[ORDER])? {
             if left <= target || removed.len() == VICTIMS {
                 break;
@@ -153,6 +161,7 @@ impl Recency {
             match victim(&name) {
                 Fate::Removed => {
                     left = left.saturating_sub(octets);
+                    gone += octets;
                     removed.push(name);
                 }
                 Fate::Kept => kept.push((name, octets)),
@@ -160,7 +169,8 @@ impl Recency {
         }
         removed.iter().try_for_each(|name| self.remove(&mut txn, &mut sums, name))?;
         kept.iter().try_for_each(|(name, octets)| self.put(&mut txn, &mut sums, name, *octets, now()))?;
-        self.commit(txn, sums)
+        self.commit(txn, sums)?;
+        Ok(gone)
     }
 
     /// Brings the records of the files whose names begin with `prefix` in line with those found there, name and octets
@@ -284,13 +294,18 @@ mod tests {
         assert_eq!(recency.sums().unwrap(), Sums { octets: 400, objects: 3 });
 
         let mut offered = Vec::new();
-        let sums = recency.evict(150, u64::MAX, |name| {
-            offered.push(name.to_owned());
-            if name == "objects/aa/3" { Fate::Kept } else { Fate::Removed }
-        });
+        let removed = recency.evict(
+            |_| 150,
+            u64::MAX,
+            |name| {
+                offered.push(name.to_owned());
+                if name == "objects/aa/3" { Fate::Kept } else { Fate::Removed }
+            },
+        );
 
         assert_eq!(offered, ["tmp/4", "objects/aa/3", "objects/aa/1", "objects/aa/2"]);
-        assert_eq!(sums.unwrap(), Sums { octets: 100, objects: 1 });
+        assert_eq!(removed.unwrap(), 300);
+        assert_eq!(recency.sums().unwrap(), Sums { octets: 100, objects: 1 });
     }
 
     #[test]
@@ -302,13 +317,18 @@ mod tests {
         }
         let mut offered = Vec::new();
 
-        let sums = recency.evict(0, 20, |name| {
-            offered.push(name.to_owned());
-            Fate::Removed
-        });
+        let removed = recency.evict(
+            |_| 0,
+            20,
+            |name| {
+                offered.push(name.to_owned());
+                Fate::Removed
+            },
+        );
 
         assert_eq!(offered, ["objects/aa/1"]);
-        assert_eq!(sums.unwrap(), Sums { octets: 200, objects: 2 });
+        assert_eq!(removed.unwrap(), 100);
+        assert_eq!(recency.sums().unwrap(), Sums { octets: 200, objects: 2 });
     }
 
     #[test]
@@ -318,13 +338,17 @@ mod tests {
         put(&recency, "objects/aa/1", 100, 1);
         put(&recency, "objects/aa/2", 100, u64::MAX - 1);
         let mut offered = 0;
-        let sums = recency
-            .evict(0, u64::MAX, |_| {
-                offered += 1;
-                Fate::Kept
-            })
+        let removed = recency
+            .evict(
+                |_| 0,
+                u64::MAX,
+                |_| {
+                    offered += 1;
+                    Fate::Kept
+                },
+            )
             .unwrap();
-        assert_eq!((offered, sums.octets), (2, 200));
+        assert_eq!((offered, removed, recency.sums().unwrap().octets), (2, 0, 200));
     }
 
     #[test]

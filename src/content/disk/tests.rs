@@ -281,6 +281,7 @@ fn the_least_recently_used_go_first_across_a_restart() {
     for number in [0, 1] {
         disk.get(&key(number)).unwrap();
     }
+    assert!(disk.has(&key(2)) && disk.peek(&key(2)).is_some(), "who only looks does not use it");
     drop(disk);
 
     let disk = open_with_room(&folder, 10 * MIB + MIB / 2);

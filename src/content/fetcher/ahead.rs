@@ -4,7 +4,8 @@ use super::flight::{Flight, Held};
 use super::{Joined, Joining};
 use crate::content::disk::Moment;
 use crate::content::fixity::WHOLE_LIMIT;
-use crate::content::{Content, ContentError, Wanted};
+use crate::content::observed::Observation;
+use crate::content::{Content, ContentError, Verified, Wanted};
 use fuser::INodeNo;
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -47,10 +48,14 @@ impl Content {
         self.bring(wanted, Moment::ago(SPARED), most).await
     }
 
-    /// Whether the bytes of `ino` are on this machine or on their way; never waits on the network.
+    /// Whether the bytes of `ino` are on this machine or on their way, as far as that can be told without opening a file.
     pub fn is_here(&self, ino: INodeNo) -> bool {
         let is_under_way = self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino);
-        is_under_way || self.find_local(ino).is_some()
+        let in_memory = || self.uncached.lock().unwrap_or_else(PoisonError::into_inner).peek(ino).is_some();
+        let is_kept = |observation: Observation| {
+            observation.verified != Verified::Failed && observation.object.is_some_and(|key| self.disk.has(&key))
+        };
+        is_under_way || in_memory() || self.observed.get(ino).is_some_and(is_kept)
     }
 
     /// Octets fetched; `None` where they were here, or are more than `most`.

@@ -228,6 +228,17 @@ impl Content {
         Some(Held::Disk(object))
     }
 
+    /// What [`Content::find_local`] would find, for who only looks: it does not count as a use.
+    pub(super) fn peek_local(&self, ino: INodeNo) -> Option<Held> {
+        let in_memory = self.uncached.lock().unwrap_or_else(PoisonError::into_inner).peek(ino);
+        if let Some(octets) = in_memory {
+            return Some(Held::Memory(octets));
+        }
+        let observation = self.observed.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
+        let object = self.disk.peek(&observation.object?)?;
+        (observation.size == Some(object.length())).then_some(Held::Disk(object))
+    }
+
     /// The object that is known to be this inode's, if it is on this machine.
     pub(super) fn find_local(&self, ino: INodeNo) -> Option<Held> {
         let in_memory = self.uncached.lock().unwrap_or_else(PoisonError::into_inner).get(ino);

@@ -113,7 +113,9 @@ async fn let_go(mut left: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc<Catalog>
             orphans.iter().for_each(|ino| content.unpin(*ino));
             if let Err(error) = catalog.drop_orphans(&orphans) {
                 tracing::error!("{} orphans stay: {}", orphans.len(), chain(&error));
+                return;
             }
+            orphans.iter().for_each(|ino| content.forget(*ino));
         });
         if let Err(error) = batch.await {
             tracing::error!("orphans stay: {error}");

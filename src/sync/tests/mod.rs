@@ -299,6 +299,22 @@ async fn a_set_that_cannot_be_reached_keeps_its_files_and_a_first_tree_is_made_o
 }
 
 #[tokio::test]
+async fn a_position_that_is_damaged_is_made_anew_with_all_else() {
+    let server = Loopback::start().await;
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b"])));
+    let mut destination = Destination::of(&server, LIST);
+    destination.commit().await;
+    destination.catalog.spoil_position();
+    destination.synchronizer.position = None;
+
+    destination.refresh().await.unwrap();
+
+    assert_eq!(destination.paths(), ["/a", "/b"]);
+    assert!(!destination.catalog.is_distrusted());
+    assert!(destination.catalog.snapshot().unwrap().position().unwrap().is_some());
+}
+
+#[tokio::test]
 async fn a_list_on_disk_gives_names_below_the_host_of_its_smallest_uri() {
     let server = Loopback::start().await;
     let folder = tempfile::tempdir().unwrap();
