@@ -21,9 +21,7 @@ use super::symbols::Symbols;
 use super::{CatalogError, Naming};
 use crate::lmdb::reserve_lock_file;
 use heed::types::Bytes;
-use heed::{
-    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls,
-};
+use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use std::fs::{DirBuilder, File};
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
