@@ -25,6 +25,9 @@ impl Timestamp {
 
     /// As [`Timestamp::parse`], and whether the spelling is a W3C datetime to the letter.
     pub(super) fn parse_noting(raw: &str) -> Option<(Timestamp, bool)> {
+        if let Some(seconds) = raw.as_bytes().try_into().ok().and_then(seconds_of_usual) {
+            return Some((Timestamp { seconds, nanos: 0 }, true));
+        }
         let trimmed = raw.trim();
         let mut cursor = Cursor { rest: trimmed.as_bytes(), strict: trimmed.len() == raw.len() };
         let date = cursor.date()?;
@@ -42,6 +45,29 @@ impl Timestamp {
     pub fn now() -> Timestamp {
         Timestamp::from(SystemTime::now())
     }
+}
+
+/// The seconds of `YYYY-MM-DDTHH:MM:SSZ`, as nearly all are written; any other spelling is left to [`Cursor`].
+fn seconds_of_usual(raw: &[u8; 20]) -> Option<i64> {
+    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'Z')];
+    if separators.iter().any(|(at, separator)| raw[*at] != *separator) {
+        return None;
+    }
+    let mut all_digits = true;
+    let mut two = |at: usize| {
+        let (tens, ones) = (raw[at].wrapping_sub(b'0'), raw[at + 1].wrapping_sub(b'0'));
+        all_digits &= tens < 10 && ones < 10;
+        i64::from(tens) * 10 + i64::from(ones)
+    };
+    let (year, month, day) = (two(0) * 100 + two(2), two(5), two(8));
+    let (hour, minute, second) = (two(11), two(14), two(17));
+    let is_time = all_digits
+        && (1..=12).contains(&month)
+        && (1..=days_of_month(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second <= 60;
+    is_time.then(|| days_since_epoch(year, month, day) * DAY + hour * 3600 + minute * 60 + second)
 }
 
 /// What is left of a datetime, and whether all before it was spelt as W3C wants.
@@ -352,6 +378,20 @@ mod tests {
         fn what_is_written_is_read_back(seconds in -62_167_219_200i64..253_402_300_800, nanos in 0u32..1_000_000_000) {
             let timestamp = Timestamp { seconds, nanos };
             prop_assert_eq!(Timestamp::parse(&timestamp.to_string()), Some(timestamp));
+        }
+
+        #[test]
+        fn the_usual_spelling_is_read_alike_by_both(raw in "[012][0-9]{3}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]Z|[-0-9:TZtz .]{20}") {
+            let mut cursor = Cursor { rest: raw.as_bytes(), strict: true };
+            let mut slowly = || {
+                let seconds = cursor.date()? * DAY + cursor.time_of_day()?.0 - cursor.zone()?;
+                cursor.rest.is_empty().then_some(seconds)
+            };
+            let seconds = slowly();
+            if let Some(usual) = seconds_of_usual(raw.as_bytes().try_into().unwrap()) {
+                prop_assert_eq!(Some(usual), seconds);
+            }
+            prop_assert_eq!(Timestamp::parse(&raw).map(|read| read.seconds), Timestamp::parse(&format!(" {raw}")).map(|read| read.seconds));
         }
 
         #[test]

@@ -21,9 +21,11 @@ type Benchmark = (&'static str, fn() -> Vec<Row>);
 
 const BENCHMARKS: &[Benchmark] = &[
     ("first-mount", first_mount::flat_list),
+    ("many-lists", first_mount::lists_of_an_index),
     ("unsized-folder", first_mount::unsized_folder),
     ("many-files", many_files::hundred_thousand),
     ("small-files", many_files::small_cached_files),
+    ("warm-grep", many_files::warm_grep),
     ("big-file", big_file::cached),
     ("latency", latency::lookups_during_a_refresh),
     ("announced", latency::announced_changes),

@@ -44,6 +44,77 @@ fn bare_read(document: &[u8]) -> u64 {
     }
 }
 
+/// Lists of one index, and entries of each.
+const LISTS: u64 = 20;
+const ENTRIES_OF_A_LIST: u64 = 50_000;
+
+/// List number `list` of an index: resources in folders by day, with digest, length and type, 280 octets an entry.
+fn list_of_an_index(base: &str, list: u64) -> String {
+    let mut document = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
+    for number in list * ENTRIES_OF_A_LIST..(list + 1) * ENTRIES_OF_A_LIST {
+        let (month, day) = (1 + number / 4_000 % 12, 1 + number / 200 % 28);
+        let digest = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        let _ = writeln!(
+            document,
+            "<url><loc>{base}dataset/20{:02}/{month:02}/{month:02}{day:02}/item-{}/file-{number}.xml</loc>\
+             <lastmod>20{:02}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z</lastmod>\
+             <rs:md hash=\"md5:{digest:032x}\" length=\"{}\" type=\"application/xml\"/></url>",
+            list % 20,
+            number / 2,
+            list % 20,
+            number % 24,
+            number % 60,
+            number % 59,
+            number % 100_000,
+        );
+    }
+    document.push_str("</urlset>\n");
+    document
+}
+
+/// A million resources in 20 lists of one index.
+pub fn lists_of_an_index() -> Vec<Row> {
+    let source = Source::start();
+    let base = source.url();
+    let mut index = URLSET.replace("urlset", "sitemapindex");
+    index.push_str("<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
+    let mut documents = Vec::new();
+    for list in 0..LISTS {
+        let _ = writeln!(index, "<sitemap><loc>{base}list-{list}.xml</loc></sitemap>");
+        let document = list_of_an_index(&base, list);
+        source.document(&format!("list-{list}.xml"), document.as_str());
+        documents.push(document);
+    }
+    index.push_str("</sitemapindex>\n");
+    source.document("resourcelist.xml", index);
+    let octets = documents.iter().map(|document| document.len() as u64).sum();
+
+    let (mut bare, mut first, mut peak) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        bare.push(time(|| documents.iter().map(|document| bare_read(document.as_bytes())).sum::<u64>()).0);
+        let fresh = Mounted::prepared(&source.list_url(), "poll=1h");
+        let watch = MemoryWatch::of_process_with(&fresh.path());
+        first.push(time(|| fresh.start()).0);
+        peak = peak.max(watch.peak());
+    }
+    let (bare, first) = (percentile(&mut bare, 50).as_secs_f64(), percentile(&mut first, 50).as_secs_f64());
+    vec![
+        Row {
+            work: format!(
+                "first mount of {} entries in {LISTS} lists ({})",
+                LISTS * ENTRIES_OF_A_LIST,
+                megabytes(octets)
+            ),
+            measured: format!("{first:.2} s"),
+            peer: format!("bare quick-xml {bare:.3} s"),
+            ratio: format!("{:.1}", first / bare),
+            bar: "<= 4".into(),
+            holds: first <= 4.0 * bare,
+        },
+        Row::bound("peak RssAnon of it", megabytes(peak), "<= 100 MB", peak > 0 && peak <= 100_000_000),
+    ]
+}
+
 /// One flat list of 654,832 entries without lengths.
 pub fn flat_list() -> Vec<Row> {
     let source = Source::start();

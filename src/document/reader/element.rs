@@ -2,7 +2,7 @@
 
 use super::namespace::{Bindings, Namespace};
 use super::reference::unescape;
-use super::{Limits, Notes};
+use super::{Limits, Notes, plain};
 use crate::document::hash::PublishedHashes;
 use crate::document::uri::Flaws;
 use crate::document::{Capability, Change, Digest, Href, LOWEST_PRIORITY, Link, Rule, Timestamp, Uri, UriError};
@@ -11,6 +11,33 @@ use quick_xml::events::BytesStart;
 /// A reference to an entity that XML does not define: what contains it cannot be understood.
 #[derive(Debug)]
 pub(super) struct UndefinedEntity;
+
+/// The tag of an `rs:md` or `rs:ln`.
+#[derive(Clone, Copy)]
+pub(super) enum Tag<'t, 'x> {
+    /// As the XML reader found it.
+    Xml(&'t BytesStart<'x>),
+    /// As [`plain::find`] found it.
+    Plain(&'t str),
+}
+
+impl<'t> Tag<'t, '_> {
+    /// Octets of name and attributes.
+    pub fn len(self) -> usize {
+        match self {
+            Tag::Xml(element) => element.len(),
+            Tag::Plain(octets) => octets.len(),
+        }
+    }
+
+    /// The attributes as they stand there.
+    pub fn attributes(self) -> &'t str {
+        match self {
+            Tag::Xml(element) => element.attributes_raw(),
+            Tag::Plain(octets) => octets.get(plain::NAME..).unwrap_or_default(),
+        }
+    }
+}
 
 /// What reading an element needs to know of its document.
 pub(super) struct Context<'a> {
@@ -39,8 +66,8 @@ pub(super) struct Metadata {
 
 impl Metadata {
     /// Reads the attributes of an `rs:md`; what an earlier one said stays.
-    pub fn read(&mut self, element: &BytesStart<'_>, context: &mut Context<'_>) -> Result<(), UndefinedEntity> {
-        context.each_attribute(element, |context, name, value| {
+    pub fn read(&mut self, tag: Tag<'_, '_>, context: &mut Context<'_>) -> Result<(), UndefinedEntity> {
+        context.each_attribute(tag, |context, name, value| {
             let notes = &mut context.notes;
             match name {
                 "capability" => keep(&mut self.capability, || read_capability(value, notes)),
@@ -62,13 +89,13 @@ impl Metadata {
 }
 
 /// Reads an `rs:ln`; `None` where it has no relation or leads to no URI.
-pub(super) fn read_link(element: &BytesStart<'_>, context: &mut Context<'_>) -> Result<Option<Link>, UndefinedEntity> {
+pub(super) fn read_link(tag: Tag<'_, '_>, context: &mut Context<'_>) -> Result<Option<Link>, UndefinedEntity> {
     let mut rel = None;
     let mut href = None;
     let mut pri = None;
     let mut metadata = Metadata::default();
     let mut modified = None;
-    context.each_attribute(element, |context, name, value| {
+    context.each_attribute(tag, |context, name, value| {
         let notes = &mut context.notes;
         match name {
             "rel" => rel = read_text(value).map(normal_relation),
@@ -116,10 +143,21 @@ impl Context<'_> {
     /// Calls `each` with name and value of every attribute that ResourceSync defines, once a name.
     fn each_attribute(
         &mut self,
-        element: &BytesStart<'_>,
+        tag: Tag<'_, '_>,
         mut each: impl FnMut(&mut Self, &str, &str),
     ) -> Result<(), UndefinedEntity> {
         let mut seen = 0u32;
+        let element = match tag {
+            Tag::Xml(element) => element,
+            Tag::Plain(_) => {
+                for (name, value) in plain::attributes(tag.attributes()) {
+                    if self.is_first(name, &mut seen) {
+                        each(self, name, value);
+                    }
+                }
+                return Ok(());
+            }
+        };
         for attribute in element.attributes().with_checks(false) {
             let attribute = match attribute {
                 Ok(attribute) => attribute,
@@ -140,14 +178,9 @@ impl Context<'_> {
                 }
                 self.notes.add(Rule::PrefixedAttribute, attribute.key.into_inner());
             }
-            let Some(position) = DEFINED.iter().position(|defined| *defined == name) else {
-                continue;
-            };
-            if seen & 1 << position != 0 {
-                self.notes.add(Rule::DuplicateAttribute, name);
+            if !self.is_first(name, &mut seen) {
                 continue;
             }
-            seen |= 1 << position;
             if attribute.value.len() > self.limits.text {
                 self.notes.add(Rule::TextTooLong, &attribute.value);
                 continue;
@@ -156,6 +189,19 @@ impl Context<'_> {
             each(self, name, &value);
         }
         Ok(())
+    }
+
+    /// Whether ResourceSync defines an attribute of this name, and it is the first; `seen` has a bit for each name.
+    fn is_first(&mut self, name: &str, seen: &mut u32) -> bool {
+        let Some(position) = DEFINED.iter().position(|defined| *defined == name) else {
+            return false;
+        };
+        if *seen & 1 << position != 0 {
+            self.notes.add(Rule::DuplicateAttribute, name);
+            return false;
+        }
+        *seen |= 1 << position;
+        true
     }
 }
 

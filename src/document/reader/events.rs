@@ -70,6 +70,18 @@ impl<R: BufRead> Events<R> {
         }
     }
 
+    /// What is in memory behind the last event; it may end anywhere.
+    #[inline]
+    pub(super) fn window(&self) -> &[u8] {
+        self.xml.get_ref().window()
+    }
+
+    /// Passes by so many octets of the window: whole elements, behind an end tag.
+    #[inline]
+    pub(super) fn pass_by(&mut self, octets: usize) {
+        self.xml.stream().consume(octets);
+    }
+
     /// Octets read so far, after decompression.
     pub(super) fn position(&self) -> u64 {
         self.xml.buffer_position()

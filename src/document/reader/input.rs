@@ -116,6 +116,12 @@ impl<R> Input<R> {
         self.markup_end = self.handed_out.saturating_add(limit);
     }
 
+    /// What has been read and not yet been consumed; empty where more is to be read.
+    #[inline]
+    pub(super) fn window(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+
     /// The bound that was met, once reading has failed for it.
     pub(super) fn exceeded(&self) -> Option<Exceeded> {
         self.exceeded

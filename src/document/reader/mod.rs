@@ -1,7 +1,7 @@
 //! The streaming reader: any ResourceSync document or sitemap, entry by entry, in bounded memory.
 //!
 //! `octets -> input (inflate, decode, mend) -> events (quick_xml) -> namespace, element, reference -> Entry`, and
-//! beside it `rules`, which counts what the document breaks. An entry that cannot be understood is skipped and counted;
+//! beside it `rules`, which counts what the document breaks. Most entries are found by `plain` at once, with no event. An entry that cannot be understood is skipped and counted;
 //! XML that is not well-formed, or that ends before its root element does, fails the document.
 
 mod element;
@@ -9,6 +9,7 @@ mod error;
 mod events;
 mod input;
 mod namespace;
+mod plain;
 mod reference;
 mod rules;
 
@@ -18,11 +19,11 @@ mod tests;
 pub use error::DocumentError;
 
 use super::{ChangeFrequency, Deviations, Entry, Header, Link, Root, Rule, Timestamp, Uri};
-use element::{Context, Metadata, read_link, read_time, read_uri};
+use element::{Context, Metadata, Tag, read_link, read_time, read_uri};
 use error::quoted;
 use events::Events;
 use namespace::{Bindings, Kind};
-use quick_xml::events::{BytesStart, Event};
+use quick_xml::events::Event;
 use reference::Reference;
 use rules::DocumentRules;
 use std::io::BufRead;
@@ -110,6 +111,50 @@ struct Draft {
     unusable: bool,
 }
 
+impl Draft {
+    /// Takes the text of an element; it is not `understood` where a reference in it was undefined, or it was too long.
+    #[inline]
+    fn set_text(&mut self, kind: Kind, text: &str, understood: bool, base: Option<&Uri>, notes: &mut Notes<'_>) {
+        let text = text.trim_ascii();
+        if kind == Kind::Loc && self.located {
+            notes.add(Rule::LocMissing, text);
+            return;
+        }
+        self.located |= kind == Kind::Loc;
+        if !understood {
+            self.unusable = true;
+            return;
+        }
+        match kind {
+            Kind::Loc => match read_uri(base, text, notes) {
+                Ok(uri) => self.loc = Some(uri),
+                Err(_) => notes.add(Rule::LocMalformed, text),
+            },
+            Kind::LastMod => self.lastmod = self.lastmod.or(read_time(text, notes)),
+            Kind::ChangeFreq => {
+                self.changefreq = self.changefreq.or(ChangeFrequency::parse(text));
+                if self.changefreq.is_none() {
+                    notes.add(Rule::ChangeFrequencyUnknown, text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes an `rs:md` or `rs:ln`.
+    #[inline]
+    fn set_tag(&mut self, kind: Kind, tag: Tag<'_, '_>, context: &mut Context<'_>) {
+        if kind == Kind::Link {
+            return add_link(&mut self.links, &mut self.link_octets, tag, context);
+        }
+        if self.metadata.is_some() {
+            context.notes.add(Rule::RepeatedMetadata, tag.attributes());
+        }
+        let metadata = self.metadata.get_or_insert_default();
+        self.unusable |= metadata.read(tag, context).is_err();
+    }
+}
+
 /// Reads one document. Compression (gzip by magic) and encodings (BOM, XML declaration) are undone on the way.
 pub struct Reader<R> {
     events: Events<R>,
@@ -126,6 +171,10 @@ pub struct Reader<R> {
     header_link_octets: u64,
     rules: DocumentRules,
     deviations: Deviations,
+    /// Whether the prefixes stand for what [`plain`] takes them for.
+    is_plain: bool,
+    /// The elements of the plain entry being read.
+    parts: Vec<plain::Part>,
     /// Entries begun.
     entries: u64,
     /// Entries that could not be understood.
@@ -160,6 +209,8 @@ impl<R: BufRead> Reader<R> {
             header_link_octets: 0,
             rules: DocumentRules::default(),
             deviations: Deviations::default(),
+            is_plain: false,
+            parts: Vec::new(),
             entries: 0,
             skipped: 0,
             phase: Phase::Failed,
@@ -180,7 +231,16 @@ impl<R: BufRead> Reader<R> {
         loop {
             let phase = std::mem::replace(&mut self.phase, Phase::Failed);
             match phase {
-                Phase::Root => self.phase = self.read_to_entry()?,
+                Phase::Root => match self.read_plain_entry() {
+                    Some(entry) => {
+                        self.phase = Phase::Root;
+                        if entry.is_some() {
+                            return Ok(entry);
+                        }
+                        self.skipped += 1;
+                    }
+                    None => self.phase = self.read_to_entry()?,
+                },
                 Phase::Entry => {
                     let entry = self.read_entry()?;
                     self.phase = Phase::Root;
@@ -245,6 +305,7 @@ impl<R: BufRead> Reader<R> {
                 return Ok(Phase::Finished);
             }
             self.depth = 1;
+            self.is_plain = self.header.root == Root::UrlSet && self.bindings.are_usual();
             return Ok(Phase::Root);
         }
     }
@@ -286,10 +347,11 @@ impl<R: BufRead> Reader<R> {
                     let mut context =
                         Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
                     if kind == Kind::Link {
-                        add_link(&mut self.header.links, &mut self.header_link_octets, &element, &mut context);
+                        let tag = Tag::Xml(&element);
+                        add_link(&mut self.header.links, &mut self.header_link_octets, tag, &mut context);
                     } else {
                         // What was not understood has been noted; the rest stays.
-                        let _ = self.header_metadata.read(&element, &mut context);
+                        let _ = self.header_metadata.read(Tag::Xml(&element), &mut context);
                         self.header.capability.clone_from(&self.header_metadata.capability);
                         self.header.at = self.header_metadata.at;
                         self.header.completed = self.header_metadata.completed;
@@ -302,6 +364,31 @@ impl<R: BufRead> Reader<R> {
             }
             self.close_or_skip(empty)?;
         }
+    }
+
+    /// Reads the next entry where it is plain and all of it is in memory; `Some(None)` where it cannot be understood. Else
+    /// nothing is read. To be called between two entries.
+    fn read_plain_entry(&mut self) -> Option<Option<Entry>> {
+        // Behind the start tag of the root the XML reader may be in the midst of its text.
+        if !self.is_plain || self.entries == 0 {
+            return None;
+        }
+        let window = self.events.window();
+        let end = plain::find(window, self.limits.text, &mut self.parts)?;
+        let window = std::str::from_utf8(window.get(..end)?).ok()?;
+        self.entries += 1;
+        let mut draft = Draft::default();
+        let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+        let mut context = Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+        for plain::Part { kind, place } in self.parts.drain(..) {
+            let octets = window.get(place).unwrap_or_default();
+            match kind {
+                Kind::Metadata | Kind::Link => draft.set_tag(kind, Tag::Plain(octets), &mut context),
+                _ => draft.set_text(kind, octets, true, context.base, &mut context.notes),
+            }
+        }
+        self.events.pass_by(end);
+        Some(self.judge(draft))
     }
 
     /// Reads an entry from behind its start tag through its end tag; `None` where it cannot be understood.
@@ -322,7 +409,8 @@ impl<R: BufRead> Reader<R> {
                 Kind::Loc | Kind::LastMod | Kind::ChangeFreq => {
                     self.text.clear();
                     let understood = empty || self.read_text()?;
-                    self.set_text(&mut draft, kind, understood);
+                    let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+                    draft.set_text(kind, &self.text, understood, self.base.as_ref(), &mut notes);
                     if empty {
                         self.bindings.leave(self.depth + 1);
                     }
@@ -331,15 +419,7 @@ impl<R: BufRead> Reader<R> {
                 Kind::Metadata | Kind::Link => {
                     let mut context =
                         Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
-                    if kind == Kind::Link {
-                        add_link(&mut draft.links, &mut draft.link_octets, &element, &mut context);
-                    } else {
-                        if draft.metadata.is_some() {
-                            context.notes.add(Rule::RepeatedMetadata, element.attributes_raw());
-                        }
-                        let metadata = draft.metadata.get_or_insert_default();
-                        draft.unusable |= metadata.read(&element, &mut context).is_err();
-                    }
+                    draft.set_tag(kind, Tag::Xml(&element), &mut context);
                 }
                 Kind::Entry(_) | Kind::Foreign => {}
             }
@@ -383,36 +463,6 @@ impl<R: BufRead> Reader<R> {
             entry.until = metadata.until;
         }
         Some(entry)
-    }
-
-    /// Puts `self.text` where it belongs; `understood` is false where a reference in it was undefined, or it was too
-    /// long.
-    fn set_text(&mut self, draft: &mut Draft, kind: Kind, understood: bool) {
-        let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-        let text = self.text.trim_ascii();
-        if kind == Kind::Loc && draft.located {
-            notes.add(Rule::LocMissing, text);
-            return;
-        }
-        draft.located |= kind == Kind::Loc;
-        if !understood {
-            draft.unusable = true;
-            return;
-        }
-        match kind {
-            Kind::Loc => match read_uri(self.base.as_ref(), text, &mut notes) {
-                Ok(uri) => draft.loc = Some(uri),
-                Err(_) => notes.add(Rule::LocMalformed, text),
-            },
-            Kind::LastMod => draft.lastmod = draft.lastmod.or(read_time(text, &mut notes)),
-            Kind::ChangeFreq => {
-                draft.changefreq = draft.changefreq.or(ChangeFrequency::parse(text));
-                if draft.changefreq.is_none() {
-                    notes.add(Rule::ChangeFrequencyUnknown, text);
-                }
-            }
-            _ => {}
-        }
     }
 
     /// Reads text into `self.text` from behind a start tag through its end tag, leaving out elements within; whether
@@ -478,10 +528,10 @@ impl<R: BufRead> Reader<R> {
 
 /// Adds an `rs:ln` to `links`, whose tags have `octets` so far. It is left out where it cannot be understood or is one
 /// too many.
-fn add_link(links: &mut Vec<Link>, octets: &mut u64, element: &BytesStart<'_>, context: &mut Context<'_>) {
+fn add_link(links: &mut Vec<Link>, octets: &mut u64, tag: Tag<'_, '_>, context: &mut Context<'_>) {
     // What cannot be understood has been noted where it was read.
-    let Ok(Some(link)) = read_link(element, context) else { return };
-    *octets += element.len() as u64;
+    let Ok(Some(link)) = read_link(tag, context) else { return };
+    *octets += tag.len() as u64;
     if links.len() < context.limits.links && *octets <= context.limits.markup() {
         links.push(link);
     } else {

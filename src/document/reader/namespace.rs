@@ -161,6 +161,11 @@ impl Bindings {
         }
     }
 
+    /// Whether no prefix stands for Sitemaps and `rs` for ResourceSync, as in nearly every document.
+    pub fn are_usual(&self) -> bool {
+        self.resolve("") == Namespace::Sitemap && self.resolve("rs") == Namespace::ResourceSync
+    }
+
     /// What an element's `prefix` stands for.
     #[inline]
     pub fn resolve(&self, prefix: &str) -> Namespace {
