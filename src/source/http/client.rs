@@ -221,7 +221,7 @@ impl Client {
         let (place, admission) = admitted(request, &host, is_retry).await?;
 
         let client = shared.transport.client(reach, own.policy.is_own(&url), is_proxied);
-        host.counters.sent();
+        host.sent(Instant::now());
         let exchange = Exchange {
             host: &host,
             admission,

@@ -167,12 +167,19 @@ struct Wide {
 }
 
 impl Host {
+    /// A request is sent that has its place.
+    pub(super) fn sent(&self, now: Instant) {
+        self.counters.sent();
+        let mut wide = self.width.lock().unwrap_or_else(PoisonError::into_inner);
+        let under_way = wide.places.saturating_sub(self.connections.available_permits());
+        wide.width.sent(under_way, now);
+    }
+
     /// The head of an answer came after `latency`.
     pub(super) fn answered(&self, status: u16, latency: Duration, now: Instant) {
-        let free = self.connections.available_permits();
         self.adjust(|width| match status {
             429 | 503 => width.refused(now),
-            _ => width.answered(latency, free, now),
+            _ => width.answered(latency, now),
         });
     }
 

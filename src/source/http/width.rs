@@ -23,8 +23,9 @@ const NO_FASTER: f64 = 0.9;
 /// After so many times the smoothed latency an earlier width is no longer seen in it.
 const SETTLED: u32 = 4;
 
-/// One part in so many of the places is left for readers when the rest is taken for what nobody reads yet.
-const FOR_READERS: usize = 8;
+/// One part in so many of the places is left for readers when the rest is taken for what nobody reads yet: more of them than
+/// these wait for the next answer, of which there are many then.
+const FOR_READERS: usize = 16;
 
 /// One answer counts one part in so many of the smoothed latency.
 const SMOOTHING: u32 = 8;
@@ -47,6 +48,9 @@ pub(super) struct Width {
     smoothed: Duration,
     cut_at: Option<Instant>,
     slow: Option<Slow>,
+    /// The most that were under way at once in this round trip, and in the one before.
+    busiest: [usize; 2],
+    round_began: Option<Instant>,
 }
 
 /// Answers come too slowly.
@@ -70,6 +74,8 @@ impl Width {
             smoothed: Duration::ZERO,
             cut_at: None,
             slow: None,
+            busiest: [0; 2],
+            round_began: None,
         }
     }
 
@@ -79,13 +85,23 @@ impl Width {
         self.now as usize
     }
 
-    /// Of so many requests that a host bears at once, those that may be for nobody yet: readers find an eighth free, one at least.
+    /// Of so many requests that a host bears at once, those that may be for nobody yet: readers find a sixteenth free, one at least.
     pub(super) fn beside_readers(&self) -> usize {
         self.places() - self.places().div_ceil(FOR_READERS)
     }
 
-    /// The head of an answer came after `latency`, while `free` places were not taken.
-    pub(super) fn answered(&mut self, latency: Duration, free: usize, now: Instant) {
+    /// A request is sent, and so many are under way with it.
+    pub(super) fn sent(&mut self, under_way: usize, now: Instant) {
+        let is_over = |began| now.saturating_duration_since(began) >= self.smoothed;
+        if self.round_began.is_none_or(is_over) {
+            self.busiest = [0, self.busiest[0]];
+            self.round_began = Some(now);
+        }
+        self.busiest[0] = self.busiest[0].max(under_way);
+    }
+
+    /// The head of an answer came after `latency`.
+    pub(super) fn answered(&mut self, latency: Duration, now: Instant) {
         // One fast answer among many is another kind of resource.
         let fastest = self.fastest.map_or(latency, |fastest| {
             if latency < fastest { fastest - (fastest - latency) / SMOOTHING } else { fastest + fastest / FORGETTING }
@@ -100,8 +116,15 @@ impl Width {
             return;
         }
         self.slow = None;
-        // What is fetched ahead never takes the readers' places, and is to grow all the same.
-        if self.places() - free.min(self.places()) >= self.beside_readers() {
+        // How many were under way at once counts, not how many are now: answers come together, and who sent those requests sends
+        // the next when all of their bodies are here. Those at the start are followed by twice as many (RFC 2861, 3.1). What
+        // is fetched ahead never takes the readers' places, and is to grow all the same.
+        let busiest = self.busiest[0].max(self.busiest[1]);
+        let is_used = match self.is_starting {
+            true => busiest * 2 >= self.places(),
+            false => busiest >= self.beside_readers(),
+        };
+        if is_used {
             let more = if self.is_starting { 1.0 } else { 1.0 / self.now };
             self.now = (self.now + more).min(self.most as f64);
         }
@@ -153,7 +176,8 @@ mod tests {
 
     fn answers(width: &mut Width, count: usize, latency: Duration, now: &mut Instant) {
         for _ in 0..count {
-            width.answered(latency, 0, *now);
+            width.sent(width.places(), *now);
+            width.answered(latency, *now);
             *now += latency / 16;
         }
     }
@@ -172,11 +196,27 @@ mod tests {
     fn it_stays_where_places_are_free_and_within_what_a_person_allows() {
         let (mut width, now) = (Width::new(64), Instant::now());
         for _ in 0..100 {
-            width.answered(FAST, 16, now);
+            width.sent(7, now);
+            width.answered(FAST, now);
         }
         assert_eq!(width.places(), 16);
         assert_eq!(Width::new(3).places(), 3);
         assert_eq!(Width::new(0).places(), 1);
+    }
+
+    /// As files are fetched ahead: all that the last answers made room for go together, and are answered together.
+    #[test]
+    fn it_doubles_in_a_round_trip_too_where_answers_come_together() {
+        let (mut width, mut now) = (Width::new(64), Instant::now());
+        let mut widths = Vec::new();
+        for _ in 0..3 {
+            let together = width.beside_readers();
+            (1..=together).for_each(|under_way| width.sent(under_way, now));
+            now += FAST;
+            (0..together).for_each(|_| width.answered(FAST, now));
+            widths.push(width.places());
+        }
+        assert_eq!(widths, [31, 59, 64]);
     }
 
     #[test]
@@ -207,7 +247,8 @@ mod tests {
             assert_eq!((width.places(), width.beside_readers()), (1, 0), "nothing is fetched ahead");
             for _ in 0..5000 {
                 let taken = width.beside_readers().max(1).min(most);
-                width.answered(FAST, width.places() - taken, now);
+                width.sent(taken, now);
+                width.answered(FAST, now);
                 now += FAST;
             }
             let grown = if most == 64 { 64 } else { most + 2 };
@@ -219,12 +260,13 @@ mod tests {
     fn more_than_a_host_can_do_narrows_it_but_not_to_nothing() {
         for each in [10, 30, 100].map(Duration::from_millis) {
             let (mut width, mut now) = (Width::new(64), Instant::now());
-            width.answered(each, 0, now);
+            width.answered(each, now);
             let mut seen = Vec::new();
             for _ in 0..4000 {
                 // One after the other: who asks for more at a time waits for longer.
                 now += each;
-                width.answered(each * u32::try_from(width.places()).unwrap(), 0, now);
+                width.sent(width.places(), now);
+                width.answered(each * u32::try_from(width.places()).unwrap(), now);
                 seen.push(width.places());
             }
             let usual = seen[2000..].iter().sum::<usize>() / 2000;
