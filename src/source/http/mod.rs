@@ -1,9 +1,9 @@
 //! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
-//! reached), `limits` (when, and how far the host is: `line`), `credentials` (with what), `transport` (over which connections),
-//! `head` (what the answer says), `body` (the answer's octets under the low-speed limit). `client` holds the loops for redirects
-//! and retries; `traffic` counts.
+//! reached), `limits` (when, and how far the host is: `line`), `credentials` (with what), `transport` (over which connections,
+//! to which addresses: `names`), `head` (what the answer says), `body` (the answer's octets under the low-speed limit).
+//! `client` holds the loops for redirects and retries; `traffic` counts.
 
 mod body;
 mod client;
@@ -13,6 +13,7 @@ mod head;
 mod limits;
 mod line;
 pub(super) mod links;
+mod names;
 mod netrc;
 mod policy;
 mod retry;

@@ -1,6 +1,7 @@
 //! The connection pools: one for each kind of connection, because a pool decides which addresses it connects to and
 //! which certificate it shows.
 
+use super::names::Names;
 use super::{HttpConfig, HttpError, policy::AddressRefusal, policy::Reach};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -83,8 +84,10 @@ impl Transport {
         let anonymous = tls(config, None)?;
         let identified = config.client_certificate.as_deref().map(|pem| tls(config, Some(pem))).transpose()?;
         let proxies = settings.proxies()?;
+        let names = Arc::new(Names::default());
         let direct = |tls: &rustls::ClientConfig, reach| {
-            build(pool(config, tls).no_proxy().dns_resolver(CheckedResolver { reach }))
+            let resolver = CheckedResolver { reach, names: Arc::clone(&names) };
+            build(pool(config, tls).no_proxy().dns_resolver(resolver))
         };
         let proxied = |tls: &rustls::ClientConfig| {
             // The resolver only ever sees the proxy's name here, which the person chose.
@@ -195,18 +198,22 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
 /// The system's resolver, without the addresses that a connection of its reach may not go to.
 struct CheckedResolver {
     reach: Reach,
+    names: Arc<Names>,
 }
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let reach = self.reach;
+        let (reach, names) = (self.reach, Arc::clone(&self.names));
         Box::pin(async move {
+            // Port 0 stands for the port of the URL.
+            let ask =
+                || async { Ok(tokio::net::lookup_host((name.as_str(), 0)).await?.map(|found| found.ip()).collect()) };
+            let found = names.addresses(name.as_str(), ask).await?;
             let mut refusal: Option<AddressRefusal> = None;
             let mut addresses: Vec<SocketAddr> = Vec::new();
-            // Port 0 stands for the port of the URL.
-            for address in tokio::net::lookup_host((name.as_str(), 0)).await? {
-                match reach.check(name.as_str(), address.ip()) {
-                    Ok(()) => addresses.push(address),
+            for address in found.iter() {
+                match reach.check(name.as_str(), *address) {
+                    Ok(()) => addresses.push(SocketAddr::new(*address, 0)),
                     Err(refused) => refusal = refusal.or(Some(refused)),
                 }
             }
