@@ -45,7 +45,7 @@ use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -231,9 +231,12 @@ impl Disk {
         }
         let Some(file) = made else { return Err(self.cache.full()) };
         let path = self.cache.path(&name);
-        let before = allocated(&path).unwrap_or(0);
+        let (before, is_empty) = file.metadata().map_or((0, false), |it| (it.blocks() * 512, it.len() == 0));
         Sidecar::remove(&path);
-        file.set_len(0).map_err(io_error(&path))?;
+        // Not where there is nothing to cut: ext4 writes out at its close whatever was truncated (`auto_da_alloc`).
+        if !is_empty {
+            file.set_len(0).map_err(io_error(&path))?;
+        }
         self.cache.charge(&name, before, 0);
         let sidecar = Sidecar { length, ..Sidecar::default() };
         let partial = Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, resumable, 0, sidecar);

@@ -48,6 +48,8 @@ struct Writer {
     /// Octets written since `noted`.
     unnoted: u64,
     noted: Instant,
+    /// There may be a sidecar.
+    has_sidecar: bool,
 }
 
 struct State {
@@ -93,7 +95,7 @@ impl Partial {
             resumable,
             cache,
             victims: Victims::any(),
-            writer: Mutex::new(Writer { charged, unnoted: 0, noted: Instant::now() }),
+            writer: Mutex::new(Writer { charged, unnoted: 0, noted: Instant::now(), has_sidecar: validator.is_some() }),
             state: Mutex::new(State { present, checks, growing, length, validator, outcome: Outcome::Open }),
         }
     }
@@ -248,7 +250,7 @@ impl Partial {
         );
         let object = Arc::new(object);
         self.cache.install(&self.name, &object, writer.charged, &self.victims)?;
-        self.remove_sidecar();
+        self.remove_sidecar(&mut writer);
         self.state().outcome = Outcome::Committed(Arc::clone(&object));
         Ok(object)
     }
@@ -271,7 +273,7 @@ impl Partial {
 
     fn remove(&self, writer: &mut Writer) {
         self.cache.unlink(&self.name);
-        self.remove_sidecar();
+        self.remove_sidecar(writer);
         self.cache.charge_gone(&self.name, writer.charged);
         writer.charged = 0;
     }
@@ -310,6 +312,7 @@ impl Partial {
         if sidecar.validator.is_none() || sidecar.checks.is_empty() {
             return false;
         }
+        writer.has_sidecar = true;
         sidecar
             .write(&self.cache.path(&self.name), &self.key)
             .inspect_err(|cause| {
@@ -328,8 +331,8 @@ impl Partial {
         self.state().outcome = Outcome::Aborted;
     }
 
-    fn remove_sidecar(&self) {
-        if self.resumable {
+    fn remove_sidecar(&self, writer: &mut Writer) {
+        if std::mem::take(&mut writer.has_sidecar) {
             Sidecar::remove(&self.cache.path(&self.name));
         }
     }
