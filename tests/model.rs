@@ -166,7 +166,7 @@ impl Subject {
             let offset = bytes.len() as u64;
             let piece = match self.filesystem.read_local(ino, offset, 64 << 10) {
                 Some(piece) => piece,
-                None => self.runtime.block_on(self.filesystem.read(ino, offset, 64 << 10)).map_err(said)?,
+                None => self.runtime.block_on(self.filesystem.read(ino, offset, 64 << 10, 0)).map_err(said)?,
             };
             assert!(!piece.is_empty(), "a read within the size returned nothing");
             bytes.extend_from_slice(&piece);

@@ -6,6 +6,7 @@ use common::mounted::Mounted;
 use common::source::{Resource, Source};
 use common::{eventually, tree};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
@@ -195,4 +196,113 @@ fn files_are_fetched_ahead_again_once_a_host_that_refused_has_recovered() {
 
     let most = source.take_most_at_once();
     assert!(most >= 6, "{most} at a time");
+}
+
+#[test]
+fn where_it_is_switched_off_only_what_is_read_is_fetched() {
+    let source = collection(1, 60, Resource::new);
+    let mounted = Mounted::new(&source.list_url(), "readahead=0");
+    source.take_log();
+    source.take_most_at_once();
+
+    run("sh", &["-c", "ls top/d00 && head -qn1 top/d00/f00*"], &mounted);
+
+    source.wait_for_quiet();
+    assert_eq!(requests(&source).len(), 10);
+    assert_eq!(source.take_most_at_once(), 1);
+}
+
+#[test]
+fn a_tree_that_its_reader_has_listed_is_known_by_its_first_files() {
+    let source = collection(3, 20, Resource::new);
+    let mounted = Mounted::new(&source.list_url(), "");
+    source.take_log();
+    let mut folders = fs::read_dir(mounted.join("top")).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
+    folders.sort();
+    let files: Vec<_> = fs::read_dir(&folders[0]).unwrap().map(|it| it.unwrap().path()).collect();
+
+    fs::read(&files[0]).unwrap();
+    source.wait_for_quiet();
+    let after_one = requests(&source).len();
+    fs::read(&files[1]).unwrap();
+    source.wait_for_quiet();
+
+    assert!((2..=5).contains(&after_one), "{after_one}");
+    assert!(requests(&source).len() >= 12, "beyond the first folder, in the next");
+}
+
+#[test]
+fn a_host_that_does_not_answer_holds_up_nobody_elses_files() {
+    use common::source::{Fault, URLSET};
+    let (alive, dead) = (collection(1, 120, Resource::new), Source::start());
+    let mut list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
+    for number in 0..60 {
+        let path = format!("slow/f{number:03}.txt");
+        dead.put(&path, Resource::new(format!("late {number:03}")));
+        if number > 2 {
+            dead.fault(&path, Fault::StallHead(Duration::from_secs(20)), u64::MAX);
+        }
+        let _ = writeln!(list, "<url><loc>{}{path}</loc><rs:md length=\"8\"/></url>", dead.url());
+    }
+    for (path, bytes) in alive.published() {
+        let _ = writeln!(list, "<url><loc>{}{path}</loc><rs:md length=\"{}\"/></url>", alive.url(), bytes.len());
+    }
+    alive.document("both.xml", list + "</urlset>");
+    let authority = dead.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let options = format!("allow-host={authority},connections=8");
+    let mounted = Mounted::new(&format!("{}both.xml", alive.url()), &options);
+    let slow = mounted.join(&format!("%host/{authority}/slow"));
+    (0..3).for_each(|number| drop(fs::read(slow.join(format!("f{number:03}.txt"))).unwrap()));
+    eventually("as much as may be is asked of the host that does not answer", || dead.log().len() >= 9);
+    alive.pause(PAUSE);
+    alive.take_most_at_once();
+
+    run("grep", &["-rc", "storm", "top"], &mounted);
+
+    let most = alive.take_most_at_once();
+    assert!(most >= 6, "{most} at a time");
+}
+
+#[test]
+fn two_walks_and_a_reader_that_jumps_all_get_on() {
+    const EACH: usize = 300;
+    let source = collection(3, EACH, Resource::new);
+    let mounted = Mounted::new(&source.list_url(), "connections=8");
+    source.pause(Duration::from_millis(10));
+    source.take_log();
+    let walks: Vec<_> = ["top/d00", "top/d01"]
+        .map(|folder| Command::new("grep").args(["-rc", "storm", folder]).current_dir(mounted.path()).spawn().unwrap())
+        .into();
+    eventually("both walks are known", || {
+        let log = source.log();
+        ["/top/d00", "/top/d01"].iter().all(|below| log.iter().filter(|it| it.path.starts_with(below)).count() > 8)
+    });
+
+    let mut waited = Vec::new();
+    for step in 1..=20usize {
+        let path = format!("top/d02/f{:03}.txt", step * 137 % EACH);
+        let before = source.log().len();
+        assert_eq!(
+            fs::read(mounted.join(&path)).unwrap(),
+            format!("{path} holds storm {}\n", step * 137 % EACH).into_bytes()
+        );
+        waited.push(source.log().len() - before);
+    }
+
+    for mut walk in walks {
+        assert!(walk.wait().unwrap().success());
+    }
+    // Demand before what is fetched ahead: no read waits for more than what was under way, and what went beside it.
+    waited.sort_unstable();
+    assert!(waited[10] <= 16, "requests told between the beginning and the end of a read: {waited:?}");
+    let log = source.log();
+    let of = |folder: &str| log.iter().map(|it| it.path.starts_with(folder)).collect::<Vec<_>>();
+    let (first, second) = (of("/top/d00"), of("/top/d01"));
+    // Neither walk starves: where one has come to its middle the other has had a quarter of that at least.
+    for (one, other) in [(&first, &second), (&second, &first)] {
+        let middle = (0..log.len()).filter(|place| one[*place]).nth(EACH / 2).unwrap();
+        let had = other[..middle].iter().filter(|it| **it).count();
+        assert!(had >= EACH / 8, "{had} of the other's where one had {}", EACH / 2);
+    }
+    assert_eq!(log.iter().filter(|it| it.path.starts_with("/top/d02")).count(), 20);
 }

@@ -161,6 +161,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
         directory: directory.to_owned(),
         cache,
         http: http(options, &entry, timeout)?,
+        readahead: options.readahead,
         sync: SyncConfig {
             entry,
             set: options.set.clone(),

@@ -42,6 +42,11 @@ pub struct DirEntry<'a> {
 }
 
 impl Filesystem {
+    /// `thread` begins to list `folder`: what it reads there next is taken for a walk the sooner.
+    pub fn begins_to_list(&self, folder: INodeNo, thread: u32) {
+        self.reading.lists(folder, thread);
+    }
+
     /// READDIR: the entries of `folder` after `from`, `.` and `..` first, until `visit` answers `false` (the buffer is
     /// full, and this entry is not in it). Never waits.
     pub fn read_folder(

@@ -48,6 +48,11 @@ impl Cursor {
         Cursor { folder, after, order: Order::Mixed, in_folders: false, roams: false, ceiling: folder }
     }
 
+    /// The same place in a walk that goes through all of `top`, which lies above it.
+    pub(super) fn all_of(self, top: INodeNo) -> Cursor {
+        Cursor { roams: true, ceiling: top, ..self }
+    }
+
     /// The same place in the other order.
     pub(super) fn in_other_order(self) -> Cursor {
         let order = match self.order {

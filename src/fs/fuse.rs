@@ -245,7 +245,7 @@ impl fuser::Filesystem for Adapter {
                 let counting = Arc::clone(&self.fs);
                 let read = async move {
                     match denial {
-                        None => fs.read(ino, offset, size).await,
+                        None => fs.read(ino, offset, size, thread).await,
                         Some(denial) => fs.read_present(ino, offset, size, denial).await,
                     }
                 };
@@ -262,8 +262,11 @@ impl fuser::Filesystem for Adapter {
         }
     }
 
-    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let _span = trace_span!("readdir", ino = ino.0, offset).entered();
+        if offset == 0 {
+            self.fs.begins_to_list(ino, req.pid());
+        }
         let read = self.guarded(|| {
             self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
                 let kind = match entry.node.kind {
@@ -279,8 +282,11 @@ impl fuser::Filesystem for Adapter {
         }
     }
 
-    fn readdirplus(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let _span = trace_span!("readdirplus", ino = ino.0, offset).entered();
+        if offset == 0 {
+            self.fs.begins_to_list(ino, req.pid());
+        }
         let read = self.guarded(|| {
             self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
                 let shown = self.fs.shown(&entry.node);

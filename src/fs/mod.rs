@@ -27,6 +27,8 @@ pub mod fuse;
 pub mod heartbeat;
 pub mod invalidator;
 mod links;
+mod listed;
+mod places;
 pub mod programs;
 pub mod read;
 mod reading_ahead;
@@ -148,7 +150,7 @@ impl Filesystem {
     }
 
     /// The same, fetching files ahead of whoever reads one after the other: `at_once` at a time, up to `limit` octets that
-    /// were not read yet.
+    /// were not read yet; nothing where either is 0.
     pub fn with_reading_ahead(self, at_once: usize, limit: u64) -> Filesystem {
         let reading = ReadingAhead::new(
             Arc::clone(&self.catalog),

@@ -7,6 +7,9 @@ use crate::catalog::{Kind, Node};
 use crate::content::Wanted;
 use bytes::Bytes;
 use fuser::INodeNo;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 
 impl Filesystem {
     /// READ from this machine alone: `length` bytes at `offset`, fewer only at the end of the file. `None` where the
@@ -18,7 +21,7 @@ impl Filesystem {
     /// The first octets of a file were read from this machine by `thread`: what follows may have to be fetched now.
     pub fn was_read_here(&self, ino: INodeNo, thread: u32) {
         if self.reading.looks_out() && self.denial(thread).is_none() {
-            self.reading.read_here(ino);
+            self.reading.read_here(ino, thread);
         }
     }
 
@@ -35,13 +38,19 @@ impl Filesystem {
         self.checked(&node, offset, length, bytes)
     }
 
-    /// READ: waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
-    pub async fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<Bytes, FsError> {
+    /// READ by `thread` (0: nobody's): waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
+    pub async fn read(&self, ino: INodeNo, offset: u64, length: u32, thread: u32) -> Result<Bytes, FsError> {
         let (node, wanted) = self.readable(ino)?;
+        let mut bytes = pin!(self.content.read(&wanted, offset, length));
+        // Begun before anything is fetched ahead of it: a connection that is open is for whoever waits.
+        let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;
         if offset == 0 {
-            self.reading.read_remote(ino, node.size.or_else(|| self.content.known_size(ino)));
+            self.reading.read_remote(ino, thread, node.size.or_else(|| self.content.known_size(ino)));
         }
-        let bytes = self.content.read(&wanted, offset, length).await?;
+        let bytes = match begun {
+            Poll::Ready(bytes) => bytes?,
+            Poll::Pending => bytes.await?,
+        };
         self.checked(&node, offset, length, bytes)
     }
 

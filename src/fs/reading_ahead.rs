@@ -1,17 +1,19 @@
 //! Files fetched ahead of whoever reads one after the other: drives [`Readahead`] over the catalog and content.
 //!
 //! A READ of a file's first octets is what is told of, where they were not here, or were because they had been fetched ahead; a
-//! warm read costs one relaxed load. What follows in the tree is [`following`](super::following)'s to say. Fetches run in
+//! warm read costs one relaxed load. Who has listed a folder before it reads there is remembered for a while ([`Listed`]). What follows in the tree is [`following`](super::following)'s to say. Fetches run in
 //! the background, a bounded number at a time that leaves connections for whoever waits.
 
 use super::FsOptions;
 use super::error::FsError;
 use super::following::Cursor;
 use super::links::wanted;
-use crate::catalog::{Catalog, CatalogError, Node};
+use super::listed::Listed;
+use super::places::Places;
+use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
 use crate::causes::chain;
 use crate::content::fixity::WHOLE_LIMIT;
-use crate::content::readahead::{Candidate, EXPECTED, Ledger, Readahead, Seen, Wish};
+use crate::content::readahead::{Candidate, EXPECTED, Host, Ledger, Readahead, Reader, Seen, Wish};
 use crate::content::{Content, Wanted};
 use fuser::INodeNo;
 use lru::LruCache;
@@ -24,8 +26,8 @@ use tokio::runtime::Handle;
 /// A file whose size nobody knows is fetched ahead only among files that are usually not larger.
 const UNKNOWN_AMONG: u64 = 1 << 20;
 
-/// Fetches under way before a host was asked.
-const PLACES_FIRST: usize = 8;
+/// Folders above a file that are looked at.
+const DEEP: usize = 64;
 
 /// Files remembered that came with their size.
 const CAME_WITH_SIZE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -36,17 +38,16 @@ pub(super) struct ReadingAhead {
     content: Arc<Content>,
     options: FsOptions,
     runtime: Handle,
-    /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
+    /// Lock order: `places` before `walks`. Each is held for a few instructions and never while the catalog or content is asked.
+    places: Mutex<Places>,
     walks: Mutex<Readahead<Cursor>>,
+    /// Held by itself alone.
+    listed: Mutex<Listed>,
     /// Files that came whole when their size was asked for, and were not read yet.
     came_with_size: Mutex<LruCache<INodeNo, ()>>,
     /// Files fetched ahead and not read yet, and those that came with their size, as of the last change; looked at without the lock.
     outstanding: AtomicUsize,
-    /// Fetches under way.
-    under_way: AtomicUsize,
-    /// Fetches that may be under way, as the host that was asked last bears them.
-    places: AtomicUsize,
-    /// The most of them; none: nothing is fetched ahead.
+    /// Fetches that one host may have under way at most; none: nothing is fetched ahead.
     at_once: usize,
 }
 
@@ -60,16 +61,17 @@ impl ReadingAhead {
         at_once: usize,
         limit: u64,
     ) -> ReadingAhead {
+        let at_once = if limit == 0 { 0 } else { at_once };
         ReadingAhead {
             catalog,
             content,
             options,
             runtime,
+            places: Mutex::new(Places::new(at_once)),
             walks: Mutex::new(Readahead::new(limit)),
+            listed: Mutex::default(),
             came_with_size: Mutex::new(LruCache::new(CAME_WITH_SIZE)),
             outstanding: AtomicUsize::new(0),
-            under_way: AtomicUsize::new(0),
-            places: AtomicUsize::new(at_once.min(PLACES_FIRST)),
             at_once,
         }
     }
@@ -79,14 +81,21 @@ impl ReadingAhead {
         self.outstanding.load(Ordering::Relaxed) > 0
     }
 
-    /// The first octets of a file were read, and they were here.
-    pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo) {
+    /// `thread` begins to list `folder`.
+    pub(super) fn lists(&self, folder: INodeNo, thread: u32) {
+        if self.at_once > 0 {
+            self.listed().note(thread, folder, Instant::now());
+        }
+    }
+
+    /// The first octets of a file were read by `thread`, and they were here.
+    pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo, thread: u32) {
         let came_with_size = self.came().pop(&ino).is_some();
         let seen = self.walks().read(ino, None, Instant::now());
         match seen {
             // Nothing is learnt from who reads what is here anyway.
             Seen::Elsewhere if !came_with_size => {}
-            seen => self.go_on(ino, seen),
+            seen => self.go_on(ino, thread, seen),
         }
     }
 
@@ -98,13 +107,13 @@ impl ReadingAhead {
         }
     }
 
-    /// The first octets of a file are to be read, and the Source must be asked for them. `octets`: all of it.
-    pub(super) fn read_remote(self: &Arc<Self>, ino: INodeNo, octets: Option<u64>) {
+    /// The first octets of a file are to be read by `thread`, and the Source must be asked for them. `octets`: all of it.
+    pub(super) fn read_remote(self: &Arc<Self>, ino: INodeNo, thread: u32, octets: Option<u64>) {
         if self.at_once == 0 {
             return;
         }
         let seen = self.walks().read(ino, octets, Instant::now());
-        self.go_on(ino, seen);
+        self.go_on(ino, thread, seen);
     }
 
     /// Whether whoever asks for the size of `ino` is going to read it: it is fetched ahead, or comes next where files are read.
@@ -121,15 +130,23 @@ impl ReadingAhead {
         self.walks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listed(&self) -> MutexGuard<'_, Listed> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn came(&self) -> MutexGuard<'_, LruCache<INodeNo, ()>> {
         self.came_with_size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn go_on(self: &Arc<Self>, ino: INodeNo, seen: Seen<Cursor>) {
+    fn go_on(self: &Arc<Self>, ino: INodeNo, thread: u32, seen: Seen<Cursor>) {
         let listed = match seen {
             Seen::Enough => Ok(()),
             Seen::Follows(wish) => self.list(&wish),
-            Seen::Elsewhere => self.begin(ino),
+            Seen::Elsewhere => self.begin(ino, thread),
         };
         if let Err(error) = listed {
             tracing::debug!(ino = ino.0, "nothing is read ahead: {}", chain(&error));
@@ -138,11 +155,36 @@ impl ReadingAhead {
         self.fetch();
     }
 
-    fn begin(&self, ino: INodeNo) -> Result<(), CatalogError> {
-        let place = self.catalog.snapshot()?.place(ino)?;
-        let Some((folder, entry)) = place else { return Ok(()) };
-        let wish = self.walks().begin(Cursor::behind(folder, entry), self.content.known_size(ino), Instant::now());
+    fn begin(&self, ino: INodeNo, thread: u32) -> Result<(), CatalogError> {
+        let snapshot = self.catalog.snapshot()?;
+        let Some((folder, entry)) = snapshot.place(ino)? else { return Ok(()) };
+        let mut cursor = Cursor::behind(folder, entry);
+        let mut reader = Reader::Stranger;
+        if self.listed().has_last(thread, folder, Instant::now()) {
+            let top = self.top_listed(&snapshot, folder, thread)?;
+            cursor = if top == folder { cursor } else { cursor.all_of(top) };
+            reader =
+                if first_file(&snapshot, folder)? == Some(ino) { Reader::AtFirstListed } else { Reader::HasListed };
+        }
+        drop(snapshot);
+        let wish = self.walks().begin(cursor, self.content.known_size(ino), reader, Instant::now());
         self.list(&wish)
+    }
+
+    /// The uppermost folder of which `thread` has listed all that lead from there to `folder`: who lists those goes through them.
+    fn top_listed(&self, snapshot: &Snapshot<'_>, folder: INodeNo, thread: u32) -> Result<INodeNo, CatalogError> {
+        let mut top = folder;
+        for _ in 0..DEEP {
+            match snapshot.place(top)? {
+                Some((parent, _)) if parent != top && self.has_listed(parent, thread) => top = parent,
+                _ => break,
+            }
+        }
+        Ok(top)
+    }
+
+    fn has_listed(&self, folder: INodeNo, thread: u32) -> bool {
+        self.listed().has(thread, folder, Instant::now())
     }
 
     /// Tells a walk what follows.
@@ -175,6 +217,14 @@ impl ReadingAhead {
             })?;
             is_end = stopped.is_end || is_blocked;
         }
+        for candidate in &mut ordered {
+            let Some(wanted) = wanted(&snapshot, candidate.ino, &self.options)? else { continue };
+            candidate.host = host(&wanted);
+            if !self.places().know(candidate.host) {
+                let places = self.beside_readers(&wanted);
+                self.places().learn(candidate.host, places);
+            }
+        }
         let mut expected = Vec::with_capacity(2 * EXPECTED);
         for from in [front, front.in_other_order()] {
             let mut left = EXPECTED;
@@ -195,7 +245,8 @@ impl ReadingAhead {
     }
 
     fn candidate(&self, node: Node, after: Cursor) -> Candidate<Cursor> {
-        Candidate { ino: node.ino, octets: node.size.or_else(|| self.content.known_size(node.ino)), after }
+        let octets = node.size.or_else(|| self.content.known_size(node.ino));
+        Candidate { ino: node.ino, host: Host::default(), octets, after }
     }
 
     /// Whether a file is to be fetched ahead: large ones stream fast enough when they are read.
@@ -214,25 +265,12 @@ impl ReadingAhead {
 
     /// Begins as many fetches as may be under way.
     fn fetch(self: &Arc<Self>) {
-        loop {
-            let taken = self.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |under_way| {
-                (under_way < self.places.load(Ordering::Relaxed)).then_some(under_way + 1)
-            });
-            if taken.is_err() {
-                return;
-            }
-            let next = self.walks().take_next();
-            let Some(ino) = next else {
-                self.under_way.fetch_sub(1, Ordering::Relaxed);
-                // Something may have been ordered between the look and the place's return.
-                if !self.walks().has_queued() {
-                    return;
-                }
-                continue;
-            };
+        while let Some((ino, host)) = self.take_place() {
             let ahead = Arc::clone(self);
             self.runtime.spawn(async move {
-                let fetched = ahead.fetch_one(ino).await;
+                // What was spawned last runs first: whoever waits comes before this.
+                tokio::task::yield_now().await;
+                let (fetched, places) = ahead.fetch_one(ino).await;
                 match fetched {
                     Ok(Some(octets)) => ahead.walks().landed(ino, octets),
                     Ok(None) => ahead.walks().dropped(ino, false),
@@ -242,37 +280,61 @@ impl ReadingAhead {
                         ahead.walks().dropped(ino, true);
                     }
                 }
-                ahead.under_way.fetch_sub(1, Ordering::Relaxed);
+                {
+                    let mut held = ahead.places();
+                    held.give_back(host);
+                    places.into_iter().for_each(|places| held.learn(host, places));
+                }
                 ahead.note_outstanding();
                 ahead.fetch();
             });
         }
     }
 
-    /// Octets fetched; `None` where there is nothing to fetch, or where the host bears nothing but reads now.
-    async fn fetch_one(&self, ino: INodeNo) -> Result<Option<u64>, FsError> {
-        let wanted = {
-            let snapshot = self.catalog.snapshot()?;
-            wanted(&snapshot, ino, &self.options)?
+    /// The next file to fetch, of a host where a place is left, which is then taken.
+    fn take_place(&self) -> Option<(INodeNo, Host)> {
+        let mut places = self.places();
+        let (ino, host) = self.walks().take_next(|host| places.are_left(host))?;
+        places.take(host);
+        Some((ino, host))
+    }
+
+    /// Octets fetched, `None` where there is nothing to fetch, or where the host bears nothing but reads now; and how many places
+    /// it has for this.
+    async fn fetch_one(&self, ino: INodeNo) -> (Result<Option<u64>, FsError>, Option<usize>) {
+        let found =
+            || -> Result<Option<Wanted>, CatalogError> { wanted(&self.catalog.snapshot()?, ino, &self.options) };
+        let wanted = match found() {
+            Ok(Some(wanted)) => wanted,
+            Ok(None) => return (Ok(None), None),
+            Err(error) => return (Err(error.into()), None),
         };
-        match wanted {
-            Some(wanted) => {
-                if self.beside_readers(&wanted) == 0 {
-                    // The last place of this host; others may have many.
-                    self.places.store(1, Ordering::Relaxed);
-                    return Ok(None);
-                }
-                let fetched = self.content.fetch_ahead(&wanted, WHOLE_LIMIT).await;
-                // One at least: with none nobody would see that the host recovers.
-                self.places.store(self.beside_readers(&wanted).clamp(1, self.at_once), Ordering::Relaxed);
-                Ok(fetched?)
-            }
-            None => Ok(None),
+        if self.beside_readers(&wanted) == 0 {
+            return (Ok(None), Some(0));
         }
+        let fetched = self.content.fetch_ahead(&wanted, WHOLE_LIMIT).await;
+        (fetched.map_err(FsError::from), Some(self.beside_readers(&wanted)))
     }
 
     /// How many files may be fetched ahead from the host of `wanted`, as things stand.
     fn beside_readers(&self, wanted: &Wanted) -> usize {
         self.content.beside_readers(&wanted.uri)
     }
+}
+
+/// Who is asked for `wanted` first.
+fn host(wanted: &Wanted) -> Host {
+    Host(xxhash_rust::xxh3::xxh3_64(wanted.uri.authority().as_bytes()))
+}
+
+/// The first file of a listing of `folder`.
+fn first_file(snapshot: &Snapshot<'_>, folder: INodeNo) -> Result<Option<INodeNo>, CatalogError> {
+    let mut first = None;
+    let mut left = EXPECTED;
+    snapshot.children(folder, EntryId(0), &mut |_, _, node| {
+        first = (node.kind == Kind::File).then_some(node.ino);
+        left -= 1;
+        first.is_none() && left > 0
+    })?;
+    Ok(first)
 }

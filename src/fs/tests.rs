@@ -160,7 +160,7 @@ impl Mounted {
     fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
         match self.fs.read_local(ino, offset, length) {
             Some(bytes) => Ok(bytes),
-            None => self.runtime.block_on(self.fs.read(ino, offset, length)),
+            None => self.runtime.block_on(self.fs.read(ino, offset, length, 0)),
         }
     }
 

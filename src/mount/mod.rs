@@ -81,6 +81,8 @@ pub struct MountConfig {
     pub sync: SyncConfig,
     /// How the Source is asked.
     pub http: HttpConfig,
+    /// Octets that may be fetched ahead of readers and not read yet; 0: none are. By the quota where none is given.
+    pub readahead: Option<u64>,
     /// What is kept; its folders are filled in from `cache`.
     pub content: ContentConfig,
     /// Where hubs deliver notifications, if they may.
@@ -248,7 +250,7 @@ pub fn run(
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
         .with_set_names(set_names)
         .with_programs(programs.clone())
-        .with_reading_ahead(config.http.connections, ahead_octets(config.content.quota));
+        .with_reading_ahead(config.http.connections, config.readahead.unwrap_or(ahead_octets(config.content.quota)));
     let control = control_socket(&runtime, &folders.control);
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());

@@ -48,6 +48,8 @@ pub struct Options {
     pub cache_size: Option<u64>,
     /// `cache-reserve=`
     pub cache_reserve: Option<u64>,
+    /// `readahead=`
+    pub readahead: Option<u64>,
     /// `fixity=`
     pub fixity: Fixity,
     /// `mirrors=`

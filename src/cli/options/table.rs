@@ -128,6 +128,12 @@ pub const TABLE: &[OptionSpec] = &[
         set: |o, v| size(v).map(|found| o.cache_reserve = Some(found)),
     },
     OptionSpec {
+        name: "readahead",
+        value: "SIZE",
+        help: "octets fetched ahead of readers that go from file to file; 0: none (default: 256M or an eighth of the cache)",
+        set: |o, v| size(v).map(|found| o.readahead = Some(found)),
+    },
+    OptionSpec {
         name: "fixity",
         value: "strict|stream|off",
         help: "verify everything whole first, or stream big files (default), or ignore published hashes",

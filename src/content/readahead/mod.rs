@@ -5,8 +5,9 @@
 //! the network or a clock. Whoever drives it tells what was read ([`Readahead::read`]), lists what follows a cursor when the
 //! answer asks for it ([`Readahead::supply`]), and fetches what [`Readahead::take_next`] gives, one after the other.
 //!
-//! - A walk is known once [`IN_ORDER`] files were read that each were among the few expected after the one before. Readers that
-//!   jump begin walks that are never known, and nothing is fetched for them.
+//! - A walk is known once [`IN_ORDER`] files were read that each were among the few expected after the one before. Whose reader
+//!   has just listed their folder is believed a little sooner: a few files are fetched once two were read of which one follows
+//!   the other, or the first of the list. Readers that jump begin walks that are never known, and nothing is fetched for them.
 //! - A known walk has a window: files ordered and not read yet. It grows with every file that turns out to be read, in files and
 //!   in octets, so that what an abandoned walk leaves behind is in proportion to what it has used.
 //! - What was fetched and never read is counted ([`Ledger`]). While it is more than a tenth of what was used, walks are known
@@ -37,11 +38,17 @@ const WALKS: usize = 16;
 /// A walk that was not heard of for so long has ended.
 const ENDED: Duration = Duration::from_secs(60);
 
+/// Tells apart whom files are asked of: one that does not answer holds up nobody else's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Host(pub u64);
+
 /// A file that could be read next, in the order of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate<C> {
     /// The file.
     pub ino: INodeNo,
+    /// Who is asked for it.
+    pub host: Host,
     /// Its size as far as it is known.
     pub octets: Option<u64>,
     /// Behind it in this order.
@@ -61,6 +68,28 @@ pub enum Seen<C> {
     Elsewhere,
     /// It belongs to a walk: tell what follows ([`Readahead::supply`]).
     Follows(Wish<C>),
+}
+
+/// What is known of whoever reads a file that no walk expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Nothing.
+    Stranger,
+    /// It has just listed the file's folder.
+    HasListed,
+    /// It has, and this is the first file of that list.
+    AtFirstListed,
+}
+
+impl Reader {
+    /// In files read in order.
+    fn counts_for(self) -> u32 {
+        match self {
+            Reader::Stranger => 0,
+            Reader::HasListed => 1,
+            Reader::AtFirstListed => 2,
+        }
+    }
 }
 
 /// What a walk wants to know.
@@ -127,11 +156,6 @@ impl<C: Copy + PartialEq> Readahead<C> {
         self.ahead.len()
     }
 
-    /// Whether [`Readahead::take_next`] would give something.
-    pub fn has_queued(&self) -> bool {
-        self.walks.iter().any(Walk::has_queued)
-    }
-
     /// What was fetched ahead and what of it was read.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
@@ -159,12 +183,12 @@ impl<C: Copy + PartialEq> Readahead<C> {
     }
 
     /// A walk begins behind a file that no other expected. Answers it, and what it wants to know.
-    pub fn begin(&mut self, after: C, octets: Option<u64>, now: Instant) -> Wish<C> {
+    pub fn begin(&mut self, after: C, octets: Option<u64>, reader: Reader, now: Instant) -> Wish<C> {
         self.retire(now);
         self.last_walk += 1;
         let id = WalkId(self.last_walk);
-        self.walks.push_front(Walk::new(id, after, octets, now));
-        Wish::expecting(id, after)
+        self.walks.push_front(Walk::new(id, after, octets, reader.counts_for(), now));
+        self.wish(id, now).unwrap_or(Wish::expecting(id, after))
     }
 
     /// What follows, in answer to `wish`: `ordered` are to be fetched ahead, behind the last of them `expected` come next.
@@ -183,24 +207,25 @@ impl<C: Copy + PartialEq> Readahead<C> {
             let octets = candidate.octets.unwrap_or(wish.usual_octets);
             if let std::collections::hash_map::Entry::Vacant(vacant) = ahead.entry(candidate.ino) {
                 vacant.insert(Ahead { walk: wish.walk, octets, is_queued: true });
-                walk.order(candidate.ino, octets);
+                walk.order(candidate.ino, candidate.host, octets);
             }
         }
         walk.go_on(front, expected, is_end && wish.files > 0);
     }
 
-    /// The next file to fetch, of the walk whose turn it is; `None`: nothing is to be fetched now.
-    pub fn take_next(&mut self) -> Option<INodeNo> {
-        let place = self.walks.iter().enumerate().filter(|(_, walk)| walk.has_queued()).min_by_key(|(_, it)| it.served);
-        let (place, _) = place?;
+    /// The next file to fetch, of the walk whose turn it is, among those of hosts that `may_ask` allows; `None`: nothing is to
+    /// be fetched now.
+    pub fn take_next(&mut self, may_ask: impl Fn(Host) -> bool) -> Option<(INodeNo, Host)> {
+        let mut turns: Vec<usize> = (0..self.walks.len()).filter(|place| self.walks[*place].has_queued()).collect();
+        turns.sort_by_key(|place| self.walks[*place].served);
+        let (place, (ino, host)) =
+            turns.into_iter().find_map(|place| Some((place, self.walks[place].take_queued(&may_ask)?)))?;
         let turn = self.walks.iter().map(|walk| walk.served).max().unwrap_or_default() + 1;
-        let walk = &mut self.walks[place];
-        walk.served = turn;
-        let ino = walk.take_queued()?;
+        self.walks[place].served = turn;
         if let Some(ahead) = self.ahead.get_mut(&ino) {
             ahead.is_queued = false;
         }
-        Some(ino)
+        Some((ino, host))
     }
 
     /// What [`Readahead::take_next`] gave is here, `octets` long.
@@ -225,7 +250,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
     pub fn no_room(&mut self, ino: INodeNo, now: Instant) {
         self.dropped(ino, true);
         self.resting = now.checked_add(ENDED);
-        while let Some(ino) = self.take_next() {
+        while let Some((ino, _)) = self.take_next(|_| true) {
             self.dropped(ino, false);
         }
     }

@@ -6,20 +6,23 @@ const KIB: u64 = 1 << 10;
 
 const NONE: [u64; 0] = [];
 
+const HERE: Host = Host(0);
+
 struct Row {
     readahead: Readahead<u64>,
     sizes: u64,
     files: u64,
+    reader: Reader,
     now: Instant,
 }
 
 impl Row {
     fn of(files: u64, octets: u64) -> Row {
-        Row { readahead: Readahead::new(64 << 20), sizes: octets, files, now: Instant::now() }
+        Row { readahead: Readahead::new(64 << 20), sizes: octets, files, reader: Reader::Stranger, now: Instant::now() }
     }
 
     fn candidates(&self, from: u64, count: usize) -> Vec<Candidate<u64>> {
-        let candidate = |n| Candidate { ino: INodeNo(n), octets: Some(self.sizes), after: n };
+        let candidate = |n| Candidate { ino: INodeNo(n), host: HERE, octets: Some(self.sizes), after: n };
         (from + 1..=self.files).take(count).map(candidate).collect()
     }
 
@@ -39,11 +42,12 @@ impl Row {
             Seen::Enough => {}
             Seen::Follows(wish) => self.supply(&wish),
             Seen::Elsewhere => {
-                let wish = self.readahead.begin(n, Some(self.sizes), self.now);
+                let wish = self.readahead.begin(n, Some(self.sizes), self.reader, self.now);
                 self.supply(&wish);
             }
         }
-        let fetched: Vec<u64> = std::iter::from_fn(|| self.readahead.take_next()).map(|ino| ino.0).collect();
+        let fetched: Vec<u64> =
+            std::iter::from_fn(|| self.readahead.take_next(|_| true)).map(|(ino, _)| ino.0).collect();
         for n in &fetched {
             self.readahead.landed(INodeNo(*n), self.sizes);
         }
@@ -58,6 +62,32 @@ fn the_third_file_in_order_has_the_next_fetched() {
     assert_eq!(row.reads(1), NONE);
     assert_eq!(row.reads(2), NONE);
     assert_eq!(row.reads(3), (4..=19).collect::<Vec<_>>());
+}
+
+#[test]
+fn who_has_listed_the_folder_is_believed_a_little_by_the_second_file() {
+    let mut row = Row { reader: Reader::HasListed, ..Row::of(1000, KIB) };
+
+    assert_eq!(row.reads(7), NONE);
+    assert_eq!(row.reads(8), [9, 10, 11, 12]);
+    assert_eq!(row.reads(9), (13..=25).collect::<Vec<_>>());
+}
+
+#[test]
+fn who_leaves_out_some_of_what_it_has_listed_is_believed_by_the_third_file() {
+    let mut row = Row { reader: Reader::HasListed, ..Row::of(1000, KIB) };
+
+    assert_eq!(row.reads(7), NONE);
+    assert_eq!(row.reads(9), NONE);
+    assert_eq!(row.reads(10), (11..=26).collect::<Vec<_>>());
+}
+
+#[test]
+fn who_begins_with_the_first_of_the_files_it_has_listed_is_believed_a_little_at_once() {
+    let mut row = Row { reader: Reader::AtFirstListed, ..Row::of(1000, KIB) };
+
+    assert_eq!(row.reads(1), [2, 3, 4, 5]);
+    assert_eq!(row.reads(2), (6..=18).collect::<Vec<_>>());
 }
 
 #[test]
@@ -140,9 +170,28 @@ fn walks_take_turns() {
         row.supply(&wish);
     }
 
-    let turns: Vec<bool> = std::iter::from_fn(|| row.readahead.take_next()).take(8).map(|ino| ino.0 > 5000).collect();
+    let turns: Vec<bool> =
+        std::iter::from_fn(|| row.readahead.take_next(|_| true)).take(8).map(|(ino, _)| ino.0 > 5000).collect();
 
     assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+}
+
+#[test]
+fn a_host_that_may_not_be_asked_holds_up_nobody_elses_files() {
+    const SLOW: Host = Host(1);
+    let mut row = Row::of(1000, KIB);
+    row.reads(1);
+    row.reads(2);
+    let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), row.now) else { panic!() };
+    let ordered: Vec<_> = row.candidates(3, 8);
+    let of_two = |it: Candidate<u64>| Candidate { host: if it.ino.0.is_multiple_of(2) { SLOW } else { HERE }, ..it };
+    let ordered: Vec<_> = ordered.into_iter().map(of_two).collect();
+    row.readahead.supply(&wish, &ordered, Vec::new(), 11, false);
+
+    let fast: Vec<u64> = std::iter::from_fn(|| row.readahead.take_next(|host| host != SLOW)).map(|it| it.0.0).collect();
+
+    assert_eq!(fast, [5, 7, 9, 11]);
+    assert_eq!(row.readahead.take_next(|_| true), Some((INodeNo(4), SLOW)));
 }
 
 #[test]
@@ -153,9 +202,9 @@ fn a_file_that_is_read_before_its_turn_is_not_fetched_again() {
     let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), row.now) else { panic!() };
     row.supply(&wish);
 
-    assert_eq!(row.readahead.take_next(), Some(INodeNo(4)));
+    assert_eq!(row.readahead.take_next(|_| true), Some((INodeNo(4), HERE)));
     assert!(matches!(row.readahead.read(INodeNo(5), Some(KIB), row.now), Seen::Enough | Seen::Follows(_)));
-    assert_eq!(row.readahead.take_next(), Some(INodeNo(6)));
+    assert_eq!(row.readahead.take_next(|_| true), Some((INodeNo(6), HERE)));
 }
 
 #[test]
@@ -169,6 +218,9 @@ fn abandoned_walks_make_the_next_ones_cautious_and_use_makes_up_for_it() {
     }
     row.reads(900_000);
     assert!(row.readahead.ledger().wasted > 1 << 20);
+    let mut listed = Row { reader: Reader::AtFirstListed, ..row };
+    assert_eq!(listed.reads(800_001), NONE, "the first of the listed files neither");
+    let mut row = Row { reader: Reader::Stranger, ..listed };
 
     assert_eq!(row.reads(500_001), NONE);
     assert_eq!(row.reads(500_002), NONE);
@@ -193,7 +245,7 @@ fn failures_make_the_window_small_and_are_charged_to_nobody() {
         panic!()
     };
     row.supply(&wish);
-    let ordered: Vec<INodeNo> = std::iter::from_fn(|| row.readahead.take_next()).collect();
+    let ordered: Vec<INodeNo> = std::iter::from_fn(|| row.readahead.take_next(|_| true)).map(|(ino, _)| ino).collect();
     for ino in &ordered {
         row.readahead.dropped(*ino, true);
     }
@@ -209,7 +261,7 @@ fn without_room_nothing_is_ordered_for_a_while() {
     row.reads(2);
     let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), row.now) else { panic!() };
     row.supply(&wish);
-    let first = row.readahead.take_next().unwrap();
+    let (first, _) = row.readahead.take_next(|_| true).unwrap();
 
     row.readahead.no_room(first, row.now);
 

@@ -1,7 +1,7 @@
 //! One reader's way through the files, as far as it is known.
 
 use super::ledger::Caution;
-use super::{Candidate, IN_ORDER, WalkId};
+use super::{Candidate, Host, IN_ORDER, WalkId};
 use fuser::INodeNo;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -44,10 +44,12 @@ pub(super) struct Walk<C> {
     expected: Vec<Candidate<C>>,
     /// Files read in order.
     in_order: u32,
+    /// What its reader did before, in files read in order, as long as it leaves none out.
+    credit: u32,
     /// Octets of them.
     read_octets: u64,
     /// Ordered, not given out to be fetched yet.
-    queue: VecDeque<INodeNo>,
+    queue: VecDeque<(INodeNo, Host)>,
     /// Ordered and not read yet, those in the queue included.
     files: usize,
     octets: u64,
@@ -58,7 +60,7 @@ pub(super) struct Walk<C> {
 }
 
 impl<C: Copy + PartialEq> Walk<C> {
-    pub(super) fn new(id: WalkId, after: C, octets: Option<u64>, now: Instant) -> Walk<C> {
+    pub(super) fn new(id: WalkId, after: C, octets: Option<u64>, credit: u32, now: Instant) -> Walk<C> {
         Walk {
             id,
             front: after,
@@ -66,6 +68,7 @@ impl<C: Copy + PartialEq> Walk<C> {
             served: 0,
             expected: Vec::new(),
             in_order: 1,
+            credit,
             read_octets: octets.unwrap_or(UNKNOWN_OCTETS),
             queue: VecDeque::new(),
             files: 0,
@@ -83,6 +86,9 @@ impl<C: Copy + PartialEq> Walk<C> {
     /// An expected file is read that was not ordered.
     pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>) {
         self.read_octets = self.read_octets.saturating_add(octets.unwrap_or_else(|| self.usual_octets()));
+        if self.expected.first().is_some_and(|next| next.ino != candidate.ino) {
+            self.credit = 0;
+        }
         self.in_order = self.in_order.saturating_add(1);
         self.front = candidate.after;
         self.is_at_end = false;
@@ -106,7 +112,7 @@ impl<C: Copy + PartialEq> Walk<C> {
     }
 
     fn leave(&mut self, ino: INodeNo, octets: u64, is_queued: bool) {
-        if is_queued && let Some(place) = self.queue.iter().position(|queued| *queued == ino) {
+        if is_queued && let Some(place) = self.queue.iter().position(|(queued, _)| *queued == ino) {
             self.queue.remove(place);
         }
         self.files = self.files.saturating_sub(1);
@@ -114,8 +120,8 @@ impl<C: Copy + PartialEq> Walk<C> {
     }
 
     /// A file is ordered.
-    pub(super) fn order(&mut self, ino: INodeNo, octets: u64) {
-        self.queue.push_back(ino);
+    pub(super) fn order(&mut self, ino: INodeNo, host: Host, octets: u64) {
+        self.queue.push_back((ino, host));
         self.files += 1;
         self.octets = self.octets.saturating_add(octets);
     }
@@ -136,8 +142,10 @@ impl<C: Copy + PartialEq> Walk<C> {
         !self.queue.is_empty()
     }
 
-    pub(super) fn take_queued(&mut self) -> Option<INodeNo> {
-        self.queue.pop_front()
+    /// The first of a host that may be asked.
+    pub(super) fn take_queued(&mut self, may_ask: impl Fn(Host) -> bool) -> Option<(INodeNo, Host)> {
+        let place = self.queue.iter().position(|(_, host)| may_ask(*host))?;
+        self.queue.remove(place)
     }
 
     pub(super) fn outstanding_octets(&self) -> u64 {
@@ -156,9 +164,10 @@ impl<C: Copy + PartialEq> Walk<C> {
             Caution::Some => (2 * IN_ORDER, FIRST_CAUTIOUS),
             Caution::Much => (4 * IN_ORDER, FIRST_CAUTIOUS),
         };
-        if self.in_order < needed || self.is_at_end {
+        if self.in_order.saturating_add(self.credit) < needed || self.is_at_end {
             return None;
         }
+        let first = if self.in_order < needed && self.window == 0 { FIRST_CAUTIOUS } else { first };
         self.window = self.window.max(first);
         let room = self.window.saturating_sub(self.files);
         if room * REFILL < self.window {
