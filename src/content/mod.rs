@@ -143,9 +143,9 @@ pub enum Event {
     /// The Source serves bytes newer than its list, and they are to be shown ([`Unannounced::Show`]): give the name a
     /// version of which nothing is published, and drop the kernel's pages of the old one.
     Unannounced(INodeNo),
-    /// The end of a large object went out to a reader that jumped, and a sequential reader comes near it: drop the
-    /// kernel's pages, so that it meets the verdict. The inode stays.
-    Recheck(INodeNo),
+    /// The end of a large object, from this octet on, went out to a reader that jumped, and a sequential reader comes near it: drop
+    /// the kernel's pages of it, so that it meets the verdict. The inode stays.
+    Recheck(INodeNo, u64),
     /// A size was learnt.
     Sized(INodeNo, u64),
 }

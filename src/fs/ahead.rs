@@ -65,9 +65,9 @@ pub(super) struct SizingAhead {
 }
 
 impl SizingAhead {
-    /// After which entry of `folder` the window for [`SizingAhead::asked`] begins.
-    fn position(&self, folder: INodeNo) -> EntryId {
-        self.walks.iter().find(|walk| walk.folder == folder).map_or(EntryId(0), |walk| walk.at)
+    /// After which entry of `folder` the window for [`SizingAhead::asked`] begins; `None`: nobody walks there yet.
+    fn position(&self, folder: INodeNo) -> Option<EntryId> {
+        self.walks.iter().find(|walk| walk.folder == folder).map(|walk| walk.at)
     }
 
     /// The size of `ino` is waited for. `window` is what follows the position. Answers which sizes to ask for ahead.
@@ -138,8 +138,9 @@ impl Filesystem {
     /// GETATTR waits for the size of `ino`: are the next ones to be asked for with it?
     pub(super) fn asked_for_size(&self, ino: INodeNo) {
         let next = || -> Result<Vec<INodeNo>, FsError> {
-            let Some((folder, _)) = self.catalog.snapshot()?.parent(ino)? else { return Ok(Vec::new()) };
-            let position = self.walks().position(folder);
+            let Some((folder, entry)) = self.catalog.snapshot()?.place(ino)? else { return Ok(Vec::new()) };
+            // A walk may begin behind many files whose sizes are known.
+            let position = self.walks().position(folder).unwrap_or(EntryId(entry.0.saturating_sub(1)));
             let window = self.window(folder, position)?;
             Ok(self.walks().asked(folder, ino, &window))
         };
@@ -150,7 +151,7 @@ impl Filesystem {
     pub(super) fn passed_sized(&self, ino: INodeNo) {
         let Some(folder) = self.walks().passed(ino) else { return };
         let next = || -> Result<Vec<INodeNo>, FsError> {
-            let position = self.walks().position(folder);
+            let Some(position) = self.walks().position(folder) else { return Ok(Vec::new()) };
             let window = self.window(folder, position)?;
             Ok(self.walks().due(folder, &window))
         };
@@ -222,7 +223,7 @@ mod tests {
     }
 
     fn asks(ahead: &mut SizingAhead, id: u64) -> Vec<INodeNo> {
-        let window = window(ahead.position(FOLDER), |_| true);
+        let window = window(ahead.position(FOLDER).unwrap_or(EntryId(0)), |_| true);
         ahead.asked(FOLDER, ino(id), &window)
     }
 
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(ahead.passed(ino(4)), None);
         assert_eq!(ahead.passed(ino(36)), Some(FOLDER));
         assert_eq!(ahead.passed(ino(36)), None);
-        let following = window(ahead.position(FOLDER), |id| id > 67);
+        let following = window(ahead.position(FOLDER).unwrap_or(EntryId(0)), |id| id > 67);
         assert_eq!(ahead.due(FOLDER, &following), inodes(68..=131));
     }
 
@@ -288,7 +289,7 @@ mod tests {
         let mut ahead = SizingAhead::default();
         for id in 1..=2 {
             for folder in [FOLDER, INodeNo(3)] {
-                let window = window(ahead.position(folder), |_| true);
+                let window = window(ahead.position(folder).unwrap_or(EntryId(0)), |_| true);
                 assert_eq!(ahead.asked(folder, ino(id), &window), []);
             }
         }
@@ -297,6 +298,6 @@ mod tests {
             ahead.asked(INodeNo(folder), ino(1), &window(EntryId(0), |_| true));
         }
         assert_eq!(ahead.walks.len(), FOLDERS);
-        assert_eq!(ahead.position(FOLDER), EntryId(0));
+        assert_eq!(ahead.position(FOLDER), None);
     }
 }

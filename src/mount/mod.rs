@@ -451,7 +451,7 @@ async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sen
         let command = match event {
             Event::Poisoned(ino) | Event::Changed(ino) => Command::Renew(ino),
             Event::Unannounced(ino) => Command::Unannounced(ino),
-            Event::Recheck(_) | Event::Sized(..) => continue,
+            Event::Recheck(..) | Event::Sized(..) => continue,
         };
         if orders.send(command).is_err() {
             return;

@@ -12,8 +12,8 @@ pub(super) fn now() -> Timestamp {
 
 /// Whether `new` describes the content that `old` described; `None` where a record makes no sense.
 ///
-/// Every digest algorithm that both publish must agree, and one is enough. With none shared it must be one URI with the
-/// same `lastmod` and length. Hash and length count coded octets: another `encoding` is another content.
+/// Every digest algorithm that both publish must agree, and one is enough, but two lengths that differ are of two contents.
+/// With none shared it must be one URI with the same `lastmod` and length. Hash and length count coded octets: another `encoding` is another content.
 pub(super) fn same_version(
     old: &ResourceRecord<'_>,
     new: &ResourceRecord<'_>,
@@ -29,7 +29,10 @@ pub(super) fn same_version(
         .flat_map(|new| before.iter().filter(|old| old.algorithm() == new.algorithm()).map(move |old| old == new))
         .peekable();
     Some(match shared.peek() {
-        Some(_) => shared.all(|agrees| agrees),
+        Some(_) => {
+            let lengths_agree = old.length.zip(new.length).is_none_or(|(old, new)| old == new);
+            lengths_agree && shared.all(|agrees| agrees)
+        }
         None => same_uri && old.lastmod == new.lastmod && old.length == new.length,
     })
 }

@@ -321,7 +321,7 @@ impl Fetch {
         let (writer, close_end) = done.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
         self.stage = Stage::Idle(writer);
         if close_end {
-            self.content.tell(Event::Recheck(self.wanted.ino));
+            self.content.tell(Event::Recheck(self.wanted.ino, self.flight.withheld_from()));
         }
         Ok(())
     }

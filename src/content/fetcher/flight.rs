@@ -424,6 +424,12 @@ impl Flight {
         }
     }
 
+    /// The first octet that waits for the verdict on the whole; only once its length is known is that more than zero.
+    pub(super) fn withheld_from(&self) -> u64 {
+        let progress = self.progress();
+        progress.length.map_or(0, |length| releasable(self.fixity, Some(length), length))
+    }
+
     /// Records that the blocks of `jump`, fetched aside, go out with these digests. False: they must not, for the
     /// attempt is over or another block is known in their place.
     #[must_use]

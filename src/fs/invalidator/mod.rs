@@ -32,8 +32,8 @@ use tokio::sync::watch;
 pub enum Notice {
     /// The catalog has changed, and its commit is done.
     Changed(Invalidation),
-    /// Pages of this inode that the kernel may hold are wrong, or are to be read once more.
-    Pages(INodeNo),
+    /// Pages of this inode that the kernel may hold from an octet on are wrong, or are to be read once more.
+    Pages(INodeNo, u64),
     /// The kernel has forgotten this orphan, as far as one FORGET tells.
     Forgotten(INodeNo),
     /// The mount ends.
@@ -77,7 +77,8 @@ impl Notices {
     /// What content has found out.
     pub fn content(&self, event: &Event) {
         match event {
-            Event::Poisoned(ino) | Event::Unannounced(ino) | Event::Recheck(ino) => self.leave(Notice::Pages(*ino)),
+            Event::Poisoned(ino) | Event::Unannounced(ino) => self.leave(Notice::Pages(*ino, 0)),
+            Event::Recheck(ino, from) => self.leave(Notice::Pages(*ino, *from)),
             // The kernel was given no time to live with the unknown size: it asks anyway. And of a version that only
             // the Source has, the kernel is told when it is in the catalog.
             Event::Sized(..) | Event::Changed(_) => {}
@@ -206,7 +207,7 @@ impl Invalidator {
             }
             Notice::Changed(Invalidation::Attributes(ino)) => self.tell(&Notification::Attributes(*ino)),
             Notice::Changed(Invalidation::Everything) => self.everything(),
-            Notice::Pages(ino) => self.tell(&Notification::Inode(*ino)),
+            Notice::Pages(ino, from) => self.tell(&Notification::Pages(*ino, *from)),
             Notice::Forgotten(ino) => self.ask(*ino),
             Notice::Stop => {}
         }

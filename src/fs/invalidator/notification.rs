@@ -16,6 +16,8 @@ pub enum Notification<'a> {
     },
     /// Forget the attributes, and all pages or the cached listing.
     Inode(INodeNo),
+    /// Forget the attributes, and the pages from this octet on. A page that is being read is waited for: the fewer the better.
+    Pages(INodeNo, u64),
     /// Forget the attributes alone. An error ENOENT tells that the inode is not known.
     Attributes(INodeNo),
     /// Ask again for every name. Linux 6.16 and later.
@@ -27,6 +29,7 @@ impl std::fmt::Display for Notification<'_> {
         match self {
             Notification::Entry { parent, name } => write!(f, "name \"{}\" in {parent}", name.escape_ascii()),
             Notification::Inode(ino) => write!(f, "inode {ino}"),
+            Notification::Pages(ino, from) => write!(f, "pages of {ino} from {from}"),
             Notification::Attributes(ino) => write!(f, "attributes of {ino}"),
             Notification::Epoch => f.write_str("epoch"),
         }
@@ -57,6 +60,7 @@ impl Notification<'_> {
                 (INVAL_ENTRY, body)
             }
             Notification::Inode(ino) => (INVAL_INODE, inode(ino, 0)),
+            Notification::Pages(ino, from) => (INVAL_INODE, inode(ino, i64::try_from(*from).unwrap_or(0))),
             Notification::Attributes(ino) => (INVAL_INODE, inode(ino, -1)),
             Notification::Epoch => (INC_EPOCH, Vec::new()),
         };
@@ -84,6 +88,8 @@ mod tests {
         assert_eq!(Notification::Attributes(INodeNo(0x42)).encode(), [header(40, 2), body].concat());
         let body = [[0x42, 0, 0, 0, 0, 0, 0, 0], [0; 8], [0; 8]].concat();
         assert_eq!(Notification::Inode(INodeNo(0x42)).encode(), [header(40, 2), body].concat());
+        let body = [[0x42, 0, 0, 0, 0, 0, 0, 0], [0, 0x10, 0, 0, 0, 0, 0, 0], [0; 8]].concat();
+        assert_eq!(Notification::Pages(INodeNo(0x42), 0x1000).encode(), [header(40, 2), body].concat());
         let entry = Notification::Entry { parent: INodeNo(0x42), name: b"abc" };
         let body = [&[0x42, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0][..], b"abc\0"].concat();
         assert_eq!(entry.encode(), [header(36, 3), body].concat());

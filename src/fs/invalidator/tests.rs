@@ -47,7 +47,7 @@ impl World {
                 self.did(Done::Entry(parent.0, String::from_utf8_lossy(name).into_owned()));
                 known(*parent)
             }
-            Notification::Inode(ino) => {
+            Notification::Inode(ino) | Notification::Pages(ino, _) => {
                 self.did(Done::Inode(ino.0));
                 known(*ino)
             }
@@ -108,7 +108,7 @@ fn every_change_has_its_notification() {
         Notice::Changed(Invalidation::Attributes(INodeNo(9))),
         Notice::Changed(Invalidation::Everything),
         folder(5),
-        Notice::Pages(INodeNo(9)),
+        Notice::Pages(INodeNo(9), 0),
     ]);
     assert_eq!(
         done,
@@ -202,9 +202,9 @@ fn content_s_events_reach_the_kernel_only_where_it_holds_something_wrong() {
     notices.content(&Event::Sized(INodeNo(3), 10));
     notices.content(&Event::Changed(INodeNo(3)));
     notices.content(&Event::Poisoned(INodeNo(3)));
-    notices.content(&Event::Recheck(INodeNo(4)));
-    assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(3))));
-    assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(4))));
+    notices.content(&Event::Recheck(INodeNo(4), 4096));
+    assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(3), 0)));
+    assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(4), 4096)));
     assert_eq!(inbox.receiver.try_recv(), Err(TryRecvError::Empty));
 }
 
