@@ -8,7 +8,7 @@
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
 //! `main > cli > mount > {control | fs | sync} > {catalog | content} > {source > document | lmdb}`;
-//! any may name `causes`.
+//! any may name `causes`; what counts inodes by the million names `inodes`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
@@ -19,6 +19,7 @@ pub mod content;
 pub mod control;
 pub mod document;
 pub mod fs;
+pub mod inodes;
 pub mod lmdb;
 pub mod mount;
 pub mod source;

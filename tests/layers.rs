@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
     BTreeMap::from([
         ("causes", vec![]),
+        ("inodes", vec![]),
         ("document", vec![]),
         ("lmdb", vec![]),
         ("source", vec!["document"]),
-        ("catalog", vec!["document", "source", "lmdb"]),
-        ("content", vec!["document", "source", "lmdb"]),
-        ("fs", vec!["document", "source", "catalog", "content"]),
+        ("catalog", vec!["document", "source", "lmdb", "inodes"]),
+        ("content", vec!["document", "source", "lmdb", "inodes"]),
+        ("fs", vec!["document", "source", "catalog", "content", "inodes"]),
         ("sync", vec!["document", "source", "catalog", "content"]),
         ("control", vec!["document", "source", "catalog", "content"]),
         ("mount", vec!["document", "source", "catalog", "content", "control", "fs", "sync"]),

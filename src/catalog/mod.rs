@@ -31,6 +31,7 @@ mod symbols;
 pub mod update;
 
 use crate::document::{ChangeFrequency, Digest, Link, PackageMember, Timestamp, Uri};
+use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use heed::MdbError;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,8 @@ pub enum Invalidation {
     },
     /// The folder's listing or attributes changed.
     Folder(INodeNo),
+    /// Those of so many folders that they are told together.
+    Folders(InodeSet),
     /// The attributes (size, times) of this inode changed, its bytes did not.
     Attributes(INodeNo),
     /// So much changed that everything known is to be asked again; the folders changed follow.
@@ -228,7 +231,7 @@ pub struct Catalog {
     distrusted: AtomicBool,
     distrust: Notify,
     /// Orphans to be dropped by whoever writes next.
-    forgotten: Mutex<Vec<INodeNo>>,
+    forgotten: Mutex<InodeSet>,
     running: running::Running,
     /// Behind all others, so that the folder is released when the store is closed.
     _lock: FolderLock,
@@ -293,15 +296,15 @@ impl Catalog {
     /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
     /// until the next write: nobody waits.
     pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(inodes);
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(inodes.iter().copied());
         match self.writer.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(()),
             Ok(_) | Err(TryLockError::Poisoned(_)) => update::drop_forgotten(self),
         }
     }
 
-    /// Copies the store without its holes where it takes more than three times what is in it, and goes on with the copy;
-    /// answers whether it did. To be called after commits, away from every reader: commits wait for it, readers do not.
+    /// Copies the store without its holes where it takes more than twice what is in it, and goes on with the copy;
+    /// answers whether it did. To be called after commits, or when many orphans were dropped, away from every reader: commits wait for it, readers do not.
     pub fn compact(&self) -> Result<bool, CatalogError> {
         self.compact_beyond(store::WASTE_FACTOR, store::WASTE_LEAST)
     }

@@ -306,10 +306,11 @@ impl<'c> Snapshot<'c> {
     }
 
     /// Every inode that has lost its name since the catalog was opened and was not dropped yet, ascending.
-    pub fn orphans(&self) -> Result<Vec<INodeNo>, CatalogError> {
+    pub fn orphans(&self, behind: INodeNo, most: usize) -> Result<Vec<INodeNo>, CatalogError> {
         self.store
             .orphans
-            .iter(&self.txn)?
+            .range(&self.txn, &(Bound::Excluded(&ino_key(behind.0)[..]), Bound::Unbounded))?
+            .take(most)
             .map(|pair| {
                 let (key, _) = pair?;
                 let ino = Octets(key).number().ok_or_else(|| damaged("key", key))?;

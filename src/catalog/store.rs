@@ -58,7 +58,7 @@ pub(super) mod meta {
 }
 
 /// A store is compacted where it takes more than so many times what is in it, and more than so many octets.
-pub(super) const WASTE_FACTOR: u64 = 3;
+pub(super) const WASTE_FACTOR: u64 = 2;
 pub(super) const WASTE_LEAST: u64 = 64 << 20;
 
 /// The open environment, in the folder `store-N` of the catalog. A compacted copy is `store-N+1`; the greatest number counts.

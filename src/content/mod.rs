@@ -8,6 +8,7 @@ pub mod fixity;
 pub mod freshness;
 pub mod observed;
 pub mod patch;
+mod pins;
 pub mod readahead;
 pub mod stored;
 mod tally;
@@ -24,6 +25,7 @@ use freshness::Asked;
 use fuser::INodeNo;
 use lru::LruCache;
 use observed::Observed;
+use pins::Pins;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -285,8 +287,7 @@ pub struct Content {
     uncached: Mutex<Uncached>,
     /// Of objects that went past the cache.
     ends: Mutex<Ends>,
-    /// The object of each pinned inode, `None` while it is not here.
-    pinned: Mutex<HashMap<INodeNo, Option<ObjectKey>>>,
+    pinned: Mutex<Pins>,
     packages: OnceLock<Packages>,
     standings: Mutex<Standings>,
     fetches: fetcher::Turns,
@@ -470,16 +471,15 @@ impl Content {
     pub fn pin(&self, ino: INodeNo) {
         let key = self.observed.get(ino).and_then(|observation| observation.object);
         let key = key.filter(|key| self.disk.pin(key));
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, key);
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).pin(ino, key.as_ref());
     }
 
     /// See [`Content::pin`].
     pub fn unpin(&self, ino: INodeNo) {
+        let key = self.observed.get(ino).and_then(|observation| observation.object);
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Some(key)) = pinned.remove(&ino) else { return };
-        // The disk does not count pins, and inodes of equal bytes share their object.
-        if !pinned.values().flatten().any(|other| *other == key) {
-            self.disk.unpin(&key);
+        if let (true, Some(key)) = (pinned.unpin(ino, key.as_ref()), &key) {
+            self.disk.unpin(key);
         }
     }
 
@@ -496,8 +496,8 @@ impl Content {
 
     fn pin_landed(&self, ino: INodeNo, key: &ObjectKey) {
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pin) = pinned.get_mut(&ino) {
-            *pin = self.disk.pin(key).then(|| key.clone());
+        if pinned.has(ino) {
+            pinned.pin(ino, self.disk.pin(key).then_some(key));
         }
     }
 

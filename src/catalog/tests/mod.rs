@@ -4,6 +4,7 @@ mod changes;
 mod faults;
 mod held;
 mod histories;
+mod many;
 mod model;
 mod rules;
 

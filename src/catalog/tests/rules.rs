@@ -270,7 +270,7 @@ fn a_deletion_takes_all_beneath_and_a_name_that_returns_is_a_new_one() {
     assert_eq!((committed.deleted, paths(&catalog)), (4, vec!["e".to_string()]));
     let snapshot = catalog.snapshot().unwrap();
     assert_eq!(snapshot.lookup(before["a"].node.ino, b"b").unwrap(), None);
-    assert_eq!(snapshot.orphans().unwrap().len(), 4);
+    assert_eq!(snapshot.orphans(INodeNo(0), usize::MAX).unwrap().len(), 4);
     drop(snapshot);
     commit(&catalog, &all);
     assert!(tree(&catalog)["a"].id > before.values().map(|name| name.id).max().unwrap());
@@ -329,10 +329,10 @@ fn an_orphan_goes_when_it_is_dropped_and_at_the_next_opening() {
 
     catalog.drop_orphans(&inodes[..1]).unwrap();
 
-    assert_eq!(catalog.snapshot().unwrap().orphans().unwrap(), [inodes[1]]);
+    assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), usize::MAX).unwrap(), [inodes[1]]);
     assert_eq!(catalog.snapshot().unwrap().attributes(inodes[0]).unwrap(), None);
     drop(catalog);
-    assert_eq!(open(folder.path()).snapshot().unwrap().orphans().unwrap(), []);
+    assert_eq!(open(folder.path()).snapshot().unwrap().orphans(INodeNo(0), usize::MAX).unwrap(), []);
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn dropping_an_orphan_never_waits_for_a_commit() {
     let (_folder, catalog) = catalog();
     commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
     commit(&catalog, [&entry("http://h/b")]);
-    let orphans = |catalog: &Catalog| catalog.snapshot().unwrap().orphans().unwrap();
+    let orphans = |catalog: &Catalog| catalog.snapshot().unwrap().orphans(INodeNo(0), usize::MAX).unwrap();
     let [orphan] = orphans(&catalog)[..] else { panic!("one name went") };
 
     let running = catalog.writer.lock().unwrap();
@@ -473,7 +473,7 @@ fn a_compacted_store_is_smaller_and_the_same() {
     let entries: Vec<_> = (0..3000).map(|index| entry(&format!("http://h/{}/{index}", index % 7))).collect();
     commit(&catalog, &entries);
     commit(&catalog, &entries[..100]);
-    let inodes = catalog.snapshot().unwrap().orphans().unwrap();
+    let inodes = catalog.snapshot().unwrap().orphans(INodeNo(0), usize::MAX).unwrap();
     catalog.drop_orphans(&inodes).unwrap();
     let (before, held) = (tree(&catalog), catalog.snapshot().unwrap());
     let size = || catalog.store().env.real_disk_size().unwrap();

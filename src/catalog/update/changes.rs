@@ -262,7 +262,7 @@ impl<'c> Changes<'c> {
         after.keep(|record| record.files > 0 || sets.get(record.set).is_some());
         let mut totals = revision.totals;
         let mut writer = settling.settle(writer, &mut totals)?;
-        writer.settle_folders(&old)?;
+        writer.settle_folders()?;
 
         let changed = writer.changed_tree();
         let wrote = writer.changed();

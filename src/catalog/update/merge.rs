@@ -228,7 +228,7 @@ impl<'o> Merge<'o> {
     pub(super) fn finish(mut self, position: &[u8], mut statements: Sorted) -> Result<Committed, CatalogError> {
         let Merge { before, listing, .. } = self;
         let Before { store, old, revision, .. } = before;
-        self.placer.writer.settle_folders(old)?;
+        self.placer.writer.settle_folders()?;
         let changed = self.placer.writer.changed_tree();
         let writer = &mut self.placer.writer;
         journal::brought_forward(store, old, &mut statements, listing.lists, &mut |key, row, fate| match fate {

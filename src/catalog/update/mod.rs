@@ -7,6 +7,7 @@
 //! and its times, is decided in `version`.
 
 mod baseline;
+mod changed;
 pub mod changes;
 mod folders;
 mod going;
@@ -42,7 +43,8 @@ pub use baseline::Baseline;
 /// disambiguated: the kernel's own limit on paths leaves little more than names of one octet at such depths.
 pub(super) const DEEPEST: usize = 255;
 
-/// More invalidations of names and attributes than this become one [`Invalidation::Everything`].
+/// More invalidations of names and attributes than this become one [`Invalidation::Everything`], and more of folders one
+/// [`Invalidation::Folders`].
 const MOST_INVALIDATIONS: usize = 20_000;
 
 /// A time later than all: a file without `lastmod` is as new as the moment that it is first seen.
@@ -160,7 +162,7 @@ pub(super) fn renew(catalog: &Catalog, ino: INodeNo, renewal: Renewal) -> Result
     };
     let namings = write::Namings { old: &naming, new: &naming };
     writer.replace(&old, namings, (place.parent, place.entry), &node, renewed, resource)?;
-    writer.settle_folders(&old)?;
+    writer.settle_folders()?;
     let record = writer.next_revision(revision.at, totals);
     writer.put_revision(&record)?;
     Ok(writer.commit()?.invalidations)

@@ -170,7 +170,7 @@ impl<'o> Placer<'o> {
         }
         if !self.folder.fresh {
             self.writer.name_changed(parent, node.name, None);
-            self.writer.folder_changed(parent, self.writer.now, true);
+            self.writer.folder_changed(parent, self.writer.now, true)?;
         }
         Ok(ino)
     }

@@ -7,13 +7,14 @@ use super::super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord
 use super::super::sets::SetTable;
 use super::super::store::{ROOT, ROOT_ENTRY, Store, Table, meta, push_naming};
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals, snapshot};
+use super::changed::{ChangedFolders, FolderChange};
 use super::locate::{path_by_rule, split};
 use super::transaction::Transaction;
 use super::{Committed, MOST_INVALIDATIONS, held};
 use crate::document::{Timestamp, Uri};
+use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use heed::RoTxn;
-use std::collections::HashMap;
 use std::sync::PoisonError;
 
 /// Stands in every name that a resource has because the plain one belongs to another ([`disambiguated`]).
@@ -31,27 +32,22 @@ pub(super) struct Writer<'c> {
     pub now: Timestamp,
     numbers: Numbers,
     record: Vec<u8>,
-    /// The folder that the last orphan lay in, and its path with a slash: orphans come folder by folder.
-    orphan_folder: Option<(u64, String)>,
+    /// The folder that the last orphan lay in and the one above, each with its path and a slash: orphans come folder by folder,
+    /// and folders do too.
+    orphan_folders: [Option<(u64, String)>; 2],
     /// `false` for the first revision: nothing was shown, nobody is to be told.
     shown: bool,
     names: Vec<Invalidation>,
     /// Whether `names` ceased to be complete.
     too_many: bool,
-    /// Folders of the revision before in which, or beneath which, something changed.
-    folders: HashMap<u64, FolderChange>,
+    /// Folders of the revision before in which something changed.
+    folders: ChangedFolders,
+    /// Those whose listing or attributes are others now, once that is settled.
+    told_folders: InodeSet,
     created: u64,
     updated: u64,
     touched: u64,
     deleted: u64,
-}
-
-#[derive(Clone, Copy)]
-struct FolderChange {
-    /// The newest time of what changed; capped at the time of the commit.
-    newest: Timestamp,
-    /// Whether the folder's own listing changed.
-    listing: bool,
 }
 
 /// The numbers that a revision ends with: no later one gives any of them again.
@@ -100,11 +96,12 @@ impl<'c> Writer<'c> {
             now,
             numbers,
             record: Vec::new(),
-            orphan_folder: None,
+            orphan_folders: [None, None],
             shown,
             names: Vec::new(),
             too_many: false,
-            folders: HashMap::new(),
+            folders: ChangedFolders::new(&catalog.spill_folder),
+            told_folders: InodeSet::default(),
             created: 0,
             updated: 0,
             touched: 0,
@@ -206,7 +203,7 @@ impl<'c> Writer<'c> {
         self.updated += 1;
         self.name_changed(place.0, before.name, Some(before.ino));
         let newest = if before.kind == new.kind { new.mtime } else { self.now };
-        self.folder_changed(place.0, newest, true);
+        self.folder_changed(place.0, newest, true)?;
         Ok(ino)
     }
 
@@ -223,7 +220,7 @@ impl<'c> Writer<'c> {
         if (new.size, new.mtime, new.freshness) != (before.size, before.mtime, before.freshness) {
             self.put_entry(place, &NodeRecord { ctime: self.now, ..new })?;
             self.tell(Invalidation::Attributes(INodeNo(before.ino)));
-            self.folder_changed(place.0, new.mtime, false);
+            self.folder_changed(place.0, new.mtime, false)?;
         }
         Ok(())
     }
@@ -240,8 +237,7 @@ impl<'c> Writer<'c> {
             self.remove_children(old, naming, node.ino)?;
         }
         self.remove_one(old, naming, place, node)?;
-        self.folder_changed(place.0, self.now, true);
-        Ok(())
+        self.folder_changed(place.0, self.now, true)
     }
 
     /// Removes everything beneath a folder that goes itself.
@@ -319,11 +315,24 @@ impl<'c> Writer<'c> {
 
     /// The path of a folder of the revision before, with its slash; empty for the root.
     fn folder_path(&mut self, old: &RoTxn<'_>, folder: u64) -> Result<&str, CatalogError> {
-        if self.orphan_folder.as_ref().is_none_or(|(known, _)| *known != folder) {
-            let path = snapshot::path(self.store, old, folder)?.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
-            self.orphan_folder = Some((folder, if path.is_empty() { path } else { path + "/" }));
+        let sense = || damaged("absence", &ino_key(folder));
+        let store = self.store;
+        let [last, above] = &mut self.orphan_folders;
+        if last.as_ref().is_none_or(|(known, _)| *known != folder) {
+            let path = if folder == ROOT {
+                String::new()
+            } else {
+                let (place, node) = store.inode_entry(old, folder)?.ok_or_else(sense)?;
+                if above.as_ref().is_none_or(|(known, _)| *known != place.parent) {
+                    let path = snapshot::path(store, old, place.parent)?.ok_or_else(sense)?;
+                    *above = Some((place.parent, if path.is_empty() { path } else { path + "/" }));
+                }
+                let name = std::str::from_utf8(node.name).map_err(|_| damaged("name", &ino_key(folder)))?;
+                format!("{}{name}/", above.as_ref().map_or("", |(_, path)| path))
+            };
+            *last = Some((folder, path));
         }
-        Ok(self.orphan_folder.as_ref().map_or("", |(_, path)| path))
+        Ok(last.as_ref().map_or("", |(_, path)| path))
     }
 
     /// Enters new names of one folder, given as (hash, entry id), and leaves the list empty.
@@ -366,49 +375,47 @@ impl<'c> Writer<'c> {
     }
 
     /// Something of this time changed in a folder of the revision before; `listing`: its names or their inodes.
-    pub(super) fn folder_changed(&mut self, folder: u64, newest: Timestamp, listing: bool) {
-        if self.shown {
-            let newest = newest.min(self.now);
-            let change = self.folders.entry(folder).or_insert(FolderChange { newest, listing });
-            change.newest = change.newest.max(newest);
-            change.listing |= listing;
+    pub(super) fn folder_changed(&mut self, folder: u64, newest: Timestamp, listing: bool) -> Result<(), CatalogError> {
+        if !self.shown {
+            return Ok(());
         }
+        self.folders.note(folder, FolderChange { newest: newest.min(self.now), listing })
     }
 
-    /// Carries the changes up to the root and writes the folders whose listing changed or whose mtime moved. Keeps in
-    /// `folders` only those.
-    pub(super) fn settle_folders(&mut self, old: &RoTxn<'_>) -> Result<(), CatalogError> {
-        let store = self.store;
-        // Whatever is in here has been carried up to the root.
-        let mut settled: HashMap<u64, FolderChange> = HashMap::with_capacity(self.folders.len());
-        for (folder, change) in std::mem::take(&mut self.folders) {
-            let mut folder = folder;
-            let mut listing = change.listing;
-            loop {
-                let above = settled
-                    .entry(folder)
-                    .or_insert(FolderChange { newest: Timestamp { seconds: i64::MIN, nanos: 0 }, listing });
-                above.listing |= listing;
-                if above.newest >= change.newest {
-                    break;
+    /// Writes the folders whose listing changed or whose mtime moved, and carries the times up to the root: all folders that
+    /// changed themselves, then those above them, and so on, so that none is held in memory.
+    pub(super) fn settle_folders(&mut self) -> Result<(), CatalogError> {
+        let mut name = Vec::new();
+        let mut settling = self.folders.take()?;
+        loop {
+            let mut is_last = true;
+            while let Some((folder, change)) = settling.next()? {
+                self.begin()?;
+                let Some(txn) = &self.txn else { continue };
+                let key = ino_key(folder);
+                // Written before, where something changed both in it and beneath it.
+                let known = self.store.inode_entry(&txn.txn, folder)?.ok_or_else(|| damaged("absence", &key))?;
+                let (place, node) = ((known.0.parent, known.0.entry), known.1);
+                if !change.listing && change.newest <= node.mtime {
+                    continue;
                 }
-                above.newest = change.newest;
-                if folder == ROOT {
-                    break;
-                }
-                listing = false;
-                folder = store.inode(old, folder)?.ok_or_else(|| damaged("absence", &ino_key(folder)))?.parent;
-            }
-        }
-        for (folder, change) in settled {
-            let (place, node) = store.inode_entry(old, folder)?.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
-            if change.listing || change.newest > node.mtime {
+                name.clear();
+                name.extend_from_slice(node.name);
                 let mtime = node.mtime.max(change.newest);
-                self.put_entry((place.parent, place.entry), &NodeRecord { mtime, ctime: self.now, ..node })?;
-                self.folders.insert(folder, change);
+                let node = NodeRecord { mtime, ctime: self.now, name: &name, ..node };
+                self.put_entry(place, &node)?;
+                self.told_folders.insert(INodeNo(folder));
+                // No folder is older than what lies in it.
+                if folder != ROOT {
+                    self.folders.note(place.0, FolderChange { newest: change.newest, listing: false })?;
+                    is_last = false;
+                }
             }
+            if is_last {
+                return Ok(());
+            }
+            settling = self.folders.take()?;
         }
-        Ok(())
     }
 
     /// Whether anything was written.
@@ -512,7 +519,7 @@ impl<'c> Writer<'c> {
     pub(super) fn drop_forgotten(&mut self) -> Result<(), CatalogError> {
         let store = self.store;
         let forgotten = std::mem::take(&mut *self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
-        for ino in forgotten {
+        for ino in forgotten.iter() {
             self.write(|txn, _| {
                 store.orphans.delete(&mut txn.txn, &ino_key(ino.0))?;
                 Ok(())
@@ -533,9 +540,12 @@ impl<'c> Writer<'c> {
     pub(super) fn commit(mut self) -> Result<Committed, CatalogError> {
         let mut invalidations =
             if self.too_many { vec![Invalidation::Everything] } else { std::mem::take(&mut self.names) };
-        let mut folders: Vec<u64> = self.folders.keys().copied().collect();
-        folders.sort_unstable();
-        invalidations.extend(folders.into_iter().map(|folder| Invalidation::Folder(INodeNo(folder))));
+        let folders = std::mem::take(&mut self.told_folders);
+        if folders.len() > MOST_INVALIDATIONS {
+            invalidations.push(Invalidation::Folders(folders));
+        } else {
+            invalidations.extend(folders.iter().map(Invalidation::Folder));
+        }
         let committed = Committed {
             revision: self.numbers.revision,
             created: self.created,

@@ -130,8 +130,8 @@ pub enum DiskError {
 pub struct Disk {
     cache: Arc<Cache>,
     pins: PinFolder,
-    /// Keys with a link in `pins`.
-    pinned: Mutex<HashSet<ObjectKey>>,
+    /// Hashes of the keys with a link in `pins`.
+    pinned: Mutex<HashSet<u64>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -202,7 +202,7 @@ impl Disk {
 
     /// Where it may lie.
     fn paths(&self, key: &ObjectKey) -> impl Iterator<Item = PathBuf> {
-        let pinned = lock(&self.pinned).contains(key).then(|| self.pins.path.join(key.as_str()));
+        let pinned = lock(&self.pinned).contains(&key.hash()).then(|| self.pins.path.join(key.as_str()));
         std::iter::once(self.cache.path(&object_name(key))).chain(pinned)
     }
 
@@ -308,14 +308,14 @@ impl Disk {
             Err(cause) => cause.kind() == io::ErrorKind::AlreadyExists,
         };
         if here {
-            lock(&self.pinned).insert(key.clone());
+            lock(&self.pinned).insert(key.hash());
         }
         here
     }
 
     /// See [`Disk::pin`].
     pub fn unpin(&self, key: &ObjectKey) {
-        if lock(&self.pinned).remove(key) {
+        if lock(&self.pinned).remove(&key.hash()) {
             let _ = std::fs::remove_file(self.pins.path.join(key.as_str()));
         }
     }

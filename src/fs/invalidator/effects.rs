@@ -28,15 +28,18 @@ pub struct Effects {
     pub place: Box<dyn FnMut(INodeNo) -> Option<Place> + Send>,
     /// The names of a folder, piece by piece.
     pub names: Box<NamesAfter>,
-    /// Every inode that has lost its name and was not let go.
-    pub orphans: Box<dyn FnMut() -> Vec<INodeNo> + Send>,
+    /// Some inodes that have lost their name and were not let go, greater than this one and ascending; none at their end.
+    pub orphans: Box<dyn FnMut(INodeNo) -> Vec<INodeNo> + Send>,
     /// Keeps the object of an orphan.
     pub pin: Box<dyn FnMut(INodeNo) + Send>,
     /// Lets the records and objects of orphans go.
     pub release: Box<dyn FnMut(Vec<INodeNo>) + Send>,
 }
 
-/// Names read at a time, so that no snapshot of the catalog is held while the kernel is told.
+/// Orphans behind which it is looked whether the store is worth copying.
+const MANY_DROPPED: usize = 100_000;
+
+/// Names, or orphans, read at a time, so that no snapshot of the catalog is held while the kernel is told.
 const NAMES: usize = 1000;
 
 impl Effects {
@@ -80,7 +83,7 @@ impl Effects {
             names
         };
         let nameless = Arc::clone(&catalog);
-        let orphans = move || match nameless.snapshot().and_then(|snapshot| snapshot.orphans()) {
+        let orphans = move |behind| match nameless.snapshot().and_then(|snapshot| snapshot.orphans(behind, NAMES)) {
             Ok(orphans) => orphans,
             Err(error) => {
                 tracing::error!("orphans are not known, their objects may go: {}", chain(&error));
@@ -106,9 +109,16 @@ impl Effects {
 
 /// Drops orphans one batch after the other, each on a thread that may wait for the catalog.
 async fn let_go(mut left: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc<Catalog>, content: Arc<Content>) {
+    let mut dropped = 0;
     while let Some(orphans) = left.recv().await {
         let catalog = Arc::clone(&catalog);
         let content = Arc::clone(&content);
+        dropped += orphans.len();
+        // What so many took in the store is a hole now, which its commit could not know of.
+        let leaves_holes = dropped >= MANY_DROPPED && left.is_empty();
+        if leaves_holes {
+            dropped = 0;
+        }
         let batch = tokio::task::spawn_blocking(move || {
             orphans.iter().for_each(|ino| content.unpin(*ino));
             if let Err(error) = catalog.drop_orphans(&orphans) {
@@ -116,6 +126,9 @@ async fn let_go(mut left: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc<Catalog>
                 return;
             }
             orphans.iter().for_each(|ino| content.forget(*ino));
+            if leaves_holes && let Err(error) = catalog.compact() {
+                tracing::warn!("the catalog keeps its holes: {}", chain(&error));
+            }
         });
         if let Err(error) = batch.await {
             tracing::error!("orphans stay: {error}");

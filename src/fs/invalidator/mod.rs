@@ -17,8 +17,8 @@ pub use notification::Notification;
 
 use crate::catalog::{EntryId, Invalidation};
 use crate::content::Event;
+use crate::inodes::InodeSet;
 use fuser::INodeNo;
-use std::collections::HashSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,6 +26,9 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use tokio::sync::watch;
+
+/// Orphans that are let go together though there is more to tell.
+const SETTLED: usize = 50_000;
 
 /// What the invalidator is left to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,23 +119,23 @@ impl Notices {
 struct Orphans {
     /// How many there are, to be read at each FORGET without the lock.
     count: AtomicUsize,
-    waiting: Mutex<HashSet<u64>>,
+    waiting: Mutex<InodeSet>,
 }
 
 impl Orphans {
     fn is_waiting(&self, ino: INodeNo) -> bool {
-        self.count.load(Ordering::Acquire) != 0 && self.with(|waiting| waiting.contains(&ino.0))
+        self.count.load(Ordering::Acquire) != 0 && self.with(|waiting| waiting.contains(ino))
     }
 
     fn insert(&self, ino: INodeNo) {
-        self.with(|waiting| waiting.insert(ino.0));
+        self.with(|waiting| waiting.insert(ino));
     }
 
     fn remove(&self, ino: INodeNo) {
-        self.with(|waiting| waiting.remove(&ino.0));
+        self.with(|waiting| waiting.remove(ino));
     }
 
-    fn with<T>(&self, operation: impl FnOnce(&mut HashSet<u64>) -> T) -> T {
+    fn with<T>(&self, operation: impl FnOnce(&mut InodeSet) -> T) -> T {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let result = operation(&mut waiting);
         self.count.store(waiting.len(), Ordering::Release);
@@ -190,7 +193,8 @@ impl Invalidator {
     }
 
     fn handle(&mut self, notice: &Notice) {
-        let folder_after_everything = matches!(notice, Notice::Changed(Invalidation::Folder(_))) && self.without_epoch;
+        let is_folder = matches!(notice, Notice::Changed(Invalidation::Folder(_) | Invalidation::Folders(_)));
+        let folder_after_everything = is_folder && self.without_epoch;
         self.without_epoch = folder_after_everything;
         match notice {
             Notice::Changed(Invalidation::Name { parent, name, orphan }) => {
@@ -199,11 +203,9 @@ impl Invalidator {
                     self.orphaned(*ino);
                 }
             }
-            Notice::Changed(Invalidation::Folder(ino)) => {
-                if folder_after_everything {
-                    self.drop_below(*ino);
-                }
-                self.tell(&Notification::Inode(*ino));
+            Notice::Changed(Invalidation::Folder(ino)) => self.folder(*ino, folder_after_everything),
+            Notice::Changed(Invalidation::Folders(folders)) => {
+                folders.iter().for_each(|ino| self.folder(ino, folder_after_everything));
             }
             Notice::Changed(Invalidation::Attributes(ino)) => self.tell(&Notification::Attributes(*ino)),
             Notice::Changed(Invalidation::Everything) => self.everything(),
@@ -211,6 +213,13 @@ impl Invalidator {
             Notice::Forgotten(ino) => self.ask(*ino),
             Notice::Stop => {}
         }
+    }
+
+    fn folder(&mut self, ino: INodeNo, with_all_below: bool) {
+        if with_all_below {
+            self.drop_below(ino);
+        }
+        self.tell(&Notification::Inode(ino));
     }
 
     /// An inode has lost its name: is it still in use?
@@ -229,6 +238,9 @@ impl Invalidator {
             if is_unknown(&error) {
                 self.inbox.orphans.remove(ino);
                 self.settled.push(ino);
+                if self.settled.len() >= SETTLED {
+                    self.let_settled_go();
+                }
             } else {
                 // It is kept until the mount ends: wasteful, never wrong.
                 tracing::warn!(ino = ino.0, "the kernel cannot be asked about an orphan: {error}");
@@ -245,9 +257,15 @@ impl Invalidator {
             }
         }
         // Such a change names no orphans. Most will be known until their names are next looked up or dropped.
-        for ino in (self.effects.orphans)() {
-            if !self.inbox.orphans.is_waiting(ino) {
-                self.orphaned(ino);
+        let mut behind = INodeNo(0);
+        loop {
+            let orphans = (self.effects.orphans)(behind);
+            let Some(last) = orphans.last() else { return };
+            behind = *last;
+            for ino in orphans {
+                if !self.inbox.orphans.is_waiting(ino) {
+                    self.orphaned(ino);
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The thread against a kernel that only remembers what it was told.
 
 use super::*;
+use std::collections::HashSet;
 
 const ROOT: INodeNo = INodeNo::ROOT;
 
@@ -71,7 +72,7 @@ impl World {
             tell: Box::new(move |notification| tell.tell(notification)),
             place: Box::new(|ino| (ino.0 == 5).then(|| (ROOT, (*b"five").into()))),
             names: Box::new(move |_, after| names.iter().find(|(id, _)| *id > after).cloned().into_iter().collect()),
-            orphans: Box::new(move || orphans.clone()),
+            orphans: Box::new(move |behind| orphans.iter().copied().find(|ino| *ino > behind).into_iter().collect()),
             pin: Box::new(move |ino| pin.did(Done::Pin(ino.0))),
             release: Box::new(move |inos| release.did(Done::Release(inos.iter().map(|ino| ino.0).collect()))),
         }
@@ -169,6 +170,30 @@ fn without_an_epoch_the_changed_folders_are_dropped_with_all_below() {
             Done::Entry(1, "b".into()),
             Done::Inode(1),
             Done::Entry(5, "x".into()),
+            Done::Inode(5),
+        ]
+    );
+}
+
+#[test]
+fn very_many_folders_are_told_of_together() {
+    let folders: InodeSet = [INodeNo(5), ROOT].into_iter().collect();
+    let world = World::new(&[1, 5], false);
+    let done = world.after([
+        Notice::Changed(Invalidation::Folders(folders.clone())),
+        Notice::Changed(Invalidation::Everything),
+        Notice::Changed(Invalidation::Folders(folders)),
+    ]);
+    assert_eq!(
+        done,
+        [
+            Done::Inode(1),
+            Done::Inode(5),
+            Done::Epoch,
+            Done::Entry(1, "a".into()),
+            Done::Entry(1, "b".into()),
+            Done::Inode(1),
+            Done::Entry(1, "five".into()),
             Done::Inode(5),
         ]
     );
