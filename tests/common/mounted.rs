@@ -74,12 +74,17 @@ impl Mounted {
 
     /// Starts the process; `Err` is what it said on standard error before it ended without a mount.
     pub fn try_start(&self) -> Result<(), String> {
+        // A Source that does not answer is asked again for half a minute before the program gives up.
+        self.try_start_within(Duration::from_secs(60))
+    }
+
+    /// [`Mounted::try_start`] of a tree that takes its time to be made.
+    pub fn try_start_within(&self, patience: Duration) -> Result<(), String> {
         let said = fs::File::options().create(true).append(true).open(self.log()).unwrap();
         let before = said.metadata().unwrap().len();
         let mut child = self.command("--foreground").stderr(said).spawn().unwrap();
         let mut ended = false;
-        // A Source that does not answer is asked again for half a minute before the program gives up.
-        eventually_within(Duration::from_secs(60), "the mount is there or the program has ended", || {
+        eventually_within(patience, "the mount is there or the program has ended", || {
             ended = child.try_wait().unwrap().is_some();
             ended || self.is_mounted()
         });

@@ -75,13 +75,31 @@ impl Nginx {
         Nginx::start(&manner, &[], |root| make_collection(root, files))
     }
 
+    /// Serves a folder as it is, documents of a Source and all, at a port that was free when it was chosen.
+    pub fn serving_folder(folder: &Path, port: u16) -> Nginx {
+        let make = |files: &Path| std::os::unix::fs::symlink(folder, files).unwrap();
+        let nginx = Nginx::spawn(&PLAIN, port, make);
+        nginx.wait_until_it_listens();
+        nginx
+    }
+
     fn start(manner: &Manner<'_>, build_arguments: &[&str], make: impl Fn(&Path)) -> Nginx {
+        let nginx = Nginx::spawn(manner, free_port(), make);
+        nginx.build(build_arguments);
+        nginx.wait_until_it_listens();
+        nginx
+    }
+
+    fn wait_until_it_listens(&self) {
+        eventually("nginx listens", || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+    }
+
+    fn spawn(manner: &Manner<'_>, port: u16, make: impl Fn(&Path)) -> Nginx {
         let Manner { scheme, host, address, listen, demands, is_indexed } = *manner;
         let scratch = tempfile::Builder::new().prefix("resyncfs-nginx-").tempdir().unwrap();
         let root = scratch.path();
         // nginx's workers run as another user.
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
-        let port = free_port();
         make(&root.join("files"));
         let mut tls = demands.to_owned();
         if scheme == "https" {
@@ -119,10 +137,7 @@ impl Nginx {
             .stdin(Stdio::null())
             .spawn()
             .expect("nginx is installed (scripts/test does it)");
-        let nginx = Nginx { scratch, process, port, scheme, host: host.to_owned(), index };
-        nginx.build(build_arguments);
-        eventually("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        nginx
+        Nginx { scratch, process, port, scheme, host: host.to_owned(), index }
     }
 
     /// Writes Resource List, Capability List and Source Description anew with `resync-build`.

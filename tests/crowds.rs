@@ -1,0 +1,214 @@
+//! Very many of one thing, scaled down: readers at once, names in a folder, objects in a cache. The figures at full size:
+//! `tests/bench/scale`.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::random::Random;
+use common::source::{Resource, Source, URLSET};
+use resyncfs::content::disk::{Disk, ObjectKey};
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, mpsc};
+use std::time::Duration;
+
+const READERS: u64 = 1000;
+
+/// How many threads and descriptors a process has.
+fn taken(pid: u32) -> (usize, usize) {
+    let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).unwrap().count();
+    (count("task"), count("fd"))
+}
+
+fn rss_anon(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// Promises: never a wrong byte, and never a stuck process.
+#[test]
+fn a_thousand_readers_at_once_get_their_bytes_and_take_bounded_threads_descriptors_and_memory() {
+    let source = Source::start();
+    let bytes = |seed: u64| Random::new(seed).bytes(3000);
+    for number in 0..READERS {
+        source.put(&format!("own/{:02}/{number}", number % 20), Resource::new(bytes(number)));
+    }
+    for number in 0..10 {
+        source.put(&format!("shared/{number}"), Resource::new(bytes(10_000 + number)));
+    }
+    source.pause(Duration::from_millis(5));
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,connections=32");
+    let (start, (finished, ended)) = (Barrier::new(READERS as usize), mpsc::channel());
+    let (threads, files) = (AtomicUsize::new(0), AtomicUsize::new(0));
+
+    std::thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (start, finished, mounted) = (&start, finished.clone(), &mounted);
+            let read = move || {
+                start.wait();
+                let wanted = [
+                    (format!("shared/{}", reader % 10), 10_000 + reader % 10),
+                    (format!("own/{:02}/{reader}", reader % 20), reader),
+                ];
+                for (path, seed) in wanted {
+                    let got = fs::read(mounted.join(&path));
+                    assert!(
+                        got.as_ref().is_ok_and(|got| *got == bytes(seed)),
+                        "{path}: {:?}",
+                        got.map(|got| got.len())
+                    );
+                }
+                finished.send(()).unwrap();
+            };
+            std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, read).unwrap();
+        }
+        for _ in 0..READERS {
+            ended.recv_timeout(Duration::from_secs(60)).expect("nobody waits for ever");
+            let (now_threads, now_files) = taken(mounted.pid());
+            threads.fetch_max(now_threads, Ordering::Relaxed);
+            files.fetch_max(now_files, Ordering::Relaxed);
+        }
+    });
+
+    let (threads, files) = (threads.into_inner(), files.into_inner());
+    assert!(threads <= 100 && files <= 1000, "{threads} threads, {files} descriptors");
+    assert!(rss_anon(mounted.pid()) <= 256 << 20, "{} octets", rss_anon(mounted.pid()));
+    let resources = source.log().into_iter().filter(|logged| logged.method == "GET" && !logged.path.ends_with(".xml"));
+    let paths: Vec<String> = resources.map(|logged| logged.path).collect();
+    let once: BTreeSet<&String> = paths.iter().collect();
+    assert_eq!(paths.len(), once.len(), "each file is fetched once, however many wait for it");
+}
+
+const NAMES: usize = 20_000;
+
+/// Names and places of a folder as the C library reads it.
+struct Listing(*mut libc::DIR);
+
+impl Listing {
+    fn of(folder: &Path) -> Listing {
+        let path = CString::new(folder.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path is a C string.
+        let stream = unsafe { libc::opendir(path.as_ptr()) };
+        assert!(!stream.is_null());
+        Listing(stream)
+    }
+
+    fn next(&self) -> Option<Vec<u8>> {
+        // SAFETY: the stream is open; what readdir answers is copied before it is called again.
+        unsafe {
+            let entry = libc::readdir(self.0);
+            (!entry.is_null()).then(|| CStr::from_ptr((*entry).d_name.as_ptr()).to_bytes().to_vec())
+        }
+    }
+
+    fn place(&self) -> libc::c_long {
+        // SAFETY: the stream is open.
+        unsafe { libc::telldir(self.0) }
+    }
+
+    fn seek(&self, place: libc::c_long) {
+        // SAFETY: the stream is open, and told the place.
+        unsafe { libc::seekdir(self.0, place) }
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        // SAFETY: it was opened and is used no more.
+        unsafe { libc::closedir(self.0) };
+    }
+}
+
+#[test]
+fn a_flat_folder_is_listed_whole_and_goes_on_from_every_place() {
+    let source = Source::start();
+    let base = source.url();
+    let mut list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>");
+    let name = |number: usize| match number % 3 {
+        0 => format!("{number:x}"),
+        1 => format!("Record-{number}"),
+        _ => format!("record-{number}-{}", "long".repeat(40)),
+    };
+    for number in 0..NAMES {
+        let _ = write!(list, "<url><loc>{base}flat/{}</loc><rs:md length=\"{number}\"/></url>", name(number));
+    }
+    source.document("resourcelist.xml", list + "</urlset>");
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    source.take_log();
+
+    let listing = Listing::of(&mounted.join("flat"));
+    let mut listed = Vec::new();
+    loop {
+        let place = listing.place();
+        let Some(name) = listing.next() else { break };
+        listed.push((place, name));
+    }
+
+    let names: BTreeSet<Vec<u8>> = listed.iter().map(|(_, name)| name.clone()).collect();
+    assert_eq!((listed.len(), names.len()), (NAMES + 2, NAMES + 2), "each name once, and the dots");
+    assert!((0..NAMES).all(|number| names.contains(name(number).as_bytes())));
+    let mut random = Random::new(8);
+    for _ in 0..200 {
+        let (place, name) = &listed[random.below(listed.len() as u64) as usize];
+        listing.seek(*place);
+        assert_eq!(listing.next().as_ref(), Some(name));
+    }
+    for number in (0..NAMES).step_by(97) {
+        let known = fs::symlink_metadata(mounted.join(&format!("flat/{}", name(number)))).unwrap();
+        assert_eq!(known.len(), number as u64);
+    }
+    assert!(source.take_log().iter().all(|logged| !logged.path.contains("flat")), "nothing is asked for");
+}
+
+const OBJECTS: u64 = 3000;
+const SIZE: usize = 100;
+
+fn key(number: u64) -> ObjectKey {
+    let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ObjectKey::parse(&format!("sha-256-{scattered:016x}{:032x}{number:016x}", 0)).unwrap()
+}
+
+fn put(disk: &Disk, number: u64) {
+    let partial = disk.begin(&key(number), Some(SIZE as u64)).unwrap();
+    partial.write_at(0, &[number as u8; SIZE]).unwrap();
+    partial.commit(&key(number), SIZE as u64).unwrap();
+}
+
+fn files_below(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| if entry.file_type().unwrap().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
+}
+
+/// Promise: the cache keeps to its quota.
+#[test]
+fn thousands_of_objects_are_evicted_by_last_use_after_a_restart_and_lie_in_many_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(folder.path(), Some(1 << 40), 0).unwrap();
+    (0..OBJECTS).for_each(|number| put(&disk, number));
+    // The oldest are used again, which counts after the restart.
+    let used: Vec<u64> = (0..OBJECTS / 10).collect();
+    assert!(used.iter().all(|number| disk.get(&key(*number)).is_some()));
+    let full = disk.usage();
+    assert_eq!(full.objects, OBJECTS);
+    disk.close();
+    drop(disk);
+
+    let quota = full.octets / 2;
+    let disk = Disk::open(folder.path(), Some(quota), 0).unwrap();
+    (OBJECTS..OBJECTS + 100).for_each(|number| put(&disk, number));
+
+    let left = disk.usage();
+    assert!(left.octets <= quota, "{} octets of {quota}", left.octets);
+    assert!(left.objects >= OBJECTS / 4, "no more went than had to: {} are left", left.objects);
+    assert!(used.iter().all(|number| disk.get(&key(*number)).is_some()), "what was used last stays");
+    assert!((OBJECTS..OBJECTS + 100).all(|number| disk.get(&key(number)).is_some()), "and so does what came last");
+    let objects = folder.path().join("objects");
+    assert_eq!(files_below(&objects) as u64, left.objects, "what is counted is what is there");
+    assert!(fs::read_dir(&objects).unwrap().count() > 200, "256 folders share them");
+}
