@@ -12,6 +12,7 @@ mod large;
 mod latency;
 mod many_files;
 mod measure;
+mod scale;
 mod wire;
 
 use measure::Row;
@@ -32,6 +33,10 @@ const BENCHMARKS: &[Benchmark] = &[
     ("notifications", kernel::ten_thousand_changes),
     ("changes", incremental::changes_of_a_million),
     ("million", first_mount::million),
+    ("scale", scale::ten_million),
+    ("flat-folder", scale::flat_folder),
+    ("thousand-readers", scale::thousand_readers),
+    ("million-objects", scale::million_objects),
     ("wire-grep", wire::grep_through_files),
     ("wire-dump", wire::grep_through_a_dump),
     ("wire-many", wire::ten_thousand_files),
