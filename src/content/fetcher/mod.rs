@@ -269,6 +269,7 @@ impl Content {
         };
         let (outcome, _turn) = tokio::select! {
             fetched = fetched => fetched,
+            () = self.held_up(&wanted, &flight) => return,
             // It is in the table no more, where another may be by now.
             () = flight.urgency().left() => {
                 flight.close();
@@ -454,6 +455,20 @@ impl Content {
                     let _ = tokio::time::timeout_at(deadline.into(), changed).await;
                 }
             }
+        }
+    }
+
+    /// Never ends: as long as the host brings others what they asked for, who waits for a flight that has nothing yet waits on. Its
+    /// own request has a deadline once it is sent.
+    async fn held_up(&self, wanted: &Wanted, flight: &Flight) {
+        let mut before = self.client.progress(&wanted.uri);
+        loop {
+            tokio::time::sleep(self.config.stall / 8).await;
+            let now = self.client.progress(&wanted.uri);
+            if now != before && flight.frontier() == 0 {
+                flight.touch();
+            }
+            before = now;
         }
     }
 

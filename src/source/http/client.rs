@@ -2,6 +2,7 @@
 
 use super::body::LowSpeed;
 use super::credentials::{Keys, OwnScheme};
+use super::due::Due;
 use super::head::{self, Head};
 use super::limits::{Admission, Host, Hosts};
 use super::policy::{AddressPolicy, AddressRefusal, Authority};
@@ -115,6 +116,11 @@ impl Client {
         *self.shared.hosts.host(uri.authority(), Instant::now()).line()
     }
 
+    /// Rises with every answer of `uri`'s host and with every octet that it sends, whoever asked for them.
+    pub fn progress(&self, uri: &Uri) -> u64 {
+        self.shared.hosts.host(uri.authority(), Instant::now()).counters.progress()
+    }
+
     /// How many requests one host is asked at once.
     pub fn connections(&self) -> usize {
         self.shared.hosts.connections()
@@ -122,14 +128,14 @@ impl Client {
 
     /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
-        let deadline = tokio::time::Instant::from_std(request.deadline);
+        let due = Due::of(&request);
         let mut last: Option<HttpError> = None;
         for attempt in 1.. {
-            let try_once = self.follow(&request, attempt > 1);
-            let error = match tokio::time::timeout_at(deadline, try_once).await {
-                Ok(Ok(response)) => return Ok(response),
-                Ok(Err(error)) => error,
-                Err(_) => break,
+            let try_once = self.follow(&request, &due, attempt > 1);
+            let error = match due.within(try_once).await {
+                Some(Ok(response)) => return Ok(response),
+                Some(Err(error)) => error,
+                None => break,
             };
             let backoff = retry::backoff(attempt, retry::jitter());
             let wait = match &error {
@@ -140,7 +146,7 @@ impl Client {
             if !request.repeats || !retry::is_worthwhile(&error, attempt) {
                 return Err(with_last(error, last));
             }
-            if request.deadline.saturating_duration_since(Instant::now()) <= wait {
+            if due.latest().saturating_duration_since(Instant::now()) <= wait {
                 return Err(error);
             }
             tracing::debug!(%error, attempt, ?wait, "asked again");
@@ -156,7 +162,7 @@ impl Client {
         let request = Request::get(uri.clone(), within);
         let target = self.shared.rewrites.apply(uri);
         let posted = async {
-            let (mut answer, _place) = self.ask(&request, &target, Some(form), false).await?;
+            let (mut answer, _place) = self.ask(&request, &Due::of(&request), &target, Some(form), false).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
                 .and_then(|location| Uri::resolve(Some(&target), location).ok());
@@ -175,11 +181,11 @@ impl Client {
     }
 
     /// One try: asks, and follows redirects to the answer.
-    async fn follow(&self, request: &Request, is_retry: bool) -> Result<Response, HttpError> {
+    async fn follow(&self, request: &Request, due: &Due, is_retry: bool) -> Result<Response, HttpError> {
         let mut uri = self.shared.rewrites.apply(&request.uri);
         let mut visited = Vec::new();
         loop {
-            let (answer, place) = self.ask(request, &uri, None, is_retry).await?;
+            let (answer, place) = self.ask(request, due, &uri, None, is_retry).await?;
             let status = answer.status().as_u16();
             let Some(location) = head::redirect(status, answer.headers()) else {
                 return self.response(request, uri, answer, place);
@@ -202,6 +208,7 @@ impl Client {
     async fn ask(
         &self,
         request: &Request,
+        due: &Due,
         uri: &Uri,
         form: Option<&str>,
         is_retry: bool,
@@ -218,7 +225,7 @@ impl Client {
             .admit(&url, is_proxied)
             .map_err(|cause| HttpError::AddressRefused { uri: request.uri.clone(), cause })?;
         let host = shared.hosts.host(uri.authority(), Instant::now());
-        let (place, admission) = admitted(request, &host, is_retry).await?;
+        let (place, admission) = admitted(request, due, &host, is_retry).await?;
 
         let client = shared.transport.client(reach, own.policy.is_own(&url), is_proxied);
         host.sent(Instant::now());
@@ -328,24 +335,24 @@ fn with_last(error: HttpError, last: Option<HttpError>) -> HttpError {
 /// open; a repeated one waits for the breaker, since its failures are what opened it.
 async fn admitted(
     request: &Request,
+    due: &Due,
     host: &Host,
     is_retry: bool,
 ) -> Result<(OwnedSemaphorePermit, Admission), HttpError> {
-    let latest = request.deadline;
     loop {
-        let now = Instant::now();
+        let (now, latest) = (Instant::now(), due.latest());
         // Bound first: a guard in the scrutinee would be held while waiting.
         let admission = host.breaker().look(now);
         if let Admission::Refused(until) = admission {
-            wait_for_breaker(request, host, is_retry, now, until).await?;
+            wait_for_breaker(request, due, host, is_retry, (now, until)).await?;
             continue;
         }
         if host.pace().pause_left(now).is_some_and(|left| now + left > latest) {
             return Err(too_late(request, host, now));
         }
         // The semaphore is never closed; if it were, waiting for it would be in vain.
-        let place = host.place(request.is_document).await.map_err(|_| too_late(request, host, now))?;
-        let now = Instant::now();
+        let place = due.place(host, request.is_document).await.map_err(|_| too_late(request, host, now))?;
+        let (now, latest) = (Instant::now(), due.latest());
         let turn = host.pace().reserve(now, latest);
         let turn = turn.map_err(|_| too_late(request, host, now))?;
         tokio::time::sleep_until(turn.into()).await;
@@ -357,7 +364,7 @@ async fn admitted(
         match admission {
             Admission::Refused(until) => {
                 drop(place);
-                wait_for_breaker(request, host, is_retry, now, until).await?;
+                wait_for_breaker(request, due, host, is_retry, (now, until)).await?;
             }
             Admission::Pass | Admission::Probe => return Ok((place, admission)),
         }
@@ -375,12 +382,12 @@ fn too_late(request: &Request, host: &Host, now: Instant) -> HttpError {
 
 async fn wait_for_breaker(
     request: &Request,
+    due: &Due,
     host: &Host,
     is_retry: bool,
-    now: Instant,
-    until: Instant,
+    (now, until): (Instant, Instant),
 ) -> Result<(), HttpError> {
-    if !is_retry || until >= request.deadline {
+    if !is_retry || until >= due.latest() {
         let retry_in = until.saturating_duration_since(now);
         return Err(HttpError::CircuitOpen {
             uri: request.uri.clone(),

@@ -8,6 +8,7 @@
 mod body;
 mod client;
 mod credentials;
+mod due;
 mod error;
 mod head;
 mod limits;

@@ -59,6 +59,11 @@ impl HostCounters {
         self.octets.fetch_add(octets, Ordering::Relaxed);
     }
 
+    /// Rises with whatever comes from the host.
+    pub(super) fn progress(&self) -> u64 {
+        self.octets.load(Ordering::Relaxed).wrapping_add(self.answers.load(Ordering::Relaxed))
+    }
+
     fn snapshot(&self, host: Option<Box<str>>) -> HostTraffic {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HostTraffic {

@@ -50,6 +50,34 @@ async fn retry_after_is_waited_for() {
     assert_eq!(server.received().len(), 3);
 }
 
+/// A body of the only connection, sent in pieces with pauses between them.
+fn slowly(pieces: usize, pause: Duration) -> Vec<Act> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {pieces}\r\n\r\n");
+    let body = (0..pieces).flat_map(|_| [Act::Wait(pause), Act::Send(b"x".to_vec())]);
+    std::iter::once(Act::Send(head.into_bytes())).chain(body).collect()
+}
+
+#[tokio::test]
+async fn waiting_while_the_host_answers_others_is_not_the_host_s_silence() {
+    let server = TestServer::start(|request| match &*request.path {
+        "/slow" => slowly(16, Duration::from_millis(250)),
+        "/silent" => vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx".to_vec()), Act::Hang],
+        _ => ok(b"served"),
+    });
+    let within = Duration::from_secs(2);
+
+    let busy = client(HttpConfig { connections: 1, ..config(&server) });
+    let mut slow = busy.send(Request::get(server.uri("/slow"), PLENTY)).await.unwrap();
+    let (whole, served) = tokio::join!(read(&mut slow.body), busy.send(Request::get(server.uri("/next"), within)));
+    assert_eq!((whole.unwrap().len(), served.unwrap().status), (16, Status::Full));
+
+    let silent = client(HttpConfig { connections: 1, ..config(&server) });
+    let held = silent.send(Request::get(server.uri("/silent"), PLENTY)).await.unwrap();
+    let refused = silent.send(Request::get(server.uri("/next"), within)).await.unwrap_err();
+    assert!(matches!(refused, HttpError::Deadline { .. }), "{refused:?}");
+    drop(held);
+}
+
 #[tokio::test]
 async fn a_pause_past_the_deadline_is_told_at_once_and_holds_the_whole_host() {
     let server = TestServer::start(|_| status(429, "Retry-After: 18446744073709551615"));

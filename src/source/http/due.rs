@@ -1,0 +1,57 @@
+//! When the head of an answer is due: waiting for a place at a host that is busy answering others is not the host's silence.
+
+use super::Request;
+use super::limits::Host;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+
+/// How often who waits for a place looks whether the host does anything for those who have one.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The deadline of one request, put off by the time that a busy host has held it up.
+pub(super) struct Due {
+    latest: Mutex<Instant>,
+}
+
+impl Due {
+    /// As the request says.
+    pub(super) fn of(request: &Request) -> Due {
+        Due { latest: Mutex::new(request.deadline) }
+    }
+
+    /// The deadline as it is now; later it may be later.
+    pub(super) fn latest(&self) -> Instant {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `work` comes to; `None` where the deadline passes first.
+    pub(super) async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(work);
+        loop {
+            let latest = self.latest();
+            match tokio::time::timeout_at(latest.into(), &mut work).await {
+                Ok(done) => return Some(done),
+                Err(_) if self.latest() == latest => return None,
+                // Put off meanwhile.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// A place among the host's connections. As long as others get answers there, the wait does not count.
+    pub(super) async fn place(&self, host: &Host, is_document: bool) -> Result<OwnedSemaphorePermit, AcquireError> {
+        let place = host.place(is_document);
+        tokio::pin!(place);
+        loop {
+            let (before, since) = (host.counters.progress(), Instant::now());
+            let found = tokio::time::timeout(LOOK, &mut place).await;
+            if host.counters.progress() != before {
+                *self.latest.lock().unwrap_or_else(PoisonError::into_inner) += since.elapsed();
+            }
+            if let Ok(place) = found {
+                return place;
+            }
+        }
+    }
+}
