@@ -69,7 +69,13 @@ impl Nginx {
         Nginx::start(&manner, &[], |root| make_collection(root, files))
     }
 
-    /// The same for those alone who show a certificate of that CA: [`Nginx::client_certificate`].
+    /// The same over TLS and HTTP/1.1.
+    pub fn serving_tls_without_http2(files: u64) -> Nginx {
+        let manner = Manner { scheme: "https", listen: " ssl", ..PLAIN };
+        Nginx::start(&manner, &[], |root| make_collection(root, files))
+    }
+
+    /// Over TLS and HTTP/2 for those alone who show a certificate of that CA: [`Nginx::client_certificate`].
     pub fn serving_tls_to_clients(files: u64) -> Nginx {
         let manner = Manner { scheme: "https", listen: " ssl http2", demands: "ssl_verify_client on;", ..PLAIN };
         Nginx::start(&manner, &[], |root| make_collection(root, files))
@@ -116,7 +122,8 @@ impl Nginx {
         let config = format!(
             "daemon off; pid {0}/pid; error_log {0}/error.log; worker_processes 1; events {{ worker_connections 1024; }}
              http {{
-               access_log {0}/access.log combined;
+               log_format told '$remote_addr - - [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $connection $ssl_session_reused';
+               access_log {0}/access.log told;
                client_body_temp_path {0}/t1; proxy_temp_path {0}/t2; fastcgi_temp_path {0}/t3; uwsgi_temp_path {0}/t4; scgi_temp_path {0}/t5;
                default_type application/octet-stream;
                server {{
@@ -230,7 +237,8 @@ impl Nginx {
         self.scratch.path().join("client-both.pem")
     }
 
-    /// The lines of the access log.
+    /// The lines of the access log, in the combined format; behind it the connection's number, and `r` where its TLS session was
+    /// resumed.
     pub fn access_log(&self) -> Vec<String> {
         let log = fs::read_to_string(self.scratch.path().join("access.log")).unwrap_or_default();
         log.lines().map(ToOwned::to_owned).collect()
