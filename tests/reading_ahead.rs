@@ -136,6 +136,20 @@ fn one_folder_read_through_leaves_its_neighbours_alone() {
 }
 
 #[test]
+fn programs_that_are_run_folder_by_folder_leave_the_others_alone() {
+    let source = collection(6, 30, Resource::new);
+    let mounted = Mounted::new(&source.list_url(), "");
+    source.take_log();
+
+    for folder in ["top/d01", "top/d02", "top/d03"] {
+        run("grep", &["-rc", "storm", folder], &mounted);
+    }
+
+    source.wait_for_quiet();
+    assert_eq!(requests(&source).len(), 90);
+}
+
+#[test]
 fn a_reader_gets_its_file_although_much_is_fetched_ahead_of_another() {
     let source = collection(2, 400, |text| Resource::new(text.repeat(100)));
     source.put("top/wanted.txt", Resource::new("wanted"));

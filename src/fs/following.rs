@@ -53,6 +53,11 @@ impl Cursor {
         Cursor { roams: true, ceiling: top, ..self }
     }
 
+    /// The same place in a walk that may end with its folder.
+    pub(super) fn in_its_folder(self) -> Cursor {
+        Cursor { roams: false, ceiling: self.folder, ..self }
+    }
+
     /// The same place in the other order.
     pub(super) fn in_other_order(self) -> Cursor {
         let order = match self.order {

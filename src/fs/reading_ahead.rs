@@ -91,7 +91,7 @@ impl ReadingAhead {
     /// The first octets of a file were read by `thread`, and they were here.
     pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo, thread: u32) {
         let came_with_size = self.came().pop(&ino).is_some();
-        let seen = self.walks().read(ino, None, Instant::now());
+        let seen = self.walks().read(ino, None, thread, Instant::now());
         match seen {
             // Nothing is learnt from who reads what is here anyway.
             Seen::Elsewhere if !came_with_size => {}
@@ -112,7 +112,7 @@ impl ReadingAhead {
         if self.at_once == 0 {
             return;
         }
-        let seen = self.walks().read(ino, octets, Instant::now());
+        let seen = self.walks().read(ino, octets, thread, Instant::now());
         self.go_on(ino, thread, seen);
     }
 
@@ -145,6 +145,10 @@ impl ReadingAhead {
     fn go_on(self: &Arc<Self>, ino: INodeNo, thread: u32, seen: Seen<Cursor>) {
         let listed = match seen {
             Seen::Enough => Ok(()),
+            // Programs that are run one after the other, each on a folder of its own.
+            Seen::Follows(wish) if wish.is_another_reader => {
+                self.list(&Wish { from: wish.from.in_its_folder(), ..wish })
+            }
             Seen::Follows(wish) => self.list(&wish),
             Seen::Elsewhere => self.begin(ino, thread),
         };
@@ -167,7 +171,7 @@ impl ReadingAhead {
                 if first_file(&snapshot, folder)? == Some(ino) { Reader::AtFirstListed } else { Reader::HasListed };
         }
         drop(snapshot);
-        let wish = self.walks().begin(cursor, self.content.known_size(ino), reader, Instant::now());
+        let wish = self.walks().begin(cursor, self.content.known_size(ino), reader, thread, Instant::now());
         self.list(&wish)
     }
 

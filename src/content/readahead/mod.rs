@@ -105,12 +105,14 @@ pub struct Wish<C> {
     pub octets: u64,
     /// What a file whose size nobody knows is to be counted as.
     pub usual_octets: u64,
+    /// The last file was read by another than the one before: that tells nothing of where the walk goes beyond its folder.
+    pub is_another_reader: bool,
 }
 
 impl<C> Wish<C> {
     /// Only what comes next is asked for.
     fn expecting(walk: WalkId, from: C) -> Wish<C> {
-        Wish { walk, from, files: 0, octets: 0, usual_octets: 0 }
+        Wish { walk, from, files: 0, octets: 0, usual_octets: 0, is_another_reader: false }
     }
 }
 
@@ -166,28 +168,28 @@ impl<C: Copy + PartialEq> Readahead<C> {
         self.ahead.contains_key(&ino) || self.walks.iter().any(|walk| walk.expected(ino).is_some())
     }
 
-    /// The first octets of `ino` are read, of `octets` in all as far as that is known.
-    pub fn read(&mut self, ino: INodeNo, octets: Option<u64>, now: Instant) -> Seen<C> {
+    /// The first octets of `ino` are read by `thread`, of `octets` in all as far as that is known.
+    pub fn read(&mut self, ino: INodeNo, octets: Option<u64>, thread: u32, now: Instant) -> Seen<C> {
         if let Some(ahead) = self.ahead.remove(&ino) {
             self.ledger.used(ahead.octets);
             let Some(walk) = self.touch(ahead.walk, now) else { return Seen::Elsewhere };
-            walk.passed(ino, ahead.octets, ahead.is_queued);
+            walk.passed(ino, ahead.octets, ahead.is_queued, thread);
             return self.wish(ahead.walk, now).map_or(Seen::Enough, Seen::Follows);
         }
         let found = self.walks.iter().find_map(|walk| Some((walk.id, walk.expected(ino)?)));
         let Some((id, candidate)) = found else { return Seen::Elsewhere };
-        if let Some(walk) = self.touch(id, now) {
-            walk.followed(candidate, octets.or(candidate.octets));
-        }
-        Seen::Follows(self.wish(id, now).unwrap_or(Wish::expecting(id, candidate.after)))
+        let is_another_reader =
+            self.touch(id, now).is_some_and(|walk| !walk.followed(candidate, octets.or(candidate.octets), thread));
+        let wish = self.wish(id, now).unwrap_or(Wish::expecting(id, candidate.after));
+        Seen::Follows(Wish { is_another_reader, ..wish })
     }
 
-    /// A walk begins behind a file that no other expected. Answers it, and what it wants to know.
-    pub fn begin(&mut self, after: C, octets: Option<u64>, reader: Reader, now: Instant) -> Wish<C> {
+    /// A walk begins behind a file that no other expected, read by `thread`. Answers it, and what it wants to know.
+    pub fn begin(&mut self, after: C, octets: Option<u64>, reader: Reader, thread: u32, now: Instant) -> Wish<C> {
         self.retire(now);
         self.last_walk += 1;
         let id = WalkId(self.last_walk);
-        self.walks.push_front(Walk::new(id, after, octets, reader.counts_for(), now));
+        self.walks.push_front(Walk::new(id, after, octets, (reader.counts_for(), thread), now));
         self.wish(id, now).unwrap_or(Wish::expecting(id, after))
     }
 
@@ -264,7 +266,8 @@ impl<C: Copy + PartialEq> Readahead<C> {
         let (caution, left) = (self.ledger.caution(), self.limit.saturating_sub(all));
         let walk = self.walks.iter_mut().find(|walk| walk.id == id)?;
         let (files, octets) = walk.wants(caution, left)?;
-        Some(Wish { walk: id, from: walk.front, files, octets, usual_octets: walk.usual_octets() })
+        let (from, usual_octets) = (walk.front, walk.usual_octets());
+        Some(Wish { walk: id, from, files, octets, usual_octets, is_another_reader: false })
     }
 
     /// The walk, now the most recent.

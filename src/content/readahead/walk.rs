@@ -13,8 +13,8 @@ const FIRST_CAUTIOUS: usize = 4;
 /// Files that a window grows by for each file of it that is read: it doubles each time it is read through.
 const GROWTH: usize = 2;
 
-/// Files of the largest window.
-const LARGEST: usize = 512;
+/// Files of the largest window: what a walk that is given up leaves behind.
+const LARGEST: usize = 256;
 
 /// Octets that a window may hold whatever the walk has used.
 const OCTETS_FIRST: u64 = 2 << 20;
@@ -46,6 +46,8 @@ pub(super) struct Walk<C> {
     in_order: u32,
     /// What its reader did before, in files read in order, as long as it leaves none out.
     credit: u32,
+    /// Who read the last of them.
+    thread: u32,
     /// Octets of them.
     read_octets: u64,
     /// Ordered, not given out to be fetched yet.
@@ -60,7 +62,13 @@ pub(super) struct Walk<C> {
 }
 
 impl<C: Copy + PartialEq> Walk<C> {
-    pub(super) fn new(id: WalkId, after: C, octets: Option<u64>, credit: u32, now: Instant) -> Walk<C> {
+    pub(super) fn new(
+        id: WalkId,
+        after: C,
+        octets: Option<u64>,
+        (credit, thread): (u32, u32),
+        now: Instant,
+    ) -> Walk<C> {
         Walk {
             id,
             front: after,
@@ -69,6 +77,7 @@ impl<C: Copy + PartialEq> Walk<C> {
             expected: Vec::new(),
             in_order: 1,
             credit,
+            thread,
             read_octets: octets.unwrap_or(UNKNOWN_OCTETS),
             queue: VecDeque::new(),
             files: 0,
@@ -83,8 +92,8 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.expected.iter().find(|candidate| candidate.ino == ino).copied()
     }
 
-    /// An expected file is read that was not ordered.
-    pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>) {
+    /// An expected file is read that was not ordered. Whether by who read the one before.
+    pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>, thread: u32) -> bool {
         self.read_octets = self.read_octets.saturating_add(octets.unwrap_or_else(|| self.usual_octets()));
         if self.expected.first().is_some_and(|next| next.ino != candidate.ino) {
             self.credit = 0;
@@ -92,11 +101,13 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.in_order = self.in_order.saturating_add(1);
         self.front = candidate.after;
         self.is_at_end = false;
+        std::mem::replace(&mut self.thread, thread) == thread
     }
 
     /// An ordered file is read.
-    pub(super) fn passed(&mut self, ino: INodeNo, octets: u64, is_queued: bool) {
+    pub(super) fn passed(&mut self, ino: INodeNo, octets: u64, is_queued: bool, thread: u32) {
         self.leave(ino, octets, is_queued);
+        self.thread = thread;
         self.read_octets = self.read_octets.saturating_add(octets);
         self.in_order = self.in_order.saturating_add(1);
         self.window = (self.window + GROWTH).min(LARGEST);
