@@ -10,8 +10,10 @@ mod incremental;
 mod kernel;
 mod large;
 mod latency;
+mod many;
 mod many_files;
 mod measure;
+mod near;
 mod scale;
 mod wire;
 
@@ -39,7 +41,10 @@ const BENCHMARKS: &[Benchmark] = &[
     ("million-objects", scale::million_objects),
     ("wire-grep", wire::grep_through_files),
     ("wire-dump", wire::grep_through_a_dump),
-    ("wire-many", wire::ten_thousand_files),
+    ("wire-many", many::ten_thousand_files),
+    ("wire-mixed", many::mixed_work),
+    ("near-hundreds", near::hundreds),
+    ("near-thousands", near::thousands),
     ("wire-large", large::large_file),
     ("wire-unzip", large::archive_directory),
 ];

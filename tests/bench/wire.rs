@@ -7,7 +7,6 @@ use crate::common::eventually;
 use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
-use crate::common::source::URLSET;
 use crate::delay::{self, FAR};
 use crate::measure::{Row, files, megabytes, percentile, time};
 use std::fmt::Write as _;
@@ -53,7 +52,7 @@ fn text(random: &mut Random, octets: u64) -> Vec<u8> {
 }
 
 /// `count` files of `usual` octets in the mean, in folders of `in_folder`.
-fn make_files(root: &Path, count: u64, in_folder: u64, usual: u64) {
+pub fn make_files(root: &Path, count: u64, in_folder: u64, usual: u64) {
     let mut random = Random::new(count);
     for number in 0..count {
         let folder = root.join(format!("d{:03}", number / in_folder));
@@ -64,7 +63,7 @@ fn make_files(root: &Path, count: u64, in_folder: u64, usual: u64) {
 }
 
 /// The octets and URIs of the published files below `folder`.
-fn published(nginx: &Nginx, folder: &str) -> (u64, Vec<String>) {
+pub fn published(nginx: &Nginx, folder: &str) -> (u64, Vec<String>) {
     let (root, mut octets) = (nginx.files(), 0);
     let mut uris = Vec::new();
     for file in files(&root.join(folder)) {
@@ -75,7 +74,7 @@ fn published(nginx: &Nginx, folder: &str) -> (u64, Vec<String>) {
 }
 
 /// What curl is told: these URIs, all to nowhere.
-fn list_for_curl(uris: &[String]) -> tempfile::NamedTempFile {
+pub fn list_for_curl(uris: &[String]) -> tempfile::NamedTempFile {
     let mut list = String::new();
     for uri in uris {
         let _ = writeln!(list, "url = \"{uri}\"\noutput = \"/dev/null\"");
@@ -86,7 +85,7 @@ fn list_for_curl(uris: &[String]) -> tempfile::NamedTempFile {
 }
 
 /// How long curl takes for all of `list`, [`AT_ONCE`] at a time.
-fn curl(list: &Path, arguments: &[&str]) -> Duration {
+pub fn curl(list: &Path, arguments: &[&str]) -> Duration {
     let mut curl = Command::new("curl");
     curl.args(["-sSf", "-Z", "--parallel-max", &AT_ONCE.to_string(), "-K"]).arg(list).args(arguments);
     run(&mut curl).0
@@ -99,7 +98,7 @@ pub fn run(command: &mut Command) -> (Duration, String) {
 }
 
 /// Lines of `grep -rc` that count something; it reads every file to its end.
-fn grep(folder: &Path) -> (Duration, usize) {
+pub fn grep(folder: &Path) -> (Duration, usize) {
     let (took, counts) = run(Command::new("grep").args(["-rc", "a"]).arg(folder));
     (took, counts.lines().filter(|line| !line.ends_with(":0")).count())
 }
@@ -167,7 +166,7 @@ pub fn in_turns(
 }
 
 /// A row of seconds beside a peer's, of which ours may be `most` times as many.
-fn beside(work: &str, ours: f64, asked: Asked, peer: &str, theirs: f64, most: f64) -> Row {
+pub fn beside(work: &str, ours: f64, asked: Asked, peer: &str, theirs: f64, most: f64) -> Row {
     let ratio = ours / theirs;
     Row {
         work: work.into(),
@@ -193,12 +192,12 @@ pub fn grep_through_files() -> Vec<Row> {
             in_turns(&nginx, "resourcelist.xml", "/d", |mounted| all(grep(&mounted.path())), || curl(list.path(), &[]));
         let work = format!("`grep -r`, {} files, {}, cold, RTT 40 ms", uris.len(), megabytes(octets));
         let mut rows = vec![beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5)];
-        rows.push(match Rclone::mount(&nginx) {
+        rows.push(match Rclone::mount(&nginx, &[]) {
             Ok(rclone) => {
                 let theirs = all(grep(rclone.folder.path())).as_secs_f64();
                 let ratio = theirs / ours;
                 Row {
-                    work: "the same beside another mount".into(),
+                    work: "the same beside another mount, RTT 40 ms".into(),
                     measured: format!("{ours:.2} s"),
                     peer: format!("rclone mount {theirs:.2} s"),
                     ratio: format!("{ratio:.1} times as fast"),
@@ -206,7 +205,7 @@ pub fn grep_through_files() -> Vec<Row> {
                     holds: ratio >= 25.0,
                 }
             }
-            Err(why) => not_measured("the same beside another mount", &why),
+            Err(why) => not_measured("the same beside another mount, RTT 40 ms", &why),
         });
         rows
     })
@@ -217,9 +216,7 @@ pub fn grep_through_a_dump() -> Vec<Row> {
     far_away("grep of a Resource Dump", || {
         let nginx = Nginx::serving_at(FAR, |root| make_files(root, 726, 25, 13_800));
         let count = published(&nginx, "").1.len();
-        nginx.write_dump(50_000, false);
-        let package = files(&nginx.documents()).into_iter().find(|file| file.extension().is_some_and(|it| it == "zip"));
-        let package = package.expect("there is a package");
+        let package = publish_one_package(&nginx);
         let uri = format!("{}documents/{}", nginx.url(), package.file_name().unwrap().to_str().unwrap());
         let work = |mounted: &Mounted| {
             let (took, found) = grep(&mounted.path());
@@ -229,92 +226,35 @@ pub fn grep_through_a_dump() -> Vec<Row> {
         let get = || run(Command::new("curl").args(["-sSf", "-o", "/dev/null", &uri])).0;
         let (ours, theirs, asked) = in_turns(&nginx, "capabilitylist.xml", "/", work, get);
         let octets = megabytes(package.metadata().unwrap().len());
-        let work = format!("the same from a Resource Dump, one package of {octets}");
+        let work = format!("`grep -r`, {count} files of a Resource Dump, one package of {octets}, cold, RTT 40 ms");
         vec![beside(&work, ours, asked, "GET of the package", theirs, 1.15)]
     })
 }
 
-/// Walks and readers over ten thousand files.
-pub fn ten_thousand_files() -> Vec<Row> {
-    far_away("ten thousand files", || {
-        let nginx = Nginx::serving_at(FAR, |root| {
-            make_files(&root.join("deep"), 10_000, 100, 13_000);
-            make_files(&root.join("flat"), 10_000, 10_000, 100);
-        });
-        vec![copy(&nginx), list_sizes(&nginx), read_at_random(&nginx)]
-    })
-}
-
-fn copy(nginx: &Nginx) -> Row {
-    let (octets, uris) = published(nginx, "deep");
-    let list = list_for_curl(&uris);
-    let work = |mounted: &Mounted| {
-        let copy = tempfile::tempdir().unwrap();
-        let took = run(Command::new("rsync").arg("-a").arg(mounted.join("deep/")).arg(copy.path())).0;
-        assert_eq!(files(copy.path()).len(), uris.len());
-        took
-    };
-    let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/deep/", work, || curl(list.path(), &[]));
-    let work = format!("`rsync -a`, {} files, {}, cold", uris.len(), megabytes(octets));
-    beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5)
-}
-
-fn list_sizes(nginx: &Nginx) -> Row {
-    let uris = published(nginx, "flat").1;
-    let list = list_for_curl(&uris);
-    let mut unsized_list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
-    for uri in &uris {
-        let _ = writeln!(unsized_list, "<url><loc>{uri}</loc><lastmod>2026-01-01T00:00:00Z</lastmod></url>");
-    }
-    fs::write(nginx.documents().join("unsized.xml"), unsized_list + "</urlset>\n").unwrap();
-    let work = |mounted: &Mounted| {
-        let (took, lines) = run(Command::new("ls").arg("-l").arg(mounted.join("flat/d000")));
-        assert_eq!(lines.lines().count(), uris.len() + 1);
-        took
-    };
-    let (ours, theirs, asked) = in_turns(nginx, "unsized.xml", "/flat/", work, || curl(list.path(), &["-I"]));
-    let work = format!("`ls -l` of {} names without lengths, cold", uris.len());
-    beside(&work, ours, asked, "curl with 64 HEADs at once", theirs, 1.5)
-}
-
-fn read_at_random(nginx: &Nginx) -> Row {
-    const READ: usize = 100;
-    let mounted = Mounted::new(&format!("{}documents/resourcelist.xml", nginx.url()), "poll=1h");
-    let before = Asked::so_far(nginx, "/deep/");
-    let paths = files(&mounted.join("deep"));
-    let mut random = Random::new(100);
-    let mut octets = 0;
-    for _ in 0..READ {
-        octets += fs::read(&paths[random.below(paths.len() as u64) as usize]).unwrap().len() as u64;
-    }
-    mounted.unmount();
-    wait_for_the_last_connection();
-    let asked = Asked::so_far(nginx, "/deep/").since(before);
-    let ratio = asked.octets as f64 / octets as f64;
-    Row {
-        work: format!("a reader of {READ} random files of {}", paths.len()),
-        measured: format!("{} fetched, {} requests", megabytes(asked.octets), asked.requests),
-        peer: format!("{} read", megabytes(octets)),
-        ratio: format!("{ratio:.2}"),
-        bar: "<= 1.1".into(),
-        holds: ratio <= 1.1,
-    }
+/// Publishes the files as one package, and nothing else; answers where it lies.
+pub fn publish_one_package(nginx: &Nginx) -> PathBuf {
+    nginx.write_dump(50_000, false);
+    let package = files(&nginx.documents()).into_iter().find(|file| file.extension().is_some_and(|it| it == "zip"));
+    package.expect("there is a package")
 }
 
 /// `rclone mount` of the same files, by the pages of their folders.
 pub struct Rclone {
+    /// Where it is mounted.
     pub folder: tempfile::TempDir,
     process: Child,
 }
 
 impl Rclone {
-    pub fn mount(nginx: &Nginx) -> Result<Rclone, String> {
+    /// With these arguments beside those that it needs. What is wrong where it is not installed.
+    pub fn mount(nginx: &Nginx, arguments: &[&str]) -> Result<Rclone, String> {
         if !is_installed("rclone") {
             return Err("rclone is not installed".into());
         }
         let folder = tempfile::tempdir().unwrap();
         let mut rclone = Command::new("rclone");
-        rclone.args(["mount", ":http:"]).arg(folder.path()).args(["--read-only", "--config", "", "--http-url"]);
+        rclone.args(["mount", ":http:"]).arg(folder.path()).args(arguments);
+        rclone.args(["--read-only", "--config", "", "--http-url"]);
         rclone.arg(nginx.index_url().expect("its folders have pages")).stdin(Stdio::null()).stderr(Stdio::null());
         let process = rclone.spawn().unwrap();
         let rclone = Rclone { folder, process };

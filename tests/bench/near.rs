@@ -1,0 +1,93 @@
+//! The same work with no network between: each beside `rclone mount` of the same files, by the pages of their folders. Cold, and
+//! on this machine alone, so that what is compared is what the programs themselves cost.
+
+use crate::common::mounted::Mounted;
+use crate::common::nginx::Nginx;
+use crate::common::random::Random;
+use crate::many::publish_unsized;
+use crate::measure::{Row, files, percentile, time};
+use crate::wire::{Rclone, grep, make_files, not_measured, publish_one_package, published, run};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const HERE: &str = "127.0.0.1";
+
+/// How often each is timed; of ours the median counts, of the peer's the fastest.
+const TIMES: usize = 3;
+
+/// How rclone keeps what it reads. The faster counts.
+const CACHES: [&str; 2] = ["full", "off"];
+
+/// `work` through fresh mounts of `document` beside the same through fresh mounts of rclone.
+fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Row {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..TIMES {
+        let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
+        ours.push(work(&mounted.path()));
+        mounted.unmount();
+        let Some(cache) = CACHES.get(round) else { continue };
+        let kept = tempfile::tempdir().unwrap();
+        let folder = kept.path().to_str().unwrap();
+        match Rclone::mount(nginx, &["--vfs-cache-mode", cache, "--cache-dir", folder]) {
+            Ok(rclone) => theirs.push((work(rclone.folder.path()), *cache)),
+            Err(why) => return not_measured(name, &why),
+        }
+    }
+    let ours = percentile(&mut ours, 50).as_secs_f64();
+    let (theirs, cache) = theirs.into_iter().min().expect("rclone was timed");
+    let ratio = ours / theirs.as_secs_f64();
+    Row {
+        work: format!("{name}, cold, RTT 0"),
+        measured: format!("{ours:.2} s"),
+        peer: format!("rclone mount {:.2} s (--vfs-cache-mode {cache}, the faster of two)", theirs.as_secs_f64()),
+        ratio: format!("{ratio:.2}"),
+        bar: "<= 1".into(),
+        holds: ratio <= 1.0,
+    }
+}
+
+/// A few hundred files, by themselves and out of one package.
+pub fn hundreds() -> Vec<Row> {
+    let nginx = Nginx::serving_at(HERE, |root| make_files(root, 726, 25, 13_800));
+    let work = |folder: &Path| {
+        let (took, found) = grep(folder);
+        assert_eq!(found, 726, "every file is read");
+        took
+    };
+    let mut rows = vec![beside_rclone("`grep -r`, 726 files", &nginx, "resourcelist.xml", work)];
+    publish_one_package(&nginx);
+    rows.push(beside_rclone("`grep -r`, 726 files of a Resource Dump", &nginx, "capabilitylist.xml", work));
+    rows
+}
+
+/// Ten thousand files: copied, listed, read here and there.
+pub fn thousands() -> Vec<Row> {
+    let nginx = Nginx::serving_at(HERE, |root| {
+        make_files(&root.join("deep"), 10_000, 100, 13_000);
+        make_files(&root.join("flat"), 10_000, 10_000, 100);
+    });
+    publish_unsized(&nginx, &published(&nginx, "flat").1);
+    let copy = |folder: &Path| {
+        let copy = tempfile::tempdir().unwrap();
+        let took = run(Command::new("rsync").arg("-a").arg(folder.join("deep/")).arg(copy.path())).0;
+        assert_eq!(files(copy.path()).len(), 10_000);
+        took
+    };
+    let list = |folder: &Path| {
+        let (took, lines) = run(Command::new("ls").arg("-l").arg(folder.join("flat/d000")));
+        assert_eq!(lines.lines().count(), 10_001);
+        took
+    };
+    let read = |folder: &Path| {
+        let mut random = Random::new(100);
+        let path = |number: u64| folder.join(format!("deep/d{:03}/file-{number:05}.txt", number / 100));
+        time(|| (0..100).for_each(|_| drop(fs::read(path(random.below(10_000))).unwrap()))).0
+    };
+    vec![
+        beside_rclone("`rsync -a`, 10000 files", &nginx, "resourcelist.xml", copy),
+        beside_rclone("`ls -l` of 10000 names without lengths", &nginx, "unsized.xml", list),
+        beside_rclone("100 random files of 10000", &nginx, "resourcelist.xml", read),
+    ]
+}
