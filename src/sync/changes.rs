@@ -410,8 +410,8 @@ impl News {
             news.digests.extend(digests);
             for change in found.changes {
                 match last.get(&(set, change.entry.loc.clone())) {
-                    Some(place) if changes[*place].1.time > change.time => changes[*place].1.is_collapsed = true,
-                    Some(place) => changes[*place].1 = NewChange { is_collapsed: true, ..change },
+                    Some(place) if changes[*place].1.time > change.time => {}
+                    Some(place) => changes[*place].1 = change,
                     None => {
                         last.insert((set, change.entry.loc.clone()), changes.len());
                         changes.push((set, change));

@@ -162,7 +162,7 @@ async fn ask(client: Client, uri: Uri, change: Change) -> Option<NewChange> {
         (Err(cause), Change::Created | Change::Updated) if matches!(cause.status(), Some(405 | 501)) => change,
         _ => return None,
     };
-    Some(NewChange { change, time: Timestamp::now(), is_doubtful: false, is_collapsed: false, entry, member: None })
+    Some(NewChange { change, time: Timestamp::now(), is_doubtful: false, entry, member: None })
 }
 
 /// Looks that have shown nothing new so far. Pure: it is told the time, and says what is to be looked at again.

@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
-/// Version of the written form; another version reads as no position at all, which only costs one merge.
+/// Version of the written form; another version reads as no position at all. That costs a merge of all lists, reading the change
+/// documents from the lists' time on, and what the guard held; and sets are numbered anew, in the order in which they are
+/// offered. Where that order has changed what the catalog's journal holds of one set counts for another until its list
+/// speaks for a later time: whoever changes the form keeps reading the numbers of the one before.
 const FORMAT: u32 = 3;
 
 /// The documents of a revision with their digests, the naming they were read under, and how far changes are known.

@@ -52,7 +52,7 @@ impl SortedChanges {
                 continue;
             }
             let (change, time, member) = (said.change, said.time, said.member);
-            visit(said.set, &NewChange { change, time, is_doubtful: false, is_collapsed: false, entry, member })?;
+            visit(said.set, &NewChange { change, time, is_doubtful: false, entry, member })?;
         }
         Ok(())
     }

@@ -113,8 +113,6 @@ pub struct NewChange {
     /// Whether this is a deletion that may be older than the baseline: it is believed where the resource itself answers 404 or
     /// 410, and nowhere else.
     pub is_doubtful: bool,
-    /// Whether earlier changes of the resource were passed over for this one: a patch does not lead across them.
-    pub is_collapsed: bool,
     /// The entry.
     pub entry: Entry,
     /// Where a package holds the new bytes.
@@ -169,8 +167,6 @@ struct Latest {
     order: (Timestamp, usize, usize),
     /// Statements of the resource that were new.
     new: usize,
-    /// All of them.
-    statements: usize,
     change: NewChange,
 }
 
@@ -520,17 +516,15 @@ impl Latest {
             change: *kept.entry.change.get_or_insert(Change::Updated),
             time: settled.time,
             is_doubtful: settled.is_doubtful,
-            is_collapsed: false,
             entry: kept.entry,
             member: kept.member,
         };
         let new = usize::from(settled.is_new);
         match latest.entry(change.entry.loc.clone()) {
-            hash_map::Entry::Vacant(vacant) => _ = vacant.insert(Latest { order, new, statements: 1, change }),
+            hash_map::Entry::Vacant(vacant) => _ = vacant.insert(Latest { order, new, change }),
             hash_map::Entry::Occupied(mut occupied) => {
                 let latest = occupied.get_mut();
                 latest.new += new;
-                latest.statements += 1;
                 if latest.order <= order {
                     (latest.order, latest.change) = (order, change);
                 }
@@ -540,7 +534,7 @@ impl Latest {
 
     fn settled(self) -> NewChange {
         let is_doubtful = self.change.is_doubtful && self.change.change == Change::Deleted;
-        NewChange { is_collapsed: self.statements > 1, is_doubtful, ..self.change }
+        NewChange { is_doubtful, ..self.change }
     }
 }
 
