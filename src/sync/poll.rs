@@ -134,6 +134,7 @@ pub async fn run(
             },
         };
         let (now, mut accepted, mut live) = (Instant::now(), 0, None);
+        let is_look = matches!(task, Task::Look(_));
         let mut renewals = FuturesUnordered::new();
         let done = {
             let work = perform(&mut synchronizer, &listeners, &mut unseen, task, (now, due), &mut accepted);
@@ -162,7 +163,9 @@ pub async fn run(
             Err(cause) => {
                 failures += 1;
                 let pause = jittered(retry_pause(failures, synchronizer.usual_interval()), jitter());
-                due = Instant::now() + pause;
+                let again = Instant::now() + pause;
+                // What is announced and cannot be had puts off no other document.
+                due = if is_look { due.min(again) } else { again };
                 report(&cause, pause);
             }
         }

@@ -87,3 +87,38 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let now = root.lookup(fuser::INodeNo::ROOT, b"a").unwrap().unwrap();
     assert_ne!(now.ino.0, before);
 }
+
+/// A list that cannot be had and is announced again and again would else put off the polls of all others for good.
+#[tokio::test]
+async fn announcements_of_a_document_that_fails_put_off_no_poll() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.synchronizer.config.poll = Some(std::time::Duration::from_millis(500));
+    destination.synchronizer.schedule = Schedule::new(destination.synchronizer.config.poll);
+    destination.commit().await;
+    server.put(LIST, Answer::status(403));
+    server.asked();
+    let (commands, receiver) = mpsc::channel(64);
+    let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
+    let Destination { synchronizer, catalog: _catalog, _folder } = destination;
+    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+
+    let announced = async {
+        loop {
+            let look = poll::Look::Document { document: server.uri(LIST), index: None };
+            commands.try_send(Command::Look(look)).unwrap();
+            let mut asked = Vec::new();
+            while !asked.iter().any(|it: &crate::source::loopback::Asked| it.path == LIST) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                asked.extend(server.asked());
+                if asked.iter().any(|it| it.path == "/changes.xml") {
+                    return;
+                }
+            }
+        }
+    };
+
+    tokio::time::timeout(std::time::Duration::from_secs(30), announced).await.expect("the Change List is polled");
+    drop(commands);
+    running.await.unwrap();
+}
