@@ -13,16 +13,30 @@ impl Synchronizer {
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || compact(&catalog));
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
-        self.settling = Some(tokio::task::spawn_blocking(move || settle(&catalog, &spool, packages.as_ref())));
+        let settle = move || settle(&catalog, &spool, packages.as_ref());
+        let before = self.settling.take();
+        // Two at a time would write down, each over the other's word, what the spool holds.
+        self.settling = Some(tokio::spawn(async move {
+            note(match before {
+                Some(before) => before.await,
+                None => Ok(()),
+            });
+            note(tokio::task::spawn_blocking(settle).await);
+        }));
     }
 
     /// Waits until the spool is settled. Whatever is fetched meanwhile belongs to no position yet and would be dropped.
     pub(super) async fn settled(&mut self) {
-        if let Some(settling) = self.settling.take()
-            && let Err(cause) = settling.await
-        {
-            tracing::warn!(%cause, "the spool is not settled");
+        if let Some(settling) = self.settling.take() {
+            note(settling.await);
         }
+    }
+}
+
+/// Tells where a thread that settled the spool died.
+fn note(settled: Result<(), tokio::task::JoinError>) {
+    if let Err(cause) = settled {
+        tracing::warn!(%cause, "the spool is not settled");
     }
 }
 

@@ -275,3 +275,25 @@ async fn nothing_is_fetched_while_the_spool_is_settled_behind_the_last_commit() 
     refresh.await.unwrap();
     assert!(!server.asked().is_empty());
 }
+
+/// Two that settle at one time might undo each other's work.
+#[tokio::test]
+async fn the_spool_is_settled_behind_a_commit_only_once_it_is_settled_behind_the_one_before() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    destination.synchronizer.settling = Some(tokio::task::spawn_blocking(move || {
+        let _ = ended.recv();
+    }));
+
+    destination.synchronizer.tidy();
+
+    let mut settled = std::pin::pin!(destination.synchronizer.settled());
+    tokio::select! {
+        () = &mut settled => panic!("it did not wait for the first"),
+        () = tokio::time::sleep(std::time::Duration::from_millis(100)) => {}
+    }
+    end.send(()).unwrap();
+    settled.await;
+}
