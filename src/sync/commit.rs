@@ -86,19 +86,19 @@ impl Storing {
         });
         // What is held back just now is no told deletion that would count with the rest.
         *guard = begun.guard.clone();
-        let suspicion = guard.suspects(self.limit, losses, &self.lists, now);
-        begun.why.extend(suspicion.iter().map(Suspicion::to_string));
-        if let Some(set) = suspicion.as_ref().and_then(Suspicion::set)
-            && begun.sets.insert(set)
-        {
-            return (Decision::HoldOf(BTreeSet::from([set])), self.position.encode());
+        let suspicions = guard.suspects(self.limit, losses, &self.lists, now);
+        begun.why.extend(suspicions.iter().map(Suspicion::to_string));
+        let sets: Option<BTreeSet<SetId>> = suspicions.iter().map(Suspicion::set).collect();
+        if let Some(sets) = sets.filter(|sets| !sets.is_subset(&begun.sets)) {
+            begun.sets.extend(&sets);
+            return (Decision::HoldOf(sets), self.position.encode());
         }
         let loses = |set: &SetId| losses.sets.iter().any(|loss| loss.set == *set && loss.going > 0);
-        let is_held = |set: &&SetId| begun.sets.contains(*set) || suspicion.is_some() && loses(set);
+        let is_held = |set: &&SetId| begun.sets.contains(*set) || !suspicions.is_empty() && loses(set);
         self.unheard.iter().filter(is_held).for_each(|set| guard.miss(*set));
-        let (decision, held) = match suspicion {
-            Some(_) => (Decision::Hold, begun.going),
-            None => (Decision::Apply, begun.going.saturating_sub(losses.going)),
+        let (decision, held) = match suspicions.is_empty() {
+            false => (Decision::Hold, begun.going),
+            true => (Decision::Apply, begun.going.saturating_sub(losses.going)),
         };
         if !begun.why.is_empty() {
             let why = begun.why.join("; ");
@@ -315,4 +315,27 @@ fn report(committed: &Committed) {
         deleted = committed.deleted,
         "committed"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::SetLoss;
+
+    #[test]
+    fn sets_that_are_emptied_together_are_held_back_together() {
+        let set = |number, going| SetLoss { set: SetId(number), present: 10, going, coming: 0 };
+        let sets = vec![set(1, 10), set(2, 0), set(3, 10), set(4, 2)];
+        let losses = Losses { present: 40, going: 22, coming: 0, sets };
+        let mut storing = Storing::new(Position::of_sets(&[]), MaxDelete::default());
+
+        let (decision, _) = storing.decide(&losses);
+        assert_eq!(decision, Decision::HoldOf(BTreeSet::from([SetId(1), SetId(3)])));
+
+        let left = Losses { present: 40, going: 2, coming: 0, sets: vec![set(1, 0), set(2, 0), set(3, 0), set(4, 2)] };
+        assert_eq!(storing.decide(&left).0, Decision::Apply);
+        let held = storing.position.guard.held().unwrap();
+        assert_eq!(held.files, 20);
+        assert!(held.why.contains("set 1 ") && held.why.contains("set 3 "), "{}", held.why);
+    }
 }

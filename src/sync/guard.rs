@@ -139,28 +139,34 @@ pub struct Held {
 }
 
 impl Guard {
-    /// Whether what a commit takes away may go; `None` where it may.
-    pub fn suspects(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Option<Suspicion> {
+    /// Why what a commit takes away may not go; nothing where it may. Of single sets all that are suspicious in one way are
+    /// named at once: what is held of the one makes no difference to the other, and each further answer costs a merge.
+    pub fn suspects(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Vec<Suspicion> {
         if losses.going == 0 && losses.sets.iter().all(|set| set.going == 0) {
-            return None;
+            return Vec::new();
         }
         let loses = |list: &ListLoss| {
             list.set.is_none_or(|set| losses.sets.iter().any(|loss| loss.set == set && loss.going > 0))
         };
         // What the set cannot tell nothing else tells: with the others it is not mixed up.
-        if let Some(list) = lists.iter().find(|list| !list.speaks && list.set.is_some() && loses(list)) {
-            return Some(Suspicion::EmptyList(list.clone()));
+        let mut named = BTreeSet::new();
+        let unheard = lists.iter().filter(|list| !list.speaks && list.set.is_some_and(|set| named.insert(set)));
+        let unheard: Vec<_> = unheard.filter(|list| loses(list)).cloned().map(Suspicion::EmptyList).collect();
+        if !unheard.is_empty() {
+            return unheard;
         }
         if losses.going >= losses.present + losses.coming {
-            return Some(Suspicion::EmptyTree { files: losses.present });
+            return vec![Suspicion::EmptyTree { files: losses.present }];
         }
-        if let Some(set) = losses.sets.iter().find(|set| set.going > 0 && set.going >= set.present + set.coming) {
-            return Some(Suspicion::EmptySet { set: set.set, files: set.present });
+        let emptied = losses.sets.iter().filter(|set| set.going > 0 && set.going >= set.present + set.coming);
+        let emptied: Vec<_> = emptied.map(|set| Suspicion::EmptySet { set: set.set, files: set.present }).collect();
+        if !emptied.is_empty() {
+            return emptied;
         }
         // Where less goes than half of what it listed, the rest is listed elsewhere now.
         let is_emptied = |list: &&ListLoss| list.entries > FEW_ENTRIES && losses.going >= list.entries.div_ceil(2);
         if let Some(list) = lists.iter().find(|list| loses(list) && (!list.speaks || is_emptied(list))) {
-            return Some(Suspicion::EmptyList(list.clone()));
+            return vec![Suspicion::EmptyList(list.clone())];
         }
         let gone: u64 = self.deleted.iter().filter(|(hour, _)| is_recent(*hour, now)).map(|(_, files)| files).sum();
         let held = self
@@ -171,7 +177,7 @@ impl Guard {
         // What is held back is still there. Of what nothing told nothing counts.
         let going = gone + held.min(losses.present) + losses.going;
         let files = gone + losses.present;
-        limit.is_passed_by(going, files).then_some(Suspicion::Share { going, files, limit })
+        limit.is_passed_by(going, files).then_some(Suspicion::Share { going, files, limit }).into_iter().collect()
     }
 
     /// Notes that so many files have been deleted.
@@ -262,9 +268,9 @@ mod tests {
     fn half_of_the_tree_may_go_and_one_more_may_not() {
         let guard = Guard::default();
 
-        assert_eq!(guard.suspects(HALF, &losses(100, 50), &[], hours(0)), None);
+        assert_eq!(guard.suspects(HALF, &losses(100, 50), &[], hours(0)), []);
         let suspicion = guard.suspects(HALF, &losses(100, 51), &[], hours(0));
-        assert_eq!(suspicion, Some(Suspicion::Share { going: 51, files: 100, limit: HALF }));
+        assert_eq!(suspicion, [Suspicion::Share { going: 51, files: 100, limit: HALF }]);
     }
 
     #[test]
@@ -273,11 +279,11 @@ mod tests {
         let mut present = 100;
         let mut step = |hour| {
             let suspicion = guard.suspects(HALF, &losses(present, 20), &[], hours(hour));
-            if suspicion.is_none() {
+            if suspicion.is_empty() {
                 present -= 20;
                 guard.let_go(20, hours(hour));
             }
-            suspicion.is_none()
+            suspicion.is_empty()
         };
 
         assert!(step(0) && step(10));
@@ -290,9 +296,9 @@ mod tests {
         let guard = Guard::default();
         let tenth = MaxDelete::percent(10).unwrap();
 
-        assert!(guard.suspects(tenth, &losses(100, 11), &[], hours(0)).is_some());
-        assert!(guard.suspects(MaxDelete(0), &losses(100, 1), &[], hours(0)).is_some());
-        assert!(guard.suspects(MaxDelete(100), &losses(100, 99), &[], hours(0)).is_none());
+        assert!(!guard.suspects(tenth, &losses(100, 11), &[], hours(0)).is_empty());
+        assert!(!guard.suspects(MaxDelete(0), &losses(100, 1), &[], hours(0)).is_empty());
+        assert!(guard.suspects(MaxDelete(100), &losses(100, 99), &[], hours(0)).is_empty());
         assert_eq!(MaxDelete::percent(101), None);
     }
 
@@ -303,52 +309,52 @@ mod tests {
         let of_set = |loss| Losses { sets: vec![loss], ..losses(100, 1) };
 
         let whole = guard.suspects(MaxDelete(100), &losses(3, 3), &[], hours(0));
-        assert_eq!(whole, Some(Suspicion::EmptyTree { files: 3 }));
-        assert_eq!(guard.suspects(MaxDelete(100), &Losses { coming: 1, ..losses(3, 3) }, &[], hours(0)), None);
+        assert_eq!(whole, [Suspicion::EmptyTree { files: 3 }]);
+        assert_eq!(guard.suspects(MaxDelete(100), &Losses { coming: 1, ..losses(3, 3) }, &[], hours(0)), []);
         let one = guard.suspects(HALF, &of_set(set(1, 1, 0)), &[], hours(0));
-        assert_eq!(one, Some(Suspicion::EmptySet { set: SetId(7), files: 1 }));
-        assert_eq!(guard.suspects(HALF, &of_set(set(1, 1, 1)), &[], hours(0)), None);
-        assert_eq!(guard.suspects(HALF, &of_set(set(2, 1, 0)), &[], hours(0)), None);
+        assert_eq!(one, [Suspicion::EmptySet { set: SetId(7), files: 1 }]);
+        assert_eq!(guard.suspects(HALF, &of_set(set(1, 1, 1)), &[], hours(0)), []);
+        assert_eq!(guard.suspects(HALF, &of_set(set(2, 1, 0)), &[], hours(0)), []);
         let shared = Losses { sets: vec![set(5, 5, 0)], ..losses(100, 0) };
-        assert!(guard.suspects(HALF, &shared, &[], hours(0)).is_some(), "its files are another set's too");
+        assert!(!guard.suspects(HALF, &shared, &[], hours(0)).is_empty(), "its files are another set's too");
     }
 
     #[test]
     fn a_list_of_over_ten_entries_does_not_become_empty_and_none_that_is_gone_deletes() {
         let guard = Guard::default();
-        let suspects = |going, list| guard.suspects(HALF, &losses(1000, going), &[list], hours(0)).is_some();
+        let suspects = |going, list| !guard.suspects(HALF, &losses(1000, going), &[list], hours(0)).is_empty();
 
         assert!(suspects(11, list(11, true)) && suspects(6, list(11, true)));
         assert!(!suspects(10, list(10, true)));
         assert!(!suspects(5, list(11, true)), "most of it is listed elsewhere");
         assert!(suspects(1, list(1, false)), "what cannot be had says nothing");
-        assert_eq!(guard.suspects(HALF, &losses(1000, 0), &[list(11, true)], hours(0)), None, "nothing goes");
+        assert_eq!(guard.suspects(HALF, &losses(1000, 0), &[list(11, true)], hours(0)), [], "nothing goes");
     }
 
     #[test]
     fn what_is_held_back_counts_with_what_comes_after() {
         let mut guard = Guard::default();
-        let why = guard.suspects(HALF, &losses(100, 60), &[], hours(0)).unwrap();
+        let why = guard.suspects(HALF, &losses(100, 60), &[], hours(0)).remove(0);
         guard.hold(60, &why, hours(0));
 
-        assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_some());
-        assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(30)).is_none(), "after a day it is a day's deletion");
+        assert!(!guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_empty());
+        assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(30)).is_empty(), "after a day it is a day's deletion");
         guard.hold(1, &why, hours(30));
         assert_eq!(guard.held().map(|held| (held.since, held.files)), Some((hours(0).seconds, 61)));
         guard.recount(0, 0);
         assert!(guard.held().is_none());
-        assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_none());
+        assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_empty());
     }
 
     #[test]
     fn a_confirmed_tree_is_a_new_beginning() {
         let mut guard = Guard::default();
         guard.let_go(50, hours(0));
-        assert!(guard.suspects(HALF, &losses(50, 20), &[], hours(1)).is_some());
+        assert!(!guard.suspects(HALF, &losses(50, 20), &[], hours(1)).is_empty());
 
         guard.confirm();
 
-        assert!(guard.suspects(HALF, &losses(50, 20), &[], hours(1)).is_none());
+        assert!(guard.suspects(HALF, &losses(50, 20), &[], hours(1)).is_empty());
     }
 
     #[test]
