@@ -2,11 +2,15 @@
 //!
 //! What the Source has is what a new mount would show: its lists, asked for anew, brought forward by its changes, chosen from
 //! and named as the mount does, in a catalog of the audit's own that is dropped behind it. That one and the mount's are walked together
-//! ([`compare`]). Whatever takes long, reading every cached object (`content`) or asking for every resource (`fetch`), comes
-//! after that: the list of what is still to be looked at lies in a file, so that no revision is held meanwhile.
+//! ([`compare`]). Whatever takes long, telling of what differs to somebody who reads slowly, reading every cached object
+//! (`content`) or asking for every resource (`fetch`), comes after that: what was found, and the list of what is still to be
+//! looked at, lie in files, so that no revision is held meanwhile.
 
 pub mod compare;
+mod findings;
 mod pending;
+#[cfg(test)]
+mod tests;
 
 use super::position::Position;
 use super::{Stage, SyncConfig, SyncError, Synchronizer};
@@ -18,6 +22,7 @@ use crate::source::DocumentLocation;
 use crate::source::http::Client;
 use crate::source::spool::Spool;
 use compare::{Compared, Said};
+use findings::Findings;
 use fuser::INodeNo;
 use futures_util::{StreamExt, stream};
 use pending::{Pending, Version};
@@ -287,7 +292,9 @@ impl Audit {
         };
         let (audit, telling) = (self.clone(), events.clone());
         let compared = tokio::task::spawn_blocking(move || audit.compare(depth, listed.as_deref(), &telling));
-        let (mut summary, pending) = compared.await??;
+        let Found { mut summary, findings, pending } = compared.await??;
+        let telling = events.clone();
+        tokio::task::spawn_blocking(move || findings.tell(&telling)).await??;
         if let Some(pending) = pending {
             self.look_deeper(depth, pending, &mut summary, events).await?;
         }
@@ -295,13 +302,9 @@ impl Audit {
         Ok(summary)
     }
 
-    /// Compares the tree with what is `listed`; keeps what agrees where it is to be looked at more closely.
-    fn compare(
-        &self,
-        depth: Depth,
-        listed: Option<&Catalog>,
-        events: &Events,
-    ) -> Result<(Summary, Option<Pending>), AuditError> {
+    /// Compares the tree with what is `listed`, waiting for nobody.
+    fn compare(&self, depth: Depth, listed: Option<&Catalog>, events: &Events) -> Result<Found, AuditError> {
+        let mut findings = Findings::new(&self.scratch)?;
         let mut pending = if depth.content || depth.fetch { Some(Pending::new(&self.scratch)?) } else { None };
         let mut summary = Summary::default();
         let mut failed = None;
@@ -317,7 +320,7 @@ impl Audit {
             let visited = match (finding(&compared), compared.shown, &mut pending) {
                 (Some(finding), _, _) => {
                     summary.count(finding.difference);
-                    events.blocking_send(Event::Finding(finding)).map_err(|_| AuditError::Left)
+                    findings.push(&finding)
                 }
                 (None, Some(ino), Some(pending)) => pending.push(ino),
                 _ => Ok(()),
@@ -346,7 +349,7 @@ impl Audit {
             }
         };
         summary.at = at.map(|at| at.to_string());
-        failed.map_or(Ok((summary, pending)), Err)
+        failed.map_or(Ok(Found { summary, findings, pending }), Err)
     }
 
     async fn look_deeper(
@@ -420,6 +423,15 @@ impl Audit {
         }
         look
     }
+}
+
+/// What a comparison of the trees came to.
+struct Found {
+    summary: Summary,
+    /// What differs, still to be told.
+    findings: Findings,
+    /// What agrees, where it is to be looked at more closely.
+    pending: Option<Pending>,
 }
 
 /// What a look at one file came to.
