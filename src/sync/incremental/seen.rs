@@ -118,13 +118,18 @@ impl Seen {
 
 /// Tells, entry by entry, whether a document goes on as it was at the last look: its entries in the order that they had, the
 /// oldest perhaps dropped, and only then what is new.
+///
+/// What was met of the document is looked for among the entries before as by Knuth, Morris and Pratt, for the text grows at
+/// one end only: however often entries repeat, each is gone over a fixed number of times.
 #[derive(Debug)]
 pub struct Comparison {
     before: Arc<[u64]>,
-    /// Where in `before` the document may begin now, all entries met so far being in line. Ascending.
-    begins: Vec<usize>,
-    /// Entries met so far, as long as not all of `before` was met.
-    met: usize,
+    /// The first place in `before` where the document may begin now, all entries met so far being in line.
+    begins: usize,
+    /// For each entry met, how many of the entries up to it the document begins with once more.
+    borders: Vec<u32>,
+    /// Whether entries may still be in line: neither was all of `before` met, nor what is not in it.
+    is_open: bool,
     /// Whether all of `before` was met in line.
     is_passed: bool,
 }
@@ -132,27 +137,95 @@ pub struct Comparison {
 impl Comparison {
     /// A comparison with the entries that a document had `before`.
     pub fn with(before: Arc<[u64]>) -> Comparison {
-        Comparison { before, begins: Vec::new(), met: 0, is_passed: false }
+        Comparison { before, begins: 0, borders: Vec::new(), is_open: true, is_passed: false }
     }
 
     /// How many entries the document begins with that were the last ones before; `None` where it does not go on there.
     pub fn overlap(&self) -> Option<usize> {
-        self.is_passed.then_some(self.met)
+        self.is_passed.then_some(self.borders.len())
     }
 
     /// Whether the next entry of the document is in line, and so was there before.
     pub fn meets(&mut self, digest: u64) -> bool {
-        if self.is_passed {
+        if !self.is_open {
             return false;
         }
-        let (met, before) = (self.met, &self.before);
-        self.met += 1;
-        if met == 0 {
-            self.begins = (0..before.len()).filter(|at| before[*at] == digest).collect();
-        } else {
-            self.begins.retain(|begin| before.get(begin + met) == Some(&digest));
+        // Of the entries met each lies `begins` behind its place in the document.
+        let (met, begun) = (self.borders.len(), self.begins);
+        let entry = |place: usize| if place == met { digest } else { self.before[begun + place] };
+        let (mut at, mut in_line) = (begun + met, met);
+        while in_line <= met {
+            match self.before.get(at) {
+                None => {
+                    self.is_open = false;
+                    return false;
+                }
+                Some(before) if *before == entry(in_line) => (at, in_line) = (at + 1, in_line + 1),
+                Some(_) if in_line == 0 => at += 1,
+                Some(_) => in_line = self.borders[in_line - 1] as usize,
+            }
         }
-        self.is_passed = self.begins.first().is_some_and(|begin| begin + self.met == before.len());
-        !self.begins.is_empty()
+        let mut border = self.borders.last().map_or(0, |border| *border as usize);
+        while border > 0 && entry(border) != digest {
+            border = self.borders[border - 1] as usize;
+        }
+        border += usize::from(met > 0 && entry(border) == digest);
+        self.borders.push(border as u32);
+        self.begins = at - in_line;
+        self.is_passed = at == self.before.len();
+        self.is_open = !self.is_passed;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`Comparison`] stands for, place by place: whether each entry is in line, and the overlap in the end.
+    fn by_definition(before: &[u64], document: &[u64]) -> (Vec<bool>, Option<usize>) {
+        let mut told = Vec::new();
+        for met in 1..=document.len() {
+            let begins = (0..before.len()).find(|begin| before[*begin..].starts_with(&document[..met]));
+            told.push(begins.is_some());
+            if begins.is_some_and(|begin| begin + met == before.len()) {
+                told.resize(document.len(), false);
+                return (told, Some(met));
+            }
+        }
+        (told, None)
+    }
+
+    fn by_comparison(before: &[u64], document: &[u64]) -> (Vec<bool>, Option<usize>) {
+        let mut comparison = Comparison::with(before.into());
+        let told = document.iter().map(|digest| comparison.meets(*digest)).collect();
+        (told, comparison.overlap())
+    }
+
+    #[test]
+    fn where_a_document_goes_on_is_found_whatever_repeats_in_it() {
+        // Every document of up to six entries before, and of up to six now, of two that differ.
+        let documents: Vec<Vec<u64>> = (0..=6)
+            .flat_map(|length| (0..1_u64 << length).map(move |bits| (0..length).map(|at| bits >> at & 1).collect()))
+            .collect();
+
+        for before in &documents {
+            for now in &documents {
+                assert_eq!(by_comparison(before, now), by_definition(before, now), "{before:?}, {now:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_document_of_one_entry_again_and_again_is_compared_in_one_pass() {
+        let before = vec![1; 300_000];
+        let mut now = before.clone();
+        now.push(1);
+
+        let (told, overlap) = by_comparison(&before, &now);
+
+        assert_eq!((overlap, told.last()), (Some(300_000), Some(&false)));
+        let dropped = by_comparison(&before, &[1, 1, 2]);
+        assert_eq!(dropped, (vec![true, true, false], None));
     }
 }
