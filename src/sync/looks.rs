@@ -7,6 +7,7 @@ use super::followed::followed;
 use super::incremental::NewChange;
 use super::poll::Look;
 use super::{Outcome, Stage, SyncError, Synchronizer};
+use crate::catalog::{CatalogError, Resource};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::http::{Client, Request};
@@ -32,6 +33,12 @@ const ALL_DUE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 
 /// How long it is looked again at what could not be seen before the polls get their turn.
 pub const AGAIN_DUE: Duration = Duration::from_secs(60);
+
+/// Relations of a link to the bytes of the version that was listed, and of no later one (sections 14.2, 14.4 and 14.6).
+const OF_ONE_VERSION: [&str; 4] = ["duplicate", "memento", "patch", "http://www.openarchives.org/rs/terms/patch"];
+
+/// The relation of a link to another representation (section 14.3), each version of which lies there in its turn.
+const REPRESENTATION: &str = "alternate";
 
 /// How long an announced resource has to answer.
 const ANSWER_DUE: Duration = Duration::from_secs(30);
@@ -107,17 +114,25 @@ impl Synchronizer {
         let (asked, beyond) = resources.split_at(resources.len().min(MOST_ASKED));
         let ask = |(uri, change): &(Uri, Change)| {
             let (client, uri, change) = (self.client.clone(), uri.clone(), *change);
-            async move { (uri.clone(), change, ask(client, uri, change).await) }.boxed()
+            let known = self.known(&uri);
+            async move {
+                let new = match known {
+                    Ok(known) => Ok(ask(client, known, change).await),
+                    Err(cause) => Err(cause),
+                };
+                (uri, change, new)
+            }
+            .boxed()
         };
         let answers = stream::iter(asked.iter().map(ask).collect::<Vec<_>>());
         let answers = answers.buffer_unordered(ASKED_AT_ONCE).take_until(tokio::time::sleep(ALL_DUE));
-        let answers: Vec<(Uri, Change, Option<NewChange>)> = answers.collect().await;
+        let answers: Vec<(Uri, Change, Result<Option<NewChange>, CatalogError>)> = answers.collect().await;
         let reached: HashSet<&Uri> = answers.iter().map(|(uri, ..)| uri).collect();
         let rest = asked.iter().filter(|(uri, _)| !reached.contains(uri)).chain(beyond).cloned().collect();
         let unreached = resources_of(rest);
         let (mut changes, mut unseen) = (Vec::new(), Vec::new());
         for (uri, change, new) in answers {
-            match new {
+            match new? {
                 Some(new) => changes.push((set, new)),
                 None => unseen.push((uri, change)),
             }
@@ -140,21 +155,42 @@ impl Synchronizer {
     }
 }
 
+impl Synchronizer {
+    /// What is known of a resource and does not change with its content: what it is, and what it belongs to.
+    fn known(&self, uri: &Uri) -> Result<Entry, CatalogError> {
+        let snapshot = self.catalog.snapshot()?;
+        let node = snapshot.locate(uri)?;
+        let resource = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
+        Ok(resource.map_or_else(|| Entry::new(uri.clone()), lasting))
+    }
+}
+
+/// What was published of a resource, without what is true of one version of it.
+fn lasting(resource: Resource) -> Entry {
+    let Resource { uri, changefreq, media_type, encoding, mut links, .. } = resource;
+    links.retain(|link| !OF_ONE_VERSION.contains(&&*link.rel));
+    for link in links.iter_mut().filter(|link| &*link.rel == REPRESENTATION) {
+        (link.hashes, link.length, link.modified) = (Vec::new(), None, None);
+    }
+    Entry { changefreq, media_type, encoding, links, ..Entry::new(uri) }
+}
+
 /// A look at these resources, where there are any.
 fn resources_of(resources: Vec<(Uri, Change)>) -> Option<Look> {
     (!resources.is_empty()).then_some(Look::Resources(resources))
 }
 
-/// What an announced resource says of itself; `None` where it does not show what was announced.
-async fn ask(client: Client, uri: Uri, change: Change) -> Option<NewChange> {
-    let mut request = Request::head(uri.clone(), ANSWER_DUE);
+/// What an announced resource says of itself, beside what is known of it; `None` where it does not show what was announced.
+async fn ask(client: Client, mut entry: Entry, change: Change) -> Option<NewChange> {
+    let mut request = Request::head(entry.loc.clone(), ANSWER_DUE);
     request.no_cache = true;
-    let mut entry = Entry::new(uri);
     let change = match (client.send(request).await, change) {
         (Ok(response), Change::Created | Change::Updated) => {
             entry.lastmod = response.modified;
-            entry.length = response.content_length.filter(|_| response.encoding.is_none());
-            entry.media_type = response.media_type;
+            // A published coding is what `length` counts, and the answer is of another.
+            let is_plain = response.encoding.is_none() && entry.encoding.is_none();
+            entry.length = response.content_length.filter(|_| is_plain);
+            entry.media_type = entry.media_type.or(response.media_type);
             change
         }
         (Err(cause), Change::Deleted) if cause.is_gone() => Change::Deleted,

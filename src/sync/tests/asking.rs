@@ -297,3 +297,38 @@ async fn the_spool_is_settled_behind_a_commit_only_once_it_is_settled_behind_the
     end.send(()).unwrap();
     settled.await;
 }
+
+#[tokio::test]
+async fn an_announced_update_of_a_resource_changes_its_content_and_not_what_it_belongs_to() {
+    use crate::document::Href;
+    let server = source().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let digest = "1".repeat(64);
+    let entry = |path: &str| {
+        let link = |rel: &str, to: &str| format!("<rs:ln rel=\"{rel}\" href=\"{to}\"/>");
+        let links = [link("collection", "urn:c"), link("duplicate", "http://m.example/"), link("memento", "urn:old")];
+        let md = format!("<rs:md type=\"application/pdf\" hash=\"sha-256:{digest}\" length=\"5\"/>");
+        format!("<url><loc>{}</loc>{md}{}</url>", server.uri(path), links.concat())
+    };
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &[entry("/a"), entry("/b"), entry("/c")]));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.synchronizer.config.selection.collections = vec![Href::parse("urn:c").unwrap()];
+    destination.synchronizer.config.selection.types = vec!["application/pdf".into()];
+    destination.commit().await;
+    server.put("/a", Answer::html("longer than before"));
+    server.put("/b", Answer::status(405));
+
+    let said = ["/a", "/b"].map(|path| (server.uri(path), Change::Updated)).to_vec();
+    destination.synchronizer.look(&poll::Look::Resources(said), false).await.unwrap();
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
+    assert_eq!((destination.files()["/a"].1, destination.files()["/b"].1), (Some(18), None));
+    let snapshot = destination.catalog.snapshot().unwrap();
+    for path in ["a", "b"] {
+        let resource = snapshot.resource(snapshot.find(path).unwrap().unwrap().ino).unwrap().unwrap();
+        let links: Vec<_> = resource.links.iter().map(|link| &*link.rel).collect();
+        assert_eq!(links, ["collection"], "of {path}: where its bytes lay too was said of the version before");
+        assert_eq!((resource.media_type.as_deref(), resource.hashes.len()), (Some("application/pdf"), 0));
+    }
+}
