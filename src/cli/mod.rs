@@ -163,6 +163,7 @@ fn sync_exit(cause: &SyncError) -> Exit {
         SyncError::ChangesOfThen { cause, .. } => sync_exit(cause),
         SyncError::NoResourceList { .. }
         | SyncError::NothingThatOld { .. }
+        | SyncError::OlderList { .. }
         | SyncError::Document { .. }
         | SyncError::Package(_) => Exit::NoSource,
         SyncError::Catalog(_) | SyncError::Scratch(_) => Exit::Cache,

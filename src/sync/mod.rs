@@ -16,6 +16,7 @@ mod children;
 mod commit;
 mod deviations;
 mod dumps;
+mod error;
 pub mod extent;
 mod followed;
 pub mod guard;
@@ -35,20 +36,20 @@ mod tests;
 mod tidying;
 mod waiting;
 
-use crate::catalog::path::MapError;
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
 use crate::causes::chain;
-use crate::document::{Capability, DocumentError, Limits, Timestamp, Uri};
+use crate::document::{Capability, Limits, Timestamp, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::Client;
-use crate::source::package::{PackageError, Packages};
+use crate::source::package::Packages;
 use crate::source::spool::Spool;
-use crate::source::walk::Progress;
+use crate::source::walk::{Progress, Walked};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use changes::ReadChanges;
 use children::Children;
 use commit::{Made, Reading};
 use deviations::SeenDeviations;
+pub use error::SyncError;
 use extent::Extent;
 use followed::{FollowedSet, followed};
 use guard::MaxDelete;
@@ -120,75 +121,6 @@ pub enum Stage {
     Reading(u64),
     /// Merging and committing.
     Committing,
-}
-
-/// Why a refresh changed nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum SyncError {
-    /// The Source did not give its documents.
-    #[error("the Source cannot be read")]
-    Source(#[from] SourceError),
-    /// A list came, but broke off or is no list.
-    #[error("{location} cannot be read to its end")]
-    Document {
-        /// The list.
-        location: DocumentLocation,
-        /// What is wrong with it.
-        #[source]
-        cause: DocumentError,
-    },
-    /// The Source has no Resource List.
-    #[error("{entry} offers no Resource List, only: {offers}")]
-    NoResourceList {
-        /// The entry point.
-        entry: String,
-        /// The capabilities there are.
-        offers: String,
-    },
-    /// Nothing that is published reaches back to the time of `at=`.
-    #[error("the Source has no list as old as {at}: {earliest}")]
-    NothingThatOld {
-        /// What was asked for.
-        at: Timestamp,
-        /// How far it reaches back, for a person.
-        earliest: String,
-    },
-    /// The changes up to the time of `at=` cannot be had for now: the lists alone are of an earlier one.
-    #[error("the Source as of {at} cannot be shown before its changes are read in {location}")]
-    ChangesOfThen {
-        /// What was asked for.
-        at: Timestamp,
-        /// The change document, or the index of change documents.
-        location: DocumentLocation,
-        /// Why it, or what it leads to, cannot be had.
-        #[source]
-        cause: Box<SyncError>,
-    },
-    /// The catalog failed.
-    #[error("the catalog cannot be written")]
-    Catalog(#[from] CatalogError),
-    /// What is collected while lists are chosen from has no room on the disk.
-    #[error("the lists cannot be chosen from: the spool's folder takes no more")]
-    Scratch(#[source] std::io::Error),
-    /// A package of a dump cannot be read for now.
-    #[error("a package cannot be read")]
-    Package(#[source] PackageError),
-    /// A `map=` that cannot be.
-    #[error("these names cannot be given")]
-    Naming(#[from] MapError),
-    /// A thread of this program died.
-    #[error("a worker ended early")]
-    Worker(#[from] tokio::task::JoinError),
-    /// The operating system gives no further thread.
-    #[error("no thread to read the lists")]
-    NoThread(#[source] std::io::Error),
-}
-
-impl SyncError {
-    /// Whether a document is not there, by its server's word: 404 or 410.
-    fn is_gone(&self) -> bool {
-        matches!(self, SyncError::Source(cause) if cause.is_gone())
-    }
 }
 
 /// Brings one catalog in step with one Source.
@@ -333,7 +265,8 @@ impl Synchronizer {
         let of_lists = if is_torn || anew { Extent::Everything } else { extent };
         let (read, failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), progress).await {
             Ok(read) => (read, None),
-            Err(cause) if is_first || !is_held => return Err(cause),
+            // Without the lists these changes cannot be applied.
+            Err(cause) if anew => return Err(cause),
             // Changes are followed all the same.
             Err(cause) => (None, Some(cause)),
         };
@@ -386,6 +319,13 @@ impl Synchronizer {
         let now = Timestamp::now();
         let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
         let mut base = step.position;
+        if let Some(older) = self.older_list(&step, &read) {
+            if step.anew {
+                return Err(older);
+            }
+            tracing::warn!("a Resource List is left: {}", chain(&older));
+            return self.advance(step, changes, progress).await;
+        }
         for it in &mut changes {
             let known = base.known(it.set, &it.root);
             let was_read = known.locations().next().is_some();
@@ -413,6 +353,18 @@ impl Synchronizer {
     async fn advance(
         &mut self,
         step: Step,
+    /// What was read that is older than what is shown, where that is whole and of today.
+    fn older_list(&self, step: &Step, read: &[ReadSet]) -> Option<SyncError> {
+        if step.is_first_tree || self.config.as_of.is_some() || self.catalog.is_distrusted() {
+            return None;
+        }
+        read.iter().find_map(|it| {
+            let (at, shown) = step.position.is_newer_than(it)?;
+            let location = it.walks.iter().flat_map(Walked::documents).next()?.location.clone();
+            Some(SyncError::OlderList { location, at, shown })
+        })
+    }
+
         changes: Vec<ReadChanges>,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {

@@ -242,6 +242,13 @@ impl Position {
     pub fn is_made_of(&self, read: &ReadSet) -> bool {
         self.set(read.id).is_some_and(|set| set.made_of(&read.walks))
     }
+    /// The time that this set's part of the baseline was made for, where what was read says itself that it speaks for an
+    /// earlier one. The changes between the two are not in the journal any more: merged, it would undo them.
+    pub fn is_newer_than(&self, read: &ReadSet) -> Option<(Timestamp, Timestamp)> {
+        let (shown, stated) = (self.set(read.id)?.at()?, read.stated_at()?);
+        (stated < shown && !self.is_made_of(read)).then_some((stated, shown))
+    }
+
 
     /// The earliest time that a set's part of the tree speaks for.
     pub fn at(&self) -> Option<Timestamp> {

@@ -308,3 +308,46 @@ async fn status_tells_the_rules_that_documents_break_as_of_their_last_reading() 
 
     assert_eq!(lengths(&destination), None);
 }
+
+#[tokio::test]
+async fn an_older_resource_list_behind_a_newer_one_takes_nothing_back_and_a_still_newer_one_counts() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let old = server.answer(LIST);
+    let changes = [
+        change(&server, "/e", &format!("change=\"created\" {}", datetime(1))),
+        change(&server, "/b", &format!("change=\"deleted\" {}", datetime(2))),
+    ];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    let list_of = |at: &str, paths: &[&str]| {
+        let entries: Vec<_> = paths.iter().map(|path| url(server.uri(path).as_str(), "")).collect();
+        resource_list_at(&format!("at=\"2013-01-03T{at}:00Z\""), &entries)
+    };
+    server.put(LIST, list_of("10:30", &["/a", "/c", "/d", "/e"]));
+    destination.commit().await;
+    let before = (destination.written(), destination.files());
+
+    // A cache that has not heard of the newer one.
+    server.put(LIST, old);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!((destination.written(), destination.files()), before);
+    let mut destination = destination.restarted(&server);
+    let new = change(&server, "/f", &format!("change=\"created\" {}", datetime(31)));
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[&changes[..], &[new]].concat()));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/f"], "changes are followed meanwhile");
+    // Only with the lists could these be applied.
+    let many = |number| change(&server, &format!("/new/{number}"), &format!("change=\"created\" {}", datetime(40)));
+    let many: Vec<_> = (0..1300).map(many).collect();
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[&changes[..], &many].concat()));
+    let refused = destination.refresh().await;
+    assert!(matches!(refused, Err(SyncError::OlderList { .. })), "{refused:?}");
+    assert_eq!(destination.files().len(), 5);
+
+    server.put(LIST, list_of("10:45", &["/a", "/c", "/d", "/e", "/g"]));
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/g"]);
+}

@@ -200,3 +200,27 @@ async fn a_baseline_chooses_by_the_last_word_of_a_record_that_is_left_out_itself
 
     assert_eq!(destination.paths(), ["/x", "/z"]);
 }
+
+#[tokio::test]
+async fn changes_that_only_the_lists_can_judge_wait_for_them_and_say_so() {
+    let server = source().await;
+    let record = |md: &str, links: &[(&str, &str)]| linked(&server, "/dc", &format!("type=\"text/xml\" {md}"), links);
+    let entries = [record("", &[("describes", "/x"), ("profile", DC)]), url(server.uri("/x").as_str(), "")];
+    let entries = [&entries[..], &[url(server.uri("/y").as_str(), "")]].concat();
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.synchronizer.config.selection.formats = vec![Href::parse(DC).unwrap()];
+    destination.commit().await;
+    let lists = server.answer(LIST);
+    let links = [("describes", "/x"), ("describes", "/y"), ("profile", DC)];
+    server.put(CHANGES, change_list(&[record(&format!("change=\"updated\" {}", at(1)), &links)]));
+    server.put(LIST, Answer::status(403));
+
+    let refreshed = destination.refresh().await;
+
+    assert!(matches!(refreshed, Err(SyncError::Source(_))), "{refreshed:?}");
+    assert_eq!(destination.paths(), ["/dc", "/x"]);
+    server.put(LIST, lists);
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/dc", "/x", "/y"]);
+}

@@ -1,0 +1,89 @@
+//! Why the tree cannot be brought in step.
+
+use crate::catalog::CatalogError;
+use crate::catalog::path::MapError;
+use crate::document::{DocumentError, Timestamp};
+use crate::source::package::PackageError;
+use crate::source::{DocumentLocation, SourceError};
+
+/// Why a refresh changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The Source did not give its documents.
+    #[error("the Source cannot be read")]
+    Source(#[from] SourceError),
+    /// A list came, but broke off or is no list.
+    #[error("{location} cannot be read to its end")]
+    Document {
+        /// The list.
+        location: DocumentLocation,
+        /// What is wrong with it.
+        #[source]
+        cause: DocumentError,
+    },
+    /// The Source has no Resource List.
+    #[error("{entry} offers no Resource List, only: {offers}")]
+    NoResourceList {
+        /// The entry point.
+        entry: String,
+        /// The capabilities there are.
+        offers: String,
+    },
+    /// What is served says less than what is shown, and only with the lists can it be told what has changed.
+    #[error(
+        "{location} speaks for {at}, and what is shown for {shown} already: a cache on the way may lag behind, and a newer \
+         list is waited for"
+    )]
+    OlderList {
+        /// The list.
+        location: DocumentLocation,
+        /// What it speaks for.
+        at: Timestamp,
+        /// What the tree was made of spoke for.
+        shown: Timestamp,
+    },
+    /// Nothing that is published reaches back to the time of `at=`.
+    #[error("the Source has no list as old as {at}: {earliest}")]
+    NothingThatOld {
+        /// What was asked for.
+        at: Timestamp,
+        /// How far it reaches back, for a person.
+        earliest: String,
+    },
+    /// The changes up to the time of `at=` cannot be had for now: the lists alone are of an earlier one.
+    #[error("the Source as of {at} cannot be shown before its changes are read in {location}")]
+    ChangesOfThen {
+        /// What was asked for.
+        at: Timestamp,
+        /// The change document, or the index of change documents.
+        location: DocumentLocation,
+        /// Why it, or what it leads to, cannot be had.
+        #[source]
+        cause: Box<SyncError>,
+    },
+    /// The catalog failed.
+    #[error("the catalog cannot be written")]
+    Catalog(#[from] CatalogError),
+    /// What is collected while lists are chosen from has no room on the disk.
+    #[error("the lists cannot be chosen from: the spool's folder takes no more")]
+    Scratch(#[source] std::io::Error),
+    /// A package of a dump cannot be read for now.
+    #[error("a package cannot be read")]
+    Package(#[source] PackageError),
+    /// A `map=` that cannot be.
+    #[error("these names cannot be given")]
+    Naming(#[from] MapError),
+    /// A thread of this program died.
+    #[error("a worker ended early")]
+    Worker(#[from] tokio::task::JoinError),
+    /// The operating system gives no further thread.
+    #[error("no thread to read the lists")]
+    NoThread(#[source] std::io::Error),
+}
+
+impl SyncError {
+    /// Whether a document is not there, by its server's word: 404 or 410.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self, SyncError::Source(cause) if cause.is_gone())
+    }
+}
