@@ -2,7 +2,9 @@
 
 use super::deviations::SeenDeviations;
 use super::followed::{FollowedSet, Purpose};
-use super::incremental::{ChangeDocument, Known, MOST_ASKED, NewChange, Room, Seen, resource_digest, some};
+use super::incremental::{
+    Absent, Asked, ChangeDocument, Known, Lost, MOST_ASKED, NewChange, Room, Seen, resource_digest, some,
+};
 use super::position::Position;
 use super::sorted::{SortedChanges, sort};
 use super::{Extent, Progressing, SyncError, Synchronizer};
@@ -13,7 +15,7 @@ use crate::source::http::{Client, Request};
 use crate::source::package::Manifest;
 use crate::source::spool::{Spool, SpooledDocument};
 use crate::source::walk::{Asking, Child, Leaf, walk_asking};
-use crate::source::{DocumentLocation, SourceError};
+use crate::source::{DocumentLocation, Missing};
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +67,10 @@ pub struct ReadChanges {
     pub is_beyond: bool,
     /// Whether the documents do not follow one another without a gap.
     pub is_torn: bool,
+    /// What is listed and cannot be had.
+    pub lost: Vec<Lost>,
+    /// Whether the root itself is gone.
+    pub is_gone: bool,
 }
 
 /// Where a change document lies that was fetched.
@@ -109,16 +115,15 @@ pub struct News {
 
 impl Synchronizer {
     /// Fetches the change documents of `sets` that `extent` asks for. One that cannot be had or read is left for later: it
-    /// never keeps another from being read. Answers too whether one that was followed is gone for good.
+    /// never keeps another from being read.
     pub(super) async fn read_changes(
         &mut self,
         sets: &[FollowedSet],
         position: &Position,
         extent: &Extent,
         progress: &Progressing,
-    ) -> Result<(Vec<ReadChanges>, bool), SyncError> {
+    ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
-        let mut is_gone = false;
         self.room = Room::default();
         for set in sets {
             let (purpose, roots) = set.incremental();
@@ -136,9 +141,9 @@ impl Synchronizer {
                         self.close_gap(set, &mut it, &known, progress).await?;
                         read.push(it);
                     }
-                    Err(SyncError::Source(SourceError::Http { cause, .. })) if cause.is_gone() => {
+                    Err(cause) if cause.is_gone() => {
                         tracing::warn!("changes cannot be followed any more: {}", chain(&cause));
-                        is_gone |= known.locations().next().is_some();
+                        read.extend(ReadChanges::gone(set.id, root, &known));
                         self.is_stale = true;
                     }
                     Err(
@@ -154,7 +159,15 @@ impl Synchronizer {
                 }
             }
         }
-        Ok((read, is_gone))
+        Ok(read)
+    }
+
+    /// Notes that something below `root` cannot be had or read, where `why` says so; so it was `before` times in a row.
+    pub(super) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>, before: u32) {
+        if let Some(why) = why {
+            tracing::warn!("some changes cannot be followed for now: {why}");
+            self.schedule.failed_in_part(root, (why, before), super::schedule::jitter(), Instant::now());
+        }
     }
 
     /// Reads `root`, one of the `roots` of its set, or an archive of theirs.
@@ -168,8 +181,10 @@ impl Synchronizer {
     ) -> Result<ReadChanges, SyncError> {
         let left = Mutex::new(Left::default());
         let is_beyond = AtomicBool::new(false);
+        let (wanted, asked) = (known.wanted(), Mutex::new(Vec::new()));
         let choice = |_: &Header, entry: &Entry| {
-            if known.wants(entry) || matches!(extent, Extent::Announced(_)) && extent.names(&entry.loc) {
+            if wanted.contains(entry) || matches!(extent, Extent::Announced(_)) && extent.names(&entry.loc) {
+                asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked::from(entry));
                 return Child::Ask;
             }
             if known.is_beyond(entry.from) {
@@ -184,9 +199,12 @@ impl Synchronizer {
         let needs_all = known.is_of_the_past();
         let is_patient = needs_all && self.catalog.revision()?.is_none();
         let past_caches = extent.is_past_caches();
-        let asking = Asking { choice: &choice, bears_missing: true, past_caches, is_patient };
+        let asking =
+            Asking { choice: &choice, bears_missing: true, bears_failure: !needs_all, past_caches, is_patient };
+        let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
-        let mut leaves = walked.leaves;
+        let (mut leaves, mut failed) = (walked.leaves, walked.failed);
+        let mut gone: HashSet<String> = walked.missing.iter().map(|it| it.location.to_string()).collect();
         // A closed list leads on by its index (section 12.1).
         let closed = leaves.iter().find(|leaf| walked.indexes.is_empty() && leaf.header.until.is_some());
         let index = closed.and_then(|leaf| leaf.header.link("index")).map(|index| DocumentLocation::Uri(index.clone()));
@@ -195,6 +213,8 @@ impl Synchronizer {
                 Ok(beside) => {
                     let is_new = |leaf: &Leaf| leaf.document.location != *root;
                     leaves.extend(beside.leaves.into_iter().filter(is_new));
+                    failed.extend(beside.failed);
+                    gone.extend(beside.missing.iter().map(|it| it.location.to_string()));
                 }
                 Err(cause) if needs_all && !cause.is_gone() => return Err(cause.into()),
                 Err(cause) => tracing::warn!("a closed list leads to an index that cannot be read: {}", chain(&cause)),
@@ -229,24 +249,36 @@ impl Synchronizer {
             // The Capability List names the next. A list that ends anew at each request goes on itself.
             self.is_stale = true;
         }
-        let seen = known.seen();
+        let (seen, shared) = (known.seen(), Arc::new(known.clone()));
         for leaf in leaves.into_iter().filter(lists_changes) {
             let location = &leaf.document.location;
             read.digests.push((location.clone(), leaf.document.digest));
             let is_same = self.applied.get(location) == Some(&leaf.document.digest);
-            if is_same && known.knows(&location.to_string()) {
+            if is_same && wanted.knows(&location.to_string()) {
                 read.unread.push(location.to_string());
                 continue;
             }
             read.origins.insert(location.to_string(), Origin::List(leaf.document.clone()));
-            let goes_on = is_same && known.has_read(&location.to_string());
+            let goes_on = is_same && wanted.has_read(&location.to_string());
+            let is_child = location != root;
             let (spool, limits) = (self.spool.clone(), self.config.limits);
-            let (known, seen, room) = (known.clone(), seen.clone(), self.room.clone());
+            let (known, seen, room) = (shared.clone(), seen.clone(), self.room.clone());
             let broken = self.deviations.clone();
             let read_on = move || read_document(&spool, leaf, limits, (&known, &seen, &room), &broken);
-            let document = tokio::task::spawn_blocking(read_on).await??;
-            read.documents.push(if goes_on { document.unchanged() } else { document });
+            match tokio::task::spawn_blocking(read_on).await? {
+                Ok(document) => read.documents.push(if goes_on { document.unchanged() } else { document }),
+                Err(SyncError::Document { location, cause }) if is_child && !needs_all => {
+                    read.digests.pop();
+                    let why = chain(&SyncError::Document { location: location.clone(), cause });
+                    failed.push(Missing { location, entries: 0, why });
+                }
+                Err(cause) => return Err(cause),
+            }
         }
+        let absent = Absent { gone, failed: failed.iter().map(|it| it.location.to_string()).collect() };
+        let asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
+        read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());
+        self.note_failed(root, failed.into_iter().next().map(|it| it.why), failures);
         Ok(read)
     }
 
@@ -351,7 +383,16 @@ impl ReadChanges {
             archives: Vec::new(),
             is_beyond: false,
             is_torn: false,
+            lost: Vec::new(),
+            is_gone: false,
         }
+    }
+
+    /// What is left of a root that is gone; nothing where nothing was read of it.
+    fn gone(set: SetId, root: &DocumentLocation, known: &Known) -> Option<ReadChanges> {
+        let unread: Vec<String> = known.locations().map(str::to_owned).collect();
+        let lost = known.lost_with(&root.to_string(), Timestamp::now());
+        (!unread.is_empty()).then(|| ReadChanges { unread, lost, is_gone: true, ..ReadChanges::new(set, root) })
     }
 
     /// Whether all that may be new is held. Else it is read once more as it is used, and takes a baseline.
@@ -367,7 +408,7 @@ impl ReadChanges {
 
     /// What is known before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
     pub fn over(&self, before: Known, at: Option<Timestamp>, now: Timestamp) -> Known {
-        let is_closed = self.goes_on(&Known::since(at));
+        let is_closed = !self.is_gone && self.goes_on(&Known::since(at));
         let was_read = before.locations().next().is_some();
         let mut known = if was_read { before } else { before.rebased(at) };
         if is_closed {
@@ -404,9 +445,9 @@ impl News {
         let mut news = News::default();
         let mut last: HashMap<(SetId, Uri), usize> = HashMap::new();
         let mut changes: Vec<(SetId, NewChange)> = Vec::new();
-        for ReadChanges { set, root, documents, unread, digests, .. } in read {
+        for ReadChanges { set, root, documents, unread, digests, lost, .. } in read {
             let found = known(set, &root).read(documents, &unread, now);
-            news.known.push((set, root, found.known));
+            news.known.push((set, root, found.known.lacking(lost)));
             news.digests.extend(digests);
             for change in found.changes {
                 match last.get(&(set, change.entry.loc.clone())) {

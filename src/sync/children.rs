@@ -88,6 +88,7 @@ mod tests {
             packages: Vec::new(),
             passed_over: Vec::new(),
             missing: Vec::new(),
+            failed: Vec::new(),
             transferred: 0,
             max_age: None,
             skipped: 0,

@@ -4,7 +4,7 @@
 use super::changes::{Origin, ReadChanges};
 use super::extent::Extent;
 use super::followed::FollowedSet;
-use super::incremental::{ChangeDocument, Known, Room, Seen};
+use super::incremental::{Absent, Asked, ChangeDocument, Known, Room, Seen};
 use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;
@@ -15,7 +15,7 @@ use crate::source::walk::{Asking, Child, Leaf, Walked};
 use crate::source::{DocumentLocation, Missing};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Packages asked at once for what they hold.
 const ASKED_AT_ONCE: usize = 8;
@@ -95,7 +95,13 @@ impl Synchronizer {
         }
         for dump in &set.dumps {
             let choice = |_: &Header, _: &Entry| Child::Ask;
-            let asking = Asking { choice: &choice, bears_missing: true, past_caches: false, is_patient: false };
+            let asking = Asking {
+                choice: &choice,
+                bears_missing: true,
+                bears_failure: false,
+                past_caches: false,
+                is_patient: false,
+            };
             let read = match self.walk(dump, asking, progress).await {
                 Ok(walked) => self.manifests(&walked, true).await,
                 Err(cause) => Err(cause.into()),
@@ -127,14 +133,29 @@ impl Synchronizer {
         let Some(packages) = self.packages.clone() else { return Ok(read) };
         // An archive lists whole dumps, and no packages by themselves.
         let is_archive = |header: &Header| header.capability == Some(Capability::ChangeDumpArchive);
-        let choice = |header: &Header, entry: &Entry| match is_archive(header) && !known.wants(entry) {
-            true => Child::Leave,
-            false => Child::Ask,
+        let unknown = known.wanted();
+        let asked = Mutex::new(Vec::new());
+        let choice = |header: &Header, entry: &Entry| {
+            if is_archive(header) && !unknown.contains(entry) {
+                return Child::Leave;
+            }
+            asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked::from(entry));
+            Child::Ask
         };
-        let asking =
-            Asking { choice: &choice, bears_missing: true, past_caches: extent.is_past_caches(), is_patient: false };
+        let asking = Asking {
+            choice: &choice,
+            bears_missing: true,
+            bears_failure: !known.is_of_the_past(),
+            past_caches: extent.is_past_caches(),
+            is_patient: false,
+        };
+        let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
         read.is_torn = known.is_of_the_past() && !walked.missing.is_empty();
+        self.note_failed(root, walked.failed.first().map(|it| it.why.clone()), failures);
+        let locations = |missing: &[Missing]| missing.iter().map(|it| it.location.to_string()).collect();
+        let mut absent = Absent { gone: locations(&walked.missing), failed: locations(&walked.failed) };
+        let mut asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
         let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
@@ -146,7 +167,7 @@ impl Synchronizer {
             read.digests.push(document);
             listed.extend(self.packages_of(leaf).await?);
         }
-        let seen = known.seen();
+        let (seen, shared) = (known.seen(), Arc::new(known.clone()));
         let mut wanted = Vec::new();
         for entry in listed {
             let location = entry.loc.as_str().to_owned();
@@ -154,33 +175,36 @@ impl Synchronizer {
                 read.is_beyond = true;
                 continue;
             }
-            let is_known = known.knows(&location) && is_unchanged || !known.wants(&entry);
+            let is_known = unknown.knows(&location) && is_unchanged || !unknown.contains(&entry);
             if is_known && !packages.is_contradicted(&entry.loc) {
                 read.unread.push(location);
                 continue;
             }
             wanted.push(entry);
         }
+        asked.extend(wanted.iter().map(Asked::from));
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
-        let mut asked = stated(&packages, listed);
+        let mut answers = stated(&packages, listed);
         // Asked for together, they come in the order in which they are listed.
         for entry in wanted {
-            let Some((manifest, _)) = asked.next().await else { break };
+            let Some((manifest, _)) = answers.next().await else { break };
             let manifest = match manifest {
                 Ok(manifest) => manifest,
                 Err(cause) if cause.is_retryable() => return Err(SyncError::Package(cause)),
                 Err(cause) => {
                     tracing::warn!("a package of changes is left: {}", chain(&cause));
                     read.is_torn |= known.is_of_the_past();
+                    absent.gone.insert(entry.loc.as_str().to_owned());
                     continue;
                 }
             };
             read.origins.insert(manifest.package().as_str().to_owned(), Origin::Package(manifest.clone()));
-            let (known, seen, room) = (known.clone(), Arc::clone(&seen), self.room.clone());
+            let (known, seen, room) = (shared.clone(), seen.clone(), self.room.clone());
             let read_on = move || read_manifest(&manifest, entry, &known, (&seen, &room));
             let document = tokio::task::spawn_blocking(read_on).await??;
             read.documents.push(if is_unchanged { document.unchanged() } else { document });
         }
+        read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());
         Ok(read)
     }
 

@@ -56,8 +56,13 @@ impl Synchronizer {
             let choice = |_: &Header, entry: &Entry| {
                 if extent.names(&entry.loc) { Child::Ask } else { children.choose(entry, now) }
             };
-            let asking =
-                Asking { choice: &choice, bears_missing, past_caches: extent.is_past_caches(), is_patient: true };
+            let asking = Asking {
+                choice: &choice,
+                bears_missing,
+                bears_failure: false,
+                past_caches: extent.is_past_caches(),
+                is_patient: true,
+            };
             let walked = self.walk(list, asking, progress).await;
             if let Ok(walked) = &walked {
                 children.note(walked, now);

@@ -256,8 +256,12 @@ impl Synchronizer {
         let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&sets));
         position.follow(&sets);
 
-        let (changes, is_gone) = self.read_changes(&sets, &position, &extent, progress).await?;
-        let is_torn = is_gone || changes.iter().any(|it| !it.goes_on(&position.known(it.set, &it.root)));
+        let changes = self.read_changes(&sets, &position, &extent, progress).await?;
+        // What is lost is told, and asked for on; the lists may say at once what it would have told, and need be asked once.
+        let is_torn = changes.iter().any(|it| {
+            let known = position.known(it.set, &it.root);
+            !it.goes_on(&known) || known.loses(&it.lost)
+        });
         // Changes beyond what is held are merged with the lists, as a baseline is.
         let is_held = changes.iter().all(ReadChanges::is_held);
         let anew = anew || !is_held;
@@ -315,10 +319,6 @@ impl Synchronizer {
         if !step.anew && step.position.is_of(&read, &missing, &naming) {
             return self.advance(step, changes, progress).await;
         }
-        self.date_lists(&step.sets, &mut read).await?;
-        let now = Timestamp::now();
-        let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
-        let mut base = step.position;
         if let Some(older) = self.older_list(&step, &read) {
             if step.anew {
                 return Err(older);
@@ -326,6 +326,10 @@ impl Synchronizer {
             tracing::warn!("a Resource List is left: {}", chain(&older));
             return self.advance(step, changes, progress).await;
         }
+        self.date_lists(&step.sets, &mut read).await?;
+        let now = Timestamp::now();
+        let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
+        let mut base = step.position;
         for it in &mut changes {
             let known = base.known(it.set, &it.root);
             let was_read = known.locations().next().is_some();
@@ -349,10 +353,6 @@ impl Synchronizer {
         Ok(Some(self.take(made, digests)))
     }
 
-    /// Goes on from changes alone.
-    async fn advance(
-        &mut self,
-        step: Step,
     /// What was read that is older than what is shown, where that is whole and of today.
     fn older_list(&self, step: &Step, read: &[ReadSet]) -> Option<SyncError> {
         if step.is_first_tree || self.config.as_of.is_some() || self.catalog.is_distrusted() {
@@ -365,6 +365,10 @@ impl Synchronizer {
         })
     }
 
+    /// Goes on from changes alone.
+    async fn advance(
+        &mut self,
+        step: Step,
         changes: Vec<ReadChanges>,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {

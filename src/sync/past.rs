@@ -236,7 +236,8 @@ impl Synchronizer {
             listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Leave
         };
-        let asking = Asking { choice: &choice, bears_missing: true, past_caches: false, is_patient: true };
+        let asking =
+            Asking { choice: &choice, bears_missing: true, bears_failure: false, past_caches: false, is_patient: true };
         let walked = self.walk(archive, asking, progress).await?;
         let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
         listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));
@@ -252,7 +253,13 @@ impl Synchronizer {
         progress: &Progressing,
     ) -> Result<Walked, SourceError> {
         let choice = |header: &Header, _: &Entry| if header.at > Some(as_of) { Child::Leave } else { Child::Ask };
-        let asking = Asking { choice: &choice, bears_missing: false, past_caches: false, is_patient: true };
+        let asking = Asking {
+            choice: &choice,
+            bears_missing: false,
+            bears_failure: false,
+            past_caches: false,
+            is_patient: true,
+        };
         self.walk(root, asking, progress).await
     }
 }

@@ -122,8 +122,7 @@ impl SetPosition {
 
     /// Since when changes may be missing that nothing published tells of.
     pub fn gap_since(&self) -> Option<Timestamp> {
-        let since = self.changes.iter().filter_map(|(_, known)| known.gap_since).min();
-        since.map(|(seconds, nanos)| Timestamp { seconds, nanos })
+        self.changes.iter().filter_map(|(_, known)| known.missing_since()).min()
     }
 
     /// Deletions that nothing dates, and whose resources have not told yet whether they are gone.
@@ -242,13 +241,13 @@ impl Position {
     pub fn is_made_of(&self, read: &ReadSet) -> bool {
         self.set(read.id).is_some_and(|set| set.made_of(&read.walks))
     }
+
     /// The time that this set's part of the baseline was made for, where what was read says itself that it speaks for an
     /// earlier one. The changes between the two are not in the journal any more: merged, it would undo them.
     pub fn is_newer_than(&self, read: &ReadSet) -> Option<(Timestamp, Timestamp)> {
         let (shown, stated) = (self.set(read.id)?.at()?, read.stated_at()?);
         (stated < shown && !self.is_made_of(read)).then_some((stated, shown))
     }
-
 
     /// The earliest time that a set's part of the tree speaks for.
     pub fn at(&self) -> Option<Timestamp> {

@@ -124,6 +124,23 @@ impl Schedule {
         plan.due = now + jittered(retry_pause(plan.failures, plan.interval), jitter);
     }
 
+    /// How often in a row the document could not be had or read as a whole.
+    pub fn failures(&self, location: &DocumentLocation) -> u32 {
+        self.documents.get(location).map_or(0, |plan| plan.failures)
+    }
+
+    /// The document has answered, but what it leads to cannot be had or read as a whole; so it was `before` times in a row.
+    pub fn failed_in_part(
+        &mut self,
+        location: &DocumentLocation,
+        (why, before): (String, u32),
+        jitter: f64,
+        now: Instant,
+    ) {
+        self.documents.entry(location.clone()).and_modify(|plan| plan.failures = before);
+        self.failed(location, why, jitter, now);
+    }
+
     /// When the next document is due.
     pub fn next(&self) -> Option<Instant> {
         self.documents.values().map(|plan| plan.due).min()

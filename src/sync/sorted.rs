@@ -68,13 +68,13 @@ pub fn sort(
 ) -> Result<News, SyncError> {
     let mut news = News::default();
     let mut sorting = Sorting { statements: catalog.statements(), documents: 0 };
-    for (known, ReadChanges { set, root, documents, unread, digests, origins, .. }) in read {
+    for (known, ReadChanges { set, root, documents, unread, digests, origins, lost, .. }) in read {
         news.digests.extend(digests);
         let known = known.settle(documents, &unread, now, &mut |_, document| {
             let Some(origin) = origins.get(&document.location) else { return Ok(()) };
             sorting.document(set, &document, origin, spool, limits)
         })?;
-        news.known.push((set, root, known));
+        news.known.push((set, root, known.lacking(lost)));
     }
     news.sorted = Some(SortedChanges { last: sorting.statements.finish()?, gone: Collected::default() });
     Ok(news)

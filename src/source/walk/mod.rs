@@ -13,6 +13,7 @@ use super::{
     http::Client,
     spool::{Held, Spool, SpooledDocument},
 };
+use crate::causes::chain;
 use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limits, Uri};
 use fetch::{Fetched, fetch};
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -30,6 +31,9 @@ pub const DEPTH: usize = 8;
 
 /// Documents of one walk, pages and indexes included.
 pub const DOCUMENTS: usize = 50_000;
+
+/// Children whose server does not answer, or not now, before a walk is given up that bears it.
+pub const FAILURES: usize = 16;
 
 /// Octets between two reports of progress.
 const REPORT_OCTETS: u64 = 64 * 1024;
@@ -82,6 +86,8 @@ pub struct Walked {
     pub passed_over: Vec<Uri>,
     /// Children that answered for good that they are not there, where the walk bears it ([`Asking::bears_missing`]).
     pub missing: Vec<Missing>,
+    /// Children that cannot be had or read for now, where the walk bears it ([`Asking::bears_failure`]).
+    pub failed: Vec<Missing>,
     /// Octets of documents that came whole, together: what the walk has cost.
     pub transferred: u64,
     /// How long the root may be kept without asking, by its server's account.
@@ -126,13 +132,21 @@ pub struct Asking<'a> {
     pub past_caches: bool,
     /// Whether a child that is not there (404, 410) is recorded, rather than the end of the walk.
     pub bears_missing: bool,
+    /// Whether a child that cannot be had or is no document is recorded, rather than the end of the walk; of those that may
+    /// answer later only so many, for each takes its time ([`FAILURES`]).
+    pub bears_failure: bool,
     /// Whether what fails is asked for again at once, patiently; else whoever walks comes again later.
     pub is_patient: bool,
 }
 
 /// Every child, through caches, and each must be there.
-pub const EVERYTHING: Asking<'static> =
-    Asking { choice: &|_, _| Child::Ask, past_caches: false, bears_missing: false, is_patient: true };
+pub const EVERYTHING: Asking<'static> = Asking {
+    choice: &|_, _| Child::Ask,
+    past_caches: false,
+    bears_missing: false,
+    bears_failure: false,
+    is_patient: true,
+};
 
 /// Fetches `root` and everything below it into the spool, several at a time, conditionally.
 /// One document missing or truncated fails the whole walk: a tree is shown whole or not at all.
@@ -166,8 +180,18 @@ pub async fn walk_asking(
 ) -> Result<Walked, SourceError> {
     let reporter = Reporter::new(progress);
     let (nodes, seen, waiting) = (Vec::new(), HashSet::new(), VecDeque::new());
-    let mut walk =
-        Walk { spool, limits, asking, nodes, seen, waiting, met_again: false, transferred: 0, max_age: None };
+    let mut walk = Walk {
+        spool,
+        limits,
+        asking,
+        nodes,
+        seen,
+        waiting,
+        met_again: false,
+        transferred: 0,
+        max_age: None,
+        failures: 0,
+    };
     walk.add(Node::new(root.clone(), 0))?;
     let mut under_way = FuturesUnordered::new();
     loop {
@@ -228,6 +252,8 @@ enum Found {
     PassedOver,
     /// Gone, with the server's answer.
     Gone(String),
+    /// Not to be had, or no document.
+    Failed(String),
 }
 
 impl Node {
@@ -261,6 +287,8 @@ struct Walk<'a> {
     /// See [`Walked::transferred`] and [`Walked::max_age`].
     transferred: u64,
     max_age: Option<Duration>,
+    /// Children that may answer later.
+    failures: usize,
 }
 
 impl Walk<'_> {
@@ -286,6 +314,15 @@ impl Walk<'_> {
         let fetched = match fetched {
             Err(SourceError::Http { cause, .. }) if number > 0 && self.asking.bears_missing && cause.is_gone() => {
                 node.found = Found::Gone(cause.to_string());
+                return Ok(());
+            }
+            Err(error @ SourceError::Http { .. }) if number > 0 && self.asking.bears_failure => {
+                let may_answer = matches!(&error, SourceError::Http { cause, .. } if cause.is_retryable());
+                self.failures += usize::from(may_answer);
+                if self.failures > FAILURES {
+                    return Err(error);
+                }
+                node.found = Found::Failed(chain(&error));
                 return Ok(());
             }
             fetched => fetched?,
@@ -314,7 +351,12 @@ impl Walk<'_> {
                     node.found = Found::PassedOver;
                     return Ok(());
                 }
-                Err(SourceError::Document { location, cause })
+                let error = SourceError::Document { location, cause };
+                if number > 0 && self.asking.bears_failure {
+                    node.found = Found::Failed(chain(&error));
+                    return Ok(());
+                }
+                Err(error)
             }
             other => other,
         }
@@ -397,6 +439,7 @@ impl Walk<'_> {
             packages: Vec::new(),
             passed_over: Vec::new(),
             missing: Vec::new(),
+            failed: Vec::new(),
             transferred: self.transferred,
             max_age: self.max_age,
             skipped: 0,
@@ -427,6 +470,7 @@ impl Walk<'_> {
                 (Found::Package, DocumentLocation::Uri(uri)) => walked.packages.push(uri),
                 (Found::PassedOver, DocumentLocation::Uri(uri)) => walked.passed_over.push(uri),
                 (Found::Gone(why), location) => walked.missing.push(Missing { location, entries: 0, why }),
+                (Found::Failed(why), location) => walked.failed.push(Missing { location, entries: 0, why }),
                 // A file is never anyone's child, and no node is left unfetched by a walk that did not fail.
                 (Found::Package | Found::PassedOver | Found::Nothing, DocumentLocation::File(_))
                 | (Found::Nothing, DocumentLocation::Uri(_)) => {}
@@ -435,7 +479,8 @@ impl Walk<'_> {
         let nothing = walked.leaves.is_empty()
             && walked.packages.is_empty()
             && walked.passed_over.is_empty()
-            && walked.missing.is_empty();
+            && walked.missing.is_empty()
+            && walked.failed.is_empty();
         if nothing && self.met_again {
             return Err(structure(root, "the index contains itself and nothing else"));
         }

@@ -458,6 +458,24 @@ async fn a_child_that_is_gone_is_told_where_the_walk_bears_it() {
 }
 
 #[tokio::test]
+async fn children_that_fail_are_told_where_the_walk_bears_it_but_only_so_many_are_waited_for() {
+    let children: Vec<String> = (0..=FAILURES).map(|number| format!("/{number}.xml")).collect();
+    let children: Vec<&str> = children.iter().map(String::as_str).collect();
+    let scene = Scene::new(&[("/root.xml", index("", &children)), ("/0.xml", list("/0"))]).await;
+    let bearing = Asking { bears_failure: true, is_patient: false, ..EVERYTHING };
+    children[1..].iter().for_each(|child| scene.server.put(child, Answer::html("<html/>")));
+    scene.server.put("/1.xml", Answer::status(403));
+
+    let walked = scene.walk_asking("/root.xml", bearing).await.unwrap();
+
+    assert_eq!((scene.resources(&walked), walked.failed.len()), (vec!["/0".to_owned()], FAILURES));
+    assert!(walked.failed[0].why.contains("403"), "{:?}", walked.failed[0]);
+    children.iter().for_each(|child| scene.server.put(child, Answer::status(503)));
+    assert!(scene.walk_asking("/root.xml", bearing).await.is_err(), "one more than that");
+    assert!(scene.walk_asking("/nothing.xml", bearing).await.is_err(), "the root itself");
+}
+
+#[tokio::test]
 async fn what_a_walk_costs_and_how_long_its_root_keeps_are_told() {
     let root = index("", &["/1.xml"]).etag("1").header("Cache-Control", "max-age=600");
     let scene = Scene::new(&[("/root.xml", root), ("/1.xml", list("/1").etag("2"))]).await;

@@ -3,7 +3,8 @@
 //! A root is a Change List, a Change List Index or a Change List Archive that the Source offers (section 12), or a Change Dump
 //! whose manifests are read (section 13). For each there is one [`Known`], stored with the revision. A look at a root:
 //!
-//! 1. [`Known::wants`] says which children of an index are asked for; the others count as unread.
+//! 1. [`Known::wanted`] says which children of an index are asked for; the others count as unread. Those that cannot be had are
+//!    [lost](Known::lacking) and wanted on.
 //! 2. [`Known::seen`] once, then for each list [`Known::reading`], [`Reading::see`] for each of its entries and
 //!    [`Reading::end`]: a [`ChangeDocument`], which holds whole only what is new, or where that is too much nothing.
 //! 3. [`Known::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
@@ -29,13 +30,16 @@
 //! nothing seen before, no gap can be seen.
 
 mod doubts;
+mod lost;
 mod order;
 mod reading;
 mod seen;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 pub use doubts::{MOST_ASKED, resource_digest, some};
+pub use lost::{Absent, Asked, Lost};
 pub use reading::{ChangeDocument, Reading, Room, is_change};
 pub use seen::Seen;
 
@@ -72,6 +76,9 @@ pub struct Known {
     ends: Option<Stored>,
     /// The change documents read, oldest first.
     documents: Vec<DocumentRead>,
+    /// Those that could not be had when they were asked for last.
+    #[serde(default)]
+    lost: Vec<Lost>,
     /// Since when changes may be missing that nothing published tells of.
     pub gap_since: Option<Stored>,
 }
@@ -188,7 +195,8 @@ impl Known {
     pub fn brought_to(&self, is_final: bool) -> Option<Timestamp> {
         let ends = self.ends?;
         let reached = if is_final { ends } else { self.until.map_or(ends, |until| until.min(ends)) };
-        Some(loaded(self.gap_since.map_or(reached, |gap| gap.min(reached))))
+        let reached = loaded(reached);
+        Some(self.missing_since().map_or(reached, |gap| gap.min(reached)))
     }
 
     /// The same for changes up to `ends` alone, that moment included.
@@ -206,34 +214,8 @@ impl Known {
     pub fn rebased(mut self, at: Option<Timestamp>) -> Known {
         self.at = self.at.max(at.map(stored));
         self.until = self.until.max(self.at);
+        self.forget_covered();
         self
-    }
-
-    /// Whether a child of an index may hold what is not known. Left out are lists that ended before what is known, whether
-    /// their index says so or they themselves have, while the index says of them what it said before; but never the one that
-    /// was the newest at the last look.
-    pub fn wants(&self, entry: &Entry) -> bool {
-        let location = entry.loc.as_str();
-        if self.is_beyond(entry.from) {
-            return false;
-        }
-        if self.documents.last().is_some_and(|newest| newest.location == location) {
-            return true;
-        }
-        if self.document(location).is_some_and(DocumentRead::is_open) {
-            return true;
-        }
-        // Where nothing was read yet, the baseline alone is known.
-        let reached = if self.documents.is_empty() { self.at } else { self.until };
-        let is_over = |until: Option<Stored>| until.is_some() && until <= reached;
-        let read = || self.documents.iter().find(|document| document.location == location);
-        match (entry.until, entry.lastmod) {
-            (Some(until), _) => !is_over(Some(stored(until))),
-            (None, Some(lastmod)) if entry.from.is_none() => {
-                !read().is_some_and(|read| is_over(read.until) && read.listed == Some(stored(lastmod)))
-            }
-            _ => true,
-        }
     }
 
     /// All that was seen, to compare documents with.
@@ -341,11 +323,14 @@ impl Known {
         // The open list last: it holds the newest, and it is the one that goes on growing.
         documents.sort_by_key(|document| (document.until().is_none(), document.until(), document.from()));
         let mut known = Known { documents: Vec::with_capacity(documents.len()), ..self.clone() };
-        let unread: HashSet<&str> = unread.iter().map(String::as_str).collect();
+        let (unread, lost): (HashSet<&str>, _) = (unread.iter().map(String::as_str).collect(), self.lost_before());
         known.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
+        let mut has_found = false;
         for (number, document) in documents.into_iter().enumerate() {
-            // What an older list says by its places is older than what the next one says so.
-            let (floor, by_place) = (self.floor(&document, known.by_place), known.by_place.map(loaded));
+            // What an older list says by its places is older than what the next one says so. One that was lost may be the
+            // oldest of all.
+            let by_place = known.by_place.filter(|_| !lost.contains_key(document.location.as_str()));
+            let (floor, by_place) = (self.floor(&document, by_place), by_place.map(loaded));
             let frame = Frame { floor, by_place, ..self.frame(&document, now) };
             let mut moments = settle(&document.marks, &frame);
             for (mark, moment) in document.marks.iter().zip(&mut moments).filter(|(mark, _)| mark.is_doubted) {
@@ -387,7 +372,12 @@ impl Known {
                 location: location.clone(),
             });
             known.forget_closed();
+            has_found |= lost.contains_key(location.as_str());
             tell(number, SettledDocument { location, marks, moments, kept })?;
+        }
+        if has_found {
+            // Read last, it is not the newest.
+            known.documents.sort_by_key(|read| (read.until.is_none(), read.until));
         }
         known.shorten();
         Ok(known)
@@ -481,17 +471,7 @@ impl Known {
             let read = known.documents.iter();
             read.map(|read| (read.location.clone(), read.entries.clone(), read.doubts.clone())).collect()
         };
-        self.gap_since == other.gap_since && entries(self) == entries(other)
-    }
-
-    /// Whether the document at `location` was read, and nothing in it is still to be asked about.
-    pub fn knows(&self, location: &str) -> bool {
-        self.document(location).is_some_and(|read| !read.is_open())
-    }
-
-    /// Whether the document at `location` was read.
-    pub fn has_read(&self, location: &str) -> bool {
-        self.document(location).is_some()
+        self.gap_since == other.gap_since && self.lost == other.lost && entries(self) == entries(other)
     }
 
     fn document(&self, location: &str) -> Option<&DocumentRead> {

@@ -98,7 +98,7 @@ async fn a_synchronizer_that_died_before_its_commit_repeats_and_one_after_it_ski
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
     let sets = followed(&source, Some(&stored));
     let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent()).await.unwrap();
-    assert_eq!(read.0.len(), 1);
+    assert_eq!(read.len(), 1);
 
     let mut destination = destination.restarted(&server);
     destination.commit().await;

@@ -38,7 +38,7 @@ async fn held(destination: &mut Destination) -> usize {
     let sets = followed(&source, Some(&stored));
     let silent: Progressing = Arc::new(|_| ());
     let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent).await.unwrap();
-    read.0.iter().flat_map(|it| &it.documents).map(incremental::ChangeDocument::held).sum()
+    read.iter().flat_map(|it| &it.documents).map(incremental::ChangeDocument::held).sum()
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod asking;
 mod changes;
 mod deletions;
 mod dumps;
+mod lost;
 mod many;
 mod times;
 mod waiting;
@@ -31,7 +32,15 @@ impl Destination {
     }
 
     fn new(server: &Loopback, entry: EntryPoint) -> Destination {
-        let folder = tempfile::tempdir().unwrap();
+        Destination::over_with(server, entry, tempfile::tempdir().unwrap())
+    }
+
+    /// A process over what lies in `folder` already.
+    fn over(server: &Loopback, folder: TempDir) -> Destination {
+        Destination::over_with(server, EntryPoint::Uri(server.uri("/caps.xml")), folder)
+    }
+
+    fn over_with(server: &Loopback, entry: EntryPoint, folder: TempDir) -> Destination {
         let catalog = Arc::new(Catalog::open(&folder.path().join("catalog"), "a test").unwrap());
         let spool = Spool::open(&folder.path().join("spool")).unwrap();
         let config = SyncConfig {

@@ -2,6 +2,7 @@
 
 mod doubts;
 mod history;
+mod lost;
 mod rules;
 
 use super::*;

@@ -351,7 +351,7 @@ fn until_on_a_list_that_still_grows_is_no_end() {
     let news = look(&known, &[it], 30).1;
 
     assert_eq!(told(&news), [("b", Created, 14)], "although it was said to be known until 15");
-    assert!(news.known.wants(&entry(12)), "the newest is always asked");
+    assert!(news.known.wanted().contains(&entry(12)), "the newest is always asked");
 }
 
 #[test]
@@ -390,13 +390,13 @@ fn of_an_index_only_lists_that_end_after_what_is_known_are_asked_for_and_the_new
         (child("5", None, None), true),
     ];
     for (entry, is_wanted) in &chosen {
-        assert_eq!(known.wants(entry), *is_wanted, "{}", entry.loc);
+        assert_eq!(known.wanted().contains(entry), *is_wanted, "{}", entry.loc);
     }
 
     let known = look(&known, &[list("3", Some(20), Some(30), vec![dated("a", Created, 25)])], 40).1.known;
 
-    assert!(known.wants(&chosen[2].0), "the newest at the last look");
-    assert!(!known.wants(&chosen[1].0));
+    assert!(known.wanted().contains(&chosen[2].0), "the newest at the last look");
+    assert!(!known.wanted().contains(&chosen[1].0));
 }
 
 #[test]
@@ -406,13 +406,13 @@ fn children_marked_by_lastmod_alone_are_asked_until_they_close_themselves() {
     closed.listed = Some(child("1", 15));
     let mut open = list("2", Some(15), None, vec![dated("b", Created, 16)]);
     open.listed = Some(child("2", 16));
-    assert!(Known::since(Some(t(10))).wants(&child("1", 15)), "its lastmod says nothing of its changes");
+    assert!(Known::since(Some(t(10))).wanted().contains(&child("1", 15)), "its lastmod says nothing of its changes");
 
     let known = look(&Known::since(Some(t(10))), &[closed, open], 20).1.known;
 
-    assert!(!known.wants(&child("1", 15)), "closed by its own account");
-    assert!(known.wants(&child("1", 16)), "its index says something new of it");
-    assert!(known.wants(&child("2", 16)));
+    assert!(!known.wanted().contains(&child("1", 15)), "closed by its own account");
+    assert!(known.wanted().contains(&child("1", 16)), "its index says something new of it");
+    assert!(known.wanted().contains(&child("2", 16)));
 }
 
 #[test]
@@ -505,7 +505,7 @@ fn lists_that_cannot_change_any_more_keep_no_digests() {
     let digests: usize = known.documents.iter().map(|read| read.entries.0.len()).sum();
     assert_eq!(digests, 200, "those of the last two");
     let mut wanted = lists.iter().map(|it| Entry { until: it.until.map(t), ..Entry::new(uri(&it.name)) });
-    assert_eq!(wanted.by_ref().filter(|entry| known.wants(entry)).count(), 1);
+    assert_eq!(wanted.by_ref().filter(|entry| known.wanted().contains(entry)).count(), 1);
 }
 
 #[test]
@@ -553,8 +553,8 @@ fn of_an_earlier_time_nothing_later_is_told_and_earlier_changes_of_the_same_reso
 
     assert_eq!(told(&news), [("a", Updated, 15), ("b", Created, 20)]);
     assert_eq!(news.known.until(), Some(t(20)));
-    assert!(!known.wants(&Entry { from: Some(t(21)), ..Entry::new(uri("later")) }));
-    assert!(known.wants(&Entry { from: Some(t(20)), ..Entry::new(uri("then")) }));
+    assert!(!known.wanted().contains(&Entry { from: Some(t(21)), ..Entry::new(uri("later")) }));
+    assert!(known.wanted().contains(&Entry { from: Some(t(20)), ..Entry::new(uri("then")) }));
 }
 
 #[test]

@@ -1,0 +1,231 @@
+//! Change documents that cannot be had, for a while or for good: nothing that they tell is skipped, what may be missing is told,
+//! and none keeps another from being followed.
+
+use super::changes::{CHANGES, change, change_list, resource_list_at, silent, source};
+use super::dumps::{destination as with_packages, manifest, package};
+use super::*;
+use crate::source::loopback::document;
+use extent::Announced;
+
+fn time(hour: u32, minute: u32) -> String {
+    format!("2013-01-03T{hour:02}:{minute:02}:00Z")
+}
+
+fn interval(from: u32, until: Option<u32>) -> String {
+    let until = until.map(|until| format!(" until=\"{}\"", time(until, 0))).unwrap_or_default();
+    format!("from=\"{}\"{until}", time(from, 0))
+}
+
+/// A change at this time.
+fn told(server: &Loopback, path: &str, md: &str, (hour, minute): (u32, u32)) -> String {
+    change(server, path, &format!("{md} datetime=\"{}\"", time(hour, minute)))
+}
+
+/// An index of the lists of these hours.
+fn index(server: &Loopback, children: &[(&str, u32, Option<u32>)]) -> Answer {
+    let child = |(path, from, until): &(&str, u32, Option<u32>)| {
+        format!("<sitemap><loc>{}</loc><rs:md {}/></sitemap>", server.uri(path), interval(*from, *until))
+    };
+    let children: Vec<_> = children.iter().map(child).collect();
+    Answer::xml(document("sitemapindex", "capability=\"changelist\"", &[], &children))
+}
+
+fn gap(destination: &Destination) -> Option<String> {
+    destination.synchronizer.status().read().sets[0].gap_since.clone()
+}
+
+/// A look at the change documents alone.
+async fn follow(server: &Loopback, destination: &mut Destination) -> Outcome {
+    let roots = vec![DocumentLocation::Uri(server.uri(CHANGES))];
+    let extent = Extent::Announced(Announced { roots, ..Announced::default() });
+    destination.synchronizer.refresh_of(extent, silent()).await.unwrap()
+}
+
+fn asked(server: &Loopback, path: &str) -> usize {
+    server.asked().iter().filter(|asked| asked.path == path).count()
+}
+
+const ALL: [(&str, u32, Option<u32>); 3] = [("/1.xml", 9, Some(10)), ("/2.xml", 10, Some(11)), ("/3.xml", 11, None)];
+
+fn second(server: &Loopback) -> Answer {
+    let changes = [
+        told(server, "/a", "change=\"updated\" length=\"7\"", (10, 20)),
+        told(server, "/b", "change=\"deleted\"", (10, 30)),
+        told(server, "/h", "change=\"deleted\"", (10, 40)),
+    ];
+    change_list(&interval(10, Some(11)), &changes)
+}
+
+/// A Source of an index of which the first list was followed, and then three are listed, the second of which says `second`.
+async fn of_three(second: Answer) -> (Loopback, Destination) {
+    let server = source().await;
+    let first = [told(&server, "/e", "change=\"created\"", (9, 30))];
+    server.put("/1.xml", change_list(&interval(9, Some(10)), &first));
+    server.put(CHANGES, index(&server, &ALL[..1]));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    assert_eq!((destination.paths(), gap(&destination)), (["/a", "/b", "/c", "/d", "/e"].map(Into::into).into(), None));
+    let third = [told(&server, "/h", "change=\"created\" length=\"3\"", (11, 30))];
+    server.put("/3.xml", change_list(&interval(11, None), &third));
+    server.put("/2.xml", second);
+    server.put(CHANGES, index(&server, &ALL));
+    (server, destination)
+}
+
+#[tokio::test]
+async fn a_child_of_a_change_list_index_that_cannot_be_had_keeps_no_other_back_and_is_applied_once_it_can() {
+    let broken = "<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"><url><loc>http://h/</loc></url><url>";
+    let soft = Answer::html("<html><body>not here</body></html>");
+    let faults = [Answer::status(404), Answer::status(410), Answer::status(403), Answer::status(503), soft];
+    for fault in faults.into_iter().chain([Answer::xml(broken)]) {
+        let (server, mut destination) = of_three(fault.clone()).await;
+        let case = format!("{fault:?}");
+        server.asked();
+
+        assert!(matches!(follow(&server, &mut destination).await, Outcome::Committed(_)), "{case}");
+        assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/h"], "{case}");
+        assert_eq!(gap(&destination), Some(time(10, 0)), "{case}");
+        let is_gone = server.answer("/2.xml").is_gone();
+        assert_eq!(asked(&server, LIST), usize::from(is_gone), "the lists may tell at once what is gone, {case}");
+        let mut destination = destination.restarted(&server);
+        assert!(matches!(follow(&server, &mut destination).await, Outcome::Unchanged), "{case}");
+        let looks = server.asked();
+        let count = |path| looks.iter().filter(|asked| asked.path == path).count();
+        assert_eq!((count(LIST), count("/2.xml"), count("/1.xml")), (0, 1, 0), "{case}: {looks:?}");
+        assert_eq!(gap(&destination), Some(time(10, 0)), "{case}");
+
+        server.put("/2.xml", second(&server));
+        assert!(matches!(follow(&server, &mut destination).await, Outcome::Committed(_)), "{case}");
+
+        assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/h"], "{case}");
+        assert_eq!((destination.files()["/a"].1, destination.files()["/h"].1), (Some(7), Some(3)), "{case}");
+        assert_eq!(gap(&destination), None, "{case}");
+        server.asked();
+        assert!(matches!(follow(&server, &mut destination).await, Outcome::Unchanged), "{case}");
+        assert_eq!(asked(&server, "/2.xml"), 0, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn what_fails_below_an_index_is_told_and_what_is_gone_is_a_gap_alone() {
+    let failure = |destination: &Destination| {
+        let status = destination.synchronizer.status().read();
+        let document = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap();
+        matches!(document.answer, status::Answer::Failed(_))
+    };
+    let (server, mut broken) = of_three(Answer::status(403)).await;
+    let (other, mut gone) = of_three(Answer::status(404)).await;
+
+    follow(&server, &mut broken).await;
+    follow(&other, &mut gone).await;
+
+    assert!(failure(&broken) && !failure(&gone));
+}
+
+#[tokio::test]
+async fn a_baseline_that_speaks_for_all_that_a_lost_list_can_have_told_ends_the_wait_for_it() {
+    let (server, mut destination) = of_three(Answer::status(404)).await;
+    follow(&server, &mut destination).await;
+    let list_of = |at: String| {
+        let entries = ["/a", "/c", "/d", "/e"].map(|path| url(server.uri(path).as_str(), ""));
+        resource_list_at(&format!("at=\"{at}\""), &entries)
+    };
+
+    server.put(LIST, list_of(time(10, 30)));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/h"]);
+    assert_eq!(gap(&destination), Some(time(10, 30)), "half of it");
+    server.put(LIST, list_of(time(11, 10)));
+    destination.commit().await;
+    assert_eq!(gap(&destination), None);
+
+    server.asked();
+    follow(&server, &mut destination).await;
+    assert_eq!(asked(&server, "/2.xml"), 0);
+}
+
+#[tokio::test]
+async fn a_lost_list_that_is_listed_no_more_stays_a_gap_until_the_next_baseline() {
+    let (server, mut destination) = of_three(Answer::status(404)).await;
+    follow(&server, &mut destination).await;
+
+    server.put(CHANGES, index(&server, &ALL[2..]));
+    follow(&server, &mut destination).await;
+    assert_eq!(gap(&destination), Some(time(10, 0)));
+    let entries = ["/a", "/c", "/d", "/e"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at(&format!("at=\"{}\"", time(11, 10)), &entries));
+    destination.commit().await;
+
+    assert_eq!(gap(&destination), None);
+}
+
+#[tokio::test]
+async fn a_package_of_changes_that_cannot_be_read_is_asked_for_until_it_can() {
+    let server = super::dumps::source(&[("resourcelist", LIST), ("changedump", CHANGES)]).await;
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])).etag("list"));
+    let dump = |packages: &[(&str, u32, u32)]| {
+        let listed = packages.iter().map(|(path, from, until)| change(&server, path, &interval(*from, Some(*until))));
+        let listed: Vec<_> = listed.collect();
+        Answer::xml(urlset("capability=\"changedump\" from=\"2013-01-03T09:00:00Z\"", &[], &listed))
+    };
+    let packed = |path: &str, md: &str, hour: u32| {
+        let md = format!("{md} datetime=\"{}\"", time(hour, 30));
+        package(&manifest(&server, "changedump-manifest", &[(path, &md)]), &[])
+    };
+    server.put("/1.zip", packed("/e", "change=\"created\"", 9));
+    server.put(CHANGES, dump(&[("/1.zip", 9, 10)]));
+    let mut destination = with_packages(&server);
+    destination.commit().await;
+    server.put("/3.zip", packed("/h", "change=\"created\"", 11));
+    server.put(CHANGES, dump(&[("/1.zip", 9, 10), ("/2.zip", 10, 11), ("/3.zip", 11, 12)]));
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/h"]);
+    assert_eq!(gap(&destination), Some(time(10, 0)));
+    server.put("/2.zip", packed("/b", "change=\"deleted\"", 10));
+    // Another process does not remember that it was not there.
+    let Destination { synchronizer, catalog, _folder: folder } = destination;
+    let packages = folder.path().join("other");
+    std::fs::create_dir(&packages).unwrap();
+    drop((synchronizer, catalog));
+    let mut destination = Destination::over(&server, folder);
+    let packages = crate::source::package::PackageConfig::new(packages);
+    let packages = crate::source::package::Packages::open(server.client(), packages).unwrap();
+    destination.synchronizer.read_packages(packages);
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/h"]);
+    assert_eq!(gap(&destination), None);
+}
+
+#[tokio::test]
+async fn a_change_list_that_is_gone_is_a_gap_for_which_the_lists_are_asked_once_and_ends_when_it_is_back() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let first = told(&server, "/e", "change=\"created\"", (10, 10));
+    server.put(CHANGES, change_list(&interval(9, None), std::slice::from_ref(&first)));
+    destination.commit().await;
+    server.put(CHANGES, Answer::status(404));
+    server.asked();
+
+    assert!(matches!(follow(&server, &mut destination).await, Outcome::Committed(_)));
+    assert_eq!(gap(&destination), Some(time(10, 10)));
+    assert_eq!(asked(&server, LIST), 1);
+    let mut destination = destination.restarted(&server);
+    for _ in 0..3 {
+        assert!(matches!(follow(&server, &mut destination).await, Outcome::Unchanged));
+    }
+    assert_eq!(asked(&server, LIST), 0, "what the lists' own time brings is enough");
+    let entries = ["/a", "/b", "/c", "/e"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at(&format!("at=\"{}\"", time(10, 20)), &entries));
+    destination.commit().await;
+    assert_eq!(gap(&destination), Some(time(10, 20)), "no baseline says what comes after it");
+
+    let second = told(&server, "/f", "change=\"created\"", (10, 30));
+    server.put(CHANGES, change_list(&interval(9, None), &[first, second]));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/e", "/f"]);
+    assert_eq!(gap(&destination), None);
+}
