@@ -51,7 +51,7 @@ const BENCHMARKS: &[Benchmark] = &[
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let mut missed = 0;
+    let (mut missed, mut missing) = (0, Vec::new());
     println!("| work | measured | peer or limit | ratio | bar | |\n|---|---|---|---|---|---|");
     for (name, run) in BENCHMARKS {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
@@ -59,8 +59,10 @@ fn main() {
         }
         for row in run() {
             missed += u32::from(!row.holds);
+            missing.extend(row.missing().map(|why| format!("not measured: {}: {why}", row.work)));
             println!("{row}");
         }
     }
     println!("\n{missed} bars missed");
+    missing.iter().for_each(|line| println!("{line}"));
 }

@@ -5,7 +5,7 @@ use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::FAR;
 use crate::measure::{Row, megabytes, time};
-use crate::wire::{Asked, far_away, in_turns, is_installed, not_measured, run, wait_for_the_last_connection};
+use crate::wire::{Asked, far_away, in_turns, is_installed, run, wait_for_the_last_connection};
 use std::fs;
 use std::process::Command;
 
@@ -53,7 +53,7 @@ pub fn archive_directory() -> Vec<Row> {
     const MEMBERS: usize = 200;
     let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold";
     if !is_installed("unzip") {
-        return vec![not_measured(work, "unzip is not installed")];
+        return vec![Row::not_measured(work, "unzip is not installed")];
     }
     far_away(work, || {
         let nginx = Nginx::serving_at(FAR, |root| {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 /// How often a time is taken; the median counts.
 pub const ROUNDS: usize = 5;
 
+const NOT_MEASURED: &str = "not measured";
+
 /// One line of the table.
 pub struct Row {
     /// What was done.
@@ -28,7 +30,12 @@ pub struct Row {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Row { work, measured, peer, ratio, bar, holds } = self;
-        write!(f, "| {work} | {measured} | {peer} | {ratio} | {bar} | {} |", if *holds { "ok" } else { "MISSED" })
+        let verdict = match self.missing() {
+            Some(_) => "-",
+            None if *holds => "ok",
+            None => "MISSED",
+        };
+        write!(f, "| {work} | {measured} | {peer} | {ratio} | {bar} | {verdict} |")
     }
 }
 
@@ -44,6 +51,16 @@ impl Row {
             bar: format!(">= {least}"),
             holds: ratio >= least,
         }
+    }
+
+    /// A row whose peer, or network, is not to be had here: `why`.
+    pub fn not_measured(work: &str, why: &str) -> Row {
+        Row::bound(work, NOT_MEASURED.into(), why, true)
+    }
+
+    /// Why there is no figure.
+    pub fn missing(&self) -> Option<&str> {
+        (self.measured == NOT_MEASURED).then_some(&*self.bar)
     }
 
     /// A row with a number and the greatest or least value wanted.

@@ -6,7 +6,7 @@ use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::many::publish_unsized;
 use crate::measure::{Row, files, percentile, time};
-use crate::wire::{Rclone, grep, make_files, not_measured, publish_one_package, published, run};
+use crate::wire::{Rclone, grep, make_files, publish_one_package, published, run};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -32,7 +32,7 @@ fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path)
         let folder = kept.path().to_str().unwrap();
         match Rclone::mount(nginx, &["--vfs-cache-mode", cache, "--cache-dir", folder]) {
             Ok(rclone) => theirs.push((work(rclone.folder.path()), *cache)),
-            Err(why) => return not_measured(name, &why),
+            Err(why) => return Row::not_measured(name, &why),
         }
     }
     let ours = percentile(&mut ours, 50).as_secs_f64();

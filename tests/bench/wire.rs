@@ -29,13 +29,9 @@ pub fn far_away(work: &str, rows: impl FnOnce() -> Vec<Row> + Send + 'static) ->
     let thread = std::thread::spawn(move || delay::enter(ROUND_TRIP).map(|()| rows()));
     match thread.join() {
         Ok(Ok(rows)) => rows,
-        Ok(Err(cause)) => vec![not_measured(work, &format!("no network with delay can be made: {cause}"))],
+        Ok(Err(cause)) => vec![Row::not_measured(work, &format!("no network with delay can be made: {cause}"))],
         Err(panic) => std::panic::resume_unwind(panic),
     }
-}
-
-pub fn not_measured(work: &str, why: &str) -> Row {
-    Row::bound(work, "not measured".into(), why, true)
 }
 
 pub fn is_installed(program: &str) -> bool {
@@ -205,7 +201,7 @@ pub fn grep_through_files() -> Vec<Row> {
                     holds: ratio >= 25.0,
                 }
             }
-            Err(why) => not_measured("the same beside another mount, RTT 40 ms", &why),
+            Err(why) => Row::not_measured("the same beside another mount, RTT 40 ms", &why),
         });
         rows
     })
