@@ -27,8 +27,8 @@ pub struct Source {
     pub entry: Option<Uri>,
     /// `HOST[:PORT]` whose resources lie below the root; `None` for a list on disk (its smallest URI's then).
     pub own_authority: Option<Box<str>>,
-    /// Where the host of the entry point itself has moved to, if it has: `HOST[:PORT]` of the same name, `www.` or not, and
-    /// never from https down to http. It is trusted as the entry point's own; whatever else redirects lead to is not.
+    /// Where the host of the entry point itself has moved to, if it has: `SCHEME://HOST[:PORT]` of the same name, `www.` or not,
+    /// and never from https down to http. It is trusted as the entry point's own; whatever else redirects lead to is not.
     pub moved_to: Option<Box<str>>,
     /// The Source Description, where one was found.
     pub description: Option<Uri>,

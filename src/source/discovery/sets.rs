@@ -71,8 +71,9 @@ impl Finder {
         let bare = |uri: &Uri| uri.host().strip_prefix("www.").unwrap_or(uri.host()).to_owned();
         let downgraded = pasted.scheme() == "https" && answered_by.scheme() == "http";
         if pasted.authority() != answered_by.authority() && bare(pasted) == bare(answered_by) && !downgraded {
-            self.client = self.client.with_own_authority(answered_by.authority());
-            self.moved_to = Some(answered_by.authority().into());
+            let moved_to = format!("{}://{}", answered_by.scheme(), answered_by.authority());
+            self.client = self.client.with_own_authority(&moved_to);
+            self.moved_to = Some(moved_to.into());
         }
     }
 

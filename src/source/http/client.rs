@@ -79,7 +79,8 @@ impl Client {
     }
 
     /// The same settings with one more own authority (known only after the entry point's redirects), `HOST[:PORT]` or
-    /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`]. Clones made before do not know of it.
+    /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`]. Clones made before do not know of it. Without a scheme the
+    /// one that counts goes on to count, and https counts for good: credentials never go from it down to http.
     pub fn with_own_authority(&self, authority: &str) -> Client {
         let own = Arc::new(RwLock::new(Arc::new(self.own().at(authority))));
         Client { shared: Arc::clone(&self.shared), own }
@@ -299,7 +300,8 @@ impl Client {
 impl Own {
     /// The same hosts allowed, and one more that is the Source's own.
     fn at(&self, authority: &str) -> Own {
-        let (own, scheme) = own_authority(authority);
+        let (own, told) = own_authority(authority);
+        let scheme = if self.scheme.gives_way_to(&told) { told } else { self.scheme.clone() };
         Own { policy: self.policy.with_own(own), scheme }
     }
 }

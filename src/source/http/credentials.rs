@@ -70,13 +70,19 @@ impl Keys {
     }
 }
 
-/// The scheme of the Source's own host: as configured, else that of the first request to it.
-#[derive(Debug, Default)]
+/// The scheme of the Source's own hosts: as configured, else that of the first request to one.
+#[derive(Clone, Debug, Default)]
 pub(super) struct OwnScheme(OnceLock<Box<str>>);
 
 impl OwnScheme {
     pub(super) fn new(configured: Option<&str>) -> OwnScheme {
         OwnScheme(configured.map_or_else(OnceLock::new, |scheme| OnceLock::from(Box::from(scheme))))
+    }
+
+    /// Whether `told` counts from now on, where the Source has moved: it must say a scheme, and not one below https.
+    pub(super) fn gives_way_to(&self, told: &OwnScheme) -> bool {
+        let is_https = self.0.get().is_some_and(|scheme| &**scheme == "https");
+        told.0.get().is_some() && !is_https
     }
 
     fn is_or_becomes(&self, scheme: &str) -> bool {

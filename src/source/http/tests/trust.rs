@@ -1,5 +1,6 @@
 //! Who is reached, and with what: addresses, rewriting, credentials, proxies.
 
+use super::certificates::{CA, server_config};
 use super::server::{Act, TestServer, ok, status};
 use super::*;
 
@@ -115,6 +116,36 @@ async fn a_source_over_https_gets_no_credentials_over_http() {
     get(&client, server.uri("/")).await.unwrap().1.unwrap();
     get(&client.with_own_authority(&own), server.uri("/")).await.unwrap().1.unwrap();
     assert!(server.received().iter().all(|request| !request.head.contains("SECRET")));
+}
+
+/// The entry point's host has moved (`example.org` to `www.example.org`): its new name is no reason to forget the scheme.
+#[tokio::test]
+async fn a_source_over_https_that_has_moved_gets_no_credentials_over_http() {
+    let tls = TestServer::start_with(Some(server_config(false)), |_| ok(b""));
+    let (plain, moved) = (TestServer::start(|_| ok(b"")), TestServer::start(|_| ok(b"")));
+    let config = HttpConfig { ca_bundle: Some(CA.into()), ..secretive(&tls) };
+    let told =
+        client(HttpConfig { own_authority: Some(format!("https://{}", tls.authority()).into()), ..config.clone() });
+    let (learnt, early) = (client(config.clone()), client(config));
+    let entry = Uri::parse(&format!("https://{}/", tls.authority())).unwrap();
+    get(&learnt, entry.clone()).await.unwrap().1.unwrap();
+    for client in [&told, &learnt] {
+        for place in [&plain, &moved] {
+            client.move_to(&place.authority());
+            get(&client.with_own_authority(&place.authority()), place.uri("/list")).await.unwrap().1.unwrap();
+            get(client, place.uri("/list")).await.unwrap().1.unwrap();
+        }
+    }
+    // Whose entry is http may be led to https, and stays there.
+    early.move_to(&format!("https://{}", tls.authority()));
+    early.move_to(&format!("http://{}", moved.authority()));
+    get(&early, entry).await.unwrap().1.unwrap();
+    get(&early, moved.uri("/list")).await.unwrap().1.unwrap();
+
+    let received = [plain.received(), moved.received()].concat();
+    assert_eq!(received.len(), 9);
+    assert!(received.iter().all(|request| !request.head.contains("SECRET")), "{received:?}");
+    assert!(tls.received().iter().all(|request| request.field("x-key") == Some("SECRET2")));
 }
 
 #[tokio::test]
