@@ -59,7 +59,7 @@ impl Synchronizer {
     pub(super) async fn manifests(&self, walked: &Walked, bears_failure: bool) -> Result<ReadDump, SyncError> {
         let mut dump = ReadDump::default();
         let Some(packages) = &self.packages else { return Ok(dump) };
-        let mut entries: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
+        let mut entries = walked.packages.clone();
         for leaf in walked.leaves.iter().filter(|leaf| lists_packages(leaf, &Capability::ResourceDump)) {
             entries.extend(self.packages_of(leaf.clone()).await?);
         }
@@ -158,7 +158,7 @@ impl Synchronizer {
         let mut asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
-        let mut listed: Vec<Entry> = walked.packages.iter().cloned().map(Entry::new).collect();
+        let mut listed = walked.packages;
         let mut is_unchanged = true;
         for leaf in walked.leaves.into_iter().filter(|leaf| lists_packages(leaf, &Capability::ChangeDump)) {
             read.is_beyond |= known.is_beyond(leaf.header.from);

@@ -167,7 +167,7 @@ pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<M
         let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| set.baseline().1);
         missing.extend(it.missing.iter().cloned());
         for (list, walked) in lists.zip(&it.walks) {
-            missing.extend(walked.missing.iter().cloned());
+            missing.extend(walked.missing.iter().chain(&walked.passed_over).cloned());
             if walked.skipped > 0 {
                 let why = format!("{} entries of its indexes cannot be understood", walked.skipped);
                 missing.push(Missing { location: list.clone(), entries: walked.skipped, why });

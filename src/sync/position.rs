@@ -411,8 +411,10 @@ impl ReadSet {
     /// Whether the lists of the set lead to what lies at `location`.
     fn leads_to(&self, location: &DocumentLocation) -> bool {
         let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);
-        let walks =
-            |walked: &Walked| lacks(&walked.missing) || walked.indexes.iter().any(|index| index.location == *location);
+        let walks = |walked: &Walked| {
+            let is_index = walked.indexes.iter().any(|index| index.location == *location);
+            is_index || lacks(&walked.missing) || lacks(&walked.passed_over)
+        };
         lacks(&self.missing) || self.walks.iter().any(walks)
     }
 

@@ -80,10 +80,11 @@ pub struct Walked {
     pub indexes: Vec<SpooledDocument>,
     /// Headers of the indexes, in the same order: a list without its own time takes its index's.
     pub index_headers: Vec<Header>,
-    /// Packages that the indexes list; not fetched.
-    pub packages: Vec<Uri>,
-    /// Children of an unknown capability that are no documents.
-    pub passed_over: Vec<Uri>,
+    /// Packages, as the indexes list them, of the links those to copies of manifests (`contents`); not fetched.
+    pub packages: Vec<Entry>,
+    /// Children of an unknown capability that are no documents. They need not be lists; but where one was, what it listed
+    /// is not known any more.
+    pub passed_over: Vec<Missing>,
     /// Children that answered for good that they are not there, where the walk bears it ([`Asking::bears_missing`]).
     pub missing: Vec<Missing>,
     /// Children that cannot be had or read for now, where the walk bears it ([`Asking::bears_failure`]).
@@ -246,10 +247,12 @@ enum Found {
         header: Box<Header>,
         deviations: Deviations,
         skipped: u64,
-        packages: Vec<Uri>,
+        packages: Vec<Entry>,
     },
-    Package,
-    PassedOver,
+    /// As the index above lists it; `None` for a later page.
+    Package(Option<Box<Entry>>),
+    /// Why it is no document.
+    PassedOver(String),
     /// Gone, with the server's answer.
     Gone(String),
     /// Not to be had, or no document.
@@ -260,6 +263,11 @@ impl Node {
     fn new(location: DocumentLocation, depth: usize) -> Node {
         let (children, next, found) = (Vec::new(), None, Found::Nothing);
         Node { location, depth, hint: None, within: None, listed: None, kept: false, children, next, found }
+    }
+
+    /// Whether its parent says that it is something that nobody here knows.
+    fn is_unknown(&self) -> bool {
+        matches!(self.hint, Some(Capability::Other(_)))
     }
 
     /// Whether it is expected to be, or to hold, packages.
@@ -336,19 +344,31 @@ impl Walk<'_> {
                 held
             }
             Fetched::Package if node.in_dump() => {
-                node.found = Found::Package;
+                node.found = Found::Package(node.listed.take());
+                return Ok(());
+            }
+            Fetched::Package if node.is_unknown() => {
+                tracing::warn!(location = %node.location, "a child of an unknown capability is a package");
+                node.found = Found::PassedOver("a package, no document".to_owned());
                 return Ok(());
             }
             Fetched::Package => return Err(structure(&node.location, "is a package where a list is expected")),
         };
+        let met_before = self.nodes.len();
         match self.read(number, held) {
             Err(SourceError::Document { location, cause }) => {
                 // Else it would be asked for conditionally and stay as it is.
                 self.spool.forget(&location)?;
-                let node = &mut self.nodes[number];
-                if matches!(node.hint, Some(Capability::Other(_))) {
+                if self.nodes[number].is_unknown() {
                     tracing::warn!(%location, error = %cause, "a child of an unknown capability is no document");
-                    node.found = Found::PassedOver;
+                    // Nothing of half an index: what is met again elsewhere is followed there.
+                    for child in self.nodes.drain(met_before..) {
+                        self.seen.remove(&child.location);
+                    }
+                    self.waiting.retain(|waiting| *waiting < met_before);
+                    let node = &mut self.nodes[number];
+                    node.children.clear();
+                    node.found = Found::PassedOver(chain(&cause));
                     return Ok(());
                 }
                 let error = SourceError::Document { location, cause };
@@ -397,7 +417,7 @@ impl Walk<'_> {
             child.hint = entry.capability.clone();
             child.within = within.clone();
             if child.in_dump() && is_package(&entry) {
-                packages.push(entry.loc);
+                packages.push(entry);
                 continue;
             }
             child.kept = choice == Child::Keep;
@@ -467,13 +487,16 @@ impl Walk<'_> {
                         walked.deviations.push(DocumentDeviations { location, deviations });
                     }
                 }
-                (Found::Package, DocumentLocation::Uri(uri)) => walked.packages.push(uri),
-                (Found::PassedOver, DocumentLocation::Uri(uri)) => walked.passed_over.push(uri),
+                (Found::Package(listed), DocumentLocation::Uri(uri)) => {
+                    walked.packages.push(listed.map_or_else(|| Entry::new(uri), |entry| *entry));
+                }
+                (Found::PassedOver(why), location) => {
+                    walked.passed_over.push(Missing { location, entries: 0, why });
+                }
                 (Found::Gone(why), location) => walked.missing.push(Missing { location, entries: 0, why }),
                 (Found::Failed(why), location) => walked.failed.push(Missing { location, entries: 0, why }),
                 // A file is never anyone's child, and no node is left unfetched by a walk that did not fail.
-                (Found::Package | Found::PassedOver | Found::Nothing, DocumentLocation::File(_))
-                | (Found::Nothing, DocumentLocation::Uri(_)) => {}
+                (Found::Package(_), DocumentLocation::File(_)) | (Found::Nothing, _) => {}
             }
         }
         let nothing = walked.leaves.is_empty()

@@ -64,10 +64,6 @@ fn index(md: &str, children: &[&str]) -> Answer {
     Answer::xml(sitemapindex(md, &[], children))
 }
 
-fn paths(uris: &[Uri]) -> Vec<&str> {
-    uris.iter().map(Uri::path).collect()
-}
-
 #[tokio::test]
 async fn a_plain_resource_list_is_one_leaf() {
     let scene = Scene::new(&[("/list.xml", list("/a").header("Last-Modified", "Thu, 03 Jan 2013 09:00:00 GMT"))]).await;
@@ -308,7 +304,8 @@ async fn packages_of_a_dump_are_recorded_and_not_fetched() {
     ])
     .await;
     let walked = scene.walk("/dump.xml").await.unwrap();
-    assert_eq!(paths(&walked.packages), ["/part1.zip", "/part"]);
+    let packages: Vec<&str> = walked.packages.iter().map(|entry| entry.loc.path()).collect();
+    assert_eq!(packages, ["/part1.zip", "/part"]);
     assert_eq!(walked.leaves.len(), 1);
     assert!(!scene.server.asked().iter().any(|asked| asked.path.ends_with(".zip")));
 }
@@ -322,18 +319,49 @@ async fn a_package_among_resource_lists_is_an_error() {
 
 #[tokio::test]
 async fn children_of_an_unknown_capability_do_not_stop_the_walk() {
-    let entries =
-        "<sitemap><loc>/1.xml</loc></sitemap><sitemap><loc>/x</loc><rs:md capability=\"hologram\"/></sitemap>";
-    let root = sitemapindex("capability=\"resourcelist\"", &[], &[])
-        .replace("</sitemapindex>", &format!("{entries}</sitemapindex>"));
-    let scene =
-        Scene::new(&[("/root.xml", Answer::xml(root)), ("/1.xml", list("/1")), ("/x", Answer::html("<p>no list"))])
-            .await;
+    let page = Answer::html("<p>no list");
+    let scene = Scene::new(&[("/root.xml", index_with_hologram()), ("/1.xml", list("/1")), ("/x", page)]).await;
     let walked = scene.walk("/root.xml").await.unwrap();
     assert_eq!(scene.resources(&walked), ["/1"]);
-    assert_eq!(paths(&walked.passed_over), ["/x"]);
+    assert_eq!(walked.passed_over.len(), 1);
+    assert_eq!(walked.passed_over[0].location, scene.at("/x"));
     scene.server.put("/x", list("/2"));
     assert_eq!(scene.resources(&scene.walk("/root.xml").await.unwrap()), ["/1", "/2"], "its own capability counts");
+}
+
+/// The root of a Resource List whose second child is of a capability that nobody knows.
+fn index_with_hologram() -> Answer {
+    let entries =
+        "<sitemap><loc>/1.xml</loc></sitemap><sitemap><loc>/x</loc><rs:md capability=\"hologram\"/></sitemap>";
+    let root = sitemapindex("capability=\"resourcelist\"", &[], &[]);
+    Answer::xml(root.replace("</sitemapindex>", &format!("{entries}</sitemapindex>")))
+}
+
+#[tokio::test]
+async fn a_child_of_an_unknown_capability_that_is_a_package_is_passed_over() {
+    let zip = Answer::new("application/zip", "PK\x03\x04");
+    let scene = Scene::new(&[("/root.xml", index_with_hologram()), ("/1.xml", list("/1")), ("/x", zip)]).await;
+    let walked = scene.walk("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&walked), ["/1"]);
+    assert_eq!(walked.passed_over[0].location, scene.at("/x"));
+}
+
+#[tokio::test]
+async fn of_an_index_of_unknown_capability_that_breaks_nothing_is_taken() {
+    // It breaks behind what is looked at to tell what it is.
+    let children: Vec<String> = (2..20).map(|number| format!("/{number}.xml")).collect();
+    let children: Vec<&str> = children.iter().map(String::as_str).collect();
+    let cut = sitemapindex("", &[], &children).replace("</sitemapindex>", "<sitemap><loc>");
+    let scene = Scene::new(&[
+        ("/root.xml", index_with_hologram()),
+        ("/1.xml", index("", &["/2.xml"])),
+        ("/x", Answer::xml(cut)),
+        ("/2.xml", list("/2")),
+    ])
+    .await;
+    let walked = scene.walk("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&walked), ["/2"], "what a whole index lists too");
+    assert_eq!(walked.passed_over[0].location, scene.at("/x"));
 }
 
 #[tokio::test]

@@ -115,6 +115,31 @@ async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
     assert_eq!(destination.paths(), ["/r1499"]);
 }
 
+/// What nobody knows need be no list; but where it was one, what it listed is not thereby gone.
+#[tokio::test]
+async fn what_a_child_of_unknown_capability_listed_stays_when_it_breaks() {
+    let server = Loopback::start().await;
+    let child = |path: &str, md: &str| format!("<sitemap><loc>{}</loc>{md}</sitemap>", server.uri(path));
+    let children = child("/1.xml", "") + &child("/x", "<rs:md capability=\"hologram\"/>");
+    let root = sitemapindex("capability=\"resourcelist\"", &[], &[]);
+    server.put(LIST, Answer::xml(root.replace("</sitemapindex>", &format!("{children}</sitemapindex>"))));
+    server.put("/1.xml", Answer::xml(list(&server, &["/a", "/b", "/c"])));
+    server.put("/x", Answer::xml(list(&server, &["/d"])));
+    let mut destination = Destination::of(&server, LIST);
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d"]);
+
+    server.put("/x", Answer::html("<html>Please log in</html>"));
+    destination.refresh().await.unwrap();
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d"]);
+    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1);
+
+    server.put("/x", Answer::xml(list(&server, &["/d", "/e"])));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(destination.synchronizer.status().read().held, None);
+}
+
 #[tokio::test]
 async fn deletions_that_are_held_back_and_are_taken_back_are_told_at_once() {
     let server = source().await;

@@ -1,6 +1,7 @@
 //! Dumps followed by the manifests of their packages.
 
 use super::*;
+use crate::source::loopback::document;
 use crate::source::package::{PackageConfig, Packages};
 use std::io::{Cursor, Write};
 use std::sync::Arc;
@@ -190,6 +191,35 @@ async fn a_tree_of_packages_without_ranges_is_made_of_the_copies_of_their_manife
     let packages = destination.synchronizer.packages.clone().unwrap();
     packages.directory(&server.uri("/1.zip")).await.unwrap();
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "the manifest inside says the same");
+}
+
+/// A dump may be published as an index of its packages.
+#[tokio::test]
+async fn packages_that_an_index_lists_have_their_copies_and_times_too() {
+    let server = source(&[("resourcedump", "/dump.xml"), ("changedump", "/changes.xml")]).await;
+    let index = |capability: &str, package: &str, copy: &str, md: &str| {
+        let (package, copy) = (server.uri(package), server.uri(copy));
+        let listed = format!("<sitemap><loc>{package}</loc>{md}<rs:ln rel=\"contents\" href=\"{copy}\"/></sitemap>");
+        let own = format!("capability=\"{capability}\" from=\"2013-01-03T09:00:00Z\"");
+        Answer::xml(document("sitemapindex", &own, &[], &[listed]))
+    };
+    let held = manifest(&server, "resourcedump-manifest", &[("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\"")]);
+    server.put("/1.zip", large_package(&held, &["a.bin", "b.bin"]));
+    server.put("/1.xml", Answer::xml(held));
+    server.put("/dump.xml", index("resourcedump", "/1.zip", "/1.xml", ""));
+    server
+        .put("/changes.xml", Answer::xml(urlset("capability=\"changedump\" from=\"2013-01-03T09:00:00Z\"", &[], &[])));
+    let mut destination = destination(&server);
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b"]);
+    assert_eq!(sent(&server, "/1.zip"), 0);
+
+    let old = "<rs:md from=\"2013-01-01T00:00:00Z\" until=\"2013-01-02T00:00:00Z\"/>";
+    server.put("/changes.xml", index("changedump", "/0.zip", "/0.xml", old));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    let asked = server.asked();
+    assert!(asked.iter().all(|asked| !asked.path.starts_with("/0")), "its changes are in the dump: {asked:?}");
 }
 
 #[tokio::test]
