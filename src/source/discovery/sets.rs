@@ -81,20 +81,23 @@ impl Finder {
     pub async fn scope(&mut self, document: Document) -> Result<Vec<Set>, SourceError> {
         match document.kind() {
             Kind::Offers => self.offered(document, 0, &mut Seen::new()).await,
-            Kind::Lists(_) if self.is_index_of_offers(&document).await => {
+            Kind::Lists(_) if self.is_index_of_offers(&document).await? => {
                 self.offered(document, 0, &mut Seen::new()).await
             }
-            Kind::Lists(capability) => Ok(vec![self.of_list(&document, capability).await]),
+            Kind::Lists(capability) => Ok(vec![self.of_list(&document, capability).await?]),
         }
     }
 
     /// Whether an index that does not say of what it is one lists Source Descriptions or Capability Lists: its first
     /// child tells.
-    async fn is_index_of_offers(&self, document: &Document) -> bool {
+    async fn is_index_of_offers(&self, document: &Document) -> Result<bool, SourceError> {
         let head = &document.head;
-        let Some(child) = head.first.first().filter(|_| head.is_silent_index()) else { return false };
-        let answer = ask(&self.client, &child.loc, self.limits).await;
-        matches!(answer, Ok(Answer::Document(child)) if child.kind() == Kind::Offers)
+        let Some(child) = head.first.first().filter(|_| head.is_silent_index()) else { return Ok(false) };
+        match ask(&self.client, &child.loc, self.limits).await {
+            Ok(Answer::Document(child)) => Ok(child.kind() == Kind::Offers),
+            Ok(Answer::Page(_)) | Err(Silence::Nothing(_)) => Ok(false),
+            Err(Silence::Failed(error)) => Err(error),
+        }
     }
 
     /// The sets of the document at `place`; none where it said for good that there is none.
@@ -210,7 +213,7 @@ impl Finder {
                 return Err(too_much(format!("names more than {DOCUMENTS} documents")));
             }
             let below = self.descend(&mut offer, depth, seen).await?;
-            self.mend_hints(&mut offer).await;
+            self.mend_hints(&mut offer).await?;
             let header = &document.head.header;
             let is_capability_list = header.capability == Some(Capability::CapabilityList);
             let mut sets = Vec::new();
@@ -253,16 +256,16 @@ impl Finder {
                     }
                 }
                 // An entry that nobody understands and that leads nowhere is kept as it was published.
-                (_, Some(_)) => {}
+                (Ok(Err(_)), Some(_)) => {}
                 (Ok(Err(why)), None) => self.miss(place, why),
-                (Err(error), None) => return Err(error),
+                (Err(error), _) => return Err(error),
             }
         }
         Ok(below)
     }
 
     /// The set of a list that was pasted or that robots.txt names: its Capability List's, found by `up`, or itself alone.
-    async fn of_list(&mut self, list: &Document, capability: Capability) -> Set {
+    async fn of_list(&mut self, list: &Document, capability: Capability) -> Result<Set, SourceError> {
         // Any of these in a Capability List shows that the list belongs to it.
         let mut names = vec![list.location.clone()];
         names.extend(list.base.clone().map(DocumentLocation::Uri));
@@ -274,7 +277,7 @@ impl Finder {
             turns += 1;
             let sets = match self.above.get(&place) {
                 Some(sets) => sets.clone(),
-                None => match self.above(&place).await {
+                None => match self.above(&place).await? {
                     Ok(Above::Sets(sets)) => {
                         self.above.insert(place.clone(), sets.clone());
                         sets
@@ -293,7 +296,7 @@ impl Finder {
             };
             let listed = |set: &&Set| set.documents.iter().any(|(_, location)| names.contains(location));
             if let Some(set) = sets.iter().find(listed) {
-                return set.clone();
+                return Ok(set.clone());
             }
             // A Capability List that does not know of it tells at least of the changes.
             if let Some(mut set) = sets.into_iter().find(|set| set.capability_list.as_ref() == Some(&place)) {
@@ -301,41 +304,44 @@ impl Finder {
                     set.documents.retain(|(other, _)| *other != Capability::ResourceList);
                 }
                 set.documents.insert(0, alone);
-                return set;
+                return Ok(set);
             }
         }
-        Set {
+        Ok(Set {
             capability_list: None,
             described_by: list.head.header.link("describedby").cloned(),
             documents: vec![alone],
             channels: Vec::new(),
-        }
+        })
     }
 
-    /// What an `up` link leads to, or why it leads nowhere.
-    async fn above(&mut self, place: &Uri) -> Result<Above, String> {
-        match ask(&self.client, place, self.limits).await {
+    /// What an `up` link leads to, or why it leads nowhere for good.
+    async fn above(&mut self, place: &Uri) -> Result<Result<Above, String>, SourceError> {
+        Ok(match ask(&self.client, place, self.limits).await {
             Ok(Answer::Document(document)) => match document.kind() {
                 Kind::Offers => {
                     // The set that is meant is picked by what it lists: none may be left out on the way down.
                     let wanted = self.wanted.take();
                     let sets = self.offered(document, 0, &mut Seen::new()).await;
                     self.wanted = wanted;
-                    sets.map(Above::Sets).map_err(|error| chain(&error))
+                    match sets {
+                        Err(error @ SourceError::Http { .. }) => return Err(error),
+                        sets => sets.map(Above::Sets).map_err(|error| chain(&error)),
+                    }
                 }
                 Kind::Lists(_) => Ok(Above::List(document.head.header.link("up").cloned())),
             },
             Ok(Answer::Page(page)) => Err(format!("{place} ({})", page.description())),
             Err(Silence::Nothing(cause)) => Err(chain(&cause)),
-            Err(Silence::Failed(error)) => Err(chain(&error)),
-        }
+            Err(Silence::Failed(error)) => return Err(error),
+        })
     }
 
     /// Where no document is said to be a Resource List, the hints may be wrong: the documents are asked themselves.
-    async fn mend_hints(&mut self, offer: &mut Offer) {
+    async fn mend_hints(&mut self, offer: &mut Offer) -> Result<(), SourceError> {
         let told = |capability: &Capability| known(capability).is_some();
         if offer.documents.iter().any(|(capability, _)| *capability == Capability::ResourceList) {
-            return;
+            return Ok(());
         }
         let places = offer.documents.iter().filter_map(|(capability, location)| match location {
             DocumentLocation::Uri(uri) if told(capability) => Some(uri.clone()),
@@ -343,12 +349,13 @@ impl Finder {
         });
         let mut answers = self.answers(places.collect());
         while let Some((place, answer)) = answers.next().await {
-            let Ok(Answer::Document(document)) = answer else { continue };
+            let Ok(document) = self.document(&place, answer)? else { continue };
             if let (Some(own), Kind::Lists(_)) = (document.head.capability(), document.kind()) {
                 let said = offer.documents.iter_mut().filter(|(_, location)| is_at(location, &place));
                 said.for_each(|(capability, _)| *capability = own.clone());
             }
         }
+        Ok(())
     }
 
     /// The entries that lead to the wanted set, where they tell; else all.

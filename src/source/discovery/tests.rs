@@ -475,6 +475,35 @@ async fn a_way_that_fails_for_now_is_not_left_for_the_next() {
     assert!(matches!(found(&server, "/").await, Err(SourceError::Http { .. })), "half the sets are no Source");
 }
 
+/// The same entry point must not name one tree while a server is busy and another when it is not.
+#[tokio::test]
+async fn what_fails_for_now_on_the_way_to_the_sets_is_no_last_word() {
+    let busy = || Answer::status(503).header("Retry-After", "3600");
+    let unclear =
+        urlset("capability=\"capabilitylist\"", &[], &[url("/unsaid.xml", ""), offer("changelist", "/c.xml")]);
+    let silent = sitemapindex("", &[], &["/busy.xml", "/two/cl.xml"]);
+    let hinted = [offer("changelist", "/busy.xml"), offer("changelist", "/one/list.xml")];
+    let up_through = list_with_up("/between.xml");
+    for (pasted, document, at) in [
+        ("/part.xml", list_with_up("/busy.xml"), "/busy.xml"),
+        ("/part.xml", up_through, "/busy.xml"),
+        ("/part.xml", list_with_up("/description.xml"), "/one/cl.xml"),
+        ("/cl.xml", xml(unclear), "/unsaid.xml"),
+        ("/index.xml", xml(silent), "/busy.xml"),
+        ("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &hinted)), "/busy.xml"),
+    ] {
+        let server = two_sets().await;
+        server.put("/between.xml", list_with_up("/busy.xml"));
+        server.put("/description.xml", description(&["/one/cl.xml"]));
+        server.put("/c.xml", xml(urlset("capability=\"changelist\"", &[], &[])));
+        server.put(pasted, document);
+        server.put(at, busy());
+        let failed = found(&server, pasted).await;
+        let Err(SourceError::Http { location, .. }) = &failed else { panic!("{pasted} with {at}: {failed:?}") };
+        assert_eq!(*location, DocumentLocation::Uri(server.uri(at)));
+    }
+}
+
 #[tokio::test]
 async fn an_index_that_does_not_say_of_what_is_known_by_its_first_child() {
     let server = two_sets().await;
