@@ -175,7 +175,8 @@ fn well_known(uri: &Uri) -> Vec<Uri> {
     let mut folder = uri.path().trim_end_matches('/');
     let mut places = Vec::new();
     loop {
-        places.extend(Uri::resolve(Some(uri), &format!("{folder}{WELL_KNOWN}")));
+        // In full: of a reference that begins with `//` the first segment would be a host.
+        places.extend(Uri::parse(&format!("{}://{}{folder}{WELL_KNOWN}", uri.scheme(), uri.authority())));
         match folder.rfind('/') {
             Some(end) => folder = folder[..end].trim_end_matches('/'),
             None => break,

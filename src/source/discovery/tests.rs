@@ -588,6 +588,8 @@ fn well_known_places_go_up_from_the_folder_to_the_host() {
     assert_eq!(places("http://a/"), [""]);
     assert_eq!(places("http://a/repo/?x#y"), ["/repo", ""]);
     assert_eq!(places("http://a/b//c/d"), ["/b//c/d", "/b//c", "/b", ""]);
+    assert_eq!(places("http://a//repo/x"), ["//repo/x", "//repo", ""]);
+    assert!(well_known(&Uri::parse("http://a//repo/x").unwrap()).iter().all(|uri| uri.authority() == "a"));
     let deep = places("http://a/1/2/3/4/5/6/7/8/9/10");
     assert_eq!((deep.len(), deep.last().map(String::as_str)), (FOLDERS, Some("")));
 }
