@@ -25,8 +25,9 @@ const BEGINNING: u64 = 64 * 1024;
 /// Octets of a page, or of robots.txt, that are looked at.
 const PAGE: u64 = 1024 * 1024;
 
-/// Octets of a Source Description or Capability List.
+/// Octets of a Source Description or Capability List as they come, and unpacked.
 const OFFERS: u64 = 32 * 1024 * 1024;
+const UNPACKED: u64 = 8 * OFFERS;
 
 /// Times that a body which broke is asked for anew, and the pause before.
 const BODY_RETRIES: u32 = 3;
@@ -91,16 +92,23 @@ impl Document {
         self.head.kind()
     }
 
-    /// All of a document of [`Kind::Offers`].
-    pub fn read(&self, limits: Limits) -> Result<Offered, SourceError> {
+    /// All of a document of [`Kind::Offers`], of up to `most` entries.
+    pub fn read(&self, limits: Limits, most: usize) -> Result<Offered, SourceError> {
         let broken = |cause| SourceError::Document { location: self.location.clone(), cause };
+        let too_much = |what: String| {
+            let what = format!("a Source Description or Capability List of more than {what}");
+            SourceError::Structure { location: self.location.clone(), what }
+        };
         if !self.octets.whole {
-            let what = format!("a Source Description or Capability List of more than {OFFERS} octets");
-            return Err(SourceError::Structure { location: self.location.clone(), what });
+            return Err(too_much(format!("{OFFERS} octets")));
         }
+        let limits = Limits { document: limits.document.min(UNPACKED), ..limits };
         let mut reader = self.octets.reader(self.base.clone(), limits).map_err(broken)?;
         let mut entries = Vec::new();
         while let Some(entry) = reader.next_entry().map_err(broken)? {
+            if entries.len() >= most {
+                return Err(too_much(format!("{most} entries")));
+            }
             entries.push(entry);
         }
         Ok(Offered { entries, skipped: reader.skipped(), deviations: reader.deviations().clone() })

@@ -18,8 +18,17 @@ use std::{
 /// Indexes, Source Descriptions and pages of these below one another; `up` links after one another.
 const DEPTH: usize = 8;
 
-/// Capability Lists and the like that are read.
-const DOCUMENTS: usize = 50_000;
+/// Capability Lists and the like that are read, and documents that one of them names.
+pub(super) const DOCUMENTS: usize = 50_000;
+
+/// Documents of one Capability List that are asked whether they are what it says.
+pub(super) const CHECKED: usize = 100;
+
+/// Entries of all Source Descriptions and Capability Lists together.
+const ENTRIES: usize = 500_000;
+
+/// Links of one page that are followed.
+pub(super) const LINKS: usize = 1_000;
 
 /// `Sitemap:` lines of one robots.txt.
 const SITEMAP_LINES: usize = 10_000;
@@ -38,6 +47,9 @@ pub(super) struct Finder {
     pub description: Option<Uri>,
     pub missing: Vec<Missing>,
     pub deviations: Vec<DocumentDeviations>,
+    /// Entries read so far, and documents asked whether they are what is said of them.
+    entries: usize,
+    checked: usize,
     /// The set that alone is wanted.
     wanted: Option<Uri>,
     /// Places that [`Finder::of_first`] has asked.
@@ -59,6 +71,8 @@ impl Finder {
             description: None,
             missing: Vec::new(),
             deviations: Vec::new(),
+            entries: 0,
+            checked: 0,
             wanted,
             asked: HashSet::new(),
             above: HashMap::new(),
@@ -139,6 +153,10 @@ impl Finder {
     pub async fn of_links(&mut self, mut links: Vec<Uri>) -> Result<Vec<Set>, SourceError> {
         let mut seen = HashSet::new();
         links.retain(|link| seen.insert(link.clone()));
+        if let Some(link) = links.get(LINKS) {
+            let what = format!("the first after {LINKS} links of one page");
+            return Err(SourceError::Structure { location: DocumentLocation::Uri(link.clone()), what });
+        }
         let mut sets = Vec::new();
         for link in links {
             sets.extend(self.of_place(&link).await?);
@@ -187,7 +205,11 @@ impl Finder {
                 return Err(too_much(format!("lies below more than {DEPTH} Source Descriptions or pages of them")));
             }
             seen.insert(document.location.clone());
-            let Offered { entries, skipped, deviations } = document.read(self.limits)?;
+            let Offered { entries, skipped, deviations } = document.read(self.limits, DOCUMENTS)?;
+            self.entries += entries.len();
+            if self.entries > ENTRIES {
+                return Err(too_much(format!("with what was read before it names more than {ENTRIES} documents")));
+            }
             if skipped > 0 {
                 let why = format!("{skipped} entries cannot be understood");
                 self.missing.push(Missing { location: document.location.clone(), entries: skipped, why });
@@ -347,7 +369,9 @@ impl Finder {
             DocumentLocation::Uri(uri) if told(capability) => Some(uri.clone()),
             _ => None,
         });
-        let mut answers = self.answers(places.collect());
+        let places: Vec<Uri> = places.take(CHECKED.min(DOCUMENTS.saturating_sub(self.checked))).collect();
+        self.checked += places.len();
+        let mut answers = self.answers(places);
         while let Some((place, answer)) = answers.next().await {
             let Ok(document) = self.document(&place, answer)? else { continue };
             if let (Some(own), Kind::Lists(_)) = (document.head.capability(), document.kind()) {

@@ -1,3 +1,5 @@
+mod bounds;
+
 use super::*;
 use crate::document::Capability;
 use crate::source::loopback::{Answer, Loopback, limits, offer, resource_list, sitemapindex, url, urlset};

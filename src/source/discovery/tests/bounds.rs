@@ -1,0 +1,40 @@
+//! Documents and pages without end.
+
+use super::*;
+
+#[tokio::test]
+async fn a_compressed_description_without_end_is_refused() {
+    use std::io::Write as _;
+    let whole = urlset("capability=\"description\"", &[], &[]);
+    let start = whole.strip_suffix("</urlset>").unwrap();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(start.as_bytes()).unwrap();
+    for _ in 0..=sets::DOCUMENTS {
+        gzip.write_all(b"<url><loc>http://a/</loc></url>").unwrap();
+    }
+    gzip.write_all(b"</urlset>").unwrap();
+    let server = Loopback::with(&[(WELL_KNOWN, Answer::new("application/gzip", gzip.finish().unwrap()))]).await;
+    let error = found(&server, WELL_KNOWN).await.unwrap_err();
+    assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("50000")), "{error:?}");
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn of_very_many_documents_without_a_list_among_them_the_hints_of_the_first_are_checked() {
+    let entries: Vec<String> = (0..1_000).map(|number| offer("changelist", &format!("/{number}.xml"))).collect();
+    let server = Loopback::with(&[("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries)))]).await;
+    server.put("/3.xml", xml(resource_list("/a")));
+    let source = found(&server, "/cl.xml").await.unwrap();
+    assert_eq!(source.sets[0].documents.len(), 1_000);
+    assert_eq!(source.sets[0].documents[3].0, Capability::ResourceList);
+    assert_eq!(server.asked().len(), 1 + sets::CHECKED);
+}
+
+#[tokio::test]
+async fn a_page_of_links_without_end_is_refused() {
+    let links: String = (0..=sets::LINKS).map(|number| format!("<link rel=resourcesync href=/{number}.xml>")).collect();
+    let server = Loopback::with(&[("/page", Answer::html(links))]).await;
+    let error = found(&server, "/page").await.unwrap_err();
+    assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
+    assert!(server.asked().len() < 10);
+}
