@@ -35,6 +35,12 @@ pub const DOCUMENTS: usize = 50_000;
 /// Children whose server does not answer, or not now, before a walk is given up that bears it.
 pub const FAILURES: usize = 16;
 
+/// Packages that the indexes of one walk list. A dump of more is a list of them.
+pub const PACKAGES: usize = 200_000;
+
+/// Relations of a document's own links that lead on from it; of each the first is kept.
+const LEADING_ON: [&str; 5] = ["up", "index", "next", "archives", "describedby"];
+
 /// Octets between two reports of progress.
 const REPORT_OCTETS: u64 = 64 * 1024;
 
@@ -54,13 +60,13 @@ pub struct Progress {
 pub struct Leaf {
     /// The document.
     pub document: SpooledDocument,
-    /// Its own header, as far as it stands before the first entries.
+    /// Its own header, as far as it stands before the first entries; of its links those that lead on.
     pub header: Header,
     /// Its own capability where that is one of the standard's, else what its parent said, else what its parent is.
     pub capability: Option<Capability>,
     /// Whether these octets were settled before ([`Spool::settle`]).
     pub unchanged: bool,
-    /// What the index above says of it; `None` for a root and for a later page.
+    /// What the index above says of it, without links; `None` for a root and for a later page.
     pub listed: Option<Box<Entry>>,
 }
 
@@ -78,7 +84,7 @@ pub struct Walked {
     pub leaves: Vec<Leaf>,
     /// The indexes passed on the way, in document order.
     pub indexes: Vec<SpooledDocument>,
-    /// Headers of the indexes, in the same order: a list without its own time takes its index's.
+    /// Headers of the indexes, with the links that lead on, in the same order: a list without its own time takes its index's.
     pub index_headers: Vec<Header>,
     /// Packages, as the indexes list them, of the links those to copies of manifests (`contents`); not fetched.
     pub packages: Vec<Entry>,
@@ -188,6 +194,7 @@ pub async fn walk_asking(
         nodes,
         seen,
         waiting,
+        packages: 0,
         met_again: false,
         transferred: 0,
         max_age: None,
@@ -290,6 +297,8 @@ struct Walk<'a> {
     seen: HashSet<DocumentLocation>,
     /// Nodes to be fetched.
     waiting: VecDeque<usize>,
+    /// Packages listed so far.
+    packages: usize,
     /// Whether an index listed what had been met before.
     met_again: bool,
     /// See [`Walked::transferred`] and [`Walked::max_age`].
@@ -390,10 +399,11 @@ impl Walk<'_> {
         let capability = head.capability().or(node.hint.as_ref().and_then(known)).or(node.within.as_ref()).cloned();
         if !head.is_index() {
             let capability = capability.or_else(|| head.header.capability.clone());
-            let next = head.header.link("next").cloned();
+            let header = leading_on(head.header);
+            let next = header.link("next").cloned();
             let unchanged = held.settled;
             let listed = self.nodes[number].listed.take();
-            let leaf = Leaf { document: held.document, header: head.header, capability, unchanged, listed };
+            let leaf = Leaf { document: held.document, header, capability, unchanged, listed };
             self.nodes[number].found = Found::Leaf(Box::new(leaf));
             return self.turn(number, next);
         }
@@ -402,7 +412,7 @@ impl Walk<'_> {
         let mut first = head.first.into_iter();
         let mut packages = Vec::new();
         loop {
-            let entry = match first.next() {
+            let mut entry = match first.next() {
                 Some(entry) => entry,
                 None => match reader.next_entry().map_err(broken)? {
                     Some(entry) => entry,
@@ -416,7 +426,14 @@ impl Walk<'_> {
             let mut child = Node::new(DocumentLocation::Uri(entry.loc.clone()), self.nodes[number].depth + 1);
             child.hint = entry.capability.clone();
             child.within = within.clone();
-            if child.in_dump() && is_package(&entry) {
+            let in_dump = child.in_dump();
+            entry.links.retain(|link| in_dump && &*link.rel == "contents");
+            entry.links.shrink_to_fit();
+            if in_dump && is_package(&entry) {
+                self.packages += 1;
+                if self.packages > PACKAGES {
+                    return Err(structure(&held.document.location, &format!("lists more than {PACKAGES} packages")));
+                }
                 packages.push(entry);
                 continue;
             }
@@ -427,7 +444,7 @@ impl Walk<'_> {
                 None => self.met_again = true,
             }
         }
-        let header = reader.header().clone();
+        let header = leading_on(reader.header().clone());
         let next = header.link("next").cloned();
         self.nodes[number].found = Found::Index {
             deviations: reader.deviations().clone(),
@@ -512,6 +529,16 @@ impl Walk<'_> {
         }
         Ok(walked)
     }
+}
+
+/// A header without the links that nobody follows: there may be very many of them, in each of very many documents.
+fn leading_on(mut header: Header) -> Header {
+    let mut kept = HashSet::new();
+    header
+        .links
+        .retain(|link| link.uri().is_some() && LEADING_ON.contains(&&*link.rel) && kept.insert(link.rel.clone()));
+    header.links.shrink_to_fit();
+    header
 }
 
 /// The capability of what an archive lists; other capabilities as they are.

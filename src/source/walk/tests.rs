@@ -264,6 +264,32 @@ async fn an_index_of_more_documents_than_the_bound_is_refused_before_they_are_as
 }
 
 #[tokio::test]
+async fn of_the_links_of_documents_those_that_lead_on_are_kept() {
+    let links = [("up", "/up"), ("up", "/up2"), ("next", "/2.xml"), ("index", "/i"), ("author", "/a"), ("x", "/y")];
+    let mirrored = |path: &str| format!("<sitemap><loc>{path}</loc><rs:ln rel=\"duplicate\" href=\"/m\"/></sitemap>");
+    let root = sitemapindex("capability=\"resourcedump\"", &links, &[])
+        .replace("</sitemapindex>", &format!("{}{}</sitemapindex>", mirrored("/1.xml"), mirrored("/1.zip")));
+    let leaf = Answer::xml(urlset("capability=\"resourcedump\"", &links[3..], &[]));
+    let scene = Scene::new(&[("/root.xml", Answer::xml(root)), ("/1.xml", leaf.clone()), ("/2.xml", leaf)]).await;
+    let walked = scene.walk("/root.xml").await.unwrap();
+    let relations = |links: &[crate::document::Link]| links.iter().map(|link| link.rel.to_string()).collect::<Vec<_>>();
+    assert_eq!(relations(&walked.index_headers[0].links), ["up", "next", "index"]);
+    assert_eq!(walked.index_headers[0].link("up"), Some(&scene.server.uri("/up")));
+    assert_eq!(relations(&walked.leaves[0].header.links), ["index"]);
+    assert_eq!(walked.leaves[0].listed.as_ref().unwrap().links, []);
+    assert_eq!(walked.packages[0].links, []);
+}
+
+#[tokio::test]
+async fn indexes_of_more_packages_than_the_bound_are_refused() {
+    let children: Vec<String> = (0..=PACKAGES).map(|number| format!("/{number}.zip")).collect();
+    let children: Vec<&str> = children.iter().map(String::as_str).collect();
+    let scene = Scene::new(&[("/root.xml", index("capability=\"resourcedump\"", &children))]).await;
+    let error = scene.walk("/root.xml").await.unwrap_err();
+    assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("packages")), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_urlset_of_lists_is_an_index() {
     let entries = [offer("resourcelist", "/1.xml"), offer("resourcelist", "/2.xml")];
     let scene = Scene::new(&[
