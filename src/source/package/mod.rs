@@ -94,6 +94,10 @@ struct Shared {
     /// Lock order: `opening` before `known`; neither is held while anything is waited for.
     opening: Mutex<HashMap<Uri, Arc<tokio::sync::Mutex<()>>>>,
     known: Mutex<Known>,
+    /// Octets that whole packages on their way may take, by [`kept::key`]; held for nothing else.
+    arriving: Mutex<HashMap<String, u64>>,
+    /// One of them is here, or was given up.
+    arrived: tokio::sync::Notify,
     siblings: Siblings,
     /// Taken last, held for nothing else.
     previews: Mutex<Previews>,
@@ -130,7 +134,8 @@ impl Packages {
         }
         let (opening, siblings) = (Mutex::default(), Siblings::new());
         let (known, previews) = (Mutex::new(known), Mutex::new(previews));
-        let shared = Shared { client, config, opening, known, siblings, previews, contradiction };
+        let (arriving, arrived) = (Mutex::default(), tokio::sync::Notify::new());
+        let shared = Shared { client, config, opening, known, arriving, arrived, siblings, previews, contradiction };
         Ok(Packages { shared: Arc::new(shared) })
     }
 

@@ -6,11 +6,13 @@ use super::octets::{Octets, Place};
 use super::{PackageError, Packages, remote};
 use crate::document::Uri;
 use crate::source::http::Response;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::pin::pin;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 use tokio::io::AsyncWriteExt;
 
 /// How often a package that broke off where it cannot be resumed, or changed, is begun anew.
@@ -18,6 +20,22 @@ const ANEW: u32 = 2;
 
 /// Octets of which it is checked that there is room for them.
 const STEP: u64 = 16 << 20;
+
+/// How long a package waits for those on their way that leave it no room.
+const ROOM_DUE: Duration = Duration::from_secs(3600);
+
+/// The room of a package on its way, which nobody else takes; given back when dropped.
+pub(super) struct Claim<'p> {
+    packages: &'p Packages,
+    key: String,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.packages.arriving().remove(&self.key);
+        self.packages.shared.arrived.notify_waiters();
+    }
+}
 
 impl Packages {
     /// Brings a whole package to the disk, where most of it is wanted; what came before a break or a restart is not fetched
@@ -55,6 +73,8 @@ impl Packages {
     /// Fetches what is missing of a version that has a strong ETag.
     async fn resume(&self, package: &Uri, directory: &Directory) -> Result<Directory, PackageError> {
         let (folder, version) = (&self.shared.config.folder, &directory.version);
+        // First: from here on nobody removes what has come of it before.
+        let _claim = self.claimed(package, Some(version.length)).await?;
         let part = kept::file(folder, package, "part");
         let is_same = described(folder, package).as_ref() == Some(version);
         let here = fs::metadata(&part).map(|metadata| metadata.len()).ok();
@@ -106,10 +126,24 @@ impl Packages {
 
     async fn receive(&self, package: &Uri, mut response: Response) -> Result<Directory, PackageError> {
         let (folder, limit) = (&self.shared.config.folder, self.shared.config.whole);
-        let announced = response.content_length.unwrap_or_default();
-        if announced > limit {
+        let announced = response.content_length;
+        if announced.is_some_and(|octets| octets > limit) {
             return Err(too_large(package, limit));
         }
+        let _claim = match self.claim(package, announced) {
+            Some(claim) => claim,
+            None => {
+                // Those that it waits for may need its connection.
+                drop(response);
+                let claim = self.claimed(package, announced).await?;
+                response = remote::ask_whole(&self.shared.client, package).await?;
+                if response.content_length != announced {
+                    return Err(PackageError::Changed { package: package.clone() });
+                }
+                claim
+            }
+        };
+        let announced = announced.unwrap_or_default();
         let mut version = remote::version(package, &response, announced)?;
         let part = kept::file(folder, package, "part");
         kept::remove(&part);
@@ -181,18 +215,62 @@ impl Packages {
         self.read_whole(package, version).await.ok()
     }
 
+    fn arriving(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.shared.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for `octets` of a package on its way, beside all others that are: all there may be where nobody knows how many.
+    /// `None` where the others leave too little for now.
+    pub(super) fn claim(&self, package: &Uri, octets: Option<u64>) -> Option<Claim<'_>> {
+        let (key, limit) = (kept::key(package), self.shared.config.whole);
+        let octets = octets.unwrap_or(limit);
+        let mut arriving = self.arriving();
+        let taken = arriving.values().fold(octets, |sum, other| sum.saturating_add(*other));
+        if !arriving.is_empty() && taken > limit {
+            return None;
+        }
+        arriving.insert(key.clone(), octets);
+        Some(Claim { packages: self, key })
+    }
+
+    /// The same, once there is room.
+    async fn claimed(&self, package: &Uri, octets: Option<u64>) -> Result<Claim<'_>, PackageError> {
+        let waiting = async {
+            loop {
+                let mut arrived = pin!(self.shared.arrived.notified());
+                // From here on none is missed.
+                arrived.as_mut().enable();
+                if let Some(claim) = self.claim(package, octets) {
+                    return claim;
+                }
+                arrived.await;
+            }
+        };
+        let full = |_| failed(&self.shared.config.folder)(std::io::ErrorKind::StorageFull.into());
+        tokio::time::timeout(ROOM_DUE, waiting).await.map_err(full)
+    }
+
     /// Removes the whole packages that were used least lately, until `octets` of this one have room, of which `here` are on
-    /// the disk already: within what whole packages may take, and beside the reserve.
+    /// the disk already: within what whole packages may take, and beside the reserve. Those on their way stay, and have their
+    /// room.
     fn make_room(&self, package: &Uri, octets: u64, here: u64) -> Result<(), PackageError> {
         let folder = &self.shared.config.folder;
         let own = kept::key(package);
+        let mut arriving = self.arriving().clone();
+        arriving.remove(&own);
+        let coming = arriving.values().fold(0, |sum: u64, octets| sum.saturating_add(*octets));
+        let mut promised = coming;
         let mut others = Vec::new();
         for path in kept::files(folder)? {
             let is_large = path.extension().is_some_and(|kind| kind == "whole" || kind == "part");
-            let is_own = path.file_stem().is_some_and(|stem| *stem == *own);
-            if is_large && !is_own {
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            if is_large && *stem != *own {
                 // One that was removed meanwhile takes no room.
                 let Ok(metadata) = fs::metadata(&path) else { continue };
+                if arriving.contains_key(stem) {
+                    promised = promised.saturating_sub(metadata.len());
+                    continue;
+                }
                 others.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), metadata.len(), path));
             }
         }
@@ -201,14 +279,14 @@ impl Packages {
         let config = &self.shared.config;
         // Where nobody can tell what is free, the file system's own refusal has to do.
         let free = (config.free_space)(folder).unwrap_or(u64::MAX);
-        let needed = config.reserve.saturating_add(octets.saturating_sub(here));
+        let needed = config.reserve.saturating_add(octets.saturating_sub(here)).saturating_add(promised);
         let mut shortage = needed.saturating_sub(free);
         if shortage > taken {
             let cause = std::io::Error::from(std::io::ErrorKind::StorageFull);
             return Err(failed(folder)(cause));
         }
         for (_, length, path) in others {
-            if taken.saturating_add(octets) <= config.whole && shortage == 0 {
+            if taken.saturating_add(coming).saturating_add(octets) <= config.whole && shortage == 0 {
                 break;
             }
             self.forget_file(&path);

@@ -184,6 +184,53 @@ async fn whole_packages_leave_the_reserve_free_and_make_room_for_it_by_each_othe
 }
 
 #[tokio::test]
+async fn packages_on_their_way_keep_their_room_and_are_not_removed_for_each_other() {
+    let stage = Stage::with(package(1).0, Ranges::Right).await;
+    let packages = Packages::open(stage.server.client(), PackageConfig { whole: 5 << 20, ..stage.config() }).unwrap();
+    let (second, way) = (stage.server.uri("/second.zip"), stage.server.uri("/way.zip"));
+    stage.server.put("/second.zip", Answer::new("application/zip", package(2).0).etag("v1").ranges(Ranges::Right));
+    let part = super::super::kept::file(stage.folder.path(), &way, "part");
+    packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+
+    let claim = packages.claim(&way, Some(2 << 20));
+    fs::write(&part, vec![0; 1000]).unwrap();
+    packages.whole(&second, u64::MAX).await.unwrap();
+    assert!(!file(&stage, "whole").exists(), "what is still to come has its room too");
+    assert!(part.exists());
+
+    drop(claim);
+    packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    assert!(super::super::kept::file(stage.folder.path(), &second, "whole").exists());
+}
+
+#[tokio::test]
+async fn a_package_waits_for_those_on_their_way_that_leave_it_no_room() {
+    let stage = Stage::with(package(1).0, Ranges::Ignored).await;
+    let packages = Packages::open(stage.server.client(), PackageConfig { whole: 4 << 20, ..stage.config() }).unwrap();
+    let (second, way) = (stage.server.uri("/second.zip"), stage.server.uri("/way.zip"));
+    stage.server.put("/second.zip", Answer::new("application/zip", package(2).0).etag("v1").ranges(Ranges::Right));
+    let claim = packages.claim(&way, None).unwrap();
+    assert!(packages.claim(&second, Some(1)).is_none(), "nobody knows how long it is");
+
+    let first = stage.uri();
+    let fetching = async { tokio::join!(packages.directory(&first), packages.whole(&second, u64::MAX)) };
+    let mut fetching = std::pin::pin!(fetching);
+    let asked = async {
+        while packages.known(&second).is_none() || stage.server.asked_ranges("/dump.zip").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = &mut fetching => panic!("there is no room"),
+        () = asked => {}
+    }
+    drop(claim);
+
+    let (first, second) = fetching.await;
+    assert_eq!((first.unwrap().len(), second.unwrap().len()), (3, 3));
+}
+
+#[tokio::test]
 async fn what_is_being_read_is_not_dropped() {
     let (octets, _) = package(1);
     let stage = Stage::with(octets, Ranges::Right).await;
