@@ -193,19 +193,36 @@ pub(super) async fn describe(client: &Client, package: &Uri) -> String {
     let mut request = request(package);
     request.range = Some((0, Some(511)));
     let Ok(mut response) = client.send(request).await else { return "something else".into() };
-    let mut first: Vec<u8> = Vec::new();
-    while first.len() < 512
-        && let Ok(Some(octets)) = response.body.chunk().await
+    let first = beginning(package, &mut response.body).await.unwrap_or_default();
+    kind(&first, response.media_type.as_deref()).to_owned()
+}
+
+/// Octets that tell of what kind a package is: a tar has its mark at 257.
+const BEGINNING: usize = 512;
+
+/// The first octets of a body.
+pub(super) async fn beginning(package: &Uri, body: &mut Body) -> Result<Vec<u8>, PackageError> {
+    let mut first = Vec::new();
+    while first.len() < BEGINNING
+        && let Some(octets) = chunk(package, body).await?
     {
         first.extend_from_slice(&octets);
     }
-    kind(&first, response.media_type.as_deref()).to_owned()
+    Ok(first)
 }
 
 /// What begins with these octets.
 fn kind<'a>(first: &[u8], media_type: Option<&'a str>) -> &'a str {
-    const KINDS: [(&[u8], &str); 8] = [
-        (b"PK\x03\x04", "a ZIP whose end, and with it the directory, is missing"),
+    match other_kind(first) {
+        Some(kind) => kind,
+        None if first.starts_with(b"PK\x03\x04") => "a ZIP whose end, and with it the directory, is missing",
+        None => media_type.unwrap_or("of an unknown kind"),
+    }
+}
+
+/// What begins with these octets, where that is known and no ZIP.
+pub(super) fn other_kind(first: &[u8]) -> Option<&'static str> {
+    const KINDS: [(&[u8], &str); 7] = [
         (b"\xfd7zXZ\0", "an xz archive (.tar.xz)"),
         (b"\x1f\x8b", "a gzip archive (.tar.gz)"),
         (b"BZh", "a bzip2 archive (.tar.bz2)"),
@@ -215,11 +232,8 @@ fn kind<'a>(first: &[u8], media_type: Option<&'a str>) -> &'a str {
         (b"<", "an HTML or XML page"),
     ];
     let known = KINDS.iter().find(|(magic, _)| first.trim_ascii_start().starts_with(magic));
-    match known {
-        Some((_, kind)) => kind,
-        None if first.get(257..262) == Some(b"ustar") => "a tar archive",
-        None => media_type.unwrap_or("of an unknown kind"),
-    }
+    let is_tar = || first.get(257..262) == Some(b"ustar");
+    known.map(|(_, kind)| *kind).or_else(|| is_tar().then_some("a tar archive"))
 }
 
 fn request(package: &Uri) -> Request {

@@ -6,6 +6,7 @@ use super::octets::{Octets, Place};
 use super::{PackageError, Packages, remote};
 use crate::document::Uri;
 use crate::source::http::Response;
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -148,10 +149,16 @@ impl Packages {
         let part = kept::file(folder, package, "part");
         kept::remove(&part);
         kept::remove(&kept::file(folder, package, "json"));
+        let first = remote::beginning(package, &mut response.body).await?;
+        if let Some(seen) = remote::other_kind(&first) {
+            // The rest, however long, would say nothing else.
+            return Err(PackageError::NotZip { package: package.clone(), seen: seen.to_owned() });
+        }
         self.make_room(package, announced, 0)?;
         let mut file = append(&part).await?;
         let (mut length, mut roomy) = (0, announced);
-        while let Some(octets) = remote::chunk(package, &mut response.body).await? {
+        let mut next = Some(Bytes::from(first));
+        while let Some(octets) = next {
             length += octets.len() as u64;
             if length > limit {
                 drop(file);
@@ -163,6 +170,7 @@ impl Packages {
                 self.make_room(package, roomy.min(limit), length)?;
             }
             file.write_all(&octets).await.map_err(failed(&part))?;
+            next = remote::chunk(package, &mut response.body).await?;
         }
         file.flush().await.map_err(failed(&part))?;
         version.length = length;

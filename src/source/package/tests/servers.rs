@@ -186,3 +186,17 @@ async fn neighbours_come_by_one_request() {
     assert_eq!(came, 8);
     assert_eq!(stage.asked().len(), 2);
 }
+
+#[tokio::test]
+async fn of_what_is_no_zip_only_the_beginning_is_fetched() {
+    let beginnings: [(&[u8], &str); 3] =
+        [(b"\xfd7zXZ\0", "xz"), (b"\n<!DOCTYPE html>", "an HTML or XML page"), (b"\x1f\x8b\x08", "gzip")];
+    for (first, told) in beginnings {
+        let octets = [first, &noise(1, 3 << 20)].concat();
+        // Whoever wants more of it waits in vain.
+        let stage = Stage::answering(Answer::new("application/zip", octets).stalls_after(1000)).await;
+        let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
+        assert!(matches!(&error, PackageError::NotZip { seen, .. } if seen.contains(told)), "{error:?}");
+        assert_eq!(fs::read_dir(stage.folder.path()).unwrap().count(), 0);
+    }
+}
