@@ -4,6 +4,7 @@
 //! elements say which capability it implements and what is known of each listed resource.
 
 pub mod deviation;
+pub mod gunzip;
 pub mod hash;
 pub mod link;
 pub mod reader;

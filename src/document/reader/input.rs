@@ -1,14 +1,12 @@
 //! Octets as they come to well-formed UTF-8: decompression, encodings, mending, and the bounds on both.
 
+use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use encoding_rs_io::{DecodeReaderBytes, DecodeReaderBytesBuilder};
-use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, Chain, Cursor, Read};
 
 /// Octets looked at to tell compression and encoding: the longest XML declaration with room to spare.
 const SNIFFED: usize = 512;
-
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Octets of text in the buffer.
 const CAPACITY: usize = 64 * 1024;
@@ -62,18 +60,13 @@ enum Inflated<R> {
     Gzip(Gunzip<Sniffed<R>>),
 }
 
-/// Every member of a gzip file, one after the other. Octets behind the last that are no member are ignored.
-struct Gunzip<R> {
-    /// `None` behind the last member.
-    member: Option<GzDecoder<R>>,
-}
-
 impl<R: BufRead> Input<R> {
     /// `document` bounds the octets after decompression.
     pub(super) fn new(octets: R, document: u64) -> io::Result<Input<R>> {
         let octets = sniff(octets)?;
         let inflated = if octets.get_ref().0.get_ref().starts_with(&GZIP_MAGIC) {
-            Inflated::Gzip(Gunzip { member: Some(GzDecoder::new(octets)) })
+            // What it holds is bounded where it is handed out.
+            Inflated::Gzip(Gunzip::new(octets, u64::MAX))
         } else {
             Inflated::Plain(octets)
         };
@@ -258,19 +251,5 @@ impl<R: BufRead> Read for Inflated<R> {
             Inflated::Plain(octets) => octets.read(out),
             Inflated::Gzip(octets) => octets.read(out),
         }
-    }
-}
-
-impl<R: BufRead> Read for Gunzip<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while let Some(member) = &mut self.member {
-            let count = member.read(out)?;
-            if count > 0 || out.is_empty() {
-                return Ok(count);
-            }
-            let another = member.get_mut().fill_buf()?.first() == GZIP_MAGIC.first();
-            self.member = self.member.take().filter(|_| another).map(|member| GzDecoder::new(member.into_inner()));
-        }
-        Ok(0)
     }
 }

@@ -6,6 +6,7 @@ use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
     head::{Head, Kind},
     http::{Body, Client, HttpError, Request, Response, Status},
+    off_the_workers,
     spool::outermost_but_one,
 };
 use flate2::read::MultiGzDecoder;
@@ -154,13 +155,13 @@ impl Page {
 impl Octets {
     /// A reader at the start.
     fn reader(&self, base: Option<Uri>, limits: Limits) -> Result<Reader<Box<dyn BufRead + Send>>, DocumentError> {
-        Reader::new(outermost_but_one(Cursor::new(self.octets.clone()))?, base, limits)
+        Reader::new(outermost_but_one(Cursor::new(self.octets.clone()), limits.document)?, base, limits)
     }
 
     /// The head, if this is a document. One that is damaged behind its root element is a document all the same:
     /// whoever reads it to the end meets that, while to pass it over would be to name another tree.
     fn head(&self, base: Option<&Uri>, limits: Limits) -> Result<Head, DocumentError> {
-        Head::read(&mut self.reader(base.cloned(), limits)?, true)
+        off_the_workers(|| Head::read(&mut self.reader(base.cloned(), limits)?, true))
     }
 
     /// The octets of a page with its compression, if any, undone.

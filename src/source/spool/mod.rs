@@ -16,8 +16,9 @@
 mod tests;
 
 use super::{DocumentLocation, SourceError};
+use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
 use crate::document::{Limits, Reader, Timestamp, Uri};
-use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
+use flate2::{Compression, write::GzEncoder};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -34,8 +35,6 @@ const COMPRESSIONS: usize = 3;
 
 /// Octets moved at once.
 const BLOCK: usize = 128 * 1024;
-
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// A folder of spooled documents; one owner at a time.
 #[derive(Debug)]
@@ -129,7 +128,7 @@ impl Spool {
         document: &SpooledDocument,
         limits: Limits,
     ) -> Result<Reader<Box<dyn BufRead + Send>>, SourceError> {
-        let octets = self.octets(document)?;
+        let octets = self.octets(document, limits.document)?;
         Reader::new(octets, document.base.clone(), limits)
             .map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
     }
@@ -217,8 +216,8 @@ impl Spool {
         Ok(file)
     }
 
-    /// The octets of `document`, all but one compression undone.
-    fn octets(&self, document: &SpooledDocument) -> Result<Box<dyn BufRead + Send>, SourceError> {
+    /// The octets of `document`, all but one compression undone, none of which unpacks to more than `limit`.
+    fn octets(&self, document: &SpooledDocument, limit: u64) -> Result<Box<dyn BufRead + Send>, SourceError> {
         let key = key(&document.location);
         let content = self
             .sidecar(&key)
@@ -229,7 +228,7 @@ impl Spool {
                 cause: io::Error::new(io::ErrorKind::NotFound, format!("{} is not spooled", document.location)),
             })?;
         let file = File::open(&content).map_err(failed(&content))?;
-        outermost_but_one(file).map_err(failed(&content))
+        outermost_but_one(file, limit).map_err(failed(&content))
     }
 
     /// Compresses the content of `sidecar`; the new file's name and length, `None` where it is compressed already.
@@ -384,12 +383,15 @@ impl Drop for Arriving<'_> {
 }
 
 /// `file` from its start, with compressions undone as long as what they hold is compressed again: the last one is
-/// left to the reader of the document, which bounds what it expands to.
-pub(super) fn outermost_but_one<R: Read + Seek + Send + 'static>(mut file: R) -> io::Result<Box<dyn BufRead + Send>> {
+/// left to the reader of the document, which bounds what it expands to; each of the others expands to `limit` octets at most.
+pub(super) fn outermost_but_one<R: Read + Seek + Send + 'static>(
+    mut file: R,
+    limit: u64,
+) -> io::Result<Box<dyn BufRead + Send>> {
     let mut layers: usize = 0;
     while layers < COMPRESSIONS {
         file.rewind()?;
-        let mut octets = peeled(&mut file, layers + 1);
+        let mut octets = peeled(&mut file, layers + 1, limit);
         let mut magic = [0; 2];
         // What is no gzip at all fails here as well; the reader of the document says then what is wrong with it.
         if octets.read_exact(&mut magic).is_err() || magic != GZIP_MAGIC {
@@ -399,14 +401,14 @@ pub(super) fn outermost_but_one<R: Read + Seek + Send + 'static>(mut file: R) ->
         layers += 1;
     }
     file.rewind()?;
-    Ok(peeled(file, layers))
+    Ok(peeled(file, layers, limit))
 }
 
-/// `octets` with so many compressions undone.
-fn peeled<'a, R: Read + Send + 'a>(octets: R, layers: usize) -> Box<dyn BufRead + Send + 'a> {
+/// `octets` with so many compressions undone, each up to `limit` octets.
+fn peeled<'a, R: Read + Send + 'a>(octets: R, layers: usize, limit: u64) -> Box<dyn BufRead + Send + 'a> {
     let mut octets: Box<dyn BufRead + Send + 'a> = Box::new(BufReader::with_capacity(BLOCK, octets));
     for _ in 0..layers {
-        octets = Box::new(BufReader::with_capacity(BLOCK, MultiGzDecoder::new(octets)));
+        octets = Box::new(BufReader::with_capacity(BLOCK, Gunzip::new(octets, limit)));
     }
     octets
 }

@@ -1,4 +1,5 @@
 use super::*;
+use flate2::read::MultiGzDecoder;
 
 fn location(text: &str) -> DocumentLocation {
     DocumentLocation::Uri(Uri::parse(text).unwrap())
@@ -19,7 +20,7 @@ fn gzip(octets: &[u8]) -> Vec<u8> {
 
 fn content(spool: &Spool, document: &SpooledDocument) -> Vec<u8> {
     let mut octets = Vec::new();
-    spool.octets(document).unwrap().read_to_end(&mut octets).unwrap();
+    spool.octets(document, u64::MAX).unwrap().read_to_end(&mut octets).unwrap();
     octets
 }
 
@@ -69,7 +70,7 @@ fn the_same_octets_again_stay_settled_and_other_octets_do_not() {
     assert!(store(&spool, &at, b"first").settled);
     assert!(!store(&spool, &at, b"other").settled);
     assert_eq!(spool.files().unwrap().len(), 2, "the replaced content is gone");
-    assert!(spool.octets(&first).is_err(), "a replaced document is not read as if it were the old one");
+    assert!(spool.octets(&first, u64::MAX).is_err(), "a replaced document is not read as if it were the old one");
     spool.settle(&[first]).unwrap();
     assert!(!spool.held(&at).unwrap().settled, "what was settled is not what is here");
 }
@@ -141,7 +142,7 @@ fn whenever_kill_9_comes_what_is_known_is_whole() {
         for document in known {
             let mut octets = Vec::new();
             // The reader of a document would undo the last compression.
-            let mut stored = spool.octets(&document).unwrap();
+            let mut stored = spool.octets(&document, u64::MAX).unwrap();
             if stored.fill_buf().unwrap().starts_with(&GZIP_MAGIC) {
                 MultiGzDecoder::new(stored).read_to_end(&mut octets).unwrap();
             } else {
@@ -190,7 +191,7 @@ fn of_several_compressions_one_is_left_to_the_reader() {
     ];
     for (stored, read) in cases {
         let mut octets = Vec::new();
-        outermost_but_one(io::Cursor::new(stored)).unwrap().read_to_end(&mut octets).unwrap();
+        outermost_but_one(io::Cursor::new(stored), u64::MAX).unwrap().read_to_end(&mut octets).unwrap();
         assert_eq!(octets, read);
     }
 }
@@ -202,4 +203,44 @@ fn a_folder_that_cannot_be_made_is_named() {
     fs::write(&file, b"").unwrap();
     let error = Spool::open(&file).unwrap_err();
     assert!(matches!(&error, SourceError::Spool { path, .. } if *path == file), "{error}");
+}
+
+/// 20 octets each, which unpack to nothing: a megabyte of compressed ones would keep a processor for minutes.
+#[test]
+fn gzip_members_that_hold_nothing_come_to_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    let list = b"<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"></urlset>";
+    let after = |members: usize| [gzip(b"").repeat(members), gzip(list)].concat();
+    let read = |octets: &[u8]| {
+        let document = store(&spool, &location("http://a/list.xml"), octets).document;
+        let mut reader = spool.reader(&document, Limits::default())?;
+        reader.next_entry().map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
+    };
+    for members in [after(1_000), gzip(&after(1_000))] {
+        assert!(read(&members).unwrap().is_none());
+    }
+    for members in [after(150_000), gzip(&after(150_000)), gzip(&gzip(&after(150_000)))] {
+        let error = read(&members).unwrap_err();
+        assert!(crate::causes::chain(&error).contains("gzip members"), "{error:?}");
+    }
+}
+
+#[test]
+fn each_layer_of_compression_keeps_to_the_limit_of_the_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    let list = b"<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"></urlset>";
+    // It is longer than what it holds.
+    let head = flate2::GzBuilder::new().comment(vec![b'x'; 5_000]);
+    let mut loose = head.write(Vec::new(), Compression::fast());
+    loose.write_all(list).unwrap();
+    let twice = gzip(&loose.finish().unwrap());
+    let document = store(&spool, &location("http://a/list.xml"), &twice).document;
+    let limits = Limits { document: 2_000, ..Limits::default() };
+    let read = spool.reader(&document, limits).and_then(|mut reader| {
+        reader.next_entry().map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
+    });
+    assert!(read.is_err(), "{read:?}");
+    assert!(spool.reader(&document, Limits::default()).unwrap().next_entry().unwrap().is_none());
 }

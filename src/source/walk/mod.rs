@@ -11,6 +11,7 @@ use super::{
     DocumentDeviations, DocumentLocation, Missing, SourceError,
     head::{Head, known},
     http::Client,
+    off_the_workers,
     spool::{Held, Spool, SpooledDocument},
 };
 use crate::causes::chain;
@@ -364,7 +365,7 @@ impl Walk<'_> {
             Fetched::Package => return Err(structure(&node.location, "is a package where a list is expected")),
         };
         let met_before = self.nodes.len();
-        match self.read(number, held) {
+        match off_the_workers(|| self.read(number, held)) {
             Err(SourceError::Document { location, cause }) => {
                 // Else it would be asked for conditionally and stay as it is.
                 self.spool.forget(&location)?;
