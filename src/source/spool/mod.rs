@@ -15,9 +15,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::{DocumentLocation, SourceError};
+use super::{DocumentLocation, SourceError, off_the_workers};
 use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
-use crate::document::{Limits, Reader, Timestamp, Uri};
+use crate::document::{DocumentError, Limits, Reader, Rule, Timestamp, Uri};
 use flate2::{Compression, write::GzEncoder};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -28,7 +28,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 /// Compressions of one document that are undone: `.xml.gz` sent with `Content-Encoding: gzip` has two.
 const COMPRESSIONS: usize = 3;
@@ -52,7 +52,8 @@ pub struct SpooledDocument {
     pub base: Option<Uri>,
     /// Octets as transferred.
     pub size: u64,
-    /// XXH3 of the octets: tells a change where there is no validator.
+    /// XXH3 of the octets: tells a change where there is no validator. Of octets that have come from one place and then from
+    /// another, and hold relative references, it tells the place too.
     pub digest: u64,
     /// `Last-Modified` of the response.
     pub modified: Option<Timestamp>,
@@ -93,6 +94,18 @@ struct Sidecar {
     content: String,
     content_length: u64,
     settled: bool,
+    /// XXH3 of the octets alone, where `digest` tells of the place that they came from too.
+    #[serde(default)]
+    octets: Option<u64>,
+    /// Whether references in it are relative, once somebody had to know.
+    #[serde(default)]
+    is_relative: Option<bool>,
+}
+
+impl Sidecar {
+    fn octets(&self) -> u64 {
+        self.octets.unwrap_or(self.digest)
+    }
 }
 
 impl Spool {
@@ -192,6 +205,52 @@ impl Spool {
             validators: sidecar.validators,
             settled: sidecar.settled,
         })
+    }
+
+    /// The same octets by their server's word, which come from `base` now.
+    pub(super) fn moved(&self, held: Held, base: &Uri) -> Result<Held, SourceError> {
+        let location = &held.document.location;
+        let key = key(location);
+        let Some(mut sidecar) = self.sidecar(&key).filter(|_| held.document.base.as_ref() != Some(base)) else {
+            return Ok(held);
+        };
+        self.rebase(&mut sidecar, Some(base));
+        self.write_sidecar(&key, &sidecar)?;
+        Ok(self.held(location).unwrap_or(held))
+    }
+
+    /// Notes where the octets of `sidecar` came from. From another folder than before they are another document, if references
+    /// in them are relative to it.
+    fn rebase(&self, sidecar: &mut Sidecar, base: Option<&Uri>) {
+        fn folder(base: Option<&str>) -> &str {
+            let path = base.and_then(|base| base.split(['?', '#']).next()).unwrap_or_default();
+            path.rsplit_once('/').map_or("", |(folder, _)| folder)
+        }
+        let base = base.map(Uri::as_str);
+        let before = std::mem::replace(&mut sidecar.base, base.map(str::to_owned));
+        if folder(before.as_deref()) == folder(base) {
+            return;
+        }
+        let is_relative = sidecar.is_relative.unwrap_or_else(|| self.holds_relative(&sidecar.content));
+        sidecar.is_relative = Some(is_relative);
+        if is_relative {
+            let octets = sidecar.octets();
+            sidecar.octets = Some(octets);
+            sidecar.digest = xxh3_64(format!("{octets:016x} {}", folder(base)).as_bytes());
+            sidecar.settled = false;
+        }
+    }
+
+    /// Whether references in this file are relative, as far as it can be read.
+    fn holds_relative(&self, content: &str) -> bool {
+        let read = || {
+            let limits = Limits::default();
+            let octets = outermost_but_one(File::open(self.folder.join(content))?, limits.document)?;
+            let mut reader = Reader::new(octets, Uri::parse("http://base.invalid/").ok(), limits)?;
+            while reader.next_entry()?.is_some() {}
+            Ok::<_, DocumentError>(reader.deviations().count(Rule::UriRelative) > 0)
+        };
+        off_the_workers(read).unwrap_or(true)
     }
 
     /// A place for the octets of a document that is arriving.
@@ -340,35 +399,40 @@ impl Arriving<'_> {
         self.file.flush().map_err(failed(&self.path))?;
         let (spool, key, digest) = (self.spool, key(location), self.digest.digest());
         let before = spool.sidecar(&key);
-        let same = before.as_ref().filter(|before| before.digest == digest && before.size == self.size);
-        let settled = same.is_some_and(|before| before.settled);
-        let (content, content_length) = match same {
-            // Kept: it may be compressed already.
-            Some(before) => (before.content.clone(), before.content_length),
-            None => {
+        let is_same = |before: &Sidecar| before.octets() == digest && before.size == self.size;
+        let (mut sidecar, before) = match before {
+            // Its content is kept: it may be compressed already.
+            Some(before) if is_same(&before) => (before, None),
+            before => {
                 let content = format!("{key}.{digest:016x}");
                 let path = spool.folder.join(&content);
                 fs::rename(&self.path, &path).map_err(failed(&path))?;
                 self.done = true;
-                (content, self.size)
+                let sidecar = Sidecar {
+                    location: location.to_string(),
+                    base: base.as_ref().map(|base| base.as_str().to_owned()),
+                    validators: Validators::default(),
+                    modified: None,
+                    size: self.size,
+                    digest,
+                    content,
+                    content_length: self.size,
+                    settled: false,
+                    octets: None,
+                    is_relative: None,
+                };
+                (sidecar, before)
             }
         };
-        let sidecar = Sidecar {
-            location: location.to_string(),
-            base: base.as_ref().map(|base| base.as_str().to_owned()),
-            validators: validators.clone(),
-            modified: modified.map(|time| (time.seconds, time.nanos)),
-            size: self.size,
-            digest,
-            content,
-            content_length,
-            settled,
-        };
+        sidecar.validators = validators.clone();
+        sidecar.modified = modified.map(|time| (time.seconds, time.nanos));
+        spool.rebase(&mut sidecar, base.as_ref());
         spool.write_sidecar(&key, &sidecar)?;
         if let Some(before) = before.filter(|before| before.content != sidecar.content) {
             spool.remove(&before.content)?;
         }
-        let document = SpooledDocument { location: location.clone(), base, size: self.size, digest, modified };
+        let Sidecar { size, digest, settled, .. } = sidecar;
+        let document = SpooledDocument { location: location.clone(), base, size, digest, modified };
         Ok(Held { document, validators, settled })
     }
 }

@@ -437,6 +437,35 @@ async fn relative_locations_are_resolved_against_where_a_document_came_from() {
 }
 
 #[tokio::test]
+async fn octets_that_have_moved_are_another_document_where_they_hold_relative_references() {
+    let absolute = "http://example.org/a/b";
+    for (resource, is_other) in [("a/b", true), (absolute, false)] {
+        for etag in ["", "1"] {
+            let listed = || if etag.is_empty() { list(resource) } else { list(resource).etag(etag) };
+            let scene = Scene::new(&[
+                ("/list.xml", Answer::redirect("/old/list.xml")),
+                ("/old/list.xml", listed()),
+                ("/new/list.xml?1", listed()),
+                ("/new/list.xml?2", listed()),
+            ])
+            .await;
+            let before = scene.walk_and_settle("/list.xml").await;
+            scene.server.put("/list.xml", Answer::redirect("/new/list.xml?1"));
+
+            let walked = scene.walk_and_settle("/list.xml").await;
+
+            let expected = if is_other { "/new/a/b" } else { "/a/b" };
+            assert_eq!(scene.resources(&walked), [expected], "{resource} {etag}");
+            assert_eq!(walked.unchanged, !is_other, "{resource} {etag}");
+            assert_eq!(walked.leaves[0].document.digest != before.leaves[0].document.digest, is_other);
+            assert!(scene.walk("/list.xml").await.unwrap().unchanged, "{resource} {etag}");
+            scene.server.put("/list.xml", Answer::redirect("/new/list.xml?2"));
+            assert!(scene.walk("/list.xml").await.unwrap().unchanged, "another query");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_list_on_disk_is_walked_and_its_children_are_fetched() {
     let scene = Scene::new(&[("/1.xml", list("/1"))]).await;
     let folder = tempfile::tempdir().unwrap();
