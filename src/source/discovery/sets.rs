@@ -166,7 +166,7 @@ impl Finder {
 
     /// The sets of the `Sitemap:` lines: one for each Resource List, or one of all plain sitemaps where there is none.
     pub async fn of_robots(&mut self, robots: &Uri, text: &str) -> Result<Vec<Set>, SourceError> {
-        let lines = robots::sitemaps(text);
+        let lines = robots::sitemaps(text, SITEMAP_LINES + 1);
         if lines.len() > SITEMAP_LINES {
             let what = format!("more than {SITEMAP_LINES} Sitemap lines");
             return Err(SourceError::Structure { location: DocumentLocation::Uri(robots.clone()), what });
