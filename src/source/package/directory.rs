@@ -87,6 +87,8 @@ pub struct Directory {
     spellings: OnceLock<HashMap<Box<str>, Spelling>>,
     /// Segments that the manifest's paths have in excess, once that was looked for.
     pub(super) excess: OnceLock<Option<usize>>,
+    /// Held by who looks for it.
+    pub(super) learning: tokio::sync::Mutex<()>,
 }
 
 /// A member of a plain name.
@@ -169,6 +171,7 @@ impl Directory {
             by_name: by_name.into(),
             spellings: OnceLock::new(),
             excess: OnceLock::new(),
+            learning: tokio::sync::Mutex::default(),
         })
     }
 

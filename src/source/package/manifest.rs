@@ -177,6 +177,8 @@ impl Packages {
 
     /// Finds out what the paths of the manifest have in excess of the members' names, once.
     pub(super) async fn learn_excess(&self, directory: &Arc<Directory>) {
+        // Whoever comes while somebody reads the manifest waits for what he finds.
+        let _learning = directory.learning.lock().await;
         if directory.excess.get().is_some() {
             return;
         }
@@ -184,7 +186,7 @@ impl Packages {
             Ok(manifest) => manifest,
             Err(error) => {
                 if !error.is_retryable() {
-                    // Whoever was first found the same.
+                    // Nobody else has set it.
                     let _ = directory.excess.set(None);
                 }
                 return;
@@ -202,10 +204,13 @@ impl Packages {
             }
             Ok::<_, PackageError>(excess.segments())
         });
-        if let Ok(Ok(segments)) = learning.await {
-            // As above.
-            let _ = directory.excess.set(segments);
-        }
+        let learnt = match learning.await {
+            Ok(Ok(segments)) => segments,
+            Ok(Err(error)) if !error.is_retryable() => None,
+            Ok(Err(_)) | Err(_) => return,
+        };
+        // As above.
+        let _ = directory.excess.set(learnt);
     }
 }
 

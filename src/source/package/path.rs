@@ -34,6 +34,9 @@ pub(super) fn behind(plain: &str, segments: usize) -> Option<&str> {
     Some(rest)
 }
 
+/// Leading segments of a path that may be in excess: no publisher's disk is deeper.
+const DEEPEST: usize = 64;
+
 /// How many leading segments all paths of a manifest have in excess of the members' names, if one number explains them.
 #[derive(Debug, Default)]
 pub(super) struct Excess {
@@ -44,7 +47,7 @@ pub(super) struct Excess {
 impl Excess {
     /// Takes one more path into account; `is_member` tells whether there is a member of a plain name.
     pub fn add(&mut self, plain: &str, is_member: impl Fn(&str) -> bool) {
-        let depth = plain.split('/').count();
+        let depth = plain.split('/').take(DEEPEST).count();
         let explains = |segments: &usize| behind(plain, *segments).is_some_and(&is_member);
         let explaining: Vec<usize> = (0..depth).filter(explains).collect();
         if explaining.is_empty() {
@@ -76,6 +79,17 @@ mod tests {
         assert_eq!(plain("100%"), "100%");
         assert_eq!(plain("%FF"), "%FF", "not UTF-8: left as it is");
         assert_eq!(plain("/"), "");
+    }
+
+    #[test]
+    fn a_path_of_very_many_segments_is_soon_given_up() {
+        let tried = std::cell::Cell::new(0);
+        let is_member = |_: &str| {
+            tried.set(tried.get() + 1);
+            false
+        };
+        Excess::default().add(&"a/".repeat(30_000), is_member);
+        assert!(tried.get() < 100, "{}", tried.get());
     }
 
     #[test]

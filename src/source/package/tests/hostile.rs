@@ -396,3 +396,13 @@ fn any_octet_of_a_package_may_be_any_other() {
         }
     });
 }
+
+#[tokio::test]
+async fn a_broken_manifest_is_read_once_for_all_the_paths_that_lead_nowhere() {
+    let cut = manifest(&[entry("a", "/a")])[..250].to_vec();
+    let octets = zip(&[("manifest.xml", cut, true), ("a", b"a".to_vec(), false)]);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    stage.packages.member(&stage.uri(), "gone").await.unwrap_err();
+    let directory = stage.packages.known(&stage.uri()).unwrap();
+    assert_eq!(directory.excess.get(), Some(&None));
+}
