@@ -86,6 +86,7 @@ pub(super) struct Breaker {
     openings: u32,
     open_until: Option<Instant>,
     probing: bool,
+    last_failure: Option<Instant>,
 }
 
 /// Whether a request may be sent to a host.
@@ -125,6 +126,7 @@ impl Breaker {
     /// No connection, or no response head over it.
     pub(super) fn failed(&mut self, now: Instant, admission: Admission) {
         self.failures = self.failures.saturating_add(1);
+        self.last_failure = Some(now);
         let is_probe = admission == Admission::Probe;
         if is_probe || (self.open_until.is_none() && self.failures >= FAILURES_TO_OPEN) {
             let open = OPEN_FIRST.saturating_mul(1 << self.openings.min(8)).min(OPEN_LONGEST);
@@ -132,6 +134,11 @@ impl Breaker {
             self.open_until = Some(now + open);
         }
         self.probing &= !is_probe;
+    }
+
+    /// Whether nothing is lost with it: the last failure is so old that an open breaker would let a probe pass.
+    fn is_at_rest(&self, now: Instant) -> bool {
+        !self.probing && self.last_failure.is_none_or(|failure| now.saturating_duration_since(failure) >= OPEN_LONGEST)
     }
 
     /// Failures in a row, and for how long nothing is sent for that.
@@ -232,7 +239,7 @@ impl Host {
     }
 
     fn is_at_rest(&self, now: Instant) -> bool {
-        self.pace().is_at_rest(now) && self.breaker().failures == 0
+        self.pace().is_at_rest(now) && self.breaker().is_at_rest(now)
     }
 }
 
@@ -391,6 +398,33 @@ mod tests {
             breaker.succeeded();
         }
         assert_eq!(breaker.admit(start), Admission::Pass);
+    }
+
+    #[test]
+    fn a_host_that_failed_once_is_forgotten_in_the_end() {
+        let now = Instant::now();
+        let hosts = Hosts::new(None, 1);
+        for number in 0..2 * HOSTS_KEPT {
+            hosts.host(&format!("dead{number}"), now).breaker().failed(now, Admission::Pass);
+        }
+        let probed = hosts.host("probed", now);
+        for _ in 0..FAILURES_TO_OPEN {
+            probed.breaker().failed(now, Admission::Pass);
+        }
+        drop(probed);
+        assert!(hosts.known.lock().unwrap().len() > 2 * HOSTS_KEPT, "their failures count still");
+        let later = now + OPEN_LONGEST;
+        let open = hosts.host("open", later);
+        for _ in 0..FAILURES_TO_OPEN {
+            open.breaker().failed(later, Admission::Pass);
+        }
+        drop(open);
+        assert_eq!(hosts.host("probed", later).breaker().admit(later), Admission::Pass, "forgotten");
+        for number in 0..=HOSTS_KEPT {
+            hosts.host(&number.to_string(), later);
+        }
+        assert!(hosts.known.lock().unwrap().len() <= HOSTS_KEPT + 2);
+        assert!(matches!(hosts.host("open", later).breaker().admit(later), Admission::Refused(_)));
     }
 
     #[test]
