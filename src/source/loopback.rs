@@ -39,6 +39,8 @@ pub(crate) enum Ranges {
     Right,
     /// As `Right`, but it says of those that count from the end that they cannot be satisfied.
     FromStart,
+    /// As `Right`, but it does not say of how many octets they are.
+    Lengthless,
     /// Octets beside those that were asked for.
     Shifted,
     /// It says that none can be satisfied.
@@ -287,7 +289,8 @@ fn part(range: &str, ranges: Ranges, whole: &[u8]) -> (u16, Vec<u8>, Option<Stri
         return (416, Vec::new(), Some(format!("bytes */{length}")));
     }
     let shift = usize::from(ranges == Ranges::Shifted);
-    let content_range = format!("bytes {}-{}/{length}", first + shift, past - 1);
+    let total = if ranges == Ranges::Lengthless { "*".to_owned() } else { length.to_string() };
+    let content_range = format!("bytes {}-{}/{total}", first + shift, past - 1);
     (206, whole[first + shift..past].to_vec(), Some(content_range))
 }
 

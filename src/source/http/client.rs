@@ -415,10 +415,11 @@ fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::Req
     };
     let range = head::range_text(request);
     let accept_datetime = request.accept_datetime.and_then(head::date_text);
+    // Taken from what a Source published, which may be anything.
+    let is_value = |published: &&str| header::HeaderValue::from_str(published).is_ok();
     let optional = [
-        // Taken from what a Source published, which may be anything.
-        (header::ACCEPT, request.accept.as_deref().filter(|accept| header::HeaderValue::from_str(accept).is_ok())),
-        (header::ACCEPT_ENCODING, Some(&*request.accept_encoding)),
+        (header::ACCEPT, request.accept.as_deref().filter(is_value)),
+        (header::ACCEPT_ENCODING, Some(&*request.accept_encoding).filter(is_value).or(Some("identity"))),
         (header::RANGE, range.as_deref()),
         (header::IF_RANGE, request.if_range.as_deref().filter(|_| range.is_some())),
         (header::IF_NONE_MATCH, request.if_none_match.as_deref()),

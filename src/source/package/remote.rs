@@ -68,12 +68,16 @@ pub(super) async fn ask_end(client: &Client, package: &Uri, known: Option<&Versi
     }
     let response = match client.send(request).await {
         Ok(response) => response,
-        // What does not know how to count from the end says that the range cannot be satisfied.
-        Err(HttpError::Status { status: 416, .. }) => return ask_explicitly(client, package, None).await,
+        // What does not know how to count from the end says that the range cannot be satisfied, or sends another, or one of a
+        // whole whose length it does not tell.
+        Err(HttpError::Status { status: 416, .. } | HttpError::WrongRange { .. }) => {
+            return ask_explicitly(client, package, None).await;
+        }
         Err(cause) => return Err(PackageError::http(package, cause)),
     };
     match response.status {
         Status::NotModified => Ok(Answer::Same),
+        // Of a suffix the client takes no other.
         Status::Partial { first, total: Some(total), .. } => {
             // One body is of one version, whatever its validators are worth.
             let is_whole = first == 0;

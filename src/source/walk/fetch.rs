@@ -78,7 +78,7 @@ pub(super) async fn fetch(
         match tried {
             Ok(fetched) => return Ok(fetched),
             Err(Failure::Final(error)) => return Err(error),
-            Err(Failure::Broken(cause)) if retries == BODY_RETRIES => {
+            Err(Failure::Broken(cause)) if retries == BODY_RETRIES || !asking.is_patient => {
                 return Err(SourceError::Http { location: location.clone(), cause });
             }
             Err(Failure::Broken(cause)) => {

@@ -200,6 +200,15 @@ async fn a_body_that_breaks_is_fetched_anew() {
 }
 
 #[tokio::test]
+async fn where_nobody_is_patient_a_body_that_breaks_is_not_asked_for_again() {
+    let scene = Scene::new(&[("/list.xml", list("/a").cut(1))]).await;
+    let hurried = Asking { is_patient: false, ..EVERYTHING };
+    assert!(matches!(scene.walk_asking("/list.xml", hurried).await, Err(SourceError::Http { .. })));
+    assert_eq!(scene.server.asked().len(), 1);
+    assert_eq!(scene.walk_asking("/list.xml", hurried).await.unwrap().leaves.len(), 1, "the next time");
+}
+
+#[tokio::test]
 async fn a_body_that_always_breaks_fails_the_walk_and_leaves_what_was_there() {
     let scene = Scene::new(&[("/list.xml", list("/a"))]).await;
     let before = scene.walk_and_settle("/list.xml").await;

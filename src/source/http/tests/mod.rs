@@ -88,6 +88,17 @@ async fn a_published_type_that_is_no_header_value_is_not_sent() {
 }
 
 #[tokio::test]
+async fn a_published_encoding_that_is_no_header_value_is_not_sent() {
+    let server = TestServer::start(|_| ok(b"hello"));
+    let client = client(config(&server));
+    for published in ["gzip\u{1b}[31m", "gzip\r\nX-Other: 1"] {
+        let request = Request { accept_encoding: published.into(), ..Request::get(server.uri("/a"), PLENTY) };
+        client.send(request).await.unwrap();
+    }
+    assert!(server.received().iter().all(|request| request.field("accept-encoding") == Some("identity")));
+}
+
+#[tokio::test]
 async fn a_head_has_the_length_and_no_body() {
     let server = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 12345", b"");
     let client = client(config(&server));

@@ -56,6 +56,14 @@ async fn a_wrong_range_is_an_error_and_never_octets() {
     stage.member("a").await.unwrap_err();
 }
 
+/// A 206 whose length is `*` does not tell where the end lies.
+#[tokio::test]
+async fn a_server_that_does_not_tell_the_length_in_a_range_is_asked_otherwise() {
+    let (octets, parts) = package(1);
+    let stage = Stage::with(octets, Ranges::Lengthless).await;
+    assert!(stage.member("b").await.unwrap() == parts[1]);
+}
+
 #[tokio::test]
 async fn a_package_that_changes_between_ranges_is_read_from_its_new_directory() {
     let (before, _) = package(1);
