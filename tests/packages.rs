@@ -330,3 +330,26 @@ fn of_a_dump_with_an_unreadable_package_the_rest_is_shown_and_stays() {
     mounted.try_refresh().unwrap();
     assert!(tree(&mounted.path()) == all);
 }
+
+#[test]
+fn a_walk_through_a_package_takes_few_requests_and_at_most_twice_its_octets() {
+    let nginx = Nginx::serving_plain_names(600);
+    nginx.write_dump(50_000, false);
+    let package = fs::read_dir(nginx.documents()).unwrap().map(|it| it.unwrap().path());
+    let package = package
+        .filter(|path| path.extension().is_some_and(|it| it == "zip"))
+        .map(|path| path.metadata().unwrap().len());
+    let octets: u64 = package.sum();
+    let mounted = Mounted::new(&format!("{}documents/capabilitylist.xml", nginx.url()), "");
+    let before = nginx.access_log().len();
+
+    assert_eq!(tree(&mounted.path()), tree(&nginx.files()));
+
+    mounted.unmount();
+    let asked: Vec<_> = nginx.access_log().split_off(before).into_iter().filter(|line| line.contains(".zip")).collect();
+    let told = |line: &String| line.split('"').nth(2)?.split_whitespace().nth(1)?.parse::<u64>().ok();
+    let fetched: u64 = asked.iter().filter_map(told).sum();
+    assert!(asked.len() <= 16, "{} requests", asked.len());
+    // Its folders lie in another order than they are read in: after some ranges the whole is cheaper.
+    assert!(fetched <= 2 * octets + octets / 8, "{fetched} fetched of {octets}: {asked:?}");
+}

@@ -8,7 +8,7 @@ use crate::document::{PackageMember, Uri};
 use crate::source::http::{Line, Price};
 use bytes::Bytes;
 use lru::LruCache;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ const NEAR: u64 = 4 << 20;
 /// Octets that come together: at first, and at most on a short line.
 const WINDOW: Range<u64> = 512 << 10..4 << 20;
 
-/// On a long line they are as many as come in so many round trips, up to here.
+/// On a long line they are as many as come in so many round trips, up to here; never fewer than come in one.
 const ROUND_TRIPS: u64 = 8;
 const LARGEST: u64 = 8 << 20;
 
@@ -45,7 +45,7 @@ const WINDOWS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 pub(super) struct Siblings {
     /// Lock order: `demands` before `windows`; neither is held while anything is waited for.
     demands: Mutex<LruCache<Uri, Arc<Demand>>>,
-    windows: Mutex<LruCache<Uri, Window>>,
+    windows: Mutex<LruCache<(Uri, u64), Window>>,
 }
 
 /// Octets of one version that lie together.
@@ -74,6 +74,33 @@ struct Demand {
     fetching: tokio::sync::Mutex<()>,
     /// Who asks the server just now.
     asking: AtomicU32,
+    /// The members that are waited for, by their numbers, which are in the order of their octets, and by how many.
+    waiting: Mutex<BTreeMap<u32, u32>>,
+}
+
+/// One who waits for a member.
+struct Waiting<'d> {
+    demand: &'d Demand,
+    number: u32,
+}
+
+impl<'d> Waiting<'d> {
+    fn enter(demand: &'d Demand, number: u32) -> Waiting<'d> {
+        *demand.waiting.lock().unwrap_or_else(PoisonError::into_inner).entry(number).or_default() += 1;
+        Waiting { demand, number }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.demand.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let std::collections::btree_map::Entry::Occupied(mut who) = waiting.entry(self.number) {
+            *who.get_mut() -= 1;
+            if *who.get() == 0 {
+                who.remove();
+            }
+        }
+    }
 }
 
 /// Counts one who asks.
@@ -102,6 +129,8 @@ struct Lately {
     spent: Duration,
     /// How many requests those were.
     requests: u32,
+    /// Octets of windows.
+    brought: u64,
     /// The whole package is on its way, or cannot be had.
     is_settled: bool,
 }
@@ -129,7 +158,19 @@ impl Lately {
     /// Octets of the next window.
     fn window(&self, line: &Line) -> u64 {
         let most = line.octets_in_round_trip().saturating_mul(ROUND_TRIPS).clamp(WINDOW.end, LARGEST);
-        (WINDOW.start << self.windows.min(8)).min(most)
+        (WINDOW.start << self.windows.min(8)).max(line.octets_in_round_trip()).min(most)
+    }
+
+    /// One more window is asked for; whether the whole package would have cost no more by now. Its round trip is lost where fewer
+    /// octets come than in that time; where as many do a walk through windows is as good as the whole, unless it goes to and fro.
+    fn spend_on_window(&mut self, octets: u64, whole: u64, line: &Line, at_once: u32) -> bool {
+        self.brought = self.brought.saturating_add(octets);
+        if octets < line.octets_in_round_trip() {
+            return self.spend(whole, line, at_once);
+        }
+        let is_due = !self.is_settled && self.brought > whole.saturating_add(whole / 2);
+        self.is_settled |= is_due;
+        is_due
     }
 
     /// One more range is asked for at the server; whether the whole package would have cost no more by now.
@@ -155,7 +196,17 @@ impl Siblings {
 
     fn window(&self, package: &Uri, version: &Version, extent: &Range<u64>) -> Option<Place> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.get(package).filter(|window| window.covers(version, extent)).map(Window::place)
+        let covers = |((of, _), window): &(&(Uri, u64), &Window)| of == package && window.covers(version, extent);
+        let found = windows.iter().find(covers).map(|(key, _)| key.clone())?;
+        windows.get(&found).map(Window::place)
+    }
+
+    /// Where the first window of that version begins that begins behind `from`.
+    fn next_window(&self, package: &Uri, version: &Version, from: u64) -> Option<u64> {
+        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let behind =
+            windows.iter().filter(|((of, first), window)| of == package && *first > from && window.version == *version);
+        behind.map(|((_, first), _)| *first).min()
     }
 }
 
@@ -216,18 +267,35 @@ impl Packages {
             self.spend(&demand, package, directory.length());
             return Ok(Place::Server);
         }
+        let _waiting = Waiting::enter(&demand, number);
         let _fetching = demand.fetching.lock().await;
+        // Those who ask together come in no order: all of them are to be known before it is said where to begin.
+        tokio::task::yield_now().await;
         if let Some(place) = siblings.window(package, version, &extent) {
             return Ok(place);
         }
         let size =
             demand.lately.lock().unwrap_or_else(PoisonError::into_inner).window(&self.shared.client.line(package));
-        let until = directory.run_end(number, extent.start.saturating_add(size));
-        self.spend(&demand, package, directory.length());
-        if until == extent.end {
+        let first = self.first_waited_for(directory, &demand, number, size);
+        let begin = directory.extent(first).start;
+        // What is here is not asked for again.
+        let most = siblings.next_window(package, version, extent.start).unwrap_or(u64::MAX);
+        let until = directory.run_end(first, begin.saturating_add(size).min(most)).max(extent.end);
+        if until == extent.end && begin == extent.start {
+            self.spend(&demand, package, directory.length());
             return Ok(Place::Server);
         }
-        let octets = match remote::range(&self.shared.client, package, version, extent.start..until).await {
+        let (line, at_once) = (self.shared.client.line(package), demand.asking.load(Ordering::Relaxed));
+        let is_due = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).spend_on_window(
+            until - begin,
+            directory.length(),
+            &line,
+            at_once,
+        );
+        if is_due {
+            self.fetch_whole(package, directory.length());
+        }
+        let octets = match remote::range(&self.shared.client, package, version, begin..until).await {
             Ok(octets) => Bytes::from(octets),
             // By itself it goes on where it breaks off.
             Err(error) if error.is_retryable() && !matches!(error, PackageError::Changed { .. }) => {
@@ -236,17 +304,36 @@ impl Packages {
             Err(error) => return Err(error),
         };
         demand.lately.lock().unwrap_or_else(PoisonError::into_inner).windows += 1;
-        let window = Window { version: version.clone(), first: extent.start, octets };
+        let window = Window { version: version.clone(), first: begin, octets };
         let place = window.place();
-        siblings.windows.lock().unwrap_or_else(PoisonError::into_inner).put(package.clone(), window);
+        siblings.windows.lock().unwrap_or_else(PoisonError::into_inner).put((package.clone(), begin), window);
         Ok(place)
+    }
+
+    /// The first member that is waited for and not here, of those from which a window of `size` octets reaches over `number`.
+    fn first_waited_for(&self, directory: &Directory, demand: &Demand, number: u32, size: u64) -> u32 {
+        let (package, version, end) = (directory.package(), &directory.version, directory.extent(number).end);
+        let waiting: Vec<u32> =
+            demand.waiting.lock().unwrap_or_else(PoisonError::into_inner).range(..number).map(|(it, _)| *it).collect();
+        let is_wanted = |other: &u32| {
+            let extent = directory.extent(*other);
+            end - extent.start <= size && self.shared.siblings.window(package, version, &extent).is_none()
+        };
+        waiting.into_iter().find(is_wanted).unwrap_or(number)
     }
 
     /// Counts what is asked for at the server, and has the whole package fetched when that would have been no dearer.
     fn spend(&self, demand: &Demand, package: &Uri, whole: u64) {
         let (line, at_once) = (self.shared.client.line(package), demand.asking.load(Ordering::Relaxed));
         let is_due = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).spend(whole, &line, at_once);
-        if !is_due || whole > self.shared.config.whole {
+        if is_due {
+            self.fetch_whole(package, whole);
+        }
+    }
+
+    /// Has the whole of a package fetched, of so many octets, where it may be kept.
+    fn fetch_whole(&self, package: &Uri, whole: u64) {
+        if whole > self.shared.config.whole {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -277,6 +364,20 @@ mod tests {
         lately.windows = u32::MAX;
         assert_eq!(lately.window(&Line::TYPICAL), WINDOW.end);
         assert_eq!(lately.window(&Line::new(Duration::from_millis(300), 10_000_000)), LARGEST);
+    }
+
+    #[test]
+    fn windows_that_hold_what_comes_in_a_round_trip_cost_no_more_than_the_whole() {
+        let (mut lately, line, whole) = (Lately::default(), Line::TYPICAL, 80_000_000);
+        assert_eq!(Lately::default().window(&Line::new(Duration::from_millis(40), 100_000_000)), 4_000_000);
+        assert!((0..20).all(|_| !lately.spend_on_window(4_000_000, whole, &line, 1)), "once through it");
+        let again = (0..).take_while(|_| !lately.spend_on_window(4_000_000, whole, &line, 1)).count();
+        assert_eq!(again, 10, "to and fro");
+        assert!(!lately.spend_on_window(4_000_000, whole, &line, 1), "on its way");
+
+        let mut lately = Lately::default();
+        let short = (0..).take_while(|_| !lately.spend_on_window(100_000, whole, &line, 1)).count();
+        assert_eq!(short, 250, "as single members");
     }
 
     #[test]

@@ -30,6 +30,7 @@ async fn siblings_come_together_and_get_cheaper() {
 #[tokio::test]
 async fn those_who_ask_for_siblings_at_once_share_their_octets() {
     let (octets, parts) = many(200);
+    let size = octets.len() as u64;
     let stage = std::sync::Arc::new(Stage::with(octets, Ranges::Right).await);
     stage.packages.directory(&stage.uri()).await.unwrap();
     stage.asked();
@@ -43,7 +44,14 @@ async fn those_who_ask_for_siblings_at_once_share_their_octets() {
     for task in reading {
         assert!(task.await.unwrap());
     }
-    assert!(stage.asked().len() <= 12);
+    let asked = stage.asked();
+    assert!(asked.len() <= 12, "{asked:?}");
+    let range = |asked: &String| {
+        let (first, last) = asked.strip_prefix("bytes=")?.split_once('-')?;
+        Some(last.parse::<u64>().ok()? + 1 - first.parse::<u64>().ok()?)
+    };
+    let fetched: u64 = asked.iter().filter_map(range).sum();
+    assert!(fetched <= size + size / 5, "no octet twice: {fetched} of {size}, {asked:?}");
 }
 
 #[tokio::test]
