@@ -89,6 +89,10 @@ enum Found {
     Object(Held),
 }
 
+/// An object of so many octets that was written a moment ago is in the page cache still: to read it takes less time than to
+/// have another thread do so.
+const AT_HAND: u64 = 256 << 10;
+
 impl Content {
     /// See [`Content::read`].
     pub(super) async fn fetched(
@@ -98,7 +102,9 @@ impl Content {
         length: u32,
     ) -> Result<Bytes, ContentError> {
         for _ in 0..ROUNDS {
-            let found = match self.join(wanted, Joining::Read(offset, length))? {
+            let joined = self.join(wanted, Joining::Read(offset, length))?;
+            let is_fresh = matches!(joined, Joined::UnderWay(_));
+            let found = match joined {
                 Joined::Here(held) => Found::Object(held),
                 Joined::UnderWay(flight) => match self.wait(wanted, &flight, offset, length).await {
                     Ok(found) => found,
@@ -114,8 +120,11 @@ impl Content {
                 Found::Octets(octets) => return Ok(octets),
                 Found::Object(held) => held,
             };
-            let read = tokio::task::spawn_blocking(move || held.read(offset, length)).await;
-            if let Ok(Some(octets)) = read {
+            let read = match is_fresh && held.length() <= AT_HAND {
+                true => held.read(offset, length),
+                false => tokio::task::spawn_blocking(move || held.read(offset, length)).await.unwrap_or_default(),
+            };
+            if let Some(octets) = read {
                 return Ok(octets);
             }
         }
