@@ -95,7 +95,11 @@ fn what_lmdb_itself_finds_broken_is_damage_too() {
 fn a_flipped_bit_is_damage_never_an_answer() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = open(folder.path());
-    commit(&catalog, &[entry("http://h/a"), entry("http://h/folder/b"), entry("https://h/a")]);
+    let more = ["c", "d", "e"].map(|name| entry(&format!("http://h/{name}")));
+    commit(
+        &catalog,
+        [&entry("http://h/a"), &entry("http://h/folder/b"), &entry("https://h/a")].into_iter().chain(&more),
+    );
     let read_all = || {
         let snapshot = catalog.snapshot()?;
         let mut folders = vec![INodeNo(1)];

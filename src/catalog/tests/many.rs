@@ -2,7 +2,7 @@
 
 use super::changes::catalog;
 use super::*;
-use crate::document::Algorithm;
+use crate::document::{Algorithm, Change};
 
 /// More folders than are told one by one, in some others.
 const FOLDERS: u64 = 20_001;
@@ -48,4 +48,62 @@ fn very_many_changed_folders_are_told_together_and_carry_their_times_to_the_root
     let newest = at(2_000_000 + FOLDERS as i64 - 1);
     assert_eq!((mtime(&[]), mtime(&[b"deep"])), (newest, newest));
     assert_eq!(mtime(&[b"deep", b"3", b"3"]), at(2_000_000 + (3 * 7919 % FOLDERS) as i64));
+}
+
+/// Names are entered in an index beside the children only where a folder has more than a few; it may grow and shrink past that
+/// by lists and by changes, in one commit or in many.
+#[test]
+fn every_name_is_found_while_folders_grow_and_shrink_past_the_few() {
+    let (_folder, catalog) = catalog();
+    let few = super::super::store::FEW as u64;
+    let file = |number: u64| entry(&format!("http://h/folder/file-{number}"));
+    let mut listed: Vec<u64> = vec![0];
+    let mut next = 1;
+    let mut step = 3u64;
+    for round in 0..200 {
+        let time = at(1_000_000_000 + round);
+        step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (kind, count) = (step >> 60, 1 + (step >> 40) % (few + 2));
+        if kind % 2 == 0 || listed.len() < 2 {
+            listed.extend(next..next + count);
+            next += count;
+        } else {
+            let keep = 1 + (step >> 20) as usize % listed.len();
+            let (_, rest) = listed.split_at(listed.len() - keep);
+            listed = rest.to_vec();
+        }
+        if kind < 8 {
+            let mut baseline = catalog.baseline(naming()).unwrap();
+            baseline.list(SetId::default(), Some(time));
+            listed.iter().for_each(|number| baseline.add(&file(*number)).unwrap());
+            baseline.commit(None, b"").unwrap();
+        } else {
+            let mut changes = catalog.changes().unwrap();
+            for number in 0..next {
+                let is_listed = listed.contains(&number);
+                let entry = file(number);
+                let is_there = catalog.snapshot().unwrap().locate(&entry.loc).unwrap().is_some();
+                if is_listed != is_there {
+                    let change = if is_listed { Change::Created } else { Change::Deleted };
+                    let set = SetId::default();
+                    changes.apply(Statement { set, change, time, entry: &entry, member: None }).unwrap();
+                }
+            }
+            changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+        }
+
+        let snapshot = catalog.snapshot().unwrap();
+        let folder = snapshot.lookup(INodeNo(1), b"folder").unwrap().unwrap().ino;
+        let mut children = 0;
+        let count = &mut |_: EntryId, _: &[u8], _: Node| {
+            children += 1;
+            true
+        };
+        snapshot.children(folder, EntryId(0), count).unwrap();
+        assert_eq!(children, listed.len());
+        for number in 0..next {
+            let found = snapshot.lookup(folder, format!("file-{number}").as_bytes()).unwrap();
+            assert_eq!(found.is_some(), listed.contains(&number), "file-{number} of {listed:?}");
+        }
+    }
 }

@@ -203,7 +203,7 @@ impl<'o> Merge<'o> {
                 }
             }
         }
-        placer.put_names()?;
+        placer.put_all_names()?;
         placer.folder.seen.clear();
         Ok(())
     }

@@ -9,6 +9,7 @@
 mod baseline;
 mod changed;
 pub mod changes;
+mod few;
 mod folders;
 mod going;
 pub(super) mod held;

@@ -3,7 +3,7 @@
 use super::super::keys::name_hash;
 use super::super::octets::damaged;
 use super::super::record::{NodeRecord, ResourceRecord, Sets};
-use super::super::store::Store;
+use super::super::store::{FEW, Store};
 use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals, snapshot};
 use super::going::Going;
 use super::losses::Tally;
@@ -44,11 +44,13 @@ pub(super) struct Folder {
     pub seen: Vec<u64>,
     /// (Hash, entry id) of new names.
     names: Vec<(u64, u64)>,
+    /// Some of its names were entered, and so all must be.
+    entered: bool,
 }
 
 impl Folder {
     pub(super) fn new(ino: u64, fresh: bool) -> Folder {
-        Folder { ino, fresh, seen: Vec::new(), names: Vec::new() }
+        Folder { ino, fresh, seen: Vec::new(), names: Vec::new(), entered: false }
     }
 }
 
@@ -166,7 +168,11 @@ impl<'o> Placer<'o> {
         let (ino, entry) = self.writer.create(parent, node, resource, self.naming)?;
         self.folder.names.push((name_hash(node.name), entry));
         if self.folder.names.len() >= NAMES_AT_ONCE {
-            self.put_names()?;
+            if !self.folder.fresh {
+                self.writer.settle_names(parent, &mut self.folder.names)?;
+            }
+            self.writer.put_names(parent, &mut self.folder.names)?;
+            self.folder.entered = true;
         }
         if !self.folder.fresh {
             self.writer.name_changed(parent, node.name, None);
@@ -175,9 +181,22 @@ impl<'o> Placer<'o> {
         Ok(ino)
     }
 
-    /// Enters the new names of the folder.
+    /// Enters the new names of the folder, where it has many; more may come in the same commit.
     pub(super) fn put_names(&mut self) -> Result<(), CatalogError> {
+        self.writer.settle_names(self.folder.ino, &mut self.folder.names)?;
         self.writer.put_names(self.folder.ino, &mut self.folder.names)
+    }
+
+    /// The same where all children that the folder has in this commit have come by.
+    pub(super) fn put_all_names(&mut self) -> Result<(), CatalogError> {
+        let Folder { ino, fresh, names, entered, .. } = &mut self.folder;
+        let entered = std::mem::take(entered);
+        if !*fresh {
+            self.writer.settle_names(*ino, names)?;
+        } else if !entered && names.len() <= FEW {
+            names.clear();
+        }
+        self.writer.put_names(*ino, names)
     }
 
     /// Removes a name of the folder, and all beneath it.

@@ -10,7 +10,7 @@ use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming,
 use super::changed::{ChangedFolders, FolderChange};
 use super::locate::{path_by_rule, split};
 use super::transaction::Transaction;
-use super::{Committed, MOST_INVALIDATIONS, held};
+use super::{Committed, MOST_INVALIDATIONS, few, held};
 use crate::document::{Timestamp, Uri};
 use crate::inodes::InodeSet;
 use fuser::INodeNo;
@@ -267,7 +267,7 @@ impl<'c> Writer<'c> {
         self.write(|txn, record| {
             txn.entries.table.delete(&mut txn.txn, &entry_key(parent, entry))?;
             let key = name_key(parent, name_hash(node.name));
-            let namesakes = store.get(&txn.txn, store.names, &key)?.ok_or_else(|| damaged("absence", &key))?;
+            let Some(namesakes) = store.get(&txn.txn, store.names, &key)? else { return Ok(()) };
             for id in namesakes.chunks(5) {
                 if id != &entry.to_be_bytes()[3..] {
                     record.extend_from_slice(id);
@@ -354,6 +354,15 @@ impl<'c> Writer<'c> {
         }
         names.clear();
         Ok(())
+    }
+
+    /// See [`few::settle`].
+    pub(super) fn settle_names(&mut self, parent: u64, names: &mut Vec<(u64, u64)>) -> Result<(), CatalogError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.begin()?;
+        self.txn.as_ref().map_or(Ok(()), |txn| few::settle(self.store, &txn.txn, parent, names))
     }
 
     /// A name stands for something else, or for nothing, or is new.
