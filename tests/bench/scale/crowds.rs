@@ -181,8 +181,8 @@ pub fn thousand_readers() -> Vec<Row> {
                 "{:.1} s, {requests} requests, at most {threads} threads and {files} descriptors",
                 took.as_secs_f64()
             ),
-            "each file once, <= 100 threads, <= 1000 descriptors",
-            requests as u64 <= 2 * READERS + 10 && threads <= 100 && files <= 1000,
+            "each file once, <= 600 threads, <= 1000 descriptors",
+            requests as u64 <= 2 * READERS + 10 && threads <= 600 && files <= 1000,
         ),
         memory("peak RssAnon of it", watch.peak()),
     ]
