@@ -4,6 +4,7 @@
 //! are children that are not lists at all: packages, and documents of a capability that nobody here knows.
 
 mod fetch;
+mod progress;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +19,10 @@ use crate::causes::chain;
 use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limits, Uri};
 use fetch::{Fetched, fetch};
 use futures_util::{StreamExt, stream::FuturesUnordered};
+pub use progress::Progress;
+use progress::Reporter;
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -41,20 +43,6 @@ pub const PACKAGES: usize = 200_000;
 
 /// Relations of a document's own links that lead on from it; of each the first is kept.
 const LEADING_ON: [&str; 5] = ["up", "index", "next", "archives", "describedby"];
-
-/// Octets between two reports of progress.
-const REPORT_OCTETS: u64 = 64 * 1024;
-
-/// What has been fetched so far, for whoever shows progress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Documents complete.
-    pub documents: u64,
-    /// Documents known of.
-    pub known: u64,
-    /// Octets transferred.
-    pub octets: u64,
-}
 
 /// A leaf list that was reached.
 #[derive(Clone, Debug)]
@@ -383,7 +371,7 @@ impl Walk<'_> {
                 }
                 let error = SourceError::Document { location, cause };
                 if number > 0 && self.asking.bears_failure {
-                    node.found = Found::Failed(chain(&error));
+                    self.nodes[number].found = Found::Failed(chain(&error));
                     return Ok(());
                 }
                 Err(error)
@@ -564,46 +552,4 @@ fn is_package(entry: &Entry) -> bool {
 
 fn structure(location: &DocumentLocation, what: &str) -> SourceError {
     SourceError::Structure { location: location.clone(), what: what.to_owned() }
-}
-
-/// Tells the progress: each change of a count, and octets now and then.
-struct Reporter<'a> {
-    progress: &'a (dyn Fn(Progress) + Send + Sync),
-    /// What was counted, and the octets at the last report.
-    counted: Mutex<(Progress, u64)>,
-}
-
-impl<'a> Reporter<'a> {
-    fn new(progress: &'a (dyn Fn(Progress) + Send + Sync)) -> Reporter<'a> {
-        Reporter { progress, counted: Mutex::default() }
-    }
-
-    fn known(&self, documents: usize) {
-        self.count(|counted| counted.known = documents as u64);
-    }
-
-    fn complete(&self) {
-        self.count(|counted| counted.documents += 1);
-    }
-
-    fn received(&self, octets: u64) {
-        self.count(|counted| counted.octets += octets);
-    }
-
-    fn count(&self, change: impl FnOnce(&mut Progress)) {
-        let report = {
-            let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = counted.0;
-            change(&mut counted.0);
-            let now = counted.0;
-            let counts_changed = (now.documents, now.known) != (before.documents, before.known);
-            (counts_changed || now.octets >= counted.1 + REPORT_OCTETS).then(|| {
-                counted.1 = now.octets;
-                now
-            })
-        };
-        if let Some(report) = report {
-            (self.progress)(report);
-        }
-    }
 }

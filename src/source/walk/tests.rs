@@ -2,6 +2,7 @@ use super::*;
 use crate::source::loopback::{Answer, Asked, Loopback, limits, offer, resource_list, sitemapindex, url, urlset};
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write as _;
+use std::sync::Mutex;
 
 /// A server and the spool of whoever walks it.
 struct Scene {
