@@ -281,6 +281,13 @@ pub struct Content {
     flights: Mutex<HashMap<INodeNo, Arc<Flight>>>,
     sizes: SingleFlight<INodeNo, Result<u64, ContentError>>,
     windows: Windows,
+    buffers: Arc<fetcher::Buffers>,
+    /// Leave for ranges of large objects.
+    stripes: Arc<Semaphore>,
+    /// Leave for flights to hold what came last.
+    latest: Arc<Semaphore>,
+    /// Leave for large objects to stand still while nobody reads on.
+    resting: Arc<Semaphore>,
     failures: Mutex<Failures>,
     cooldowns: Mutex<Cooldowns>,
     handed: Mutex<HandedOuts>,
@@ -334,6 +341,10 @@ impl Content {
             flights: Mutex::default(),
             sizes: SingleFlight::default(),
             windows: Windows::default(),
+            buffers: Arc::default(),
+            stripes: fetcher::stripe_places(),
+            latest: fetcher::latest_places(),
+            resting: fetcher::resting_places(),
             failures: Mutex::default(),
             cooldowns: Mutex::default(),
             handed: Mutex::default(),

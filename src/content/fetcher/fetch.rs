@@ -1,25 +1,24 @@
 //! One fetch from its first request to its verdict: places in their order, resumed after a cut, begun again where the
 //! bytes are wrong or of another version.
 
-use super::flight::{Flight, Held};
+use super::buffers::{GATHERED, Gathered};
+use super::flight::{Flight, Held, LARGE, Origin};
 use super::member::Incoming;
 use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, tells_of_bytes};
 use super::promise::{Form, Promise, strong};
+use super::stripes::Stripes;
 use super::verdict::{Judged, Judging};
 use super::writer::{Room, WriteError, Writer};
 use crate::content::disk::ObjectKey;
-use crate::content::fixity::{BLOCK, Expected};
+use crate::content::fixity::Expected;
 use crate::content::{Content, ContentError, Event, Unannounced, Verified, Wanted};
 use crate::document::{Digest, Timestamp, Uri};
-use crate::source::http::Status;
-use bytes::BytesMut;
+use crate::source::http::{Body, Status};
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
-
-/// While the disk is busy so many octets are received ahead of it.
-const AHEAD: usize = 1 << 20;
 
 /// A shorter object that was cut is rather fetched again than looked for on the disk before every fetch.
 const WORTH_RESUMING: u64 = 1 << 20;
@@ -55,6 +54,8 @@ pub(super) enum Ended {
     Failed(ContentError),
     /// The bytes are right and what went out before the verdict was not.
     Poisoned(ContentError),
+    /// Nobody follows it; what is here can be gone on with.
+    Left,
 }
 
 /// What ends an attempt.
@@ -67,6 +68,8 @@ pub(super) enum Stop {
     Full(WriteError),
     /// A reader asks for what has gone past the cache: it is fetched again.
     Again,
+    /// Nobody reads on: the body is let go until somebody does.
+    Rest,
 }
 
 /// The bytes of the attempt under way.
@@ -105,11 +108,15 @@ pub(super) struct Fetch {
     /// Octets received from the first on.
     pub(super) received: u64,
     /// The last of them, not yet with the writer.
-    pub(super) rest: BytesMut,
+    pub(super) rest: Gathered,
     /// Where the octets go.
     pub(super) room: Room,
     /// Leave to hold octets in memory, where the cache folder has no room.
     pub(super) memory: Option<OwnedSemaphorePermit>,
+    /// Leave to have the flight hold what came last.
+    pub(super) latest: Option<OwnedSemaphorePermit>,
+    /// Leave to stand still while nobody reads on.
+    pub(super) resting: Option<OwnedSemaphorePermit>,
 }
 
 impl Fetch {
@@ -122,6 +129,7 @@ impl Fetch {
         let etag = strong_etag.map(Box::from);
         let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
         let plan = Plan::new(content.places(&wanted, proof));
+        let rest = Gathered::new(Arc::clone(&content.buffers));
         Fetch {
             content,
             wanted,
@@ -137,9 +145,11 @@ impl Fetch {
             newer_than_list: None,
             stage: Stage::Empty,
             received: 0,
-            rest: BytesMut::new(),
+            rest,
             room: Room::Disk,
             memory: None,
+            latest: None,
+            resting: None,
         }
     }
 
@@ -172,6 +182,10 @@ impl Fetch {
                 }
                 Stop::Again => {
                     self.begin_again(false).await;
+                    continue;
+                }
+                Stop::Rest => {
+                    self.stand_still().await?;
                     continue;
                 }
                 Stop::Failure(failure) => failure,
@@ -286,7 +300,9 @@ impl Fetch {
             return self.unpacked(member).await.map(Some);
         }
         let from = self.received;
+        let asked = Instant::now();
         let response = self.ask(place, from).await?;
+        let round_trip = asked.elapsed();
         self.flight.touch();
         let resumed = match response.status {
             Status::Partial { first, total, .. } if from > 0 => {
@@ -309,8 +325,25 @@ impl Fetch {
             }
         };
         let promise = self.promise(place, &response, resumed)?;
-        self.receive(Incoming::Body(Box::new(response.body)), &promise).await?;
+        let has_ranges = resumed || response.accepts_ranges;
+        let incoming = self.incoming(Box::new(response.body), has_ranges, round_trip);
+        self.receive(incoming, &promise).await?;
         self.verdict(promise).await.map(Some)
+    }
+
+    /// How the octets come of which `body` is the next. Where something failed before one connection is enough.
+    fn incoming(&mut self, body: Box<Body>, has_ranges: bool, round_trip: Duration) -> Incoming {
+        let left = |origin: &Origin| origin.length.saturating_sub(self.received);
+        let origin = self.flight.origin().filter(|origin| left(origin) >= LARGE);
+        match origin.filter(|_| has_ranges && self.room == Room::Disk && !self.plan.has_failed()) {
+            Some(origin) => {
+                self.hold_latest();
+                let (content, flight) = (&self.content, &self.flight);
+                let stripes = Stripes::new(content, flight, origin, body, self.received, round_trip);
+                Incoming::Stripes(Box::new(stripes))
+            }
+            None => Incoming::Body(body),
+        }
     }
 
     /// Waits until the writer has done what it was given. May be dropped while it waits.
@@ -353,6 +386,8 @@ impl Fetch {
         loop {
             if self.room == Room::Nowhere {
                 self.wait_for_readers().await?;
+            } else {
+                self.wait_to_be_followed(promise).await?;
             }
             let chunk = tokio::time::timeout(self.content.config.stall, incoming.chunk(&uri));
             tokio::pin!(chunk);
@@ -360,7 +395,7 @@ impl Fetch {
             let chunk = loop {
                 tokio::select! {
                     biased;
-                    written = self.written(), if self.rest.len() >= BLOCK as usize => {
+                    written = self.written(), if self.rest.has_blocks() => {
                         written?;
                         self.write_blocks(promise).await?;
                     }
@@ -379,15 +414,15 @@ impl Fetch {
             };
             let Some(chunk) = chunk else { return Ok(()) };
             self.flight.touch();
-            self.rest.extend_from_slice(&chunk);
             self.received += chunk.len() as u64;
+            self.rest.push(chunk);
             if let Some(length) = promise.length.filter(|length| self.received > *length) {
                 let only_told = promise.expected.length.is_none() && self.told == Some(length);
                 let error =
                     if only_told { self.changed() } else { self.wrong(format!("more than {length} octets came")) };
                 return Err(error);
             }
-            if self.rest.len() >= AHEAD {
+            if self.rest.len() >= GATHERED {
                 self.write_blocks(promise).await?;
             }
         }
@@ -395,16 +430,16 @@ impl Fetch {
 
     /// The body ended too early: what is here is written, so that it can be resumed.
     async fn cut(&mut self, error: ContentError, promise: &Promise) -> Result<Stop, Stop> {
-        if self.rest.len() >= BLOCK as usize {
+        if self.rest.has_blocks() {
             self.write_blocks(promise).await?;
         }
         Ok(Stop::Failure(Failure::Cut { received: self.received, error }))
     }
 
     /// Gives the whole blocks received to the writer, when it is done with those before.
-    async fn write_blocks(&mut self, promise: &Promise) -> Result<(), Stop> {
+    pub(super) async fn write_blocks(&mut self, promise: &Promise) -> Result<(), Stop> {
         let writer = self.writer().await?;
-        let blocks = self.rest.split_to(self.rest.len() - self.rest.len() % BLOCK as usize).freeze();
+        let blocks = self.rest.take_blocks();
         let begin = self.begin();
         let validator = self.validator.as_ref().map(|(place, etag)| format!("{etag} {place}"));
         let length = promise.length;
@@ -441,7 +476,7 @@ impl Fetch {
     /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.
     pub(super) async fn verdict(&mut self, promise: Promise) -> Result<Landed, Stop> {
         let writer = self.writer().await?;
-        let last = self.rest.split().freeze();
+        let last = self.rest.take();
         let begin = self.begin();
         let judging = Judging {
             content: Arc::clone(&self.content),
@@ -493,7 +528,7 @@ impl Fetch {
     }
 
     /// Leaves what is here for a later fetch.
-    async fn keep(&mut self) {
+    pub(super) async fn keep(&mut self) {
         if let Stage::Busy(task) = std::mem::replace(&mut self.stage, Stage::Empty) {
             // What could not be written is not there to be resumed.
             let _ = task.await;

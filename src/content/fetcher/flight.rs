@@ -18,6 +18,24 @@ use tokio::sync::Notify;
 /// A reader so many octets beyond what is here gets a request of its own.
 const JUMP: u64 = 4 << 20;
 
+/// The kernel reads ahead of a reader that goes on twice what the mount lets it, in any order: that is no jump.
+const KERNEL_AHEAD: u64 = 8 << 20;
+
+/// From this length on an object comes only as far as readers follow it, and in several ranges at once: eight windows of 4 MiB.
+pub(super) const LARGE: u64 = 32 << 20;
+
+/// So far beyond what was read it comes: the more, the more was read at a stretch.
+const AHEAD: Range<u64> = 1 << 20..64 << 20;
+
+/// So many times what was read at a stretch: of a few pages, and of more than a look at the beginning takes.
+const AHEAD_GROWTH: [u64; 2] = [4, 16];
+
+/// See [`AHEAD_GROWTH`].
+const MORE_THAN_A_LOOK: u64 = 2 << 20;
+
+/// Octets of what came last that are held for those who wait for them: they need not be read from the disk again.
+const LATEST: u64 = 8 << 20;
+
 /// A whole, verified object.
 #[derive(Clone)]
 pub(in crate::content) enum Held {
@@ -78,6 +96,15 @@ pub(super) struct Origin {
     pub(super) length: u64,
 }
 
+/// A version by the place and the strong ETag under which it is served.
+pub(super) type Version = (Uri, Box<str>);
+
+impl Origin {
+    fn version(&self) -> Version {
+        (self.place.clone(), self.etag.clone())
+    }
+}
+
 /// How a fetch stands.
 enum Phase {
     UnderWay,
@@ -104,9 +131,13 @@ struct Progress {
     partial: Option<Arc<Partial>>,
     /// What came goes past the cache, and this is the latest of it.
     window: Option<Window>,
-    /// The furthest octet that a reader of what goes past has asked for.
+    /// What came last, where it is held in memory too.
+    latest: Option<Window>,
+    /// The furthest octet that a reader of the stream has asked for.
     demand: u64,
-    /// Somebody waits for the end of what goes past.
+    /// From which octet on a reader has followed the stream without jumping away.
+    followed_from: u64,
+    /// Somebody waits for the end.
     is_awaited: bool,
     /// A reader asks for what has gone past.
     is_asked_again: bool,
@@ -117,6 +148,10 @@ struct Progress {
     /// Nothing more goes out before the verdict.
     whole: bool,
     origin: Option<Origin>,
+    /// The place and strong ETag of the version that all of `handed` went out of before this flight.
+    bound_to: Option<Version>,
+    /// Nobody followed it: it ended, and can be gone on with.
+    is_left: bool,
     /// The withheld end went out to a reader that jumped: the kernel holds pages that no verdict guards.
     end_is_out: bool,
     /// The kernel was told to drop those pages: they do not go out again.
@@ -133,8 +168,8 @@ pub(super) enum Look {
     Failed(ContentError),
     /// The octets lie in the partial and have been recorded as handed out.
     Here(Arc<Partial>, Range<u64>),
-    /// These are the octets, recorded as handed out.
-    Octets(Bytes),
+    /// These are the octets in pieces, recorded as handed out.
+    Octets(Vec<Bytes>),
     /// The reader is far ahead and may ask for these octets aside.
     Jump(Jump),
     /// Wait; the last time that something arrived.
@@ -157,15 +192,22 @@ pub(in crate::content) struct Flight {
     fixity: Fixity,
     progress: Mutex<Progress>,
     changed: Notify,
-    /// A reader of what goes past the cache wants more.
+    /// A reader wants more.
     wanted: Notify,
+    /// A reader has jumped away.
+    turned: Notify,
     urgency: Urgency,
 }
 
 impl Flight {
     /// A flight of which nothing has arrived; `handed` is what earlier flights handed out of this inode, `doubted` tells
-    /// that wrong bytes of the resource went out before.
-    pub(super) fn new(fixity: Fixity, handed: Arc<Mutex<HandedOut>>, doubted: bool) -> Flight {
+    /// that wrong bytes of the resource went out before, `bound_to` which version all of them belong to, where that is known.
+    pub(super) fn new(
+        fixity: Fixity,
+        handed: Arc<Mutex<HandedOut>>,
+        doubted: bool,
+        bound_to: Option<Version>,
+    ) -> Flight {
         // Bytes that went out before bind this flight: nothing more goes out until it is known to agree.
         let whole = doubted || !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         Flight {
@@ -179,13 +221,17 @@ impl Flight {
                 digests: Vec::new(),
                 partial: None,
                 window: None,
+                latest: None,
                 demand: 0,
+                followed_from: 0,
                 is_awaited: false,
                 is_asked_again: false,
                 contradicted: false,
                 doubted,
                 whole,
                 origin: None,
+                bound_to,
+                is_left: false,
                 end_is_out: false,
                 end_is_closed: false,
                 handed,
@@ -193,6 +239,7 @@ impl Flight {
             changed: Notify::new(),
             urgency: Urgency::default(),
             wanted: Notify::new(),
+            turned: Notify::new(),
         }
     }
 
@@ -209,9 +256,40 @@ impl Flight {
         self.progress().window.is_some()
     }
 
-    /// Wakes whoever drives the flight, when a reader wants more of what goes past.
+    /// Wakes whoever drives the flight, when a reader wants more than has come.
     pub(super) fn wanted(&self) -> &Notify {
         &self.wanted
+    }
+
+    /// Ready when a reader jumps away: less of what follows is wanted.
+    pub(super) async fn turned(&self) {
+        self.turned.notified().await;
+    }
+
+    /// From now on what comes is held for those who wait for it; or no more.
+    pub(super) fn hold_latest(&self, holds: bool) {
+        self.progress().latest = holds.then(|| Window::new(0, LATEST));
+    }
+
+    /// These octets came, the last of them before `end`.
+    pub(super) fn keep_latest(&self, octets: &Bytes, end: u64) {
+        let mut progress = self.progress();
+        let Some(latest) = &mut progress.latest else { return };
+        let first = end - octets.len() as u64;
+        if latest.range().end != first {
+            *latest = Window::new(first, LATEST);
+        }
+        latest.push(octets.clone());
+    }
+
+    /// Up to which octet it comes as long as nobody reads on.
+    pub(super) fn limit(&self) -> u64 {
+        if self.urgency.is_wanted_whole() { u64::MAX } else { self.progress().limit(self.fixity) }
+    }
+
+    /// Where ranges of the version under way may be asked.
+    pub(super) fn origin(&self) -> Option<Origin> {
+        self.progress().origin.clone()
     }
 
     /// Whether more may come: of what goes past the cache only as much as readers follow.
@@ -268,6 +346,11 @@ impl Flight {
         let mut progress = self.progress();
         progress.moved = Instant::now();
         progress.length = length;
+        let version = origin.as_ref().map(Origin::version);
+        if version.is_some() && version == progress.bound_to.take() {
+            // It is the version that what went out belongs to, and each block is compared with it.
+            progress.whole = progress.doubted;
+        }
         progress.whole |= whole;
         progress.origin = origin;
         drop(progress);
@@ -303,7 +386,12 @@ impl Flight {
         } else {
             progress.whole |= doubted || handed;
         }
+        progress.latest = progress.latest.is_some().then(|| Window::new(0, LATEST));
+        if progress.origin.is_some() {
+            progress.bound_to = None;
+        }
         progress.demand = 0;
+        progress.followed_from = 0;
         progress.is_asked_again = false;
         progress.contradicted = false;
         progress.attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
@@ -314,10 +402,21 @@ impl Flight {
         progress.origin = None;
     }
 
-    /// Whether it failed with `error` because it was begun for nobody yet, and the cache had no room. Who came too late to change
-    /// that begins another, which goes past the cache where it must.
+    /// Whether it failed with `error` because it was begun for nobody yet, and the cache had no room, or because nobody followed it.
+    /// Who came too late to change that begins another, which goes past the cache where it must.
     pub(super) fn gave_way(&self, error: &ContentError) -> bool {
-        error.is_full() && self.urgency.began_ahead()
+        (error.is_full() && self.urgency.began_ahead()) || self.progress().is_left
+    }
+
+    /// Nobody follows it: it ends.
+    pub(super) fn leave(&self) {
+        self.progress().is_left = true;
+    }
+
+    /// The version that all that went out belongs to, where that is known.
+    pub(super) fn version(&self) -> Option<Version> {
+        let progress = self.progress();
+        progress.origin.as_ref().filter(|_| !progress.whole).map(Origin::version)
     }
 
     /// Who waits for it.
@@ -358,9 +457,9 @@ impl Flight {
     pub(super) fn close(&self) {
         let mut progress = self.progress();
         progress.whole = true;
-        let partial = progress.partial.take();
+        let gone = (progress.partial.take(), progress.latest.take());
         drop(progress);
-        drop(partial);
+        drop(gone);
     }
 
     /// The end of the flight.
@@ -398,29 +497,45 @@ impl Flight {
             self.wanted.notify_one();
             return found;
         }
-        let wait = Look::Wait(progress.moved);
-        let Some(whole_length) = progress.length.filter(|_| !progress.whole) else { return wait };
+        let Some(whole_length) = progress.length.filter(|_| !progress.whole) else {
+            return Look::Wait(progress.moved);
+        };
         let range = offset.min(whole_length)..offset.saturating_add(u64::from(length)).min(whole_length);
         if range.is_empty() {
             // Past the announced end: whether that is the end, the verdict tells.
-            return wait;
+            self.follow(&mut progress, whole_length);
+            return Look::Wait(progress.moved);
         }
         let is_here = range.end <= releasable(self.fixity, progress.length, progress.frontier);
-        if let Some(partial) = progress.partial.as_ref().filter(|_| is_here) {
-            return if progress.hand_out(&range) { Look::Here(Arc::clone(partial), range) } else { wait };
+        if let Some(partial) = progress.partial.clone().filter(|_| is_here) {
+            self.follow(&mut progress, range.end);
+            if !progress.hand_out(&range) {
+                return Look::Wait(progress.moved);
+            }
+            return match progress.latest.as_ref().and_then(|latest| latest.slices(&range)) {
+                Some(pieces) => Look::Octets(pieces),
+                None => Look::Here(partial, range),
+            };
         }
         match &progress.origin {
             Some(origin)
                 if may_jump
                     && whole_length > WHOLE_LIMIT
                     && self.fixity != Fixity::Strict
-                    && range.start >= progress.frontier.saturating_add(JUMP)
+                    && progress.is_far(range.start)
                     && !(progress.end_is_closed
                         && range.end > releasable(self.fixity, progress.length, whole_length)) =>
             {
-                Look::Jump(Jump { origin: origin.clone(), attempt: progress.attempt, range })
+                let jump = Jump { origin: origin.clone(), attempt: progress.attempt, range };
+                // Should it come back it begins anew.
+                progress.followed_from = progress.demand;
+                self.turned.notify_waiters();
+                Look::Jump(jump)
             }
-            _ => wait,
+            _ => {
+                self.follow(&mut progress, range.end);
+                Look::Wait(progress.moved)
+            }
         }
     }
 
@@ -428,6 +543,22 @@ impl Flight {
     pub(super) fn withheld_from(&self) -> u64 {
         let progress = self.progress();
         progress.length.map_or(0, |length| releasable(self.fixity, Some(length), length))
+    }
+
+    /// A reader of the stream has come to `until`.
+    fn follow(&self, progress: &mut Progress, until: u64) {
+        // The last block is withheld until all others are here.
+        let verdict = progress.length.filter(|length| until > releasable(self.fixity, Some(*length), *length));
+        let until = verdict.unwrap_or(until);
+        if until <= progress.demand {
+            return;
+        }
+        if progress.frontier.saturating_add(BLOCK) >= progress.limit(self.fixity) {
+            // It stood still for want of a reader, and that is not the server's fault.
+            progress.moved = Instant::now();
+        }
+        progress.demand = until;
+        self.wanted.notify_one();
     }
 
     /// Records that the blocks of `jump`, fetched aside, go out with these digests. False: they must not, for the
@@ -456,6 +587,29 @@ impl Flight {
 }
 
 impl Progress {
+    /// Whether a reader of `offset` rather has a request of its own than waits for the stream.
+    fn is_far(&self, offset: u64) -> bool {
+        let is_followed = self.demand > self.followed_from;
+        let reach = if is_followed { self.demand.saturating_add(KERNEL_AHEAD) } else { 0 };
+        offset >= reach.max(self.frontier.saturating_add(JUMP))
+    }
+
+    /// See [`Flight::limit`].
+    fn limit(&self, fixity: Fixity) -> u64 {
+        let is_large = self.length.is_some_and(|length| length >= LARGE);
+        let is_followed = is_large && self.origin.is_some() && fixity != Fixity::Strict;
+        if !is_followed || self.whole || self.is_awaited || self.window.is_some() {
+            return u64::MAX;
+        }
+        if self.demand == 0 {
+            // Whoever is there has jumped.
+            return 0;
+        }
+        let stretch = self.demand - self.followed_from;
+        let growth = AHEAD_GROWTH[usize::from(stretch > MORE_THAN_A_LOOK)];
+        self.demand.saturating_add(stretch.saturating_mul(growth).clamp(AHEAD.start, AHEAD.end))
+    }
+
     /// See [`Flight::may_go_on`].
     fn may_go_on(&self) -> bool {
         if self.window.is_none() || self.is_awaited || self.frontier < self.demand.saturating_add(LEAD) {
@@ -502,7 +656,7 @@ impl Progress {
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
         // A block that went out before can go out again, whatever the verdict will be.
         if handed.holds(first, digests) || (may_go_out && handed.record(first, digests)) {
-            Look::Octets(octets)
+            Look::Octets(vec![octets])
         } else {
             wait
         }

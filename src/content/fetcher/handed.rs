@@ -1,5 +1,6 @@
 //! What went out of objects that are not kept: later fetches are held to it.
 
+use super::flight::Version;
 use crate::content::fixity::HandedOut;
 use fuser::INodeNo;
 use lru::LruCache;
@@ -17,6 +18,8 @@ pub(super) struct Kept {
     pub(super) handed: Arc<Mutex<HandedOut>>,
     /// The whole was verified and these are its blocks; it went past the cache, which had no room for it.
     pub(super) is_whole: bool,
+    /// The version that all of it belongs to, where that is known.
+    pub(super) version: Option<Version>,
 }
 
 impl Kept {
@@ -84,7 +87,7 @@ mod tests {
     fn kept(blocks: u64, is_whole: bool) -> Kept {
         let mut handed = HandedOut::default();
         assert!((0..blocks).all(|block| handed.record(block, &[1])));
-        Kept { handed: Arc::new(Mutex::new(handed)), is_whole }
+        Kept { handed: Arc::new(Mutex::new(handed)), is_whole, version: None }
     }
 
     #[test]

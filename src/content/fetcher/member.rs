@@ -4,6 +4,7 @@ use super::fetch::{Fetch, Landed, Provenance, Stop};
 use super::flight::Origin;
 use super::plan::{Failure, Place, Turn};
 use super::promise::{Form, Promise};
+use super::stripes::Stripes;
 use super::writer::Room;
 use crate::causes::chain;
 use crate::content::{Content, ContentError, Patch, Wanted};
@@ -133,6 +134,8 @@ fn is_cheaper((member, packages): (Price, Line), (length, own): (Option<u64>, Li
 pub(super) enum Incoming {
     /// Of a response.
     Body(Box<Body>),
+    /// Of a response, and of ranges that go on where it is left.
+    Stripes(Box<Stripes>),
     /// Of a member of a package, unpacked.
     Member(Box<Member>),
 }
@@ -145,6 +148,7 @@ impl Incoming {
                 let chunk = body.chunk().await;
                 chunk.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })
             }
+            Incoming::Stripes(stripes) => stripes.chunk(uri).await,
             Incoming::Member(member) => {
                 let chunk = member.chunk().await;
                 chunk.map_err(|cause| ContentError::Package { uri: uri.clone(), cause: Arc::new(cause) })

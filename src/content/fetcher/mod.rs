@@ -3,17 +3,20 @@
 //! A reader joins the flight of its inode or starts one ([`Content::fetched`]), waits while it makes progress and takes
 //! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`answer`] reads what they promise, [`writer`] keeps, hashes
 //! and publishes its bytes, [`flight`] says what may go out when; [`patched`] makes a version of the one before it,
-//! [`memento`] tells versions by time. [`aside`] serves readers that jump far ahead,
+//! [`memento`] tells versions by time. A large object comes in several [`stripes`] at once, as far as it is [`followed`];
+//! [`aside`] serves readers that jump far ahead,
 //! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
 
 mod ahead;
 mod answer;
 mod aside;
+mod buffers;
 mod coding;
 mod cooldown;
 mod failures;
 mod fetch;
 mod flight;
+mod followed;
 mod handed;
 mod member;
 mod memento;
@@ -24,6 +27,7 @@ mod revalidation;
 mod room;
 mod single_flight;
 mod size;
+mod stripes;
 mod turns;
 mod urgency;
 mod verdict;
@@ -35,14 +39,17 @@ mod tests;
 
 pub use ahead::Prefetched;
 pub(super) use aside::Windows;
+pub(super) use buffers::Buffers;
 pub(super) use cooldown::Cooldowns;
 pub(super) use failures::Failures;
 pub(super) use flight::{Flight, Held};
+pub(super) use followed::{latest_places, resting_places};
 pub(super) use handed::HandedOuts;
 pub(super) use member::Standings;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure};
 pub(super) use revalidation::QUESTIONS;
 pub(super) use single_flight::SingleFlight;
+pub(super) use stripes::places as stripe_places;
 pub(super) use turns::Turns;
 pub(super) use window::Ends;
 
@@ -60,6 +67,7 @@ use plan::{Place, Proof, places};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+use window::joined;
 
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
@@ -137,7 +145,7 @@ impl Content {
         // What goes past the cache comes as far as its readers ask.
         let flight = flight.filter(|flight| !flight.is_passing());
         let found = match flight.map(|flight| flight.look(offset, length, false)) {
-            Some(Look::Octets(octets)) => return Some(octets),
+            Some(Look::Octets(pieces)) => return Some(joined(pieces)),
             Some(Look::Here(partial, range)) => {
                 let octets = (range.end - range.start) as usize;
                 let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, octets)).await;
@@ -186,6 +194,8 @@ impl Content {
         }
         if let Some(flight) = flight {
             flight.urgency().join(joining);
+            // Who waits for the whole makes it go on.
+            flight.wanted().notify_one();
             return Ok(Joined::UnderWay(flight));
         }
         let kept = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino);
@@ -193,8 +203,8 @@ impl Content {
         let doubted =
             wanted.is_past() || self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
         let went_past = kept.as_ref().is_some_and(|kept| kept.is_whole);
-        let handed = kept.map(|kept| kept.handed).unwrap_or_default();
-        let flight = Arc::new(Flight::new(self.config.fixity, handed, doubted));
+        let (handed, version) = kept.map(|kept| (kept.handed, kept.version)).unwrap_or_default();
+        let flight = Arc::new(Flight::new(self.config.fixity, handed, doubted, version));
         flight.urgency().join(joining);
         if went_past {
             flight.pass_by();
@@ -289,6 +299,7 @@ impl Content {
             Ok(landed) => self.landed(&wanted, &flight, landed),
             Err(Ended::Failed(error)) => self.failed(&wanted, &flight, error),
             Err(Ended::Poisoned(error)) => self.poison(&wanted, &flight, error),
+            Err(Ended::Left) => self.left(&wanted, &flight),
         }
         drop(crash);
     }
@@ -324,7 +335,7 @@ impl Content {
             Held::Passed(end) => {
                 // Those who followed it have not read all of it yet.
                 self.ends.lock().unwrap_or_else(PoisonError::into_inner).put(ino, end.clone());
-                self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true });
+                self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true, version: None });
             }
             _ => self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino),
         }
@@ -337,6 +348,7 @@ impl Content {
 
     fn failed(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
         let ino = wanted.ino;
+        let version = flight.version();
         // First, so that nothing goes out after the look at what went out.
         flight.close();
         self.counters.fetch_failed(&wanted.uri, &error);
@@ -352,7 +364,8 @@ impl Content {
             // What was proved before stays so.
             let before = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(ino);
             let is_whole = before.is_some_and(|before| before.is_whole);
-            self.remember_handed(ino, Kept { handed, is_whole });
+            let version = version.filter(|_| !mismatch && !matches!(error, ContentError::Changed { .. }));
+            self.remember_handed(ino, Kept { handed, is_whole, version });
         }
         let changed = matches!(error, ContentError::Changed { .. });
         if changed || mismatch || matches!(error, ContentError::Unarchived { .. }) {
@@ -371,6 +384,18 @@ impl Content {
             self.tell(Event::Unannounced(ino));
         }
         self.end(ino, flight, Err(error));
+    }
+
+    /// Nobody follows a flight any more: what is here stays for who comes back.
+    fn left(&self, wanted: &Wanted, flight: &Flight) {
+        let version = flight.version();
+        flight.leave();
+        flight.close();
+        let handed = flight.handed();
+        if !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            self.remember_handed(wanted.ino, Kept { handed, is_whole: false, version });
+        }
+        self.end(wanted.ino, flight, Err(ContentError::Stalled { uri: wanted.uri.clone() }));
     }
 
     /// Counts a failure that the Source has not announced yet; whether its bytes are to be shown.
@@ -447,7 +472,7 @@ impl Content {
                         _ => Err(self.unreadable(std::io::Error::other("what was just written is gone"))),
                     };
                 }
-                Look::Octets(octets) => return Ok(Found::Octets(octets)),
+                Look::Octets(pieces) => return Ok(Found::Octets(joined(pieces))),
                 Look::Jump(jump) => {
                     let aside = tokio::time::timeout(self.config.stall, self.aside(wanted.ino, flight, &jump)).await;
                     match aside {

@@ -69,14 +69,14 @@ impl Fetch {
         let Some(octets) = self.patched_octets().await else { return Ok(None) };
         let promise = Promise { form: Form::Plain, length: None, expected: self.expected(Form::Plain) };
         self.received = octets.len() as u64;
-        self.rest = BytesMut::from(octets);
+        self.rest.push(octets);
         match self.verdict(promise).await {
             Ok(landed) => return Ok(Some(landed)),
             Err(Stop::End(ended)) => return Err(ended),
             Err(Stop::Failure(failure)) => {
                 tracing::debug!(uri = %self.wanted.uri, ?failure, "patches do not lead here")
             }
-            Err(Stop::Again) => {}
+            Err(Stop::Again | Stop::Rest) => {}
             Err(Stop::Full(error)) => tracing::debug!(uri = %self.wanted.uri, %error, "no room for a patched version"),
         }
         self.begin_again(false).await;

@@ -77,6 +77,11 @@ impl Urgency {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).demanded
     }
 
+    /// Whether a prefetch waits for all of it.
+    pub(super) fn is_wanted_whole(&self) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).ahead > 0
+    }
+
     /// What may go for its object.
     pub(super) fn victims(&self) -> Victims {
         self.victims.clone()

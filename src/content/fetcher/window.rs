@@ -18,21 +18,34 @@ pub(super) const LEAD: u64 = 4 << 20;
 const ENDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 /// The end of what has come so far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(in crate::content) struct Window {
     /// Pieces without a gap between them.
     pieces: VecDeque<Bytes>,
     range: Range<u64>,
+    /// Octets that are held.
+    most: u64,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window::new(0, WINDOW)
+    }
 }
 
 impl Window {
+    /// An empty one of `most` octets, from `first` on.
+    pub(super) fn new(first: u64, most: u64) -> Window {
+        Window { pieces: VecDeque::new(), range: first..first, most }
+    }
+
     /// More came; what lies too far behind is let go.
     pub(super) fn push(&mut self, octets: Bytes) {
         self.range.end += octets.len() as u64;
         self.pieces.push_back(octets);
         while let Some(first) = self.pieces.front() {
             let octets = first.len() as u64;
-            if self.range.end - self.range.start - octets < WINDOW {
+            if self.range.end - self.range.start - octets < self.most {
                 break;
             }
             self.range.start += octets;
@@ -52,10 +65,15 @@ impl Window {
 
     /// These octets; `None` unless all of them are here.
     pub(super) fn read(&self, wanted: &Range<u64>) -> Option<Bytes> {
+        self.slices(wanted).map(joined)
+    }
+
+    /// The same in pieces, of which nothing is copied.
+    pub(super) fn slices(&self, wanted: &Range<u64>) -> Option<Vec<Bytes>> {
         if wanted.start < self.range.start || wanted.end > self.range.end {
             return None;
         }
-        let mut octets = BytesMut::with_capacity((wanted.end - wanted.start) as usize);
+        let mut slices = Vec::new();
         let mut start = self.range.start;
         for piece in &self.pieces {
             let end = start + piece.len() as u64;
@@ -64,12 +82,22 @@ impl Window {
             }
             if end > wanted.start {
                 let from = wanted.start.saturating_sub(start) as usize;
-                octets.extend_from_slice(&piece[from..(wanted.end.min(end) - start) as usize]);
+                slices.push(piece.slice(from..(wanted.end.min(end) - start) as usize));
             }
             start = end;
         }
-        Some(octets.freeze())
+        Some(slices)
     }
+}
+
+/// All octets of `pieces`.
+pub(super) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    if pieces.len() <= 1 {
+        return pieces.pop().unwrap_or_default();
+    }
+    let mut octets = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    pieces.iter().for_each(|piece| octets.extend_from_slice(piece));
+    octets.freeze()
 }
 
 /// The ends of the objects that went past last: whoever followed one reads on when its fetch has ended.

@@ -187,11 +187,15 @@ impl Writer {
         self.verifier.length()
     }
 
-    /// The next octets: whole blocks, but for the object's last. True, once, when the kernel must drop the pages of
+    /// The next octets: pieces of whole blocks, but for the object's last. True, once, when the kernel must drop the pages of
     /// the end (see [`Flight::advance`]).
-    pub(super) fn absorb(&mut self, octets: &Bytes) -> Result<bool, WriteError> {
-        self.sink.write(self.verifier.length(), octets)?;
-        Ok(self.pass(octets))
+    pub(super) fn absorb(&mut self, pieces: &[Bytes]) -> Result<bool, WriteError> {
+        let mut close_end = false;
+        for octets in pieces {
+            self.sink.write(self.verifier.length(), octets)?;
+            close_end |= self.pass(octets);
+        }
+        Ok(close_end)
     }
 
     fn pass(&mut self, octets: &Bytes) -> bool {
@@ -205,6 +209,7 @@ impl Writer {
                 None
             }
         };
+        self.flight.keep_latest(octets, self.verifier.length());
         self.flight.advance(partial, &digests, self.verifier.length())
     }
 

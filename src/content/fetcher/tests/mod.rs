@@ -11,6 +11,7 @@ mod revalidation;
 mod server;
 mod sizes;
 mod streams;
+mod stripes;
 
 use super::super::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use super::*;

@@ -4,7 +4,7 @@ use crate::document::Uri;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// A request as it came.
@@ -123,6 +123,8 @@ pub(super) fn honest(request: &Received, body: &[u8], etag: Option<&str>) -> Rep
 pub(super) struct Server {
     port: u16,
     received: Arc<Mutex<Vec<Received>>>,
+    sent: Arc<AtomicUsize>,
+    busy: Arc<AtomicUsize>,
     is_stopped: Arc<AtomicBool>,
 }
 
@@ -133,20 +135,24 @@ impl Server {
         let port = listener.local_addr().unwrap().port();
         let received: Arc<Mutex<Vec<Received>>> = Arc::default();
         let is_stopped = Arc::new(AtomicBool::new(false));
+        let sent = Arc::<AtomicUsize>::default();
         let (log, stop, script) = (Arc::clone(&received), Arc::clone(&is_stopped), Arc::new(script));
+        let busy = Arc::<AtomicUsize>::default();
+        let (sent_here, busy_here) = (Arc::clone(&sent), Arc::clone(&busy));
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
                 let (script, log) = (Arc::clone(&script), Arc::clone(&log));
+                let (sent, busy) = (Arc::clone(&sent_here), Arc::clone(&busy_here));
                 std::thread::spawn(move || {
                     // A client that goes away ends the conversation, not the test.
-                    let _ = converse(connection.unwrap(), &*script, &log);
+                    let _ = converse(connection.unwrap(), &*script, &log, &sent, &busy);
                 });
             }
         });
-        Server { port, received, is_stopped }
+        Server { port, received, sent, busy, is_stopped }
     }
 
     /// An honest server of one body.
@@ -167,6 +173,16 @@ impl Server {
         self.received.lock().unwrap().clone()
     }
 
+    /// Octets of bodies that the network has taken.
+    pub(super) fn sent(&self) -> usize {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    /// Requests whose answers are under way.
+    pub(super) fn busy(&self) -> usize {
+        self.busy.load(Ordering::SeqCst)
+    }
+
     /// Number of requests of that method.
     pub(super) fn count(&self, method: &str) -> usize {
         self.received().iter().filter(|request| request.method == method).count()
@@ -181,10 +197,28 @@ impl Drop for Server {
     }
 }
 
+/// An answer under way.
+struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    fn new(busy: &Arc<AtomicUsize>) -> Busy {
+        busy.fetch_add(1, Ordering::SeqCst);
+        Busy(Arc::clone(busy))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 fn converse(
     mut connection: TcpStream,
     script: &dyn Fn(&Received) -> Reply,
     log: &Mutex<Vec<Received>>,
+    sent_octets: &AtomicUsize,
+    busy: &Arc<AtomicUsize>,
 ) -> std::io::Result<()> {
     loop {
         let mut head = Vec::new();
@@ -198,6 +232,7 @@ fn converse(
         let head = String::from_utf8_lossy(&head).into_owned();
         let mut words = head.split(' ');
         let (method, path) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
+        let _busy = Busy::new(busy);
         let request = {
             let mut log = log.lock().unwrap();
             let request = Received { number: log.len(), method, path, head };
@@ -216,12 +251,19 @@ fn converse(
         let sent = if request.method == "HEAD" { 0 } else { reply.cut.unwrap_or(reply.body.len()) };
         let sent = sent.min(reply.body.len());
         let before = reply.gate.as_ref().map_or(sent, |(octets, _)| sent.min(*octets));
-        connection.write_all(&reply.body[..before])?;
+        let send = |mut connection: &TcpStream, octets: &[u8]| -> std::io::Result<()> {
+            for piece in octets.chunks(64 << 10) {
+                connection.write_all(piece)?;
+                sent_octets.fetch_add(piece.len(), Ordering::SeqCst);
+            }
+            Ok(())
+        };
+        send(&connection, &reply.body[..before])?;
         if let Some((_, gate)) = reply.gate.filter(|_| request.method != "HEAD") {
             connection.flush()?;
             gate.pass();
         }
-        connection.write_all(&reply.body[before..sent])?;
+        send(&connection, &reply.body[before..sent])?;
         if reply.cut.is_some() || reply.announced.is_none() || reply.announced != Some(reply.body.len()) {
             // Every octet sent arrives before the end: only our own direction is closed.
             connection.shutdown(Shutdown::Write)?;

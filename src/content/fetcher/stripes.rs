@@ -1,0 +1,364 @@
+//! A large body in stripes: one connection brings a window in a round trip, several bring several.
+//!
+//! The model. In a round trip r a connection brings at most its window W, so one brings min(W / r, B) octets a second of a
+//! line of B, and n bring min(n W / r, B). A range costs a request, that is a round trip in which its connection is silent:
+//! of S octets at b a second it is at work S / (S + b r) of the time. From that follows:
+//!
+//! - Below some windows, [`super::flight::LARGE`], the round trips of new connections cost what they win.
+//! - Where r is [`NEAR`] or less one connection fills the line, or this machine has enough to do with it.
+//! - Where the beginning comes slower than [`FIRST`] in [`FAST`] the line is so slow that round trips count little.
+//! - Else W and B are not known, but what several at once bring is seen: [`Lanes`] takes more where that pays.
+//!
+//! The body that was asked for first brings the beginning, until the first range has come. Ranges are asked for under
+//! the body's strong ETag, and only as far as the flight goes ([`Flight::limit`]); each must be exactly what was asked for.
+//! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges of [`STRIPE`] octets. One that fails ends
+//! them all: while the body is open it goes on, later the fetch asks for the rest in one.
+
+use super::flight::{Flight, Origin};
+use crate::content::{Content, ContentError};
+use crate::document::Uri;
+use crate::source::http::{Body, Request, Status};
+use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+
+/// Octets of one range.
+pub(super) const STRIPE: u64 = 4 << 20;
+
+/// So many octets beyond the beginning the body brings at least.
+const MEANWHILE: u64 = STRIPE;
+
+/// Ranges at once of one object, at most.
+const AT_ONCE: usize = 12;
+
+/// Ranges under way or in memory at once, of all objects.
+const ALL_AT_ONCE: usize = 16;
+
+/// Octets of the beginning that tell how fast the line is.
+const FIRST: u64 = 256 << 10;
+
+/// See the model. A test's server is as far away as the test needs it, however busy the machine.
+const FAST: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 1 });
+
+/// See the model.
+const NEAR: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3 });
+
+/// Ranges at once at first: half of what a host is asked at once of which nothing is known.
+const FIRST_LANES: usize = 8;
+
+/// Half as many more must bring so many times as much.
+const WORTH_IT: f64 = 1.1;
+
+/// One part in so many of the time that a reader waits, a range may be silent.
+const PATIENCE: u32 = 6;
+
+/// How many ranges are asked for at once. Pure.
+#[derive(Clone, Debug, PartialEq)]
+struct Lanes {
+    now: usize,
+    /// Octets of the round under way, which ends when all lanes have brought a range.
+    octets: u64,
+    since: Instant,
+    /// Octets a second of the rounds so far; two tell.
+    rates: Vec<f64>,
+}
+
+impl Lanes {
+    fn new(now: Instant) -> Lanes {
+        Lanes { now: FIRST_LANES, octets: 0, since: now, rates: Vec::new() }
+    }
+
+    /// So many octets came in order.
+    fn brought(&mut self, octets: u64, now: Instant) {
+        self.octets += octets;
+        if self.rates.len() == 2 || self.octets < self.now as u64 * STRIPE {
+            return;
+        }
+        let rate = self.octets as f64 / now.saturating_duration_since(self.since).as_secs_f64().max(1e-6);
+        let is_worth_it = self.rates.first().is_none_or(|before| rate > before * WORTH_IT);
+        self.now = if is_worth_it { AT_ONCE } else { FIRST_LANES };
+        self.rates.push(rate);
+        (self.octets, self.since) = (0, now);
+    }
+}
+
+/// A body, and the ranges that follow it.
+pub(super) struct Stripes {
+    content: Arc<Content>,
+    flight: Arc<Flight>,
+    origin: Origin,
+    /// From the request for the body to its head.
+    round_trip: Duration,
+    begun: Instant,
+    /// Where the body begins.
+    from: u64,
+    /// The next octet to hand on.
+    at: u64,
+    /// Until its end, or until the first range has come.
+    body: Option<Box<Body>>,
+    /// Behind the last octet that was asked for in a range; `None` while there are none.
+    asked: Option<u64>,
+    /// In order, without gap.
+    under_way: VecDeque<Stripe>,
+    lanes: Lanes,
+    is_decided: bool,
+}
+
+/// One range under way.
+struct Stripe {
+    /// From the next octet that comes out of `pieces` on.
+    left: Range<u64>,
+    /// Taken out to see whether it has come.
+    first: Option<Bytes>,
+    pieces: UnboundedReceiver<Bytes>,
+    task: AbortHandle,
+    /// Of [`ALL_AT_ONCE`].
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Stripe {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Stripes {
+    /// `body` brings `origin` from the octet `from` on; its head came after `round_trip`.
+    pub(super) fn new(
+        content: &Arc<Content>,
+        flight: &Arc<Flight>,
+        origin: Origin,
+        body: Box<Body>,
+        from: u64,
+        round_trip: Duration,
+    ) -> Stripes {
+        let now = Instant::now();
+        Stripes {
+            content: Arc::clone(content),
+            flight: Arc::clone(flight),
+            origin,
+            round_trip,
+            begun: now,
+            from,
+            at: from,
+            body: Some(body),
+            asked: None,
+            under_way: VecDeque::new(),
+            lanes: Lanes::new(now),
+            is_decided: false,
+        }
+    }
+
+    /// The next octets of the version of `uri`; `None` at the end.
+    pub(super) async fn chunk(&mut self, uri: &Uri) -> Result<Option<Bytes>, ContentError> {
+        if self.at >= self.origin.length {
+            return Ok(None);
+        }
+        self.decide();
+        self.ask_ahead();
+        self.hand_over();
+        if self.body.is_none() && self.at >= self.flight.limit() {
+            // Its reader has jumped away.
+            return Ok(Some(Bytes::new()));
+        }
+        let piece = match &mut self.body {
+            Some(body) => {
+                let piece = body.chunk().await;
+                piece.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })?
+            }
+            None => Some(self.striped().await.ok_or_else(|| ContentError::Stalled { uri: uri.clone() })?),
+        };
+        if let Some(piece) = &piece {
+            self.at += piece.len() as u64;
+            self.lanes.brought(piece.len() as u64, Instant::now());
+        }
+        Ok(piece)
+    }
+
+    /// Once the beginning is here: whether ranges follow it.
+    fn decide(&mut self) {
+        if self.is_decided || self.at < self.from + FIRST {
+            return;
+        }
+        self.is_decided = true;
+        let took = self.begun.elapsed();
+        if took > FAST || self.round_trip <= NEAR {
+            return;
+        }
+        // The body goes on while new connections are made and grow their windows.
+        let first = self.at.saturating_add(MEANWHILE).next_multiple_of(STRIPE);
+        self.asked = Some(first.min(self.origin.length));
+    }
+
+    /// The body is let go when a range brings what follows. While it is here nothing depends on the ranges.
+    fn hand_over(&mut self) {
+        let Some(first) = self.under_way.front_mut().filter(|first| self.body.is_some() && first.left.start <= self.at)
+        else {
+            return;
+        };
+        if first.left.end <= self.at {
+            // The body was faster.
+            self.under_way.pop_front();
+            return;
+        }
+        match first.pieces.try_recv() {
+            Ok(piece) => {
+                first.first = Some(piece);
+                self.body = None;
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                tracing::debug!(place = %self.origin.place, "the body goes on alone: ranges of it cannot be had");
+                self.under_way.clear();
+                self.asked = None;
+            }
+        }
+    }
+
+    /// Lets go what no reader comes to any more, and asks for what they come to.
+    fn ask_ahead(&mut self) {
+        let Some(mut asked) = self.asked else { return };
+        let limit = self.flight.limit().min(self.origin.length);
+        while let Some(last) = self.under_way.back().filter(|last| last.left.start >= limit) {
+            asked = last.left.start;
+            self.under_way.pop_back();
+        }
+        if self.under_way.is_empty() {
+            // The body may have come further.
+            asked = asked.max(self.at);
+        }
+        // Readers of other files find places.
+        let others = ALL_AT_ONCE - self.content.stripes.available_permits();
+        let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(others);
+        let most = self.lanes.now.min(self.under_way.len() + free);
+        while self.under_way.len() < most && asked < limit {
+            let Ok(place) = Arc::clone(&self.content.stripes).try_acquire_owned() else { break };
+            asked = self.ask(asked, place);
+        }
+        self.asked = Some(asked);
+    }
+
+    /// Asks for the range from `first` on; answers the octet behind it.
+    fn ask(&mut self, first: u64, place: OwnedSemaphorePermit) -> u64 {
+        let end = (first + 1).next_multiple_of(STRIPE).min(self.origin.length);
+        let (sender, pieces) = mpsc::unbounded_channel();
+        let bringing = bring(Arc::clone(&self.content), self.origin.clone(), first..end, sender);
+        let task = self.content.runtime.spawn(bringing).abort_handle();
+        self.under_way.push_back(Stripe { left: first..end, first: None, pieces, task, _place: place });
+        end
+    }
+
+    /// The next octets out of the ranges; `None` where they cannot be had.
+    async fn striped(&mut self) -> Option<Bytes> {
+        let patience = self.content.config.stall / PATIENCE;
+        loop {
+            if self.under_way.is_empty() {
+                let place = Arc::clone(&self.content.stripes).acquire_owned();
+                let place = tokio::time::timeout(patience, place).await.ok()?.ok()?;
+                self.asked = Some(self.ask(self.at, place));
+            }
+            let stripe = self.under_way.front_mut()?;
+            let piece = match stripe.first.take() {
+                Some(piece) => Some(piece),
+                None => {
+                    tokio::select! {
+                        biased;
+                        piece = stripe.pieces.recv() => piece,
+                        () = self.flight.turned() => {
+                            self.ask_ahead();
+                            match self.under_way.is_empty() {
+                                true => return Some(Bytes::new()),
+                                false => continue,
+                            }
+                        }
+                        () = tokio::time::sleep(patience) => None,
+                    }
+                }
+            };
+            let mut piece = piece?;
+            let came = stripe.left.start..stripe.left.start + piece.len() as u64;
+            stripe.left.start = came.end;
+            if stripe.left.is_empty() {
+                self.under_way.pop_front();
+            }
+            if came.end > self.at {
+                // The body may have brought the beginning of it.
+                piece.advance(self.at.saturating_sub(came.start) as usize);
+                return Some(piece);
+            }
+        }
+    }
+}
+
+/// Sends the octets of one range of the version that `origin` names, none beyond it; fewer where they cannot be had.
+async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender: UnboundedSender<Bytes>) {
+    let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
+    let mut request = Request::get(origin.place.clone(), content.head_budget(1));
+    request.range = Some((first, Some(last)));
+    request.if_range = Some(origin.etag.clone());
+    // Who refuses one of several is not asked for several again.
+    request.repeats = false;
+    let mut response = match content.client.send(request).await {
+        Ok(response) => response,
+        Err(error) => return tracing::debug!(place = %origin.place, %error, "a range cannot be fetched"),
+    };
+    let expected = Status::Partial { first, last, total: Some(origin.total) };
+    if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some() {
+        return tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
+    }
+    let mut left = range.end - range.start;
+    let mut filling = content.buffers.lend();
+    while let Ok(Ok(Some(piece))) = tokio::time::timeout(content.config.stall, response.body.chunk()).await {
+        let Some(rest) = left.checked_sub(piece.len() as u64) else { return };
+        left = rest;
+        let mut piece = &piece[..];
+        while !piece.is_empty() {
+            piece = filling.fill(piece);
+            if filling.is_full()
+                && sender.send(std::mem::replace(&mut filling, content.buffers.lend()).freeze()).is_err()
+            {
+                return;
+            }
+        }
+    }
+    if filling.len() > 0 {
+        // Whoever waited for it may have gone.
+        let _ = sender.send(filling.freeze());
+    }
+}
+
+/// Leave for [`ALL_AT_ONCE`].
+pub(in crate::content) fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(ALL_AT_ONCE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many lanes there are after each range of some on a line that `rate` tells the octets a second of.
+    fn lanes(rate: impl Fn(usize) -> f64) -> Vec<usize> {
+        let mut now = Instant::now();
+        let mut lanes = Lanes::new(now);
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            now += Duration::from_secs_f64(STRIPE as f64 / rate(lanes.now));
+            lanes.brought(STRIPE, now);
+            seen.push(lanes.now);
+        }
+        seen.dedup();
+        seen
+    }
+
+    #[test]
+    fn more_lanes_are_kept_only_where_they_bring_more() {
+        assert_eq!(lanes(|lanes| lanes as f64 * 1e7), [8, 12], "a line that round trips keep empty");
+        assert_eq!(lanes(|_| 1e7), [8, 12, 8], "a line that is full");
+    }
+}
