@@ -56,10 +56,12 @@ impl Known {
         let unlisted = self.lost.iter().filter(|it| !was_asked.contains(it.location.as_str()));
         let unlisted = unlisted.map(|it| Lost { until: it.until.or(Some(stored(now))), ..it.clone() });
         let (before, known) = (self.lost_before(), self.wanted());
+        let mut told = HashSet::new();
         let losing = |it: &Asked| {
             let is_gone = absent.gone.contains(&it.location);
             let has_failed = || it.until.is_some() && absent.failed.contains(&it.location);
-            if !(is_gone || has_failed()) {
+            // An index may list a document twice.
+            if !(is_gone || has_failed()) || !told.insert(it.location.clone()) {
                 return None;
             }
             // Of one that was read what was known is still known.

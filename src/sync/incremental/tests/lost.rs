@@ -39,7 +39,8 @@ fn of_lists_that_fail_those_that_are_closed_are_lost_and_of_those_that_are_gone_
     let known = Known::since(Some(t(10)));
 
     let failed = lacking(known.clone(), &children, &[], &["b", "c"], 30);
-    let gone = lacking(known.clone(), &children, &["b", "c"], &[], 30);
+    let twice = [&children[..], &children[..]].concat();
+    let gone = lacking(known.clone(), &twice, &["b", "c"], &[], 30);
 
     assert_eq!((failed.lost.len(), gone.lost.len()), (1, 2));
     assert!(known.loses(&gone.lost) && !known.loses(&failed.lost) && failed.loses(&gone.lost));
