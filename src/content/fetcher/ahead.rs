@@ -1,6 +1,7 @@
 //! Fetches ahead of every reader: into the cache folder alone, and only while nobody's read needs what they would take.
 
-use super::flight::{Flight, Held};
+use super::flight::Flight;
+use super::held::Held;
 use super::{Joined, Joining};
 use crate::content::disk::Moment;
 use crate::content::fixity::WHOLE_LIMIT;

@@ -1,7 +1,7 @@
 //! Asking a place, and what the head of its answer promises of the bytes to come: or why they cannot be the resource's.
 
 use super::fetch::{Fetch, Provenance, Stop};
-use super::flight::Origin;
+use super::held::Origin;
 use super::memento::is_of_version;
 use super::plan::{Failure, Place};
 use super::promise::{Form, Promise, published_coding, soft_failure, strong};

@@ -3,7 +3,8 @@
 //! They are asked under a strong ETag only and held in memory: the stream still brings the whole, and its verdict is of
 //! what the stream brought. What went out of a window is remembered and must equal it.
 
-use super::flight::{Flight, Jump, Origin};
+use super::flight::{Flight, Jump};
+use super::held::Origin;
 use super::single_flight::SingleFlight;
 use crate::content::Content;
 use crate::content::fixity::BLOCK;

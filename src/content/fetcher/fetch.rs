@@ -2,7 +2,8 @@
 //! bytes are wrong or of another version.
 
 use super::buffers::{GATHERED, Gathered};
-use super::flight::{Flight, Held, LARGE, Origin};
+use super::flight::{Flight, LARGE};
+use super::held::{Held, Origin};
 use super::member::Incoming;
 use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, tells_of_bytes};
 use super::promise::{Form, Promise, strong};

@@ -1,6 +1,6 @@
 //! What went out of objects that are not kept: later fetches are held to it.
 
-use super::flight::Version;
+use super::held::Version;
 use crate::content::fixity::HandedOut;
 use fuser::INodeNo;
 use lru::LruCache;

@@ -1,7 +1,7 @@
 //! A version out of a package: whether that is the cheaper way, and its octets into the same fetch as any body's.
 
 use super::fetch::{Fetch, Landed, Provenance, Stop};
-use super::flight::Origin;
+use super::held::Origin;
 use super::plan::{Failure, Place, Turn};
 use super::promise::{Form, Promise};
 use super::stripes::Stripes;

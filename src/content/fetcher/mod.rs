@@ -4,7 +4,7 @@
 //! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`answer`] reads what they promise, [`writer`] keeps, hashes
 //! and publishes its bytes, [`flight`] says what may go out when; [`patched`] makes a version of the one before it,
 //! [`memento`] tells versions by time. A large object comes in several [`stripes`] at once, as far as it is [`followed`];
-//! [`aside`] serves readers that jump far ahead,
+//! [`buffers`] hold what is on its way, [`held`] is what came of it, [`aside`] serves readers that jump far ahead,
 //! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
 
 mod ahead;
@@ -18,6 +18,7 @@ mod fetch;
 mod flight;
 mod followed;
 mod handed;
+mod held;
 mod member;
 mod memento;
 mod patched;
@@ -42,9 +43,10 @@ pub(super) use aside::Windows;
 pub(super) use buffers::Buffers;
 pub(super) use cooldown::Cooldowns;
 pub(super) use failures::Failures;
-pub(super) use flight::{Flight, Held};
+pub(super) use flight::Flight;
 pub(super) use followed::{latest_places, resting_places};
 pub(super) use handed::HandedOuts;
+pub(super) use held::Held;
 pub(super) use member::Standings;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure};
 pub(super) use revalidation::QUESTIONS;

@@ -4,7 +4,7 @@
 //! of the published digest counts, and whatever fails on the way costs no more than the patches.
 
 use super::fetch::{Ended, Fetch, Landed, Stop};
-use super::flight::Held;
+use super::held::Held;
 use super::promise::{Form, Promise, published_coding};
 use crate::content::disk::ObjectKey;
 use crate::content::fixity::Verifier;

@@ -11,10 +11,12 @@
 //!
 //! The body that was asked for first brings the beginning, until the first range has come. Ranges are asked for under
 //! the body's strong ETag, and only as far as the flight goes ([`Flight::limit`]); each must be exactly what was asked for.
-//! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges of [`STRIPE`] octets. One that fails ends
-//! them all: while the body is open it goes on, later the fetch asks for the rest in one.
+//! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges of [`STRIPE`] octets. All wait for the first:
+//! where it is slow (a new connection, a lost packet) and most behind it are here, its rest is asked for anew. One that fails
+//! ends them all: while the body is open it goes on, later the fetch asks for the rest in one.
 
-use super::flight::{Flight, Origin};
+use super::flight::Flight;
+use super::held::Origin;
 use crate::content::{Content, ContentError};
 use crate::document::Uri;
 use crate::source::http::{Body, Request, Status};
@@ -22,6 +24,7 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -41,10 +44,10 @@ const AT_ONCE: usize = 12;
 const ALL_AT_ONCE: usize = 16;
 
 /// Octets of the beginning that tell how fast the line is.
-const FIRST: u64 = 256 << 10;
+const FIRST: u64 = 128 << 10;
 
 /// See the model. A test's server is as far away as the test needs it, however busy the machine.
-const FAST: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 1 });
+const FAST: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 300 });
 
 /// See the model.
 const NEAR: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3 });
@@ -57,6 +60,15 @@ const WORTH_IT: f64 = 1.1;
 
 /// One part in so many of the time that a reader waits, a range may be silent.
 const PATIENCE: u32 = 6;
+
+/// Whether a slow range is to be asked for anew is looked at so often.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A range is slow that takes so many times as long as those before it.
+const SLOW: u32 = 3;
+
+/// How long ranges take from request to last octet: an exponentially weighted mean of microseconds, 0 before the first.
+type Usual = Arc<AtomicU64>;
 
 /// How many ranges are asked for at once. Pure.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,6 +119,7 @@ pub(super) struct Stripes {
     /// In order, without gap.
     under_way: VecDeque<Stripe>,
     lanes: Lanes,
+    usual: Usual,
     is_decided: bool,
 }
 
@@ -118,6 +131,9 @@ struct Stripe {
     first: Option<Bytes>,
     pieces: UnboundedReceiver<Bytes>,
     task: AbortHandle,
+    begun: Instant,
+    /// It was asked for anew once.
+    is_anew: bool,
     /// Of [`ALL_AT_ONCE`].
     _place: OwnedSemaphorePermit,
 }
@@ -151,6 +167,7 @@ impl Stripes {
             asked: None,
             under_way: VecDeque::new(),
             lanes: Lanes::new(now),
+            usual: Usual::default(),
             is_decided: false,
         }
     }
@@ -247,22 +264,51 @@ impl Stripes {
     /// Asks for the range from `first` on; answers the octet behind it.
     fn ask(&mut self, first: u64, place: OwnedSemaphorePermit) -> u64 {
         let end = (first + 1).next_multiple_of(STRIPE).min(self.origin.length);
-        let (sender, pieces) = mpsc::unbounded_channel();
-        let bringing = bring(Arc::clone(&self.content), self.origin.clone(), first..end, sender);
-        let task = self.content.runtime.spawn(bringing).abort_handle();
-        self.under_way.push_back(Stripe { left: first..end, first: None, pieces, task, _place: place });
+        let (pieces, task) = self.begin(first..end);
+        let begun = Instant::now();
+        let stripe = Stripe { left: first..end, first: None, pieces, task, begun, is_anew: false, _place: place };
+        self.under_way.push_back(stripe);
         end
+    }
+
+    fn begin(&self, range: Range<u64>) -> (UnboundedReceiver<Bytes>, AbortHandle) {
+        let (sender, pieces) = mpsc::unbounded_channel();
+        let bringing = bring(Arc::clone(&self.content), self.origin.clone(), range, sender, Arc::clone(&self.usual));
+        (pieces, self.content.runtime.spawn(bringing).abort_handle())
+    }
+
+    /// When the first range under way is slow, if it is not known to be.
+    fn slow_at(&self) -> Option<Instant> {
+        let first = self.under_way.front().filter(|first| !first.is_anew)?;
+        let usual = Duration::from_micros(self.usual.load(Ordering::Relaxed));
+        (!usual.is_zero()).then(|| first.begun + usual * SLOW)
+    }
+
+    /// Asks for what is left of the first range over another connection, if most of those behind it are here.
+    fn ask_anew(&mut self) {
+        let here = self.under_way.iter().skip(1).filter(|stripe| stripe.task.is_finished()).count();
+        if here == 0 || 2 * here < self.under_way.len() - 1 {
+            return;
+        }
+        let Some(left) = self.under_way.front().map(|first| first.left.clone()) else { return };
+        let (pieces, task) = self.begin(left);
+        if let Some(first) = self.under_way.front_mut() {
+            first.task.abort();
+            (first.pieces, first.task, first.is_anew) = (pieces, task, true);
+        }
     }
 
     /// The next octets out of the ranges; `None` where they cannot be had.
     async fn striped(&mut self) -> Option<Bytes> {
         let patience = self.content.config.stall / PATIENCE;
+        let silent_at = Instant::now() + patience;
         loop {
             if self.under_way.is_empty() {
                 let place = Arc::clone(&self.content.stripes).acquire_owned();
                 let place = tokio::time::timeout(patience, place).await.ok()?.ok()?;
                 self.asked = Some(self.ask(self.at, place));
             }
+            let slow_at = self.slow_at().map_or(silent_at, |slow_at| slow_at.max(Instant::now() + LOOK).min(silent_at));
             let stripe = self.under_way.front_mut()?;
             let piece = match stripe.first.take() {
                 Some(piece) => Some(piece),
@@ -277,7 +323,13 @@ impl Stripes {
                                 false => continue,
                             }
                         }
-                        () = tokio::time::sleep(patience) => None,
+                        () = tokio::time::sleep_until(slow_at.into()) => {
+                            if Instant::now() >= silent_at {
+                                return None;
+                            }
+                            self.ask_anew();
+                            continue;
+                        }
                     }
                 }
             };
@@ -297,7 +349,8 @@ impl Stripes {
 }
 
 /// Sends the octets of one range of the version that `origin` names, none beyond it; fewer where they cannot be had.
-async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender: UnboundedSender<Bytes>) {
+async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender: UnboundedSender<Bytes>, usual: Usual) {
+    let asked = Instant::now();
     let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
     let mut request = Request::get(origin.place.clone(), content.head_budget(1));
     request.range = Some((first, Some(last)));
@@ -326,6 +379,12 @@ async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender:
                 return;
             }
         }
+    }
+    if left == 0 {
+        let took = asked.elapsed().as_micros() as u64;
+        let before = usual.load(Ordering::Relaxed);
+        // Of two at a time one may be lost: it is a mean.
+        usual.store(if before == 0 { took } else { (3 * before + took) / 4 }, Ordering::Relaxed);
     }
     if filling.len() > 0 {
         // Whoever waited for it may have gone.

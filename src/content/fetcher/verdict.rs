@@ -1,7 +1,8 @@
 //! The verdict on a complete body, and the object made of a right one. Runs on a blocking thread.
 
 use super::coding::Coding;
-use super::flight::{Flight, Held};
+use super::flight::Flight;
+use super::held::Held;
 use super::promise::{Form, Promise};
 use super::writer::{WriteError, Writer, Written};
 use crate::content::disk::ObjectKey;

@@ -1,7 +1,8 @@
 //! Where the bytes of an attempt go: written, hashed and made known to the readers, block by block, on blocking threads.
 
 use super::coding::Coding;
-use super::flight::{Flight, Held};
+use super::flight::Flight;
+use super::held::Held;
 use crate::content::ContentError;
 use crate::content::disk::{Disk, DiskError, ObjectKey, Partial};
 use crate::content::fixity::{BLOCK, BlockDigests, Seen, Verifier, WHOLE_LIMIT};

@@ -24,7 +24,7 @@ fn lying(body: &[u8], lie: impl Fn(&Received) -> Option<Reply> + Send + Sync + '
 
 /// Where the range that was asked for begins.
 fn first_of(request: &Received) -> usize {
-    request.range(HUGE).map_or(0, |range| range.start)
+    request.range(usize::MAX).map_or(0, |range| range.start)
 }
 
 /// Waits until nothing is fetched for a while, which is when nobody reads.
@@ -138,6 +138,25 @@ async fn a_range_that_never_comes_is_asked_for_again_before_a_reader_gives_up() 
     let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(24));
 
     assert!(mounted.read_all(&vouched(&server, &body)).await.unwrap() == body);
+    gate.open();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rest_of_a_range_that_all_others_wait_for_is_asked_for_anew() {
+    let body = octets(2 * HUGE, 95);
+    let (gate, whole, is_told) = (Gate::default(), body.clone(), AtomicBool::new(false));
+    let held = gate.clone();
+    let server = lying(&body, move |request| {
+        let is_late = first_of(request) >= 40 * MIB && !is_told.swap(first_of(request) >= 40 * MIB, Ordering::SeqCst);
+        is_late.then(|| honest(request, &whole, Some(ETAG)).gated_at(MIB, &held))
+    });
+    // Silence would be borne for ten seconds.
+    let mounted = Mounted::plain(&server);
+
+    assert!(mounted.read_all(&vouched(&server, &body)).await.unwrap() == body);
+    let asked = server.received();
+    let again = |request: &&Received| first_of(request) >= 40 * MIB && !first_of(request).is_multiple_of(4 * MIB);
+    assert!(asked.iter().any(|request| again(&request)), "what had come of it is not asked for again");
     gate.open();
 }
 
