@@ -46,6 +46,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("near-hundreds", near::hundreds),
     ("near-thousands", near::thousands),
     ("wire-large", large::large_file),
+    ("large-nearby", large::large_file_nearby),
     ("wire-unzip", large::archive_directory),
 ];
 

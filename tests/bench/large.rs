@@ -5,23 +5,37 @@ use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::FAR;
 use crate::measure::{Row, megabytes, time};
-use crate::wire::{Asked, far_away, in_turns, is_installed, run, wait_for_the_last_connection};
+use crate::wire::{Asked, Rclone, far_away, in_turns, is_installed, run, wait_for_the_last_connection};
 use std::fs;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-/// One file of half a gigabyte, from its first octet to its last.
+const OCTETS: u64 = 512 << 20;
+
+fn serve_one_at(address: &str) -> Nginx {
+    Nginx::serving_at(address, |root| {
+        fs::create_dir_all(root).unwrap();
+        fs::write(root.join("large.bin"), Random::new(512).bytes(OCTETS as usize)).unwrap();
+    })
+}
+
+/// How long `cat` takes from the first octet to the last.
+fn cat(file: &Path) -> Duration {
+    assert_eq!(fs::metadata(file).unwrap().len(), OCTETS);
+    run(Command::new("cat").arg(file).stdout(Stdio::null())).0
+}
+
+fn megabytes_a_second(seconds: f64) -> f64 {
+    OCTETS as f64 / 1e6 / seconds
+}
+
+/// One file of half a gigabyte, a round trip away.
 pub fn large_file() -> Vec<Row> {
-    const OCTETS: u64 = 512 << 20;
     const RANGES: u64 = 8;
     far_away("a large file", || {
-        let nginx = Nginx::serving_at(FAR, |root| {
-            fs::create_dir_all(root).unwrap();
-            fs::write(root.join("large.bin"), Random::new(512).bytes(OCTETS as usize)).unwrap();
-        });
+        let nginx = serve_one_at(FAR);
         let uri = format!("{}large.bin", nginx.url());
-        let work = |mounted: &Mounted| {
-            run(Command::new("sh").args(["-c", "cat \"$0\" | wc -c"]).arg(mounted.join("large.bin"))).0
-        };
         let ranges = || {
             let part = OCTETS / RANGES;
             let (took, ()) = time(|| {
@@ -35,16 +49,26 @@ pub fn large_file() -> Vec<Row> {
             });
             took
         };
-        let (ours, theirs, _) = in_turns(&nginx, "resourcelist.xml", "/large", work, ranges);
-        let speed = |seconds: f64| OCTETS as f64 / 1e6 / seconds;
-        vec![Row::speeds(
-            "`cat` of a file of 512 MiB, cold",
-            "MB",
-            speed(ours),
-            "curl with 8 ranges at once",
-            speed(theirs),
-            0.9,
-        )]
+        let work = |mounted: &Mounted| cat(&mounted.join("large.bin"));
+        let (ours, theirs, asked) = in_turns(&nginx, "resourcelist.xml", "/large", work, ranges);
+        let work = format!("`cat` of a file of 512 MiB, cold, {} sent", megabytes(asked.octets));
+        let (ours, theirs) = (megabytes_a_second(ours), megabytes_a_second(theirs));
+        vec![Row::speeds(&work, "MB", ours, "curl with 8 ranges at once", theirs, 0.9)]
+    })
+}
+
+/// The same file without the delay.
+pub fn large_file_nearby() -> Vec<Row> {
+    let work = "`cat` of a file of 512 MiB, cold, over loopback";
+    far_away(work, move || {
+        let nginx = serve_one_at("127.0.0.1");
+        if let Err(why) = Rclone::mount(&nginx, &[]) {
+            return vec![Row::not_measured(work, &why)];
+        }
+        let rclone = || cat(&Rclone::mount(&nginx, &[]).unwrap().folder.path().join("large.bin"));
+        let mount = |mounted: &Mounted| cat(&mounted.join("large.bin"));
+        let (ours, theirs, _) = in_turns(&nginx, "resourcelist.xml", "/large", mount, rclone);
+        vec![Row::speeds(work, "MB", megabytes_a_second(ours), "rclone mount", megabytes_a_second(theirs), 1.0)]
     })
 }
 
