@@ -45,7 +45,8 @@ pub(super) struct Sorter {
 /// Hands the pairs out, smallest key first.
 pub(super) struct Sorted {
     folder: PathBuf,
-    heads: BinaryHeap<Run>,
+    /// Boxed: they change places for many a pair.
+    heads: BinaryHeap<Box<Run>>,
     /// Runs that were read to their end.
     ended: Vec<Run>,
     /// Whether the top's pair was handed out and must be passed by.
@@ -176,8 +177,15 @@ fn io_error(path: &Path, cause: std::io::Error) -> CatalogError {
 }
 
 /// The key and value that begin at `start`.
+#[inline]
 fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
-    let mut octets = Octets(&arena[start as usize..]);
+    let octets = &arena[start as usize..];
+    if let [key @ 0..=0x7f, value @ 0..=0x7f, rest @ ..] = octets
+        && let Some((key, rest)) = rest.split_at_checked(usize::from(*key))
+    {
+        return (key, rest.get(..usize::from(*value)).unwrap_or_default());
+    }
+    let mut octets = Octets(octets);
     let (key, value) = (octets.count().unwrap_or(0), octets.count().unwrap_or(0));
     (octets.take(key).unwrap_or_default(), octets.take(value).unwrap_or_default())
 }
@@ -231,10 +239,13 @@ impl Sorted {
     /// The same pairs once more from the smallest, those of `other` among them, behind ours of equal keys.
     pub(super) fn again_with(mut self, other: Option<Sorted>) -> Result<Sorted, CatalogError> {
         if let Some(mut other) = other {
-            self.ended.extend(std::mem::take(&mut self.heads));
+            self.ended.extend(std::mem::take(&mut self.heads).into_iter().map(|run| *run));
             let behind = self.ended.iter().map(|run| run.order + 1).max().unwrap_or(0);
-            other.ended.extend(std::mem::take(&mut other.heads));
-            self.ended.extend(other.ended.into_iter().map(|run| Run { order: run.order + behind, ..run }));
+            other.ended.extend(std::mem::take(&mut other.heads).into_iter().map(|run| *run));
+            self.ended.extend(other.ended.into_iter().map(|mut run| {
+                run.order += behind;
+                run
+            }));
         }
         self.rewind()?;
         Ok(self)
@@ -242,11 +253,11 @@ impl Sorted {
 
     /// Begins again with the smallest pair.
     pub(super) fn rewind(&mut self) -> Result<(), CatalogError> {
-        self.ended.extend(std::mem::take(&mut self.heads));
+        self.ended.extend(std::mem::take(&mut self.heads).into_iter().map(|run| *run));
         self.used = false;
         for mut run in std::mem::take(&mut self.ended) {
             match run.rewind().map_err(|cause| io_error(&self.folder, cause))? {
-                true => self.heads.push(run),
+                true => self.heads.push(Box::new(run)),
                 false => self.ended.push(run),
             }
         }
@@ -274,7 +285,7 @@ impl Sorted {
             && let Some(mut top) = self.heads.peek_mut()
             && !top.advance().map_err(|cause| io_error(&self.folder, cause))?
         {
-            self.ended.push(PeekMut::pop(top));
+            self.ended.push(*PeekMut::pop(top));
         }
         Ok(())
     }
@@ -295,8 +306,23 @@ impl Run {
 
     /// Steps to the next pair; `false` at the end.
     fn advance(&mut self) -> std::io::Result<bool> {
-        if self.source.fill_buf()?.is_empty() {
+        let buffered = self.source.fill_buf()?;
+        if buffered.is_empty() {
             return Ok(false);
+        }
+        // Nearly every pair is short, and in the buffer as a whole.
+        if let [shared @ 0..=0x7f, rest @ 0..=0x7f, value @ 0..=0x7f, octets @ ..] = buffered
+            && let (shared, rest) = (usize::from(*shared), usize::from(*rest))
+            && let Some((key, octets)) = octets.split_at_checked(rest)
+            && let Some(value) = octets.get(..usize::from(*value))
+        {
+            self.key.resize(shared, 0);
+            self.key.extend_from_slice(key);
+            self.value.clear();
+            self.value.extend_from_slice(value);
+            let length = 3 + rest + value.len();
+            self.source.consume(length);
+            return Ok(true);
         }
         let shared = self.varint()?;
         let rest = self.varint()?;

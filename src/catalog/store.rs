@@ -67,6 +67,7 @@ pub(super) const WASTE_FACTOR: u64 = 2;
 pub(super) const WASTE_LEAST: u64 = 64 << 20;
 
 /// The open environment, in the folder `store-N` of the catalog. A compacted copy is `store-N+1`; the greatest number counts.
+#[derive(Clone)]
 pub(super) struct Store {
     folder: PathBuf,
     pub env: Env<WithoutTls>,

@@ -118,21 +118,9 @@ impl<'o> Merge<'o> {
         if path.key.is_empty() || (path.folder.is_none() && path.resources().is_empty()) {
             return Ok(());
         }
-        let Placer { writer, store, naming, catalog, .. } = &mut self.placer;
-        let (store, lists) = (*store, self.listing.lists);
-        let by_path = slashed(&path.key[1..]);
-        path.settle(&catalog.symbols, |record, set, held| {
-            let sense = || damaged("resource", record.uri.unwrap_or_default().as_bytes());
-            let uri = uri(record, by_path.as_deref().ok_or_else(sense)?, naming).ok_or_else(sense)?;
-            let key = statement_key(set, &uri);
-            match held {
-                Held::Listed => writer.drop_row(store.held, &key),
-                Held::New => {
-                    let time = list_at(lists, Some(set)).unwrap_or(writer.now);
-                    writer.put_held(&key, time, &uri)
-                }
-            }
-        })?;
+        if !path.is_settled() {
+            self.bring_together(path)?;
+        }
         let (parent, name) = split(&path.key);
         if parent != (within.0, &within.1) {
             // Each folder holds something, and the stream is sorted by segments: its children come in the order of
@@ -157,6 +145,25 @@ impl<'o> Merge<'o> {
             }
             _ => self.settle(name, path),
         }
+    }
+
+    /// Brings sets, package members and held deletions into what is stated of a path.
+    fn bring_together(&mut self, path: &mut Path) -> Result<(), CatalogError> {
+        let Placer { writer, store, naming, catalog, .. } = &mut self.placer;
+        let (store, lists) = (*store, self.listing.lists);
+        let by_path = slashed(&path.key[1..]);
+        path.settle(&catalog.symbols, |record, set, held| {
+            let sense = || damaged("resource", record.uri.unwrap_or_default().as_bytes());
+            let uri = uri(record, by_path.as_deref().ok_or_else(sense)?, naming).ok_or_else(sense)?;
+            let key = statement_key(set, &uri);
+            match held {
+                Held::Listed => writer.drop_row(store.held, &key),
+                Held::New => {
+                    let time = list_at(lists, Some(set)).unwrap_or(writer.now);
+                    writer.put_held(&key, time, &uri)
+                }
+            }
+        })
     }
 
     /// Several resources with one path, or one whose path is a folder too: the same names on every machine, whatever

@@ -3,13 +3,15 @@
 //! A [`Baseline`] sorts what it is given by (depth, path), each folder as a marker beside the files (`folders`). Only then does
 //! it walk the sorted stream and the current revision together, folder by folder (`merge`), bringing together what lists,
 //! changes, packages and held deletions say of each path (`stated`). [`Changes`](changes::Changes) finds the few names that
-//! single statements concern. Both place names (`place`) and write what differs (`write`). What makes a new content version,
+//! single statements concern. Both place names (`place`) and write what differs (`write`);
+//! a first revision does so on a thread of its own (`first`). What makes a new content version,
 //! and its times, is decided in `version`.
 
 mod baseline;
 mod changed;
 pub mod changes;
 mod few;
+mod first;
 mod folders;
 mod going;
 pub(super) mod held;
@@ -85,6 +87,10 @@ pub struct Committed {
 
 /// The path, cut to [`DEEPEST`] segments, and whether it was left whole.
 fn within_depth<'p>(path: &'p str, uri: &Uri) -> (Cow<'p, str>, bool) {
+    // No segment is empty.
+    if path.len() < 2 * DEEPEST - 2 {
+        return (path.into(), true);
+    }
     match path.match_indices('/').nth(DEEPEST - 2) {
         Some((at, _)) if path[at + 1..].contains('/') => {
             let last = path.rsplit('/').next().unwrap_or_default();

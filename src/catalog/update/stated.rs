@@ -300,6 +300,11 @@ impl Path {
         Ok(())
     }
 
+    /// Whether the resources are as they were taken, with nothing to be brought into them.
+    pub(super) fn is_settled(&self) -> bool {
+        self.members.is_empty() && self.resources().iter().all(|resource| resource.kept.is_empty())
+    }
+
     /// All is taken: brings sets and package members into the records. Of each deletion held back that is overtaken, because
     /// its set has the resource again, the set is told to `listed` with the resource; of each that is new to `held`.
     pub(super) fn settle(

@@ -8,6 +8,7 @@ use super::super::sets::SetTable;
 use super::super::store::{ROOT, ROOT_ENTRY, Store, Table, meta, push_naming};
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals, snapshot};
 use super::changed::{ChangedFolders, FolderChange};
+use super::first::{FirstRevision, Target};
 use super::locate::{path_by_rule, split};
 use super::transaction::Transaction;
 use super::{Committed, MOST_INVALIDATIONS, few, held};
@@ -28,6 +29,8 @@ pub(super) struct Writer<'c> {
     catalog: &'c Catalog,
     store: &'c Store,
     txn: Option<Transaction<'c>>,
+    /// In its place for a first revision, which reads nothing of what it writes.
+    first: Option<FirstRevision<'c>>,
     /// The time of this commit.
     pub now: Timestamp,
     numbers: Numbers,
@@ -93,6 +96,7 @@ impl<'c> Writer<'c> {
             catalog,
             store,
             txn: None,
+            first: (!shown).then(|| FirstRevision::new(store)),
             now,
             numbers,
             record: Vec::new(),
@@ -110,6 +114,10 @@ impl<'c> Writer<'c> {
     }
 
     fn begin(&mut self) -> Result<(), CatalogError> {
+        if self.first.is_some() {
+            // It would wait for the transaction of the first revision, which waits for this one.
+            return Err(CatalogError::Damaged("a first revision finds something to replace".into()));
+        }
         if self.txn.is_none() {
             self.txn = Some(Transaction::begin(self.store)?);
         }
@@ -134,6 +142,9 @@ impl<'c> Writer<'c> {
     }
 
     fn put_entry(&mut self, (parent, entry): Place, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
+        if let Some(first) = &mut self.first {
+            return first.put(Target::Entries, &entry_key(parent, entry), |record| node.encode(record));
+        }
         self.write(|txn, record| {
             node.encode(record);
             txn.entries.put(&mut txn.txn, &entry_key(parent, entry), record)
@@ -141,6 +152,10 @@ impl<'c> Writer<'c> {
     }
 
     fn put_inode(&mut self, ino: u64, (parent, entry): Place, resource: &[u8]) -> Result<(), CatalogError> {
+        if let Some(first) = &mut self.first {
+            let place = InodeRecord { parent, entry, resource };
+            return first.put(Target::Inodes, &ino_key(ino), |record| place.encode(record));
+        }
         self.write(|txn, record| {
             InodeRecord { parent, entry, resource }.encode(record);
             txn.inodes.put(&mut txn.txn, &ino_key(ino), record)
@@ -341,6 +356,11 @@ impl<'c> Writer<'c> {
         let store = self.store;
         for namesakes in names.chunk_by(|a, b| a.0 == b.0) {
             let Some(&(hash, _)) = namesakes.first() else { continue };
+            if let Some(first) = &mut self.first {
+                let ids = |record: &mut Vec<u8>| namesakes.iter().for_each(|&(_, entry)| push_number(record, entry));
+                first.put(Target::Names, &name_key(parent, hash), ids)?;
+                continue;
+            }
             self.write(|txn, record| {
                 let key = name_key(parent, hash);
                 if txn.names.holds(&key)
@@ -429,7 +449,7 @@ impl<'c> Writer<'c> {
 
     /// Whether anything was written.
     pub(super) fn changed(&self) -> bool {
-        self.txn.is_some()
+        self.txn.is_some() || self.first.as_ref().is_some_and(FirstRevision::is_begun)
     }
 
     /// Whether readers will see another tree.
@@ -439,6 +459,9 @@ impl<'c> Writer<'c> {
 
     /// Writes a row of a table beside the tree.
     pub(super) fn put_row(&mut self, table: Table, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        if let Some(first) = &mut self.first {
+            return first.put(Target::Row(table), key, |record| record.extend_from_slice(row));
+        }
         self.write(|txn, record| {
             record.extend_from_slice(row);
             seal(key, record);
@@ -448,6 +471,9 @@ impl<'c> Writer<'c> {
 
     /// Drops a row of a table beside the tree, where it is there.
     pub(super) fn drop_row(&mut self, table: Table, key: &[u8]) -> Result<(), CatalogError> {
+        if let Some(first) = &mut self.first {
+            return first.put(Target::Nothing(table), key, |_| {});
+        }
         self.write(|txn, _| {
             table.delete(&mut txn.txn, key)?;
             Ok(())
@@ -464,7 +490,8 @@ impl<'c> Writer<'c> {
     /// Where a file has its name because the plain one belongs to another: enters, or forgets, that the URI is among those of
     /// its path.
     fn displaced(&mut self, naming: &Naming, name: &[u8], resource: &[u8], there: bool) -> Result<(), CatalogError> {
-        if resource.is_empty() || !name.windows(DISPLACED.len()).any(|octets| octets == DISPLACED) {
+        let is_marked = memchr::memchr_iter(b'%', name).any(|at| name[at..].starts_with(DISPLACED));
+        if resource.is_empty() || !is_marked {
             return Ok(());
         }
         let sense = || damaged("resource", name);
@@ -517,6 +544,9 @@ impl<'c> Writer<'c> {
 
     fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
         let store = self.store;
+        if let Some(first) = &mut self.first {
+            return first.put(Target::Row(store.meta), key, encode);
+        }
         self.write(|txn, record| {
             encode(record);
             seal(key, record);
@@ -526,6 +556,11 @@ impl<'c> Writer<'c> {
 
     /// Drops the orphans that the kernel has forgotten.
     pub(super) fn drop_forgotten(&mut self) -> Result<(), CatalogError> {
+        if self.first.is_some() {
+            // A new store has no orphans.
+            std::mem::take(&mut *self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
+            return Ok(());
+        }
         let store = self.store;
         let forgotten = std::mem::take(&mut *self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
         for ino in forgotten.iter() {
@@ -539,9 +574,10 @@ impl<'c> Writer<'c> {
 
     /// Commits what is no change of the tree.
     pub(super) fn commit_bare(self) -> Result<(), CatalogError> {
-        match self.txn {
-            Some(txn) => self.store.commit(txn.txn),
-            None => Ok(()),
+        match (self.first, self.txn) {
+            (Some(first), _) if first.is_begun() => first.commit(),
+            (_, Some(txn)) => self.store.commit(txn.txn),
+            (_, None) => Ok(()),
         }
     }
 

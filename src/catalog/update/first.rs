@@ -1,0 +1,184 @@
+//! The transaction of a first revision, on a thread of its own: what is to be written is noted in batches, and one is written
+//! while the next is being made. Nothing is there to be read in between.
+
+use super::super::store::{Store, Table, io_error};
+use super::super::{CatalogError, octets::seal};
+use super::transaction::Transaction;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+/// Octets of a batch (in unit tests few, so that nearly every revision needs the thread), and batches that may wait for it.
+const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
+const BATCHES_WAITING: usize = 4;
+
+/// What is to be written in one transaction; dropped before it is committed it leaves no trace. What fits into one batch
+/// needs no thread.
+pub(super) struct FirstRevision<'c> {
+    store: &'c Store,
+    batch: Batch,
+    writing: Option<Writing>,
+}
+
+/// Where a record goes, or that one goes.
+#[derive(Clone, Copy)]
+pub(super) enum Target {
+    Entries,
+    Inodes,
+    /// Entry ids, which join those that the key has.
+    Names,
+    Row(Table),
+    /// Whatever is at the key of this table goes.
+    Nothing(Table),
+}
+
+/// What is to be written, in order: keys and records, yet unsealed.
+#[derive(Default)]
+struct Batch {
+    octets: Vec<u8>,
+    records: Vec<(Target, Range<usize>, Range<usize>)>,
+}
+
+enum Message {
+    Write(Batch),
+    Commit(Batch),
+}
+
+/// The thread that writes.
+struct Writing {
+    batches: SyncSender<Message>,
+    thread: JoinHandle<Result<(), CatalogError>>,
+}
+
+impl<'c> FirstRevision<'c> {
+    pub(super) fn new(store: &'c Store) -> FirstRevision<'c> {
+        FirstRevision { store, batch: Batch::default(), writing: None }
+    }
+
+    /// Whether there is anything to be written.
+    pub(super) fn is_begun(&self) -> bool {
+        self.writing.is_some() || !self.batch.records.is_empty()
+    }
+
+    /// Writes the record that `encode` appends.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        target: Target,
+        key: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), CatalogError> {
+        let Batch { octets, records } = &mut self.batch;
+        let start = octets.len();
+        octets.extend_from_slice(key);
+        let between = octets.len();
+        encode(octets);
+        records.push((target, start..between, between..octets.len()));
+        if octets.len() < BATCH { Ok(()) } else { self.hand_over(Message::Write) }
+    }
+
+    /// Hands the batch to the thread, which is begun here at the latest.
+    fn hand_over(&mut self, message: fn(Batch) -> Message) -> Result<(), CatalogError> {
+        let writing = match self.writing.take() {
+            Some(writing) => writing,
+            None => Writing::begin(self.store)?,
+        };
+        let records = Vec::with_capacity(self.batch.records.len());
+        let next = Batch { octets: Vec::with_capacity(BATCH + 1024), records };
+        match writing.batches.send(message(std::mem::replace(&mut self.batch, next))) {
+            Ok(()) => {
+                self.writing = Some(writing);
+                Ok(())
+            }
+            // It has failed, and says why.
+            Err(_) => writing.end(),
+        }
+    }
+
+    /// Makes all of it durable.
+    pub(super) fn commit(mut self) -> Result<(), CatalogError> {
+        if self.writing.is_some() {
+            self.hand_over(Message::Commit)?;
+            return self.writing.take().map_or(Ok(()), Writing::end);
+        }
+        let mut txn = Transaction::begin(self.store)?;
+        std::mem::take(&mut self.batch).write(self.store, &mut txn, &mut Vec::new())?;
+        self.store.commit(txn.txn)
+    }
+}
+
+impl Drop for FirstRevision<'_> {
+    /// Waits until nothing of it is left, so that another can begin.
+    fn drop(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            // Whoever has not committed does not ask how it went.
+            let _ = writing.end();
+        }
+    }
+}
+
+impl Writing {
+    fn begin(store: &Store) -> Result<Writing, CatalogError> {
+        let store = store.clone();
+        let (batches, coming) = sync_channel(BATCHES_WAITING);
+        let thread = thread::Builder::new()
+            .name("catalog-writer".into())
+            .spawn(move || write_all(&store, &coming))
+            .map_err(io_error(Path::new("the thread that writes the catalog")))?;
+        Ok(Writing { batches, thread })
+    }
+
+    /// Waits for the end of the thread, which gets no more to do; how it went.
+    fn end(self) -> Result<(), CatalogError> {
+        drop(self.batches);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Writes what comes. Where the batches end without a commit nothing is written.
+fn write_all(store: &Store, coming: &Receiver<Message>) -> Result<(), CatalogError> {
+    let mut txn = Transaction::begin(store)?;
+    let mut record = Vec::new();
+    for message in coming {
+        match message {
+            Message::Write(batch) => batch.write(store, &mut txn, &mut record)?,
+            Message::Commit(batch) => {
+                batch.write(store, &mut txn, &mut record)?;
+                return store.commit(txn.txn);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Batch {
+    /// Writes everything; `record` is room for one.
+    fn write(self, store: &Store, txn: &mut Transaction<'_>, record: &mut Vec<u8>) -> Result<(), CatalogError> {
+        for (target, key, place) in self.records {
+            let key = &self.octets[key];
+            record.clear();
+            record.extend_from_slice(&self.octets[place]);
+            match target {
+                Target::Entries => txn.entries.put(&mut txn.txn, key, record)?,
+                Target::Inodes => txn.inodes.put(&mut txn.txn, key, record)?,
+                Target::Names => {
+                    if txn.names.holds(key)
+                        && let Some(present) = store.get(&txn.txn, store.names, key)?
+                    {
+                        record.splice(..0, present.iter().copied());
+                    }
+                    txn.names.put(&mut txn.txn, key, record)?;
+                }
+                Target::Row(table) => {
+                    seal(key, record);
+                    table.put(&mut txn.txn, key, record)?;
+                }
+                Target::Nothing(table) => {
+                    table.delete(&mut txn.txn, key)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
