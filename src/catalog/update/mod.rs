@@ -19,6 +19,7 @@ pub(super) mod journal;
 pub(super) mod locate;
 pub mod losses;
 mod merge;
+mod meta;
 mod place;
 mod settle;
 mod stated;

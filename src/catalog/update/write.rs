@@ -4,8 +4,7 @@ use super::super::keys::{displaced_key, entry_key, ino_key, name_hash, name_key}
 use super::super::octets::{NUMBER_LIMIT, damaged, push_number, seal};
 use super::super::path::disambiguated;
 use super::super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
-use super::super::sets::SetTable;
-use super::super::store::{ROOT, ROOT_ENTRY, Store, Table, meta, push_naming};
+use super::super::store::{ROOT, ROOT_ENTRY, Store, Table};
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals, snapshot};
 use super::changed::{ChangedFolders, FolderChange};
 use super::first::{FirstRevision, Target};
@@ -26,14 +25,14 @@ const DISPLACED: &[u8] = b"%~";
 /// What exists is read from the revision before (`old` in the methods), never from this transaction: nothing written here
 /// is met again.
 pub(super) struct Writer<'c> {
-    catalog: &'c Catalog,
-    store: &'c Store,
+    pub(super) catalog: &'c Catalog,
+    pub(super) store: &'c Store,
     txn: Option<Transaction<'c>>,
     /// In its place for a first revision, which reads nothing of what it writes.
-    first: Option<FirstRevision<'c>>,
+    pub(super) first: Option<FirstRevision<'c>>,
     /// The time of this commit.
     pub now: Timestamp,
-    numbers: Numbers,
+    pub(super) numbers: Numbers,
     record: Vec<u8>,
     /// The folder that the last orphan lay in and the one above, each with its path and a slash: orphans come folder by folder,
     /// and folders do too.
@@ -125,7 +124,7 @@ impl<'c> Writer<'c> {
     }
 
     /// Runs `write` on the transaction, which begins here at the latest.
-    fn write(
+    pub(super) fn write(
         &mut self,
         write: impl FnOnce(&mut Transaction<'c>, &mut Vec<u8>) -> Result<(), CatalogError>,
     ) -> Result<(), CatalogError> {
@@ -518,40 +517,6 @@ impl<'c> Writer<'c> {
     pub(super) fn next_revision(&self, at: Option<Timestamp>, totals: Totals) -> RevisionRecord {
         let Numbers { revision, next_ino, next_entry } = self.numbers;
         RevisionRecord { number: revision + 1, committed: self.now, at, totals, next_ino, next_entry }
-    }
-
-    pub(super) fn put_revision(&mut self, revision: &RevisionRecord) -> Result<(), CatalogError> {
-        self.numbers.revision = revision.number;
-        self.put_meta(meta::REVISION, |record| revision.encode(record))
-    }
-
-    pub(super) fn put_position(&mut self, position: &[u8]) -> Result<(), CatalogError> {
-        self.put_meta(meta::POSITION, |record| record.extend_from_slice(position))
-    }
-
-    pub(super) fn put_naming(&mut self, naming: &Naming) -> Result<(), CatalogError> {
-        self.put_meta(meta::NAMING, |record| push_naming(record, naming))
-    }
-
-    pub(super) fn put_symbols(&mut self) -> Result<(), CatalogError> {
-        let symbols = &self.catalog.symbols;
-        self.put_meta(meta::SYMBOLS, |record| symbols.encode(record))
-    }
-
-    pub(super) fn put_sets(&mut self, sets: &SetTable) -> Result<(), CatalogError> {
-        self.put_meta(meta::SETS, |record| sets.encode(record))
-    }
-
-    fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
-        let store = self.store;
-        if let Some(first) = &mut self.first {
-            return first.put(Target::Row(store.meta), key, encode);
-        }
-        self.write(|txn, record| {
-            encode(record);
-            seal(key, record);
-            Ok(store.meta.put(&mut txn.txn, key, record)?)
-        })
     }
 
     /// Drops the orphans that the kernel has forgotten.
