@@ -1,6 +1,7 @@
 //! One fetch as its readers see it: how far it is, what may be read already, how it ended.
 //!
-//! The fetch belongs to the object: it is driven by a task of its own and goes on when every reader has given up.
+//! The fetch belongs to the object: it is driven by a task of its own, and goes on when every reader has given up. Only a large one
+//! comes no further than its readers do, with what they are likely to read next.
 
 use super::held::{Held, Origin, Version};
 use super::urgency::Urgency;
@@ -29,8 +30,6 @@ const AHEAD: Range<u64> = 1 << 20..64 << 20;
 
 /// So many times what was read at a stretch: of a few pages, and of more than a look at the beginning takes.
 const AHEAD_GROWTH: [u64; 2] = [4, 16];
-
-/// See [`AHEAD_GROWTH`].
 const MORE_THAN_A_LOOK: u64 = 2 << 20;
 
 /// Octets of what came last that are held for those who wait for them: they need not be read from the disk again.
@@ -470,10 +469,9 @@ impl Flight {
         }
     }
 
-    /// The first octet that waits for the verdict on the whole; only once its length is known is that more than zero.
+    /// The first octet that waits for the verdict on the whole; zero as long as its length is not known.
     pub(super) fn withheld_from(&self) -> u64 {
-        let progress = self.progress();
-        progress.length.map_or(0, |length| releasable(self.fixity, Some(length), length))
+        self.progress().length.map_or(0, |length| releasable(self.fixity, Some(length), length))
     }
 
     /// A reader of the stream has come to `until`.
