@@ -501,7 +501,7 @@ impl Content {
         loop {
             tokio::time::sleep(self.config.stall / 8).await;
             let now = self.client.progress(&wanted.uri);
-            if now != before && flight.frontier() == 0 {
+            if now != before && flight.frontier() == 0 && flight.announced().is_none() {
                 flight.touch();
             }
             before = now;
