@@ -67,6 +67,9 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+/// For so long a list that is older than the one shown is taken for a cache's.
+const LAGGING_SECONDS: i64 = 24 * 3600;
+
 /// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
 const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
@@ -138,6 +141,8 @@ pub struct Synchronizer {
     packages: Option<Packages>,
     /// The position of the current revision, once it was read: nobody else writes it.
     position: Option<Position>,
+    /// A list older than what is shown: what it speaks for, and since when it is served without a break.
+    older: Option<(Timestamp, Timestamp)>,
     /// The followed document above each list that was reached.
     below: HashMap<Uri, DocumentLocation>,
     /// Digests of the change documents all of whose entries are in the position.
@@ -183,6 +188,7 @@ impl Synchronizer {
             children: Children::default(),
             packages: None,
             position: None,
+            older: None,
             below: HashMap::new(),
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
@@ -353,16 +359,26 @@ impl Synchronizer {
         Ok(Some(self.take(made, digests)))
     }
 
-    /// What was read that is older than what is shown, where that is whole and of today.
-    fn older_list(&self, step: &Step, read: &[ReadSet]) -> Option<SyncError> {
+    /// What was read that is older than what is shown, where that is whole and of today. No cache lags behind for longer than
+    /// [`LAGGING_SECONDS`]: a list served all that time is what the Source publishes, whatever time it states.
+    fn older_list(&mut self, step: &Step, read: &[ReadSet]) -> Option<SyncError> {
         if step.is_first_tree || self.config.as_of.is_some() || self.catalog.is_distrusted() {
             return None;
         }
-        read.iter().find_map(|it| {
+        let older = read.iter().find_map(|it| {
             let (at, shown) = step.position.is_newer_than(it)?;
             let location = it.walks.iter().flat_map(Walked::documents).next()?.location.clone();
-            Some(SyncError::OlderList { location, at, shown })
-        })
+            Some((location, at, shown))
+        });
+        let now = Timestamp::now();
+        let since = older.as_ref().map(|(_, at, _)| match self.older {
+            Some((before, since)) if before == *at => since,
+            _ => now,
+        });
+        self.older = older.as_ref().map(|(_, at, _)| *at).zip(since);
+        let (location, at, shown) = older?;
+        let is_believed = since.is_some_and(|since| now.seconds - since.seconds >= LAGGING_SECONDS);
+        (!is_believed).then_some(SyncError::OlderList { location, at, shown })
     }
 
     /// Goes on from changes alone.

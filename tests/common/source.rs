@@ -431,8 +431,9 @@ impl Source {
     }
 
     fn resource_list(&self, state: &State) -> Vec<u8> {
-        let seconds = 1_714_557_600 + state.edition;
-        let at = format!("2024-05-01T{:02}:{:02}:{:02}Z", 10 + seconds / 3600 % 8, seconds / 60 % 60, seconds % 60);
+        // Each edition is a second later than the one before.
+        let (day, second) = (1 + state.edition / 86_400, state.edition % 86_400);
+        let at = format!("2024-05-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
         self.list_of(state, &at)
     }
 

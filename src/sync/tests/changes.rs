@@ -310,6 +310,26 @@ async fn status_tells_the_rules_that_documents_break_as_of_their_last_reading() 
 }
 
 #[tokio::test]
+async fn an_older_resource_list_that_is_served_for_a_day_is_what_the_source_publishes() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    let list_of = |at: &str, paths: &[&str]| {
+        let entries: Vec<_> = paths.iter().map(|path| url(server.uri(path).as_str(), "")).collect();
+        resource_list_at(&format!("at=\"2013-01-03T{at}:00Z\""), &entries)
+    };
+    server.put(LIST, list_of("10:30", &["/a", "/c", "/d"]));
+    destination.commit().await;
+    // Made of the newest date in it, which is gone now.
+    server.put(LIST, list_of("10:10", &["/a", "/c"]));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+
+    destination.synchronizer.older.as_mut().unwrap().1.seconds -= LAGGING_SECONDS;
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/c"]);
+}
+
+#[tokio::test]
 async fn an_older_resource_list_behind_a_newer_one_takes_nothing_back_and_a_still_newer_one_counts() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
@@ -345,6 +365,7 @@ async fn an_older_resource_list_behind_a_newer_one_takes_nothing_back_and_a_stil
     let refused = destination.refresh().await;
     assert!(matches!(refused, Err(SyncError::OlderList { .. })), "{refused:?}");
     assert_eq!(destination.files().len(), 5);
+    assert!(destination.synchronizer.older.is_some());
 
     server.put(LIST, list_of("10:45", &["/a", "/c", "/d", "/e", "/g"]));
     server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
