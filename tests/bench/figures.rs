@@ -64,6 +64,7 @@ fn main() {
             println!("{row}");
         }
     }
+    measure::let_go();
     println!("\n{missed} bars missed");
     missing.iter().for_each(|line| println!("{line}"));
 }

@@ -5,7 +5,7 @@ use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::common::source::URLSET;
 use crate::delay::FAR;
-use crate::measure::{Row, files, megabytes, time};
+use crate::measure::{Row, files, keep, megabytes, time};
 use crate::wire::{
     Asked, beside, curl, far_away, grep, in_turns, list_for_curl, make_files, published, run,
     wait_for_the_last_connection,
@@ -23,7 +23,9 @@ pub fn ten_thousand_files() -> Vec<Row> {
             make_files(&root.join("deep"), 10_000, 100, 13_000);
             make_files(&root.join("flat"), 10_000, 10_000, 100);
         });
-        vec![copy(&nginx), list_sizes(&nginx), read_at_random(&nginx)]
+        let rows = vec![copy(&nginx), list_sizes(&nginx), read_at_random(&nginx)];
+        keep(nginx);
+        rows
     })
 }
 
@@ -97,6 +99,7 @@ fn copy(nginx: &Nginx) -> Row {
         let copy = tempfile::tempdir().unwrap();
         let took = run(Command::new("rsync").arg("-a").arg(mounted.join("deep/")).arg(copy.path())).0;
         assert_eq!(files(copy.path()).len(), uris.len());
+        keep(copy);
         took
     };
     let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/deep/", work, || curl(list.path(), &[]));

@@ -1,9 +1,10 @@
 //! Rows of the table, clocks and memory.
 
+use std::any::Any;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How often a time is taken; the median counts.
@@ -67,6 +68,19 @@ impl Row {
     pub fn bound(work: &str, measured: String, bar: &str, holds: bool) -> Row {
         Row { work: work.into(), measured, peer: String::new(), ratio: String::new(), bar: bar.into(), holds }
     }
+}
+
+static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
+
+/// Keeps what has folders of its own until all is measured: for minutes after many files were removed ext4 looks for the
+/// inode of a new one among theirs, which would be counted to whatever writes next.
+pub fn keep(kept: impl Any + Send) {
+    KEPT.lock().unwrap().push(Box::new(kept));
+}
+
+/// Removes what was kept.
+pub fn let_go() {
+    KEPT.lock().unwrap().clear();
 }
 
 /// How long `work` takes.

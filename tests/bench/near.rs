@@ -5,7 +5,7 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::many::publish_unsized;
-use crate::measure::{Row, files, percentile, time};
+use crate::measure::{Row, files, keep, percentile, time};
 use crate::wire::{Rclone, grep, make_files, publish_one_package, published, run};
 use std::fs;
 use std::path::Path;
@@ -27,6 +27,7 @@ fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path)
         let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
         ours.push(work(&mounted.path()));
         mounted.unmount();
+        keep(mounted);
         let Some(cache) = CACHES.get(round) else { continue };
         let kept = tempfile::tempdir().unwrap();
         let folder = kept.path().to_str().unwrap();
@@ -34,6 +35,7 @@ fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path)
             Ok(rclone) => theirs.push((work(rclone.folder.path()), *cache)),
             Err(why) => return Row::not_measured(name, &why),
         }
+        keep(kept);
     }
     let ours = percentile(&mut ours, 50).as_secs_f64();
     let (theirs, cache) = theirs.into_iter().min().expect("rclone was timed");
@@ -59,6 +61,7 @@ pub fn hundreds() -> Vec<Row> {
     let mut rows = vec![beside_rclone("`grep -r`, 726 files", &nginx, "resourcelist.xml", work)];
     publish_one_package(&nginx);
     rows.push(beside_rclone("`grep -r`, 726 files of a Resource Dump", &nginx, "capabilitylist.xml", work));
+    keep(nginx);
     rows
 }
 
@@ -73,6 +76,7 @@ pub fn thousands() -> Vec<Row> {
         let copy = tempfile::tempdir().unwrap();
         let took = run(Command::new("rsync").arg("-a").arg(folder.join("deep/")).arg(copy.path())).0;
         assert_eq!(files(copy.path()).len(), 10_000);
+        keep(copy);
         took
     };
     let list = |folder: &Path| {
@@ -85,9 +89,11 @@ pub fn thousands() -> Vec<Row> {
         let path = |number: u64| folder.join(format!("deep/d{:03}/file-{number:05}.txt", number / 100));
         time(|| (0..100).for_each(|_| drop(fs::read(path(random.below(10_000))).unwrap()))).0
     };
-    vec![
+    let rows = vec![
         beside_rclone("`rsync -a`, 10000 files", &nginx, "resourcelist.xml", copy),
         beside_rclone("`ls -l` of 10000 names without lengths", &nginx, "unsized.xml", list),
         beside_rclone("100 random files of 10000", &nginx, "resourcelist.xml", read),
-    ]
+    ];
+    keep(nginx);
+    rows
 }

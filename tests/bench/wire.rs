@@ -8,7 +8,7 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::{self, FAR};
-use crate::measure::{Row, files, megabytes, percentile, time};
+use crate::measure::{Row, files, keep, megabytes, percentile, time};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -151,7 +151,8 @@ pub fn in_turns(
         let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
         let before = Asked::so_far(nginx, below);
         ours.push(work(&mounted));
-        drop(mounted);
+        mounted.unmount();
+        keep(mounted);
         wait_for_the_last_connection();
         let now = Asked::so_far(nginx, below).since(before);
         asked = Asked { requests: asked.requests + now.requests, octets: asked.octets + now.octets };
@@ -203,6 +204,7 @@ pub fn grep_through_files() -> Vec<Row> {
             }
             Err(why) => Row::not_measured("the same beside another mount, RTT 40 ms", &why),
         });
+        keep(nginx);
         rows
     })
 }
@@ -222,6 +224,7 @@ pub fn grep_through_a_dump() -> Vec<Row> {
         let get = || run(Command::new("curl").args(["-sSf", "-o", "/dev/null", &uri])).0;
         let (ours, theirs, asked) = in_turns(&nginx, "capabilitylist.xml", "/", work, get);
         let octets = megabytes(package.metadata().unwrap().len());
+        keep(nginx);
         let work = format!("`grep -r`, {count} files of a Resource Dump, one package of {octets}, cold, RTT 40 ms");
         vec![beside(&work, ours, asked, "GET of the package", theirs, 1.15)]
     })
