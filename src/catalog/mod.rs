@@ -304,7 +304,8 @@ impl Catalog {
     }
 
     /// Copies the store without its holes where it takes more than twice what is in it, and goes on with the copy;
-    /// answers whether it did. To be called after commits, or when many orphans were dropped, away from every reader: commits wait for it, readers do not.
+    /// answers whether it did. To be called after commits, or when many orphans were dropped, away from every reader:
+    /// commits wait for it, readers do not.
     pub fn compact(&self) -> Result<bool, CatalogError> {
         self.compact_beyond(store::WASTE_FACTOR, store::WASTE_LEAST)
     }

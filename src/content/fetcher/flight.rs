@@ -1,7 +1,6 @@
 //! One fetch as its readers see it: how far it is, what may be read already, how it ended.
 //!
-//! The fetch belongs to the object: it is driven by a task of its own, and goes on when every reader has given up. Only a large one
-//! comes no further than its readers do, with what they are likely to read next.
+//! Driven by a task of its own it goes on when every reader has given up; a large one comes no further than they are likely to read.
 
 use super::held::{Held, Origin, Version};
 use super::urgency::Urgency;
