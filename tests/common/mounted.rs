@@ -202,7 +202,9 @@ fn detach(path: &Path) {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the program said:\n{}", self.said());
+            let ended = self.process.lock().ok().and_then(|mut held| held.as_mut()?.try_wait().ok()?);
+            let now = ended.map_or("is served by nobody or still runs".to_owned(), |status| format!("ended: {status}"));
+            eprintln!("the program {now}; it said:\n{}", self.said());
         }
         self.kill();
     }
