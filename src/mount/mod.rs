@@ -317,7 +317,8 @@ pub fn run(
     }
 
     let result = runtime.block_on(serve(served, point, commands, signals, subscriber, &notices));
-    drop((socket, registration));
+    // In this order: what is found written down can be asked.
+    drop((registration, socket));
     notices.stop();
     if invalidator.join().is_err() {
         tracing::error!("the invalidator panicked");

@@ -134,7 +134,8 @@ pub struct Known {
 /// Every mount of ours that this process can see or finds written down, in the order of their directories.
 pub fn mounts() -> io::Result<Vec<Known>> {
     let written = folders().iter().flat_map(|folder| read(folder)).collect();
-    Ok(known(point::ours()?, written))
+    let mounted = point::ours()?;
+    Ok(known(mounted.clone(), &mounted, written))
 }
 
 /// The mount that is seen at `directory`, as `/proc/self/mountinfo` writes it.
@@ -142,7 +143,7 @@ pub fn mount_at(directory: &Path) -> io::Result<Option<Known>> {
     let written = folders().iter().flat_map(|folder| read(folder)).collect();
     let mounted = point::topmost(directory)?.filter(|mounted| mounted.filesystem == point::FILESYSTEM_TYPE);
     let Some(mounted) = mounted else { return Ok(None) };
-    let found = known(vec![mounted], written);
+    let found = known(vec![mounted], &point::ours()?, written);
     Ok(found.into_iter().find(|known| matches!(known.standing, Standing::Living | Standing::Dead | Standing::Unknown)))
 }
 
@@ -154,18 +155,12 @@ struct Written {
     lives: bool,
 }
 
-/// What is mounted, with what is written down of it.
-fn known(mounted: Vec<Mounted>, mut written: Vec<Written>) -> Vec<Known> {
-    // Numbers of devices are given again: who lives tells of its own.
-    written.sort_by_key(|written| !written.lives);
-    let mut all: Vec<Known> = mounted
+/// What is `mounted`, with what is written down of it; `all` that is mounted of ours.
+fn known(mounted: Vec<Mounted>, all: &[Mounted], written: Vec<Written>) -> Vec<Known> {
+    let mut known: Vec<Known> = mounted
         .into_iter()
         .map(|mounted| {
-            let is_this = |written: &&Written| {
-                written.record.device.as_ref() == Some(&mounted.device)
-                    && mounted.user.is_none_or(|user| user == written.user)
-            };
-            let told = written.iter().find(is_this);
+            let told = told_of(&mounted, all, &written);
             Known {
                 user: mounted.user,
                 process: told.map(|told| told.record.process),
@@ -183,8 +178,8 @@ fn known(mounted: Vec<Mounted>, mut written: Vec<Written>) -> Vec<Known> {
     for Written { record, user, .. } in written.into_iter().filter(|written| written.lives) {
         let standing = if record.device.is_some() { Standing::Detached } else { Standing::Starting };
         let is_told = |known: &Known| known.process == Some(record.process) && known.user.is_none_or(|of| of == user);
-        if !all.iter().any(is_told) {
-            all.push(Known {
+        if !known.iter().any(is_told) {
+            known.push(Known {
                 source: record.source,
                 directory: record.directory,
                 user: Some(user),
@@ -194,8 +189,25 @@ fn known(mounted: Vec<Mounted>, mut written: Vec<Written>) -> Vec<Known> {
             });
         }
     }
-    all.sort_by(|a, b| a.directory.cmp(&b.directory));
-    all
+    known.sort_by(|a, b| a.directory.cmp(&b.directory));
+    known
+}
+
+/// What is written down of this mount, where that is certain. Numbers of devices are given again: to another directory while the
+/// process that had it before is still ending, and to the same one before its new process has written it down.
+fn told_of<'w>(mounted: &Mounted, all: &[Mounted], written: &'w [Written]) -> Option<&'w Written> {
+    let of_user = |it: &&Written| mounted.user.is_none_or(|user| user == it.user);
+    let has_device = |it: &&Written| it.record.device.as_ref() == Some(&mounted.device);
+    let is_here = |it: &&Written| it.record.directory == mounted.directory;
+    let is_where_it_says =
+        |it: &&Written| all.iter().any(|one| one.device == mounted.device && one.directory == it.record.directory);
+    let living = || written.iter().filter(of_user).filter(|it| it.lives);
+    let here = living().find(|it| has_device(it) && is_here(it));
+    // A directory shows it that is bound to it.
+    let bound = || living().find(|it| has_device(it) && is_where_it_says(it));
+    let begins = living().any(|it| it.record.device.is_none() && is_here(&it));
+    let dead = || written.iter().filter(of_user).find(|it| !it.lives && has_device(it) && is_here(it) && !begins);
+    here.or_else(bound).or_else(dead)
 }
 
 /// What is written down in a folder; nothing where it cannot be read.
@@ -331,7 +343,8 @@ mod tests {
 
     fn standings(mounted: Vec<Mounted>, written: Vec<Written>) -> Vec<(String, Standing)> {
         let shown = |known: Known| (known.directory.display().to_string(), known.standing);
-        known(mounted, written).into_iter().map(shown).collect()
+        let all = mounted.clone();
+        known(mounted, &all, written).into_iter().map(shown).collect()
     }
 
     #[test]
@@ -368,10 +381,47 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_was_given_again_is_not_the_mount_of_a_process_that_is_still_ending() {
+        let ending = written(1, Some("0:1"), true);
+        let mount = mounted("0:1", "/mnt/2");
+
+        for others in [vec![written(2, Some("0:1"), true)], vec![]] {
+            let has_written = !others.is_empty();
+            let written = [vec![ending.clone()], others].concat();
+            let found = known(vec![mount.clone()], std::slice::from_ref(&mount), written).remove(1);
+
+            assert_eq!(found.directory, PathBuf::from("/mnt/2"));
+            assert_eq!(found.process, has_written.then_some(2));
+            assert_eq!(found.standing, if has_written { Standing::Living } else { Standing::Unknown });
+        }
+    }
+
+    #[test]
+    fn a_mount_over_one_whose_process_was_killed_is_not_dead_before_it_is_written_down() {
+        let (killed, next) = (written(1, Some("0:1"), false), written(1, None, true));
+
+        let all = standings(vec![mounted("0:1", "/mnt/1")], vec![killed, next]);
+
+        let expected = [Standing::Unknown, Standing::Starting];
+        assert_eq!(all, expected.map(|standing| ("/mnt/1".to_owned(), standing)));
+    }
+
+    #[test]
+    fn a_directory_that_is_bound_to_a_mount_is_served_by_its_process() {
+        let all = standings(
+            vec![mounted("0:1", "/mnt/1"), mounted("0:1", "/srv/bound")],
+            vec![written(1, Some("0:1"), true)],
+        );
+
+        assert_eq!(all, ["/mnt/1", "/srv/bound"].map(|directory| (directory.to_owned(), Standing::Living)));
+    }
+
+    #[test]
     fn nobody_is_believed_about_the_mounts_of_others() {
         let lie = Written { user: USER + 1, ..written(1, Some("0:1"), true) };
 
-        let all = known(vec![mounted("0:1", "/mnt/1")], vec![lie]);
+        let mount = mounted("0:1", "/mnt/1");
+        let all = known(vec![mount.clone()], &[mount], vec![lie]);
 
         assert_eq!((all[0].standing, &all[0].socket), (Standing::Unknown, &None));
     }
