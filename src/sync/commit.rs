@@ -36,6 +36,8 @@ pub struct Made {
     pub position: Position,
     /// Deletions of what is not there.
     pub unknown: u64,
+    /// Whether the changes of a set that has gone are not known any more.
+    pub forgets: bool,
 }
 
 /// A position on its way into a commit: the guard has its last word on it.
@@ -173,6 +175,15 @@ impl Synchronizer {
                 next.guard.hear(*set);
                 baseline.decide_anew(*set);
             }
+            // A set that nothing is held of any more has gone; until then it may only be out of reach.
+            let mut forgets = false;
+            for set in position.absent(&read) {
+                if catalog.snapshot()?.held_of(set)? == 0 {
+                    next.forget(set);
+                    baseline.forget(set);
+                    forgets = true;
+                }
+            }
             recount(&catalog, &mut next.guard, &heard)?;
             for (set, root, known) in news.known {
                 next.note(set, &root, known);
@@ -184,7 +195,7 @@ impl Synchronizer {
             let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
             let mut storing = Storing { lists, unheard, ..Storing::new(next, limit) };
             let committed = baseline.commit_guarded(at, &mut |losses| storing.decide(losses))?;
-            Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0 })
+            Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0, forgets })
         })
         .await??;
         report(&made.committed);
@@ -216,7 +227,7 @@ impl Synchronizer {
             let at = next.at();
             let mut storing = Storing::new(next, limit);
             let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
-            Ok::<_, SyncError>(Some(Made { committed, position: storing.position, unknown }))
+            Ok::<_, SyncError>(Some(Made { committed, position: storing.position, unknown, forgets: false }))
         })
         .await??;
         made.iter().for_each(|made| report(&made.committed));
@@ -236,7 +247,7 @@ impl Synchronizer {
             let (at, confirmed) = (position.at(), Some(held.saturating_sub(accepted)));
             let mut storing = Storing { confirmed, ..Storing::new(position, limit) };
             let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
-            Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0 })
+            Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0, forgets: false })
         })
         .await??;
         report(&made.committed);

@@ -419,6 +419,9 @@ impl Synchronizer {
     /// Remembers what was committed.
     fn take(&mut self, made: Made, digests: Vec<(DocumentLocation, u64)>) -> Outcome {
         self.remember_applied(digests, &made.position);
+        if made.forgets {
+            self.forget_unknown(&made.position);
+        }
         self.status.write(|status| status.unknown_deletions += made.unknown);
         self.position = Some(made.position);
         Outcome::Committed(made.committed)
@@ -428,10 +431,14 @@ impl Synchronizer {
     /// it costs another reading at most, and lists that come and go do not pile up.
     fn remember_applied(&mut self, digests: Vec<(DocumentLocation, u64)>, position: &Position) {
         if self.applied.len() + digests.len() > MANY_APPLIED {
-            let known: HashSet<DocumentLocation> = position.locations().into_iter().collect();
-            self.applied.retain(|location, _| known.contains(location));
+            self.forget_unknown(position);
         }
         self.applied.extend(digests);
+    }
+
+    fn forget_unknown(&mut self, position: &Position) {
+        let known: HashSet<DocumentLocation> = position.locations().into_iter().collect();
+        self.applied.retain(|location, _| known.contains(location));
     }
 
     /// The Source as it was discovered, or discovers it anew. Where that fails the documents known of are followed on, and

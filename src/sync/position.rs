@@ -232,6 +232,17 @@ impl Position {
         }
     }
 
+    /// Sets of which nothing was there for this revision, nor is in `read`, and whose changes are known all the same.
+    pub fn absent(&self, read: &[ReadSet]) -> Vec<SetId> {
+        let is_absent = |set: &&SetPosition| set.documents.is_empty() && !read.iter().any(|it| it.id.0 == set.id);
+        self.sets.iter().filter(|set| !set.changes.is_empty()).filter(is_absent).map(SetPosition::id).collect()
+    }
+
+    /// Forgets what is known of the changes of `set`.
+    pub fn forget(&mut self, set: SetId) {
+        self.sets.iter_mut().filter(|it| it.id == set.0).for_each(|it| it.changes.clear());
+    }
+
     /// The set of this name.
     pub fn set_named(&self, name: &str) -> Option<&SetPosition> {
         self.sets.iter().find(|set| set.name == name)

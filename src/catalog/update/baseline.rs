@@ -9,7 +9,7 @@ use super::super::{Catalog, CatalogError, Invalidation, Naming, SetId};
 use super::changes::Statement;
 use super::folders::OpenFolders;
 use super::going::Going;
-use super::journal::{self, Fate, Row};
+use super::journal::{self, Fate, Row, Speaking};
 use super::locate::path_by_rule;
 use super::losses::{Decision, Losses, SetLoss};
 use super::merge::{Before, Listing, Merge};
@@ -41,6 +41,8 @@ pub struct Baseline<'c> {
     set: SetId,
     /// Sets of which nothing is held back any more but what is decided now.
     anew: BTreeSet<SetId>,
+    /// Sets whose part of the journal goes.
+    forgotten: BTreeSet<SetId>,
     path: String,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -61,6 +63,7 @@ impl<'c> Baseline<'c> {
             lists: Vec::new(),
             set: SetId::default(),
             anew: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
             path: String::new(),
             key: Vec::new(),
             value: Vec::new(),
@@ -81,6 +84,11 @@ impl<'c> Baseline<'c> {
     /// What its lists lack now is told as a loss.
     pub fn decide_anew(&mut self, set: SetId) {
         self.anew.insert(set);
+    }
+
+    /// What the journal holds of `set` goes, where it is not listed: else it rests until the set is back.
+    pub fn forget(&mut self, set: SetId) {
+        self.forgotten.insert(set);
     }
 
     /// Adds one entry of a list. Order does not matter; of several for one URI within a set the latest `lastmod`, else the last
@@ -181,7 +189,8 @@ impl<'c> Baseline<'c> {
         let stale = held::state(&before, &anew, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
         let newest = self.folders.close(&mut self.sorter)?;
         let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
-        let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
+        let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
+        let listing = Listing { naming: &self.naming, newest, at, speaking };
 
         let mut held_of = BTreeSet::new();
         // The position, once nothing is left to decide.
@@ -224,13 +233,13 @@ impl<'c> Baseline<'c> {
     ) -> Result<Option<Overtaken>, CatalogError> {
         let mut overtaken = None;
         let lists = std::mem::take(&mut self.lists);
-        let told = journal::brought_forward(store, old, changes, &lists, &mut |key, row, fate| {
-            if fate == Fate::Goes {
-                return Ok(());
-            }
-            self.add_change(key, row, fate == Fate::New, overtaken.get_or_insert_default())
+        let forgotten = std::mem::take(&mut self.forgotten);
+        let speaking = Speaking { lists: &lists, forgotten: &forgotten };
+        let told = journal::brought_forward(store, old, changes, speaking, &mut |key, row, fate| match fate {
+            Fate::Goes | Fate::Rests => Ok(()),
+            Fate::New | Fate::Stays => self.add_change(key, row, fate == Fate::New, overtaken.get_or_insert_default()),
         });
-        self.lists = lists;
+        (self.lists, self.forgotten) = (lists, forgotten);
         told.map(|()| overtaken)
     }
 
@@ -301,7 +310,8 @@ impl<'c> Baseline<'c> {
         let mut overtaken = self.bring_forward(&store, &old, &mut changes)?;
         let newest = self.folders.close(&mut self.sorter)?;
         let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
-        let listing = Listing { naming: &self.naming, newest, at, lists: &self.lists };
+        let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
+        let listing = Listing { naming: &self.naming, newest, at, speaking };
         let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None)?;
         merge.walk(&mut sorted, &mut overtaken)?;
         let (decision, position) = decide(&fewer(&damaged, &merge));

@@ -1,5 +1,5 @@
 //! The journal: of each (set, URI) the last change that was applied, for as long as the set's list does not speak for a
-//! later time.
+//! later time. Of a set that is not listed, which may only be out of reach for now, it rests until the set is back.
 
 use super::super::keys::statement_set;
 use super::super::octets::{Octets, damaged, push_time, unseal};
@@ -12,6 +12,7 @@ use super::changes::Statement;
 use super::stated::Lists;
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
+use std::collections::BTreeSet;
 
 /// One change, as the table and the sorter hold it: what happened and whether `datetime` follows, the time, `datetime`, the
 /// record with its URI (of a deletion with nothing else, unless the entry itself tells of none).
@@ -87,14 +88,29 @@ pub(super) enum Fate {
     Stays,
     /// It is in force, and new.
     New,
-    /// A list has overtaken it; it was in the table.
+    /// A list has overtaken it, or its set is forgotten; it was in the table.
     Goes,
+    /// Its set is not listed: new, and to be kept for when it is.
+    Rests,
 }
 
-/// Whether a change of `set` at `time` is in force beside `lists`: its set is listed, and the list does not speak for a later
-/// time.
-fn in_force(lists: &Lists, set: SetId, time: Timestamp) -> bool {
-    lists.iter().any(|(listed, at)| *listed == set && at.is_none_or(|at| time >= at))
+/// What is listed, and what is not to be listed any more.
+#[derive(Clone, Copy)]
+pub(super) struct Speaking<'l> {
+    pub lists: &'l Lists,
+    /// Sets that are gone for good.
+    pub forgotten: &'l BTreeSet<SetId>,
+}
+
+impl Speaking<'_> {
+    /// Whether a change of `set` at `time` is in force beside the lists: its set is listed, and the list does not speak for a
+    /// later time. `None` where it rests.
+    fn is_in_force(&self, set: SetId, time: Timestamp) -> Option<bool> {
+        match self.lists.iter().find(|(listed, _)| *listed == set) {
+            Some((_, at)) => Some(at.is_none_or(|at| time >= at)),
+            None => self.forgotten.contains(&set).then_some(false),
+        }
+    }
 }
 
 /// Is told key, row and what becomes of it.
@@ -106,7 +122,7 @@ pub(super) fn brought_forward(
     store: &Store,
     old: &RoTxn<'_>,
     statements: &mut Sorted,
-    lists: &Lists,
+    speaking: Speaking<'_>,
     tell: &mut Tell<'_>,
 ) -> Result<(), CatalogError> {
     let mut rows = store.journal.iter(old)?;
@@ -130,10 +146,15 @@ pub(super) fn brought_forward(
         let sense = || damaged("sense", key);
         let time = Row::decode(octets).ok_or_else(sense)?.time;
         let set = statement_set(key).ok_or_else(sense)?;
-        if in_force(lists, set, time) {
-            tell(key, octets, fate)?;
-        } else if let Some((key, known)) = row.filter(|_| order.is_le()) {
-            tell(key, known, Fate::Goes)?;
+        match (speaking.is_in_force(set, time), fate) {
+            (Some(true), fate) => tell(key, octets, fate)?,
+            (Some(false), _) => {
+                if let Some((key, known)) = row.filter(|_| order.is_le()) {
+                    tell(key, known, Fate::Goes)?;
+                }
+            }
+            (None, Fate::New) => tell(key, octets, Fate::Rests)?,
+            (None, _) => {}
         }
         if order.is_le() {
             row = next_row(&mut rows)?;

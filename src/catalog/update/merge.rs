@@ -9,10 +9,10 @@ use super::super::sorter::Sorted;
 use super::super::store::{ROOT, Store, meta};
 use super::super::{Catalog, CatalogError, Naming, Totals};
 use super::going::Going;
-use super::journal::{self, Fate};
+use super::journal::{self, Fate, Speaking};
 use super::losses::{Losses, Tally};
 use super::place::{File, Folder, Placer, slashed, uri};
-use super::stated::{Held, Lists, Overtaken, Path, list_at};
+use super::stated::{Held, Overtaken, Path, list_at};
 use super::write::{Numbers, Writer};
 use super::{Committed, version};
 use crate::document::Timestamp;
@@ -49,7 +49,7 @@ pub(super) struct Listing<'a> {
     /// The newest `lastmod` of all.
     pub newest: Option<Timestamp>,
     pub at: Option<Timestamp>,
-    pub lists: &'a Lists,
+    pub speaking: Speaking<'a>,
 }
 
 /// A tree being made of a sorted statement.
@@ -107,7 +107,7 @@ impl<'o> Merge<'o> {
                 self.place(&mut path, &mut within)?;
                 path.begin(key);
             }
-            path.take(value, self.listing.lists, overtaken.as_mut())?;
+            path.take(value, self.listing.speaking.lists, overtaken.as_mut())?;
         }
         self.place(&mut path, &mut within)?;
         self.finish_folder()
@@ -150,7 +150,7 @@ impl<'o> Merge<'o> {
     /// Brings sets, package members and held deletions into what is stated of a path.
     fn bring_together(&mut self, path: &mut Path) -> Result<(), CatalogError> {
         let Placer { writer, store, naming, catalog, .. } = &mut self.placer;
-        let (store, lists) = (*store, self.listing.lists);
+        let (store, lists) = (*store, self.listing.speaking.lists);
         let by_path = slashed(&path.key[1..]);
         path.settle(&catalog.symbols, |record, set, held| {
             let sense = || damaged("resource", record.uri.unwrap_or_default().as_bytes());
@@ -238,9 +238,9 @@ impl<'o> Merge<'o> {
         self.placer.writer.settle_folders()?;
         let changed = self.placer.writer.changed_tree();
         let writer = &mut self.placer.writer;
-        journal::brought_forward(store, old, &mut statements, listing.lists, &mut |key, row, fate| match fate {
+        journal::brought_forward(store, old, &mut statements, listing.speaking, &mut |key, row, fate| match fate {
             Fate::Stays => Ok(()),
-            Fate::New => writer.put_row(store.journal, key, row),
+            Fate::New | Fate::Rests => writer.put_row(store.journal, key, row),
             Fate::Goes => writer.drop_row(store.journal, key),
         })?;
         // Rows of the journal name symbols too.
@@ -255,7 +255,7 @@ impl<'o> Merge<'o> {
         if store.meta(old, meta::POSITION)? != Some(position) {
             writer.put_position(position)?;
         }
-        let sets = self.placer.tally.table(listing.lists);
+        let sets = self.placer.tally.table(listing.speaking.lists);
         if sets != before.sets {
             writer.put_sets(&sets)?;
         }

@@ -226,6 +226,78 @@ async fn a_set_that_comes_back_with_next_to_nothing_is_held_back_as_any_other() 
     assert_eq!(held(&destination), Some(6), "these were told, and count with what comes after");
 }
 
+/// What only a Change List told, and what it told of deletions, outlives a moment in which its set cannot be had: the Change List
+/// of then need not tell it again.
+#[tokio::test]
+async fn what_changes_told_of_a_set_holds_when_the_set_is_back() {
+    let server = two_sets().await;
+    server.put("/one/list.xml", Answer::xml(list(&server, &["/one/1", "/one/2", "/one/3", "/one/4"])));
+    server.put("/two/list.xml", Answer::xml(list(&server, &["/two/1"])));
+    let at = |path: &str| server.uri(path).to_string();
+    let offers = [offer("resourcelist", &at("/one/list.xml")), offer("changelist", &at("/one/changes.xml"))];
+    let up = at("/description.xml");
+    let capabilities = Answer::xml(urlset("capability=\"capabilitylist\"", &[("up", &up)], &offers));
+    server.put("/one/caps.xml", capabilities.clone());
+    let created = change(&server, "/one/new", &format!("change=\"created\" {}", datetime(1)));
+    let deleted = change(&server, "/one/1", &format!("change=\"deleted\" {}", datetime(2)));
+    server.put("/one/changes.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &[created, deleted.clone()]));
+    let mut destination = Destination::of(&server, "/description.xml");
+    destination.commit().await;
+    let shown = ["/one/2", "/one/3", "/one/4", "/one/new", "/two/1"];
+    assert_eq!(destination.paths(), shown);
+
+    server.put("/one/caps.xml", Answer::status(404));
+    destination.commit().await;
+    assert_eq!(destination.paths(), shown, "held back");
+    let mut destination = destination.restarted(&server);
+    server.put("/one/caps.xml", capabilities);
+    let mut later = deleted;
+    later.push_str(&change(&server, "/one/4", &format!("change=\"updated\" length=\"4\" {}", datetime(3))));
+    server.put("/one/changes.xml", change_list("from=\"2013-01-03T09:02:00Z\"", &[later]));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), shown);
+    assert_eq!(destination.files()["/one/4"].1, Some(4));
+    assert_eq!(held(&destination), None);
+}
+
+/// Once a person has confirmed that a set is gone, nothing is left of it; should it come back it is read from its beginning.
+#[tokio::test]
+async fn of_a_set_that_is_gone_for_good_no_change_is_kept() {
+    let server = two_sets().await;
+    server.put("/one/list.xml", Answer::xml(list(&server, &["/one/1"])));
+    server.put("/two/list.xml", Answer::xml(list(&server, &["/two/1"])));
+    let at = |path: &str| server.uri(path).to_string();
+    let offers = [offer("resourcelist", &at("/one/list.xml")), offer("changelist", &at("/one/changes.xml"))];
+    let capabilities =
+        Answer::xml(urlset("capability=\"capabilitylist\"", &[("up", &at("/description.xml"))], &offers));
+    server.put("/one/caps.xml", capabilities.clone());
+    let created = change(&server, "/one/new", &format!("change=\"created\" {}", datetime(1)));
+    server.put("/one/changes.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &[created]));
+    let mut destination = Destination::of(&server, "/description.xml");
+    destination.commit().await;
+    let journaled = |destination: &Destination| {
+        let mut count = 0;
+        destination.catalog.snapshot().unwrap().journal(&mut |_, _, _| {
+            count += 1;
+            true
+        })?;
+        Ok::<_, CatalogError>(count)
+    };
+
+    server.put("/one/caps.xml", Answer::status(404));
+    destination.commit().await;
+    assert_eq!(journaled(&destination).unwrap(), 1, "it rests");
+    destination.synchronizer.accept_deletions().await.unwrap();
+    server.put("/two/list.xml", Answer::xml(list(&server, &["/two/1", "/two/2"])));
+    destination.commit().await;
+    assert_eq!(journaled(&destination).unwrap(), 0);
+    server.put("/one/caps.xml", capabilities);
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/one/1", "/one/new", "/two/1", "/two/2"]);
+}
+
 /// A Source of `/r0`, `/r1` and so on, of which its Change List says without any time that the first `gone` are deleted.
 async fn undated(all: usize, gone: usize) -> (Loopback, Destination) {
     let server = source().await;
