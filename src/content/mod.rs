@@ -19,7 +19,7 @@ use crate::source::http::{Client, HttpError};
 use crate::source::package::{PackageError, Packages};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
-use fetcher::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, SingleFlight, Standings, Windows};
+use fetcher::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, Shares, SingleFlight, Standings, Windows};
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
@@ -260,9 +260,6 @@ const FETCHES: usize = 64;
 /// Prefetches under way at once of one host, at most: half of the connections that it is given before it is known.
 const PREFETCHES: usize = 8;
 
-/// Objects that are fetched into memory at once, each of up to [`fixity::WHOLE_LIMIT`], while the disk has no room.
-const MEMORY_FETCHES: usize = 4;
-
 /// Octets of objects kept in memory because the disk has no room.
 const UNCACHED_LIMIT: usize = 64 << 20;
 
@@ -300,7 +297,7 @@ pub struct Content {
     fetches: fetcher::Turns,
     /// Of those that nobody's read waits for.
     ahead: fetcher::Turns,
-    memory: Arc<Semaphore>,
+    memory: Arc<Shares>,
     /// Which inodes were asked about lately, whether their bytes are current.
     asked: Mutex<Asked>,
     questions: Arc<Semaphore>,
@@ -355,7 +352,7 @@ impl Content {
             standings: Mutex::default(),
             fetches: fetcher::Turns::new(FETCHES),
             ahead,
-            memory: Arc::new(Semaphore::new(MEMORY_FETCHES)),
+            memory: Arc::default(),
             asked: Mutex::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             unannounced: AtomicU64::new(0),

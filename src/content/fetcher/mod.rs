@@ -26,6 +26,7 @@ mod plan;
 mod promise;
 mod revalidation;
 mod room;
+mod shares;
 mod single_flight;
 mod size;
 mod stripes;
@@ -50,6 +51,7 @@ pub(super) use held::Held;
 pub(super) use member::Standings;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure};
 pub(super) use revalidation::QUESTIONS;
+pub(super) use shares::Shares;
 pub(super) use single_flight::SingleFlight;
 pub(super) use stripes::places as stripe_places;
 pub(super) use turns::Turns;
@@ -209,7 +211,7 @@ impl Content {
         let flight = Arc::new(Flight::new(self.config.fixity, handed, doubted, version));
         flight.urgency().join(joining);
         if went_past {
-            flight.pass_by();
+            flight.pass_by(&self.memory);
         }
         flights.insert(wanted.ino, Arc::clone(&flight));
         self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&flight)));
@@ -457,6 +459,7 @@ impl Content {
         length: u32,
     ) -> Result<Found, ContentError> {
         let mut may_jump = true;
+        let mut standing = None;
         loop {
             let changed = flight.changed().notified();
             tokio::pin!(changed);
@@ -483,6 +486,8 @@ impl Content {
                     }
                 }
                 Look::Wait(moved) => {
+                    // Until it is handed out, or the reader is gone, what goes past does not go without it.
+                    standing.get_or_insert_with(|| flight.stand_at(offset, length));
                     let deadline = moved + self.config.stall;
                     if Instant::now() >= deadline {
                         return Err(ContentError::Stalled { uri: wanted.uri.clone() });

@@ -102,7 +102,8 @@ impl Fetch {
         if told >= whole || whole > LIMIT {
             return None;
         }
-        let _memory = self.content.memory.acquire().await.ok()?;
+        // Who would have to wait is better served by the whole.
+        let _memory = self.content.memory.whole_at_once()?;
         let mut document = tokio::task::spawn_blocking(move || {
             let octets = base.held.read(0, u32::try_from(base.length).ok()?)?;
             Document::read(&octets)

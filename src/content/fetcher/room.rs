@@ -6,6 +6,7 @@ use super::writer::{Room, WriteError};
 use crate::content::fixity::WHOLE_LIMIT;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// What goes past the cache goes on for so long while no reader follows it.
 const UNFOLLOWED: Duration = Duration::from_secs(10);
@@ -25,21 +26,36 @@ impl Fetch {
             return Err(Ended::Failed(self.unkept(error)));
         }
         tracing::warn!(uri = %self.wanted.uri, %error, "the object is not cached");
-        self.room = Room::Memory;
         if is_large {
-            self.flight.pass_by();
-            self.room = Room::Nowhere;
-        }
-        if self.memory.is_none() {
-            self.memory = Arc::clone(&self.content.memory).acquire_owned().await.ok();
+            self.flight.pass_by(&self.content.memory);
+            self.go_past().await;
+        } else {
+            self.room = Room::Memory;
+            let content = Arc::clone(&self.content);
+            self.memory = self.in_turn(content.memory.whole()).await;
         }
         Ok(())
     }
 
-    /// The object went past the cache before.
+    /// The object goes past the cache.
     pub(super) async fn go_past(&mut self) {
         self.room = Room::Nowhere;
-        self.memory = Arc::clone(&self.content.memory).acquire_owned().await.ok();
+        // Not held while another is waited for: those who have that one may wait for this.
+        self.memory = None;
+        let content = Arc::clone(&self.content);
+        self.memory = self.in_turn(content.memory.passing()).await;
+    }
+
+    /// Waits for a place. That others have them is no fault of the server's: readers wait on.
+    async fn in_turn(&self, place: impl Future<Output = Option<OwnedSemaphorePermit>>) -> Option<OwnedSemaphorePermit> {
+        tokio::pin!(place);
+        loop {
+            let taken = tokio::time::timeout(self.content.config.stall / 8, &mut place).await;
+            self.flight.touch();
+            if let Ok(place) = taken {
+                return place;
+            }
+        }
     }
 
     /// Waits until a reader follows what goes past the cache, for nothing of it is kept. Where none does the fetch ends.

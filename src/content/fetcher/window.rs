@@ -7,12 +7,15 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-/// Octets that are held for readers that follow the stream.
+/// Octets that are held for readers that follow the stream, at most.
 pub(super) const WINDOW: u64 = 16 << 20;
 
-/// So many octets the stream may run ahead of its furthest reader. Readers ask for several pieces at once, in any order: what
-/// lies behind the furthest must still be here.
-pub(super) const LEAD: u64 = 4 << 20;
+/// One part in so many of what is held, the stream may run ahead of its furthest reader. Readers ask for several pieces at once, in
+/// any order: what lies behind the furthest must still be here.
+pub(super) const LEAD: u64 = 4;
+
+/// Octets beyond what is to be held that are held for those who wait for them: what comes before the stream is stopped.
+const WAITED_FOR: u64 = 4 << 20;
 
 /// Objects whose end is held for those who followed them.
 const ENDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
@@ -39,18 +42,35 @@ impl Window {
         Window { pieces: VecDeque::new(), range: first..first, most }
     }
 
-    /// More came; what lies too far behind is let go.
+    /// More came. What lies too far behind is let go by [`Window::hold`].
     pub(super) fn push(&mut self, octets: Bytes) {
         self.range.end += octets.len() as u64;
         self.pieces.push_back(octets);
+    }
+
+    /// From now on `most` octets are held. Those from `waited_for` on stay nevertheless, unless they are far too many.
+    pub(super) fn hold(&mut self, most: u64, waited_for: Option<u64>) {
+        self.most = most;
         while let Some(first) = self.pieces.front() {
             let octets = first.len() as u64;
-            if self.range.end - self.range.start - octets < self.most {
+            let left = self.range.end - self.range.start - octets;
+            if left < self.most || (left < self.most + WAITED_FOR && self.loses(waited_for)) {
                 break;
             }
             self.range.start += octets;
             self.pieces.pop_front();
         }
+    }
+
+    /// Whether what goes next is what somebody waits for from this octet on.
+    fn loses(&self, waited_for: Option<u64>) -> bool {
+        let end = self.pieces.front().map_or(self.range.start, |first| self.range.start + first.len() as u64);
+        waited_for.is_some_and(|first| (self.range.start..end).contains(&first))
+    }
+
+    /// Whether more would push out what somebody waits for from this octet on.
+    pub(super) fn is_full_of(&self, waited_for: Option<u64>) -> bool {
+        self.range.end - self.range.start >= self.most && self.loses(waited_for)
     }
 
     /// Where the octets that are here lie in the object.
@@ -137,6 +157,7 @@ mod tests {
             let piece = vec![number; (1 << 20) + usize::from(number)];
             all.extend_from_slice(&piece);
             window.push(piece.into());
+            window.hold(WINDOW, None);
             let range = window.range();
             assert!(range.end == all.len() as u64 && range.end - range.start < WINDOW + (2 << 20));
         }

@@ -9,6 +9,7 @@ mod past;
 mod patches;
 mod revalidation;
 mod server;
+mod shares;
 mod sizes;
 mod streams;
 mod stripes;

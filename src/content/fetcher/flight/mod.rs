@@ -2,13 +2,17 @@
 //!
 //! Driven by a task of its own it goes on when every reader has given up; a large one comes no further than they are likely to read.
 
+mod passing;
+
 use super::held::{Held, Origin, Version};
+use super::shares::Shares;
 use super::urgency::Urgency;
-use super::window::{LEAD, Window};
+use super::window::Window;
 use crate::content::disk::Partial;
 use crate::content::fixity::{BLOCK, HandedOut, WHOLE_LIMIT, releasable};
 use crate::content::{ContentError, Fixity};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,6 +64,10 @@ struct Progress {
     partial: Option<Arc<Partial>>,
     /// What came goes past the cache, and this is the latest of it.
     window: Option<Window>,
+    /// How much of it may be held.
+    shares: Arc<Shares>,
+    /// The octets that readers wait for, from one to another, and how many do.
+    standing: BTreeMap<(u64, u64), usize>,
     /// What came last, where it is held in memory too.
     latest: Option<Window>,
     /// The furthest octet that a reader of the stream has asked for.
@@ -150,6 +158,8 @@ impl Flight {
                 digests: Vec::new(),
                 partial: None,
                 window: None,
+                shares: Arc::default(),
+                standing: BTreeMap::new(),
                 latest: None,
                 demand: 0,
                 followed_from: 0,
@@ -170,19 +180,6 @@ impl Flight {
             wanted: Notify::new(),
             turned: Notify::new(),
         }
-    }
-
-    /// From now on what comes goes past the cache. What went out before binds each block by itself, so that the others
-    /// can go out although the whole is never here.
-    pub(super) fn pass_by(&self) {
-        let mut progress = self.progress();
-        progress.window = Some(Window::default());
-        progress.whole = progress.doubted || self.fixity == Fixity::Strict;
-    }
-
-    /// Whether what comes goes past the cache.
-    pub(super) fn is_passing(&self) -> bool {
-        self.progress().window.is_some()
     }
 
     /// Wakes whoever drives the flight, when a reader wants more than has come.
@@ -209,6 +206,7 @@ impl Flight {
             *latest = Window::new(first, LATEST);
         }
         latest.push(octets.clone());
+        latest.hold(LATEST, None);
     }
 
     /// Up to which octet it comes as long as nobody reads on.
@@ -221,39 +219,10 @@ impl Flight {
         self.progress().origin.clone()
     }
 
-    /// Whether more may come: of what goes past the cache only as much as readers follow.
-    pub(super) fn may_go_on(&self) -> bool {
-        self.progress().may_go_on()
-    }
-
     /// Somebody waits for the end, whether readers follow or not.
     pub(super) fn await_whole(&self) {
         self.progress().is_awaited = true;
         self.wanted.notify_one();
-    }
-
-    /// Whether a reader waits for what has gone past; it is asked for once.
-    pub(super) fn take_asked_again(&self) -> bool {
-        std::mem::take(&mut self.progress().is_asked_again)
-    }
-
-    /// More went past the cache.
-    pub(super) fn pass(&self, octets: Bytes, digests: &[u128]) {
-        let mut progress = self.progress();
-        let first = progress.digests.len() as u64;
-        let contradicted = progress.handed.lock().unwrap_or_else(PoisonError::into_inner).contradicts(first, digests);
-        progress.contradicted |= contradicted;
-        if let Some(window) = &mut progress.window {
-            window.push(octets);
-        }
-    }
-
-    /// The whole went past and is right: its blocks are what later fetches are held to, and the end is here.
-    pub(super) fn passed(&self) -> Option<Window> {
-        let progress = self.progress();
-        let window = progress.window.clone()?;
-        let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
-        handed.record(0, &progress.digests).then_some(window)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -536,58 +505,6 @@ impl Progress {
         let stretch = self.demand - self.followed_from;
         let growth = AHEAD_GROWTH[usize::from(stretch > MORE_THAN_A_LOOK)];
         self.demand.saturating_add(stretch.saturating_mul(growth).clamp(AHEAD.start, AHEAD.end))
-    }
-
-    /// See [`Flight::may_go_on`].
-    fn may_go_on(&self) -> bool {
-        if self.window.is_none() || self.is_awaited || self.frontier < self.demand.saturating_add(LEAD) {
-            return true;
-        }
-        // Nobody can follow where nothing goes out before the verdict.
-        let nothing_goes_out = self.whole || self.length.is_none();
-        self.contradicted || (nothing_goes_out && !self.is_proved_at(self.frontier))
-    }
-
-    /// Whether the block at `offset` is known from what went out before.
-    fn is_proved_at(&self, offset: u64) -> bool {
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner).went_out(offset / BLOCK)
-    }
-
-    /// [`Flight::look`] where what comes goes past the cache.
-    fn look_past(&mut self, fixity: Fixity, offset: u64, length: u32, may_jump: bool) -> Look {
-        if !self.may_go_on() {
-            // It stood still for want of a reader, and that is not the server's fault.
-            self.moved = Instant::now();
-        }
-        let wait = Look::Wait(self.moved);
-        let Some(whole_length) = self.length else { return wait };
-        let range = offset.min(whole_length)..offset.saturating_add(u64::from(length)).min(whole_length);
-        let Some(window) = self.window.as_ref().filter(|_| !range.is_empty()) else { return wait };
-        let is_behind = range.start < window.range().start;
-        let is_far = is_behind || range.start >= self.frontier.saturating_add(JUMP);
-        if let Some(origin) = self.origin.as_ref().filter(|_| is_far && may_jump && !self.whole) {
-            return Look::Jump(Jump { origin: origin.clone(), attempt: self.attempt, range });
-        }
-        if is_behind {
-            self.is_asked_again = true;
-            return wait;
-        }
-        let octets = window.read(&range);
-        self.demand = self.demand.max(range.end);
-        let Some(octets) = octets else { return wait };
-        // Written blocks have digests; their numbers fit, for the digests are in memory.
-        let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
-        let Some(digests) = self.digests.get(blocks) else { return wait };
-        let may_go_out =
-            !self.whole && !self.contradicted && range.end <= releasable(fixity, self.length, self.frontier);
-        let first = range.start / BLOCK;
-        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
-        // A block that went out before can go out again, whatever the verdict will be.
-        if handed.holds(first, digests) || (may_go_out && handed.record(first, digests)) {
-            Look::Octets(vec![octets])
-        } else {
-            wait
-        }
     }
 
     /// Records the blocks of `range`, all of them written, as handed out. False: other blocks went out in their place.

@@ -1,0 +1,153 @@
+//! What goes past the cache, because that has no room for it: readers get what comes as it comes, and it waits for them.
+
+use super::{Flight, JUMP, Jump, Look, Progress};
+use crate::content::Fixity;
+use crate::content::fetcher::shares::Shares;
+use crate::content::fetcher::window::{LEAD, Window};
+use crate::content::fixity::{BLOCK, releasable};
+use bytes::Bytes;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+impl Flight {
+    /// From now on what comes goes past the cache. What went out before binds each block by itself, so that the others
+    /// can go out although the whole is never here.
+    pub(in crate::content::fetcher) fn pass_by(&self, shares: &Arc<Shares>) {
+        let mut progress = self.progress();
+        progress.window = Some(Window::default());
+        progress.shares = Arc::clone(shares);
+        progress.whole = progress.doubted || self.fixity == Fixity::Strict;
+    }
+
+    /// Whether what comes goes past the cache.
+    pub(in crate::content::fetcher) fn is_passing(&self) -> bool {
+        self.progress().window.is_some()
+    }
+
+    /// Whether more may come: of what goes past the cache only as much as readers follow.
+    pub(in crate::content::fetcher) fn may_go_on(&self) -> bool {
+        self.progress().may_go_on()
+    }
+
+    /// Whether a reader waits for what has gone past; it is asked for once.
+    pub(in crate::content::fetcher) fn take_asked_again(&self) -> bool {
+        std::mem::take(&mut self.progress().is_asked_again)
+    }
+
+    /// More went past the cache.
+    pub(in crate::content::fetcher) fn pass(&self, octets: Bytes, digests: &[u128]) {
+        let mut progress = self.progress();
+        let first = progress.digests.len() as u64;
+        let contradicted = progress.handed.lock().unwrap_or_else(PoisonError::into_inner).contradicts(first, digests);
+        progress.contradicted |= contradicted;
+        let waited_for = progress.waited_for();
+        let longest = waited_for.as_ref().map_or(0, |range| range.end - range.start);
+        let most = progress.shares.window().max(longest);
+        if let Some(window) = &mut progress.window {
+            window.push(octets);
+            window.hold(most, waited_for.map(|range| range.start));
+        }
+    }
+
+    /// A reader waits for `length` octets at `offset`, until what is returned is dropped.
+    pub(in crate::content::fetcher) fn stand_at(&self, offset: u64, length: u32) -> Standing<'_> {
+        let range = (offset, offset.saturating_add(u64::from(length)));
+        *self.progress().standing.entry(range).or_default() += 1;
+        Standing { flight: self, range }
+    }
+
+    /// The whole went past and is right: its blocks are what later fetches are held to, and the end is here.
+    pub(in crate::content::fetcher) fn passed(&self) -> Option<Window> {
+        let progress = self.progress();
+        let window = progress.window.clone()?;
+        let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        handed.record(0, &progress.digests).then_some(window)
+    }
+}
+
+/// A reader that waits; see [`Flight::stand_at`].
+pub(in crate::content::fetcher) struct Standing<'f> {
+    flight: &'f Flight,
+    range: (u64, u64),
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        let mut progress = self.flight.progress();
+        if let Entry::Occupied(mut waiting) = progress.standing.entry(self.range) {
+            *waiting.get_mut() -= 1;
+            if *waiting.get() == 0 {
+                waiting.remove();
+            }
+        }
+        drop(progress);
+        self.flight.wanted.notify_one();
+    }
+}
+
+impl Progress {
+    /// See [`Flight::may_go_on`].
+    pub(super) fn may_go_on(&self) -> bool {
+        let Some(window) = self.window.as_ref().filter(|_| !self.is_awaited) else { return true };
+        let is_followed = self.frontier < self.demand.saturating_add(self.shares.window() / LEAD);
+        // Who waits for octets that are here is about to take them.
+        let is_here = |range: &Range<u64>| range.end <= releasable(Fixity::Stream, self.length, self.frontier);
+        let waited_for = self.waited_for().filter(is_here).map(|range| range.start);
+        if is_followed && !window.is_full_of(waited_for) {
+            return true;
+        }
+        // Nobody can follow where nothing goes out before the verdict.
+        let nothing_goes_out = self.whole || self.length.is_none();
+        self.contradicted || (nothing_goes_out && !self.is_proved_at(self.frontier))
+    }
+
+    /// The octets that a reader waits for, of several readers the first, of what is or will be held.
+    fn waited_for(&self) -> Option<Range<u64>> {
+        let held = self.window.as_ref()?.range();
+        self.standing.range((held.start, 0)..).next().map(|((first, end), _)| *first..*end)
+    }
+
+    /// Whether the block at `offset` is known from what went out before.
+    fn is_proved_at(&self, offset: u64) -> bool {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).went_out(offset / BLOCK)
+    }
+
+    /// [`Flight::look`] where what comes goes past the cache.
+    pub(super) fn look_past(&mut self, fixity: Fixity, offset: u64, length: u32, may_jump: bool) -> Look {
+        if !self.may_go_on() {
+            // It stood still for want of a reader, and that is not the server's fault.
+            self.moved = Instant::now();
+        }
+        let wait = Look::Wait(self.moved);
+        let Some(whole_length) = self.length else { return wait };
+        let range = offset.min(whole_length)..offset.saturating_add(u64::from(length)).min(whole_length);
+        let Some(window) = self.window.as_ref().filter(|_| !range.is_empty()) else { return wait };
+        let is_behind = range.start < window.range().start;
+        let is_far = is_behind || range.start >= self.frontier.saturating_add(JUMP);
+        if let Some(origin) = self.origin.as_ref().filter(|_| is_far && may_jump && !self.whole) {
+            return Look::Jump(Jump { origin: origin.clone(), attempt: self.attempt, range });
+        }
+        if is_behind {
+            self.is_asked_again = true;
+            return wait;
+        }
+        let octets = window.read(&range);
+        self.demand = self.demand.max(range.end);
+        let Some(octets) = octets else { return wait };
+        // Written blocks have digests; their numbers fit, for the digests are in memory.
+        let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
+        let Some(digests) = self.digests.get(blocks) else { return wait };
+        let may_go_out =
+            !self.whole && !self.contradicted && range.end <= releasable(fixity, self.length, self.frontier);
+        let first = range.start / BLOCK;
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        // A block that went out before can go out again, whatever the verdict will be.
+        if handed.holds(first, digests) || (may_go_out && handed.record(first, digests)) {
+            Look::Octets(vec![octets])
+        } else {
+            wait
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Many at once for which the cache has no room: each gets its bytes, whoever else reads.
+
+use super::server::{Gate, Received, Server, honest};
+use super::*;
+use futures_util::future::join_all;
+
+/// As the kernel reads ahead: so many octets at a time, so many times at once.
+const PIECE: usize = 128 << 10;
+const AT_ONCE: usize = 8;
+
+/// What lies at a path of one octet's length.
+fn body_of(request: &Received, bodies: &[Vec<u8>]) -> usize {
+    let number: usize = request.path.trim_start_matches('/').parse().unwrap();
+    assert!(number < bodies.len());
+    number
+}
+
+fn numbered(server: &Server, bodies: &[Vec<u8>]) -> Vec<Wanted> {
+    let each = bodies.iter().enumerate();
+    each.map(|(number, body)| Wanted {
+        ino: INodeNo(2 + number as u64),
+        uri: server.uri(&format!("/{number}")),
+        ..vouched(server, body)
+    })
+    .collect()
+}
+
+/// Reads to the end, some pieces at once, the last of them asked for first.
+async fn read_ahead(mounted: &Mounted, wanted: &Wanted, length: usize) -> Result<Vec<u8>, ContentError> {
+    let mut octets = Vec::with_capacity(length);
+    for first in (0..length).step_by(PIECE * AT_ONCE) {
+        let starts = (first..length).step_by(PIECE).take(AT_ONCE);
+        let reads = starts.rev().map(|start| mounted.read(wanted, start as u64, PIECE as u32));
+        for piece in join_all(reads).await.into_iter().rev() {
+            octets.extend_from_slice(&piece?);
+        }
+    }
+    Ok(octets)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_past_the_cache_gets_its_bytes_while_others_wait_for_theirs() {
+    let bodies: Vec<Vec<u8>> = (0..5).map(|seed| octets(LARGE, 100 + seed)).collect();
+    let (gate, served) = (Gate::default(), bodies.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| match body_of(request, &served) {
+        4 => honest(request, &served[4], None),
+        other => honest(request, &served[other], None).gated_at(1 << 20, &held),
+    });
+    let mounted = Mounted::new(&server, |config| config.quota = Some(1));
+    let wanted = numbered(&server, &bodies);
+    for wanted in &wanted[..4] {
+        assert!(mounted.read(wanted, 0, 10).await.is_ok());
+    }
+
+    let last = mounted.read_all(&wanted[4]).await;
+
+    assert!(last.is_ok_and(|last| last == bodies[4]), "its server holds back nothing");
+    gate.open();
+    for (wanted, body) in wanted[..4].iter().zip(&bodies) {
+        assert!(mounted.read_all(wanted).await.is_ok_and(|read| read == *body));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_there_is_memory_for_take_turns_and_each_is_fetched_once() {
+    let bodies: Vec<Vec<u8>> = (0..9).map(|seed| octets(LARGE, 110 + seed)).collect();
+    let served = bodies.clone();
+    let server = Server::start(move |request| honest(request, &served[body_of(request, &served)], None));
+    let mounted = Mounted::new(&server, |config| config.quota = Some(1));
+    let wanted = numbered(&server, &bodies);
+
+    let all = wanted.iter().zip(&bodies).map(|(wanted, body)| read_ahead(&mounted, wanted, body.len()));
+    let all = join_all(all).await;
+
+    assert!(all.into_iter().zip(&bodies).all(|(read, body)| read.is_ok_and(|read| read == *body)));
+    assert_eq!(server.received().len(), 2 * bodies.len(), "once for the cache, which has no room, and once past it");
+}
