@@ -1,7 +1,8 @@
 //! An external sort of (key, value) pairs in bounded memory.
 //!
 //! Pairs collect in an arena; a full arena is sorted and written as a run: front-coded, into a file that has no name
-//! any more. A small input never touches the disk. Pairs of equal keys come out in the order they came in.
+//! any more. A small input never touches the disk. Pairs of equal keys come out in the order they came in. Of as many runs as
+//! are merged at a time one is made, so that few are open however much comes.
 
 use super::CatalogError;
 use super::octets::{Octets, push_varint};
@@ -31,6 +32,9 @@ impl Default for RunLimits {
     }
 }
 
+/// So many runs of one size become one: each takes a descriptor, and a buffer while it is read.
+const MERGED: usize = 64;
+
 /// Takes pairs in any order.
 pub(super) struct Sorter {
     folder: PathBuf,
@@ -57,6 +61,8 @@ pub(super) struct Sorted {
 struct Run {
     /// Earlier runs come first among equal keys.
     order: usize,
+    /// How often its pairs were merged.
+    merges: u32,
     source: Source,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -134,7 +140,7 @@ impl Sorter {
         if self.runs.is_empty() && self.arena.len() <= self.limits.resident {
             let mut octets = Vec::with_capacity(self.arena.len());
             write_run(&self.arena, &self.starts, &mut octets).map_err(|cause| io_error(&self.folder, cause))?;
-            self.runs.push(Run::new(0, Source::Memory(Cursor::new(octets))));
+            self.runs.push(Run::new(0, 0, Source::Memory(Cursor::new(octets))));
         } else if !self.starts.is_empty() {
             self.spill()?;
         }
@@ -146,21 +152,59 @@ impl Sorter {
     }
 
     fn spill(&mut self) -> Result<(), CatalogError> {
-        let order = self.runs.len();
-        let source = spill_file(&self.folder)
-            .and_then(|file| {
-                let mut file = BufWriter::with_capacity(1 << 18, file);
-                write_run(&self.arena, &self.starts, &mut file)?;
-                let mut file = file.into_inner().map_err(|error| error.into_error())?;
-                file.rewind()?;
-                Ok(file)
-            })
+        let order = self.runs.last().map_or(0, |run| run.order + 1);
+        let run = run_file(&self.folder, |out| write_run(&self.arena, &self.starts, out))
             .map_err(|cause| io_error(&self.folder, cause))?;
-        self.runs.push(Run::new(order, Source::File(BufReader::with_capacity(1 << 17, source))));
+        self.runs.push(Run::new(order, 0, run));
         self.arena.clear();
         self.starts.clear();
+        self.merge_runs()
+    }
+
+    /// Makes one run of [`MERGED`] that were merged equally often: each pair is written once more for each time that the number
+    /// of runs grows so many times over.
+    fn merge_runs(&mut self) -> Result<(), CatalogError> {
+        while let Some(merges) = self.runs.last().map(|run| run.merges)
+            && let Some(first) = self.runs.len().checked_sub(MERGED)
+            && self.runs[first].merges == merges
+        {
+            let ended = self.runs.split_off(first);
+            let order = ended.first().map_or(0, |run| run.order);
+            let mut sorted = Sorted { folder: self.folder.clone(), heads: BinaryHeap::new(), ended, used: false };
+            sorted.rewind()?;
+            let mut failed = Ok(());
+            let run = run_file(&self.folder, |out| {
+                let (mut previous, mut lengths) = (Vec::new(), Vec::with_capacity(30));
+                loop {
+                    match sorted.next() {
+                        Ok(Some((key, value))) => {
+                            write_pair(&previous, key, value, &mut lengths, out)?;
+                            previous.clear();
+                            previous.extend_from_slice(key);
+                        }
+                        Ok(None) => return Ok(()),
+                        Err(error) => {
+                            failed = Err(error);
+                            return Ok(());
+                        }
+                    }
+                }
+            });
+            failed?;
+            let run = run.map_err(|cause| io_error(&self.folder, cause))?;
+            self.runs.push(Run::new(order, merges + 1, run));
+        }
         Ok(())
     }
+}
+
+/// A run that `write` writes to a file, to be read from its beginning.
+fn run_file(folder: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> std::io::Result<Source> {
+    let mut file = BufWriter::with_capacity(1 << 18, spill_file(folder)?);
+    write(&mut file)?;
+    let mut file = file.into_inner().map_err(|error| error.into_error())?;
+    file.rewind()?;
+    Ok(Source::File(BufReader::with_capacity(1 << 17, file)))
 }
 
 /// A file without a name: whatever ends this process ends it too.
@@ -190,23 +234,35 @@ fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
     (octets.take(key).unwrap_or_default(), octets.take(value).unwrap_or_default())
 }
 
-/// Sorts the arena's pairs and writes them: length shared with the key before, length and octets of the rest, the value.
+/// Sorts the arena's pairs and writes them.
 fn write_run(arena: &[u8], starts: &[u32], out: &mut impl Write) -> std::io::Result<()> {
     let mut lengths = Vec::with_capacity(30);
     let mut previous: &[u8] = &[];
     for start in sorted(arena, starts) {
         let (key, value) = pair(arena, start);
-        let shared = common_prefix(previous, key);
-        lengths.clear();
-        push_varint(&mut lengths, shared as u64);
-        push_varint(&mut lengths, (key.len() - shared) as u64);
-        push_varint(&mut lengths, value.len() as u64);
-        out.write_all(&lengths)?;
-        out.write_all(&key[shared..])?;
-        out.write_all(value)?;
+        write_pair(previous, key, value, &mut lengths, out)?;
         previous = key;
     }
     out.flush()
+}
+
+/// Writes one pair: length shared with the key before, length and octets of the rest, the value. `lengths` is room.
+#[inline]
+fn write_pair(
+    previous: &[u8],
+    key: &[u8],
+    value: &[u8],
+    lengths: &mut Vec<u8>,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    let shared = common_prefix(previous, key);
+    lengths.clear();
+    push_varint(lengths, shared as u64);
+    push_varint(lengths, (key.len() - shared) as u64);
+    push_varint(lengths, value.len() as u64);
+    out.write_all(lengths)?;
+    out.write_all(&key[shared..])?;
+    out.write_all(value)
 }
 
 /// The starts in the order of their keys. Most keys of a list share a long prefix: the eight octets behind the prefix
@@ -251,6 +307,13 @@ impl Sorted {
         Ok(self)
     }
 
+    /// Octets of the runs that never touched the disk.
+    #[cfg(test)]
+    pub(super) fn octets_in_memory(&self) -> usize {
+        let runs = self.heads.iter().map(|run| &**run).chain(&self.ended);
+        runs.map(|run| if let Source::Memory(octets) = &run.source { octets.get_ref().len() } else { 0 }).sum()
+    }
+
     /// Begins again with the smallest pair.
     pub(super) fn rewind(&mut self) -> Result<(), CatalogError> {
         self.ended.extend(std::mem::take(&mut self.heads).into_iter().map(|run| *run));
@@ -292,8 +355,8 @@ impl Sorted {
 }
 
 impl Run {
-    fn new(order: usize, source: Source) -> Run {
-        Run { order, source, key: Vec::new(), value: Vec::new() }
+    fn new(order: usize, merges: u32, source: Source) -> Run {
+        Run { order, merges, source, key: Vec::new(), value: Vec::new() }
     }
 
     /// Steps to the first pair; `false` where there is none.
@@ -432,6 +495,27 @@ mod tests {
             assert_eq!(sort(&pairs, limits), expected, "{limits:?}");
         }
         assert_eq!(sort(&[], RunLimits::default()), []);
+    }
+
+    #[test]
+    fn few_runs_are_open_however_much_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sorter = Sorter::new(folder.path(), RunLimits { octets: 1 << 20, pairs: 1, resident: 0 });
+        let mut most = 0;
+        let pairs: Vec<_> = (0..5000u32).map(|number| (number.wrapping_mul(7919) % 700, number)).collect();
+        for (key, value) in &pairs {
+            sorter.add(&key.to_be_bytes(), &value.to_be_bytes()).unwrap();
+            most = most.max(sorter.runs.len());
+        }
+
+        let (all, _) = read(sorter.finish().unwrap());
+
+        let mut expected = pairs.clone();
+        expected.sort_by_key(|(key, _)| *key);
+        let expected: Vec<_> =
+            expected.iter().map(|(key, value)| (key.to_be_bytes().to_vec(), value.to_be_bytes().to_vec())).collect();
+        assert!(all == expected, "of equal keys in the order they came");
+        assert!(most <= 2 * MERGED + 1, "{most} runs at a time");
     }
 
     #[test]

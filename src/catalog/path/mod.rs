@@ -15,7 +15,8 @@
 //! | `NAME%file` | a resource whose own name is also a folder |
 //! | `STEM%~DIGEST.EXT` | a name that was too long, or that lost the plain name to another resource |
 //!
-//! Without `map=` and `extension=type` two URIs share a path only if they differ in nothing but the scheme. Whoever holds
+//! Without `map=` and `extension=type` two URIs share a path only if they differ in nothing but the scheme, or in which of the
+//! reserved characters of their segments are escaped (`segment`): of one path there may be very many. Whoever holds
 //! all URIs settles what is left with [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that
 //! [`Naming::path`] gives.
 

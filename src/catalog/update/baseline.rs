@@ -2,6 +2,7 @@
 
 use super::super::keys::statement_key;
 use super::super::octets::NUMBER_LIMIT;
+use super::super::path::media_types;
 use super::super::record::push_resource;
 use super::super::sorter::{RunLimits, Sorted, Sorter};
 use super::super::store::{ROOT, Store};
@@ -13,7 +14,8 @@ use super::journal::{self, Fate, Row, Speaking};
 use super::locate::path_by_rule;
 use super::losses::{Decision, Losses, SetLoss};
 use super::merge::{Before, Listing, Merge};
-use super::stated::{Overtaken, push_change};
+use super::overtaken::{Noted, Overtaken};
+use super::stated::push_change;
 use super::write::Numbers;
 use super::{Committed, FIRST_SEEN, held, push_key, tag, within_depth};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
@@ -186,7 +188,9 @@ impl<'c> Baseline<'c> {
         let mut changes = changes.finish()?;
         let mut overtaken = self.bring_forward(store, &old, &mut changes)?;
         let anew = std::mem::take(&mut self.anew);
-        let stale = held::state(&before, &anew, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
+        let spill_folder = &self.catalog.spill_folder;
+        let mut stale =
+            held::state(&before, &anew, spill_folder, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
         let newest = self.folders.close(&mut self.sorter)?;
         let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
         let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
@@ -199,7 +203,7 @@ impl<'c> Baseline<'c> {
             let notes = before.revision.is_some() && decided.is_none();
             let mut going = notes.then(|| Going::new(&self.catalog.spill_folder));
             let mut merge = Merge::new(self.catalog, &before, listing, None, going.as_mut())?;
-            merge.drop_held(&stale)?;
+            merge.drop_held(&mut stale)?;
             merge.walk(&mut sorted, &mut overtaken)?;
             let (decision, position) = match decided.take() {
                 Some(position) => (Decision::Apply, position),
@@ -231,25 +235,24 @@ impl<'c> Baseline<'c> {
         old: &heed::RoTxn<'_>,
         changes: &mut Sorted,
     ) -> Result<Option<Overtaken>, CatalogError> {
-        let mut overtaken = None;
+        let mut noted = None;
         let lists = std::mem::take(&mut self.lists);
         let forgotten = std::mem::take(&mut self.forgotten);
         let speaking = Speaking { lists: &lists, forgotten: &forgotten };
+        let spill_folder = &self.catalog.spill_folder;
         let told = journal::brought_forward(store, old, changes, speaking, &mut |key, row, fate| match fate {
             Fate::Goes | Fate::Rests => Ok(()),
-            Fate::New | Fate::Stays => self.add_change(key, row, fate == Fate::New, overtaken.get_or_insert_default()),
+            Fate::New | Fate::Stays => {
+                let noted = noted.get_or_insert_with(|| Noted::new(spill_folder));
+                self.add_change(key, row, fate == Fate::New, noted)
+            }
         });
         (self.lists, self.forgotten) = (lists, forgotten);
-        told.map(|()| overtaken)
+        told?;
+        noted.map(Noted::finish).transpose()
     }
 
-    fn add_change(
-        &mut self,
-        key: &[u8],
-        row: &[u8],
-        news: bool,
-        overtaken: &mut Overtaken,
-    ) -> Result<(), CatalogError> {
+    fn add_change(&mut self, key: &[u8], row: &[u8], news: bool, noted: &mut Noted) -> Result<(), CatalogError> {
         let sense = || super::damaged("sense", key);
         let row = Row::decode(row).ok_or_else(sense)?;
         let (record, uri) = row.record().ok_or_else(sense)?;
@@ -259,13 +262,24 @@ impl<'c> Baseline<'c> {
         let (path, by_rule) = path_by_rule(&self.naming, &uri, None);
         push_key(&mut self.key, &path);
         if by_rule {
-            overtaken.insert(set, &self.key, https, None);
-        }
-        if !by_rule || self.naming.extension_by_type {
-            overtaken.insert(set, &self.key, https, Some(uri.as_str()));
+            noted.add(set, &self.key, https, None)?;
+        } else {
+            noted.add(set, &self.key, https, Some(uri.as_str()))?;
         }
         if row.change == Change::Deleted {
-            overtaken.insert_gone(&self.key);
+            noted.add_gone(&self.key)?;
+        }
+        if self.naming.extension_by_type {
+            for media_type in media_types() {
+                let (typed, _) = path_by_rule(&self.naming, &uri, Some(media_type));
+                if typed == path {
+                    break;
+                }
+                push_key(&mut self.key, &typed);
+                noted.add(set, &self.key, https, Some(uri.as_str()))?;
+            }
+        }
+        if row.change == Change::Deleted {
             return Ok(());
         }
         let media_type = match record.media_type {

@@ -3,12 +3,14 @@
 use super::super::keys::statement_set;
 use super::super::octets::{Octets, damaged, push_string, push_time, unseal};
 use super::super::record::ResourceRecord;
+use super::super::sorter::{RunLimits, Sorted, Sorter};
 use super::super::{CatalogError, SetId};
 use super::changes::HeldDeletion;
 use super::locate::locate;
 use super::merge::Before;
 use crate::document::{Timestamp, Uri};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// What the table has of a deletion.
 pub(super) fn encode(time: Timestamp, uri: &Uri, out: &mut Vec<u8>) {
@@ -26,21 +28,28 @@ pub(in crate::catalog) fn decode(key: &[u8], octets: &[u8]) -> Option<HeldDeleti
 /// Is told URI, record and set.
 pub(super) type Tell<'t> = dyn FnMut(&Uri, &[u8], SetId) -> Result<(), CatalogError> + 't;
 
+/// Keys in memory while the list itself takes most of it.
+const LIMITS: RunLimits = match cfg!(test) {
+    true => RunLimits { octets: 1 << 12, pairs: 1 << 6, resident: 1 << 9 },
+    false => RunLimits { octets: 2 << 20, pairs: 1 << 15, resident: 1 << 18 },
+};
+
 /// Tells of every resource that is held back what it is in the tree, but for what is held of the sets `anew`. Answers the keys
-/// of rows that have nothing to hold.
+/// of rows that have nothing to hold, which may be as many as there are files.
 pub(super) fn state(
     before: &Before<'_>,
     anew: &BTreeSet<SetId>,
+    spill_folder: &Path,
     tell: &mut Tell<'_>,
-) -> Result<Vec<Vec<u8>>, CatalogError> {
-    let mut stale = Vec::new();
-    let Some(naming) = &before.naming else { return Ok(stale) };
+) -> Result<Sorted, CatalogError> {
+    let mut stale = Sorter::new(spill_folder, LIMITS);
+    let Some(naming) = &before.naming else { return stale.finish() };
     for pair in before.store.held.iter(before.old)? {
         let (key, sealed) = pair?;
         let sense = || damaged("sense", key);
         let HeldDeletion { set, uri, .. } = decode(key, unseal(key, sealed)?).ok_or_else(sense)?;
         if anew.contains(&set) {
-            stale.push(key.to_vec());
+            stale.add(key, &[])?;
             continue;
         }
         let located = locate(before.store, before.old, naming, &uri)?;
@@ -48,8 +57,43 @@ pub(super) fn state(
             Some(located) if ResourceRecord::decode(located.resource).ok_or_else(sense)?.sets.contains(set) => {
                 tell(&uri, located.resource, set)?;
             }
-            _ => stale.push(key.to_vec()),
+            _ => stale.add(key, &[])?,
         }
     }
-    Ok(stale)
+    stale.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::store::Store;
+    use super::super::super::tests::{entry, naming, open};
+    use super::super::losses::Decision;
+    use super::*;
+
+    #[test]
+    fn what_was_held_of_a_set_that_is_decided_anew_is_not_held_in_memory() {
+        const HELD: usize = 1000;
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = open(folder.path());
+        for last in [HELD, 0] {
+            let mut baseline = catalog.baseline(naming()).unwrap();
+            for number in 0..=last {
+                baseline.add(&entry(&format!("http://h/{number}"))).unwrap();
+            }
+            baseline.commit_guarded(None, &mut |_| (Decision::Hold, Vec::new())).unwrap();
+        }
+        let store: std::sync::Arc<Store> = catalog.store();
+        let old = store.env.read_txn().unwrap();
+        let before = Before::read(&store, &old).unwrap();
+
+        let anew = BTreeSet::from([SetId::default()]);
+        let mut stale = state(&before, &anew, &catalog.spill_folder, &mut |_, _, _| Ok(())).unwrap();
+
+        assert!(stale.octets_in_memory() <= LIMITS.resident, "{}", stale.octets_in_memory());
+        let mut told = 0;
+        while stale.next().unwrap().is_some() {
+            told += 1;
+        }
+        assert_eq!(told, HELD);
+    }
 }

@@ -11,8 +11,9 @@ use super::super::{Catalog, CatalogError, Naming, Totals};
 use super::going::Going;
 use super::journal::{self, Fate, Speaking};
 use super::losses::{Losses, Tally};
+use super::overtaken::Overtaken;
 use super::place::{File, Folder, Placer, slashed, uri};
-use super::stated::{Held, Overtaken, Path, list_at};
+use super::stated::{Held, Path, list_at};
 use super::write::{Numbers, Writer};
 use super::{Committed, version};
 use crate::document::Timestamp;
@@ -226,9 +227,13 @@ impl<'o> Merge<'o> {
     }
 
     /// Drops the held rows of these keys; to be called before anything is placed, which may hold them anew.
-    pub(super) fn drop_held(&mut self, keys: &[Vec<u8>]) -> Result<(), CatalogError> {
+    pub(super) fn drop_held(&mut self, keys: &mut Sorted) -> Result<(), CatalogError> {
         let Placer { writer, store, .. } = &mut self.placer;
-        keys.iter().try_for_each(|key| writer.drop_row(store.held, key))
+        keys.rewind()?;
+        while let Some((key, _)) = keys.next()? {
+            writer.drop_row(store.held, key)?;
+        }
+        Ok(())
     }
 
     /// Commits the tree with the journal, brought forward by `statements`, and `position`.

@@ -2,7 +2,7 @@
 //!
 //! A [`Baseline`] sorts what it is given by (depth, path), each folder as a marker beside the files (`folders`). Only then does
 //! it walk the sorted stream and the current revision together, folder by folder (`merge`), bringing together what lists,
-//! changes, packages and held deletions say of each path (`stated`). [`Changes`](changes::Changes) finds the few names that
+//! changes, packages and held deletions say of each path (`stated`), but for what lists say in vain (`overtaken`). [`Changes`](changes::Changes) finds the few names that
 //! single statements concern. Both place names (`place`) and write what differs (`write`);
 //! a first revision does so on a thread of its own (`first`). What makes a new content version,
 //! and its times, is decided in `version`.
@@ -20,6 +20,7 @@ pub(super) mod locate;
 pub mod losses;
 mod merge;
 mod meta;
+mod overtaken;
 mod place;
 mod settle;
 mod stated;

@@ -4,103 +4,15 @@ use super::super::CatalogError;
 use super::super::SetId;
 use super::super::octets::{Octets, damaged, push_time};
 use super::super::record::{ResourceRecord, Sets};
-use super::super::sorter::Sorted;
 use super::super::symbols::Symbols;
+use super::overtaken::Overtaken;
 use super::{marker_time, tag, version};
 use crate::document::Timestamp;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What lists say that changes have overtaken.
-#[derive(Default)]
-pub(super) struct Overtaken {
-    /// Digests of (set, resource).
-    resources: HashSet<u128>,
-    /// Folders in which a list says in vain that something is, segments separated by NUL; whether something else is.
-    folders: HashMap<Vec<u8>, bool>,
-    scratch: Vec<u8>,
-}
-
-impl Overtaken {
-    /// The list of `set` does not count for the resource that is known by its `path` (octets of a sort key) and scheme, or by
-    /// its URI.
-    pub(super) fn insert(&mut self, set: SetId, path: &[u8], https: bool, uri: Option<&str>) {
-        let digest = self.digest(set, path, https, uri);
-        self.resources.insert(digest);
-    }
-
-    /// Nothing takes the place of what a list says of `path`: the folders above may hold nothing any more.
-    pub(super) fn insert_gone(&mut self, path: &[u8]) {
-        let segments = path.get(1..).unwrap_or_default();
-        for (end, _) in segments.iter().enumerate().filter(|(_, octet)| **octet == 0) {
-            if !self.folders.contains_key(&segments[..end]) {
-                self.folders.insert(segments[..end].to_vec(), false);
-            }
-        }
-    }
-
-    /// Reads the whole stream, to learn which folders hold nothing: a folder comes by before what lies in it. Answers the stream
-    /// at its beginning.
-    pub(super) fn find_empty_folders(&mut self, mut sorted: Sorted) -> Result<Sorted, CatalogError> {
-        if self.folders.is_empty() {
-            return Ok(sorted);
-        }
-        self.folders.values_mut().for_each(|holds| *holds = false);
-        // The folder that was told of last: its files come one behind the other.
-        let mut told: Vec<u8> = Vec::new();
-        while let Some((key, value)) = sorted.next()? {
-            let stated = match value.split_first() {
-                Some((&tag::FILE, resource)) => {
-                    let record = ResourceRecord::decode(resource).ok_or_else(|| damaged("resource", key))?;
-                    !self.contains(key, &record)
-                }
-                Some((&tag::CHANGE | &tag::KEPT, _)) => true,
-                _ => false,
-            };
-            let segments = key.get(1..).unwrap_or_default();
-            let Some(end) = segments.iter().rposition(|octet| *octet == 0) else { continue };
-            if !stated || segments[..end] == told {
-                continue;
-            }
-            told.clear();
-            told.extend_from_slice(&segments[..end]);
-            let ends = (0..end).filter(|at| segments[*at] == 0).chain([end]);
-            for end in ends {
-                if let Some(holds) = self.folders.get_mut(&segments[..end]) {
-                    *holds = true;
-                }
-            }
-        }
-        sorted.again_with(None)
-    }
-
-    /// Whether nothing is left in the folder at `path`.
-    fn is_empty(&self, path: &[u8]) -> bool {
-        self.folders.get(path.get(1..).unwrap_or_default()).is_some_and(|holds| !holds)
-    }
-
-    fn contains(&mut self, path: &[u8], record: &ResourceRecord<'_>) -> bool {
-        let Some(set) = record.sets.iter().next() else { return false };
-        let digest = self.digest(set, path, record.https, record.uri);
-        self.resources.contains(&digest)
-    }
-
-    fn digest(&mut self, set: SetId, path: &[u8], https: bool, uri: Option<&str>) -> u128 {
-        self.scratch.clear();
-        self.scratch.extend_from_slice(&set.0.to_be_bytes());
-        match uri {
-            Some(uri) => {
-                self.scratch.push(2);
-                self.scratch.extend_from_slice(uri.as_bytes());
-            }
-            None => {
-                self.scratch.push(u8::from(https));
-                self.scratch.extend_from_slice(path);
-            }
-        }
-        xxh3_128(&self.scratch)
-    }
-}
+/// So many URIs of one path are told apart by a look at each; more are found by a digest.
+const FEW: usize = 8;
 
 /// The time that the list of each set speaks for, ascending by set.
 pub(super) type Lists = [(SetId, Option<Timestamp>)];
@@ -126,8 +38,13 @@ pub(super) struct Path {
     /// for later paths.
     resources: Vec<Resource>,
     files: usize,
+    /// Where there are more than [`FEW`]: the places of all by digests of scheme and URI.
+    places: HashMap<u128, usize>,
     /// Records of resources that a package holds, each with its member.
     members: Vec<Vec<u8>>,
+    /// How many records were looked at to find one.
+    #[cfg(test)]
+    looks: std::cell::Cell<usize>,
 }
 
 /// What is stated of one URI.
@@ -150,6 +67,7 @@ impl Path {
         self.key.extend_from_slice(key);
         self.folder = None;
         self.files = 0;
+        self.places.clear();
         self.members.clear();
     }
 
@@ -170,7 +88,7 @@ impl Path {
             Some((&tag::FILE, resource)) => {
                 if let Some(overtaken) = overtaken {
                     let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
-                    if overtaken.contains(&self.key, &record) {
+                    if overtaken.contains(&self.key, &record)? {
                         return Ok(());
                     }
                 }
@@ -178,7 +96,9 @@ impl Path {
             }
             Some((&tag::FOLDER, time)) => {
                 let time = marker_time(Octets(time)).ok_or_else(|| damaged("time", &self.key))?;
-                if overtaken.is_some_and(|overtaken| overtaken.is_empty(&self.key)) {
+                if let Some(overtaken) = overtaken
+                    && overtaken.is_empty(&self.key)?
+                {
                     return Ok(());
                 }
                 self.folder = self.folder.max(Some(time));
@@ -205,13 +125,35 @@ impl Path {
 
     /// The place of the resource of the same URI as `new`, else behind all.
     fn place_of(&self, new: &ResourceRecord<'_>) -> Result<usize, CatalogError> {
+        if self.files > FEW {
+            let place = self.places.get(&digest(new)).copied();
+            return Ok(place.unwrap_or(self.files));
+        }
         for (index, known) in self.resources().iter().enumerate() {
+            #[cfg(test)]
+            self.looks.set(self.looks.get() + 1);
             let known = ResourceRecord::decode(&known.octets).ok_or_else(|| damaged("resource", &self.key))?;
             if (known.https, known.uri) == (new.https, new.uri) {
                 return Ok(index);
             }
         }
         Ok(self.files)
+    }
+
+    /// Fills a resource of a new URI.
+    fn add_resource(&mut self, octets: &[u8]) -> Result<&mut Resource, CatalogError> {
+        let place = self.files;
+        self.new_resource().octets.extend_from_slice(octets);
+        // From the first that is too many on all are entered.
+        let entered = if self.files == FEW + 1 { 0 } else { place };
+        if self.files > FEW {
+            for place in entered..self.files {
+                let octets = &self.resources[place].octets;
+                let record = ResourceRecord::decode(octets).ok_or_else(|| damaged("resource", &self.key))?;
+                self.places.insert(digest(&record), place);
+            }
+        }
+        Ok(&mut self.resources[place])
     }
 
     /// A resource of a new URI, to be filled.
@@ -230,8 +172,7 @@ impl Path {
     }
 
     /// Of one URI what was said last counts: by the time of a change or of a list; of two that are no older than each other
-    /// the later `lastmod`, else what was added last. Its sets are all that have it. A path has few URIs, however often they
-    /// are listed.
+    /// the later `lastmod`, else what was added last. Its sets are all that have it.
     fn take_resource(
         &mut self,
         octets: &[u8],
@@ -239,18 +180,14 @@ impl Path {
         lists: &Lists,
     ) -> Result<(), CatalogError> {
         if self.files == 0 {
-            let resource = self.new_resource();
-            resource.octets.extend_from_slice(octets);
-            resource.change = change;
+            self.add_resource(octets)?.change = change;
             return Ok(());
         }
         let sense = || damaged("resource", octets);
         let new = ResourceRecord::decode(octets).ok_or_else(sense)?;
         let place = self.place_of(&new)?;
         if place == self.files {
-            let resource = self.new_resource();
-            resource.octets.extend_from_slice(octets);
-            resource.change = change;
+            self.add_resource(octets)?.change = change;
             return Ok(());
         }
         let resource = &mut self.resources[place];
@@ -286,9 +223,7 @@ impl Path {
         let new = ResourceRecord::decode(octets).ok_or_else(sense)?;
         let place = self.place_of(&new)?;
         if place == self.files {
-            let resource = self.new_resource();
-            resource.octets.extend_from_slice(octets);
-            resource.only_kept = true;
+            self.add_resource(octets)?.only_kept = true;
         }
         let resource = &mut self.resources[place];
         for set in new.sets.iter() {
@@ -312,19 +247,17 @@ impl Path {
         symbols: &Symbols,
         mut told: impl FnMut(&ResourceRecord<'_>, SetId, Held) -> Result<(), CatalogError>,
     ) -> Result<(), CatalogError> {
-        for member in &self.members {
-            let sense = || damaged("resource", member);
-            let packed = ResourceRecord::decode(member).ok_or_else(sense)?;
-            for resource in &mut self.resources[..self.files] {
-                let known = ResourceRecord::decode(&resource.octets).ok_or_else(sense)?;
-                if (known.https, known.uri) == (packed.https, packed.uri)
-                    && version::provably_same(&known, &packed, symbols).ok_or_else(sense)?
-                {
-                    let sets: Vec<_> = known.sets.iter().collect();
-                    let mut with_member = Vec::with_capacity(resource.octets.len() + packed.member.len());
-                    known.push_belonging(known.uri, &sets, packed.member, &mut with_member);
-                    resource.octets = with_member;
-                }
+        for member in std::mem::take(&mut self.members) {
+            let sense = || damaged("resource", &member);
+            let packed = ResourceRecord::decode(&member).ok_or_else(sense)?;
+            let place = self.place_of(&packed)?;
+            let Some(resource) = self.resources[..self.files].get_mut(place) else { continue };
+            let known = ResourceRecord::decode(&resource.octets).ok_or_else(sense)?;
+            if version::provably_same(&known, &packed, symbols).ok_or_else(sense)? {
+                let sets: Vec<_> = known.sets.iter().collect();
+                let mut with_member = Vec::with_capacity(resource.octets.len() + packed.member.len());
+                known.push_belonging(known.uri, &sets, packed.member, &mut with_member);
+                resource.octets = with_member;
             }
         }
         for resource in &mut self.resources[..self.files] {
@@ -364,6 +297,14 @@ pub(super) enum Held {
     Listed,
 }
 
+/// What tells the URIs of one path apart.
+fn digest(record: &ResourceRecord<'_>) -> u128 {
+    let mut octets = vec![u8::from(record.https)];
+    octets.extend_from_slice(record.uri.unwrap_or_default().as_bytes());
+    octets.push(u8::from(record.uri.is_some()));
+    xxh3_128(&octets)
+}
+
 /// The time that the list of a set speaks for.
 pub(super) fn list_at(lists: &Lists, set: Option<SetId>) -> Option<Timestamp> {
     lists.iter().find(|(listed, _)| Some(*listed) == set).and_then(|(_, at)| *at)
@@ -374,5 +315,47 @@ impl Resource {
     pub(super) fn placed(&self) -> (&[u8], Option<Timestamp>, bool) {
         let (changed, updated) = self.change.map_or((None, false), |(_, shown, news)| (shown, news));
         (&self.octets, changed, updated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::record::push_resource;
+    use super::*;
+    use crate::document::{Algorithm, Digest, Entry, PackageMember, Uri};
+
+    /// URIs that differ in which of their reserved characters are escaped have one path.
+    #[test]
+    fn of_very_many_uris_of_one_path_each_is_found_without_a_look_at_the_others() {
+        const URIS: u32 = 1 << 12;
+        let symbols = Symbols::decode(&[]).unwrap();
+        let escaped =
+            |number: u32| -> String { (0..12).map(|bit| if number >> bit & 1 == 1 { "%2C" } else { "," }).collect() };
+        let package = Uri::parse("http://h/package").unwrap();
+        let value = |number: u32, first: u8, content: u8| {
+            let hashes = vec![Digest::new(Algorithm::Md5, &[content; 16]).unwrap()];
+            let entry = Entry { hashes, ..Entry::new(Uri::parse(&format!("http://h/{}", escaped(number))).unwrap()) };
+            let member = PackageMember { package: package.clone(), path: "x".into() };
+            let mut value = vec![first];
+            push_resource(&mut value, &entry, true, &[SetId(0)], (first == tag::MEMBER).then_some(&member), &symbols);
+            value
+        };
+        let mut path = Path::default();
+        path.begin(b"\x01,,,,,,,,,,,,");
+
+        for (first, content) in [(tag::FILE, 1), (tag::FILE, 2), (tag::MEMBER, 2)] {
+            for number in 0..URIS {
+                path.take(&value(number, first, content), &[], None).unwrap();
+            }
+        }
+        path.settle(&symbols, |_, _, _| Ok(())).unwrap();
+
+        assert_eq!(path.resources().len(), URIS as usize);
+        for resource in path.resources() {
+            let record = ResourceRecord::decode(&resource.octets).unwrap();
+            assert_eq!(record.digests().unwrap()[0].octets(), [2; 16], "what was said last counts");
+            assert!(!record.member.is_empty());
+        }
+        assert!(path.looks.get() <= 100, "{} looks", path.looks.get());
     }
 }
