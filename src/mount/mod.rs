@@ -36,7 +36,7 @@ use crate::source::SourceError;
 use crate::source::http::{Client, HttpConfig, HttpError};
 use crate::source::package::{PackageConfig, Packages};
 use crate::source::spool::Spool;
-use crate::source::websub::{self, Listener, Subscriber, WebsubConfig, WebsubError};
+use crate::source::websub::{self, Listener, WebsubConfig, WebsubError};
 use crate::sync::poll::{Command, Listeners};
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
 use audit::Auditor;
@@ -303,7 +303,9 @@ pub fn run(
         catalog: catalog.clone(),
         commands: commands.clone(),
     };
-    runtime.spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier));
+    let looking = runtime
+        .spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier))
+        .abort_handle();
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
     runtime.spawn(forgetting::run(catalog.clone(), content.clone()));
     if catalog.has_crashed() {
@@ -316,7 +318,14 @@ pub fn run(
         watched.ready();
     }
 
-    let result = runtime.block_on(serve(served, point, commands, signals, subscriber, &notices));
+    // Whoever leaves hubs must not find channels meanwhile, and a look that waits for its Source ends with the mount.
+    let leave = async move {
+        looking.abort();
+        if let Some(subscriber) = subscriber {
+            subscriber.leave().await;
+        }
+    };
+    let result = runtime.block_on(serve(served, point, commands, signals, leave, &notices));
     // In this order: what is found written down can be asked.
     drop((registration, socket));
     notices.stop();
@@ -460,20 +469,15 @@ async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sen
     }
 }
 
-/// Serves until the mount is gone: unmounted by somebody, or detached here on a signal.
+/// Serves until the mount is gone: unmounted by somebody, or detached here on a signal; does `leave` then.
 async fn serve(
     served: fuser::BackgroundSession,
     point: point::MountPoint,
     commands: mpsc::Sender<Command>,
     mut signals: Signals,
-    subscriber: Option<Subscriber>,
+    leave: impl Future<Output = ()> + Send + 'static,
     notices: &Notices,
 ) -> Result<(), MountError> {
-    let leave = async {
-        if let Some(subscriber) = subscriber {
-            subscriber.leave().await;
-        }
-    };
     let mut ended = tokio::task::spawn_blocking(move || wait_for_end(served));
     loop {
         tokio::select! {

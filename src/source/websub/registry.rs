@@ -54,6 +54,8 @@ impl fmt::Debug for Member {
 #[derive(Default)]
 pub(super) struct Registry {
     pub members: HashMap<Box<str>, Member>,
+    /// Whether all is left for good.
+    has_left: bool,
 }
 
 /// A line of the file.
@@ -80,7 +82,7 @@ impl Registry {
             }
         };
         match serde_json::from_str::<Vec<Kept>>(&text) {
-            Ok(kept) => Registry { members: kept.into_iter().filter_map(member).collect() },
+            Ok(kept) => Registry { members: kept.into_iter().filter_map(member).collect(), has_left: false },
             Err(cause) => {
                 tracing::warn!(file = %file.display(), %cause, "earlier subscriptions cannot be understood");
                 Registry::default()
@@ -109,6 +111,9 @@ impl Registry {
 
     /// Makes the subscriptions those of `wanted`: what is new is asked for, what is not among them is left.
     pub fn follow(&mut self, wanted: &[Subject], now: SystemTime) -> Result<(), WebsubError> {
+        if self.has_left {
+            return Ok(());
+        }
         for member in self.members.values_mut() {
             if wanted.contains(&member.subject) {
                 member.subscription.join(now);
@@ -136,6 +141,7 @@ impl Registry {
 
     /// Leaves all of them.
     pub fn leave(&mut self, now: SystemTime) {
+        self.has_left = true;
         self.members.values_mut().for_each(|member| member.subscription.leave(now));
     }
 

@@ -494,6 +494,8 @@ async fn a_hub_is_asked_to_subscribe_and_to_unsubscribe() {
     assert_eq!((form["hub.mode"].as_str(), form["hub.topic"].as_str()), ("unsubscribe", TOPIC));
     assert_eq!(form["hub.callback"], format!("http://{}{path}", desk.address));
     assert!(!leaving.is_finished());
+    // A look that was under way finds the channel once more.
+    desk.subscriber.follow(&[subject(&url)]).unwrap();
     assert_eq!(desk.verify("unsubscribe", TOPIC, "0").await.0, 200);
     leaving.await.unwrap();
     assert_eq!(desk.deliver(b"").await, 410);
