@@ -2,6 +2,11 @@
 //!
 //! Who connects to [`FAR`] reaches this very machine, as if from [`FAR`], over true TCP: handshake, slow start and all. A
 //! checksum is a sum, so it stays right when addresses change places. Works as root, in a network namespace of its own.
+//!
+//! Segments are as long as on an Ethernet: with longer ones a connection begins with ten times as many octets as elsewhere,
+//! and then waits for a receive window that holds one of them, or two, so that the same transfer takes 0.5 s or 1.6 s. So that
+//! many of them cost no more than a few, the device takes what a network card with segmentation offload takes
+//! (`Documentation/networking/tuntap.rst`): up to 64 KiB at a time, behind a header that says how they are cut.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -17,8 +22,14 @@ pub const FAR: &str = "10.77.0.2";
 /// The address of this end.
 pub const NEAR: &str = "10.77.0.1";
 
-/// The longest packet: fewer and larger ones cost less time here than those of an Ethernet would.
-const LONGEST: usize = 65_000;
+/// The longest packet of an Ethernet.
+const LONGEST: usize = 1500;
+
+/// `struct virtio_net_hdr`, which says how what follows is cut into packets. It holds no address, and goes back as it came.
+const HEAD: usize = 10;
+
+/// The head, and what an IPv4 packet can hold.
+const AT_ONCE: usize = HEAD + (64 << 10);
 
 /// `struct ifreq` as TUNSETIFF takes it (netdevice(7)).
 #[repr(C)]
@@ -37,6 +48,8 @@ pub fn enter(round_trip: Duration) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     let device = interface("delay0")?;
+    // What one connection learns of the way is not told to the next: each round begins as the first.
+    std::fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")?;
     ip(&["link", "set", "lo", "up"])?;
     ip(&["addr", "add", &format!("{NEAR}/24"), "dev", "delay0"])?;
     ip(&["link", "set", "delay0", "up", "mtu", &LONGEST.to_string(), "txqueuelen", "20000"])?;
@@ -51,12 +64,17 @@ fn interface(name: &str) -> io::Result<File> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     let mut request = InterfaceRequest {
         name: [0; libc::IFNAMSIZ],
-        flags: (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short,
+        flags: (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short,
         rest: [0; 22],
     };
     request.name[..name.len()].copy_from_slice(name.as_bytes());
     // SAFETY: the request is as long as a `struct ifreq` and lives through the call.
     if unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let taken: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4;
+    // SAFETY: TUNSETOFFLOAD takes its flags as the argument itself.
+    if unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(taken)) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(device)
@@ -71,15 +89,15 @@ fn ip(arguments: &[&str]) -> io::Result<()> {
 }
 
 fn take_in(mut device: File, queue: &Queue, delay: Duration) {
-    let mut packet = vec![0; LONGEST + 1];
+    let mut packet = vec![0; AT_ONCE];
     while let Ok(octets) = device.read(&mut packet) {
         // An IPv4 header holds the source at 12 and the destination at 16.
-        if octets < 20 || packet[0] >> 4 != 4 {
+        if octets < HEAD + 20 || packet[HEAD] >> 4 != 4 {
             continue;
         }
         let mut back = packet[..octets].to_vec();
-        let (head, tail) = back.split_at_mut(16);
-        head[12..16].swap_with_slice(&mut tail[..4]);
+        let (head, tail) = back.split_at_mut(HEAD + 16);
+        head[HEAD + 12..].swap_with_slice(&mut tail[..4]);
         queue.0.lock().unwrap().push_back((Instant::now() + delay, back));
         queue.1.notify_one();
     }
