@@ -247,6 +247,12 @@ impl Directory {
         last.into_iter().find(|end| *end <= most).map_or(first, |end| end.max(first))
     }
 
+    /// Where the last member ends that begins before `offset`.
+    pub(super) fn end_near(&self, offset: u64) -> u64 {
+        let behind = self.records.partition_point(|record| record.header < offset);
+        behind.checked_sub(1).map_or(0, |last| self.extent(last as u32).end)
+    }
+
     /// The member that the `path` of a manifest's entry means: the one of that name, with or without leading slash; else
     /// the one whose name differs in slashes and escapes alone; else, where the manifest's paths are those of the
     /// publisher's own disk, the one behind what they all have in excess.

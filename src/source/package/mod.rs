@@ -19,6 +19,7 @@ mod preview;
 mod remote;
 mod siblings;
 mod whole;
+mod windows;
 
 #[cfg(test)]
 mod tests;

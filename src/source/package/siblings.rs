@@ -1,18 +1,17 @@
 //! Members of one package that are wanted one after another: their octets come together, and all at once where that costs
 //! no more than what has been spent on some of them.
 
-use super::directory::{Directory, Found, Version};
+use super::directory::{Directory, Found};
 use super::octets::Place;
+use super::windows::{Window, Windows};
 use super::{PackageError, Packages, remote};
 use crate::document::{PackageMember, Uri};
 use crate::source::http::{Line, Price};
-use bytes::Bytes;
 use lru::LruCache;
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Who is asked for within this time of each other are siblings.
@@ -27,51 +26,42 @@ const FEW: u32 = 5;
 /// Octets between the first of those and it.
 const NEAR: u64 = 4 << 20;
 
-/// Octets that come together: at first, and at most on a short line.
-const WINDOW: Range<u64> = 512 << 10..4 << 20;
+/// Octets ahead of what is read: at first, and of a walk that is not believed yet.
+const FIRST: u64 = 512 << 10;
 
-/// On a long line they are as many as come in so many round trips, up to here; never fewer than come in one.
-const ROUND_TRIPS: u64 = 8;
+/// Of one that is believed there are as many as come in so many round trips, up to here; never fewer than come in one.
+const ROUND_TRIPS: u64 = 32;
 const LARGEST: u64 = 8 << 20;
+
+/// Siblings in a row that make a walk: whoever reads ahead for somebody asks for as many only where one is known.
+const BELIEVED: u32 = 12;
+
+/// Octets are asked for when fewer than this part of those that may be ahead are under way or here.
+const REFILL: u64 = 2;
+
+/// They come by so many requests at once, each for so many octets at least: a connection begins slowly.
+const STRIPES: u64 = 4;
+const STRIPE: u64 = 1 << 20;
 
 /// Packages whose members are followed.
 const PACKAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
-/// Windows in memory, each of up to [`LARGEST`] octets.
-const WINDOWS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
-
 /// What is wanted of the packages lately.
 #[derive(Debug)]
 pub(super) struct Siblings {
-    /// Lock order: `demands` before `windows`; neither is held while anything is waited for.
+    /// Lock order: `demands`, a demand's `ordering`, `windows`, a demand's others; `record` is held for nothing else. None is held while
+    /// anything is waited for.
     demands: Mutex<LruCache<Uri, Arc<Demand>>>,
-    windows: Mutex<LruCache<(Uri, u64), Window>>,
-}
-
-/// Octets of one version that lie together.
-#[derive(Clone, Debug)]
-struct Window {
-    version: Version,
-    first: u64,
-    octets: Bytes,
-}
-
-impl Window {
-    fn covers(&self, version: &Version, extent: &Range<u64>) -> bool {
-        self.version == *version && self.first <= extent.start && extent.end <= self.first + self.octets.len() as u64
-    }
-
-    fn place(&self) -> Place {
-        Place::Memory { first: self.first, octets: self.octets.clone() }
-    }
+    record: Mutex<Record>,
+    windows: Mutex<Windows>,
 }
 
 /// What is wanted of one package.
 #[derive(Debug, Default)]
 struct Demand {
     lately: Mutex<Lately>,
-    /// Held by who fetches a window; the others find it in it.
-    fetching: tokio::sync::Mutex<()>,
+    /// Held by who says what is asked for next.
+    ordering: Mutex<()>,
     /// Who asks the server just now.
     asking: AtomicU32,
     /// The members that are waited for, by their numbers, which are in the order of their octets, and by how many.
@@ -119,12 +109,45 @@ impl Drop for AtOnce<'_> {
     }
 }
 
+/// What windows have brought, and what of that was wanted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    used: u64,
+    wasted: u64,
+}
+
+impl Record {
+    /// So much may be wasted before anything was used.
+    const LEEWAY: u64 = LARGEST;
+
+    /// Beyond this the past counts half.
+    const REMEMBERED: u64 = 256 << 20;
+
+    fn add(&mut self, brought: u64, used: u64) {
+        self.used += used.min(brought);
+        self.wasted += brought.saturating_sub(used);
+        if self.used + self.wasted > Record::REMEMBERED {
+            self.used /= 2;
+            self.wasted /= 2;
+        }
+    }
+
+    /// Whether walks are gone through to where they were believed to go: more than nine tenths of what was brought was wanted.
+    fn is_good(&self) -> bool {
+        self.wasted.saturating_sub(Record::LEEWAY) <= self.used / 10
+    }
+}
+
 #[derive(Debug, Default)]
 struct Lately {
     /// When and where members were asked for; of an unknown directory all lie at 0.
     asked: VecDeque<(Instant, u64)>,
-    /// Windows fetched since the siblings began.
-    windows: u32,
+    /// Siblings asked for in a row.
+    siblings: u32,
+    /// Octets that windows have brought and that the record does not tell of yet.
+    came: u64,
+    /// Octets of members that came out of these.
+    used: u64,
     /// Round trips spent on ranges: their octets are wanted anyway.
     spent: Duration,
     /// How many requests those were.
@@ -144,9 +167,7 @@ impl Lately {
             self.asked.pop_front();
         }
         let is_sibling = self.has_siblings(offset);
-        if !is_sibling {
-            self.windows = 0;
-        }
+        self.siblings = if is_sibling { self.siblings.saturating_add(1) } else { 0 };
         self.asked.push_back((now, offset));
         is_sibling
     }
@@ -155,10 +176,28 @@ impl Lately {
         self.asked.iter().filter(|(_, other)| other.abs_diff(offset) <= NEAR).count() >= ENOUGH
     }
 
-    /// Octets of the next window.
-    fn window(&self, line: &Line) -> u64 {
-        let most = line.octets_in_round_trip().saturating_mul(ROUND_TRIPS).clamp(WINDOW.end, LARGEST);
-        (WINDOW.start << self.windows.min(8)).max(line.octets_in_round_trip()).min(most)
+    /// Nobody has asked for anything for a while.
+    fn is_left(&self, now: Instant) -> bool {
+        self.asked.back().is_none_or(|(then, _)| now.saturating_duration_since(*then) > TOGETHER)
+    }
+
+    /// Octets that may be under way or here ahead of what is read.
+    fn ahead(&self, line: &Line, record: &Record) -> u64 {
+        let at_once = line.octets_in_round_trip();
+        if self.siblings < BELIEVED {
+            return FIRST.max(at_once).min(LARGEST);
+        }
+        let most = at_once.saturating_mul(ROUND_TRIPS).clamp(FIRST, LARGEST);
+        match record.is_good() {
+            true => most,
+            // In proportion to what was wanted of it so far.
+            false => self.used.clamp(FIRST, most),
+        }
+    }
+
+    /// What windows have brought and what of it was wanted, which is told once.
+    fn settle(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.came), std::mem::take(&mut self.used))
     }
 
     /// One more window is asked for; whether the whole package would have cost no more by now. Its round trip is lost where fewer
@@ -186,7 +225,7 @@ impl Lately {
 
 impl Siblings {
     pub fn new() -> Siblings {
-        Siblings { demands: Mutex::new(LruCache::new(PACKAGES)), windows: Mutex::new(LruCache::new(WINDOWS)) }
+        Siblings { demands: Mutex::new(LruCache::new(PACKAGES)), record: Mutex::default(), windows: Mutex::default() }
     }
 
     fn demand(&self, package: &Uri) -> Arc<Demand> {
@@ -194,19 +233,33 @@ impl Siblings {
         Arc::clone(demands.get_or_insert(package.clone(), Arc::default))
     }
 
-    fn window(&self, package: &Uri, version: &Version, extent: &Range<u64>) -> Option<Place> {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let covers = |((of, _), window): &(&(Uri, u64), &Window)| of == package && window.covers(version, extent);
-        let found = windows.iter().find(covers).map(|(key, _)| key.clone())?;
-        windows.get(&found).map(Window::place)
+    fn windows(&self) -> MutexGuard<'_, Windows> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the first window of that version begins that begins behind `from`.
-    fn next_window(&self, package: &Uri, version: &Version, from: u64) -> Option<u64> {
-        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let behind =
-            windows.iter().filter(|((of, first), window)| of == package && *first > from && window.version == *version);
-        behind.map(|((_, first), _)| *first).min()
+    /// Walks that were left are held against what was brought for them.
+    fn settle(&self, now: Instant) {
+        let demands = self.demands.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, demand) in demands.iter() {
+            let mut lately = demand.lately();
+            if lately.came > 0 && lately.is_left(now) {
+                let (brought, used) = lately.settle();
+                drop(lately);
+                self.record.lock().unwrap_or_else(PoisonError::into_inner).add(brought, used);
+            }
+        }
+    }
+}
+
+impl Demand {
+    fn lately(&self) -> MutexGuard<'_, Lately> {
+        self.lately.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody waits for a member, nor has asked for one for a while.
+    fn is_left(&self) -> bool {
+        let is_waited_for = !self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        !is_waited_for && self.lately().is_left(Instant::now())
     }
 }
 
@@ -215,7 +268,7 @@ impl Packages {
     /// it cannot be had as far as is known. Nothing is waited for.
     pub fn price(&self, member: &PackageMember) -> Option<Price> {
         let demand = self.shared.siblings.demand(&member.package);
-        let ask = |offset| demand.lately.lock().unwrap_or_else(PoisonError::into_inner).ask(Instant::now(), offset);
+        let ask = |offset| demand.lately().ask(Instant::now(), offset);
         let Some(directory) = self.known(&member.package) else {
             if self.has_failed(&member.package) {
                 return None;
@@ -239,7 +292,7 @@ impl Packages {
         };
         let is_sibling = ask(extent.start);
         let is_here = !matches!(directory.place, Place::Server)
-            || self.shared.siblings.window(&member.package, &directory.version, &extent).is_some();
+            || self.shared.siblings.windows().find(&member.package, &directory.version, &extent).is_some();
         Some(match (is_here, is_sibling) {
             (true, _) => Price::default(),
             (false, true) => Price { requests: 0, octets: extent.end - extent.start },
@@ -254,78 +307,117 @@ impl Packages {
         }
         let (package, version, extent) = (directory.package(), &directory.version, directory.extent(number));
         let siblings = &self.shared.siblings;
-        if let Some(place) = siblings.window(package, version, &extent) {
-            return Ok(place);
-        }
         let demand = siblings.demand(package);
-        let alone = || {
-            let lately = demand.lately.lock().unwrap_or_else(PoisonError::into_inner);
-            !lately.has_siblings(extent.start)
-        };
         let _asking = AtOnce::enter(&demand);
-        if alone() {
+        let mut window = siblings.windows().find(package, version, &extent);
+        let is_alone = !demand.lately().has_siblings(extent.start);
+        if window.is_none() && is_alone {
             self.spend(&demand, package, directory.length());
             return Ok(Place::Server);
         }
         let _waiting = Waiting::enter(&demand, number);
-        let _fetching = demand.fetching.lock().await;
-        // Those who ask together come in no order: all of them are to be known before it is said where to begin.
-        tokio::task::yield_now().await;
-        if let Some(place) = siblings.window(package, version, &extent) {
-            return Ok(place);
+        if window.is_none() {
+            // Those who ask together come in no order: all of them are to be known before it is said where to begin.
+            tokio::task::yield_now().await;
         }
-        let size =
-            demand.lately.lock().unwrap_or_else(PoisonError::into_inner).window(&self.shared.client.line(package));
-        let first = self.first_waited_for(directory, &demand, number, size);
-        let begin = directory.extent(first).start;
-        // What is here is not asked for again.
-        let most = siblings.next_window(package, version, extent.start).unwrap_or(u64::MAX);
-        let until = directory.run_end(first, begin.saturating_add(size).min(most)).max(extent.end);
-        if until == extent.end && begin == extent.start {
+        if !is_alone {
+            self.order(directory, &demand, number);
+            window = window.or_else(|| siblings.windows().find(package, version, &extent));
+        }
+        let octets = match window {
+            Some(window) => window.octets(&extent).await?,
+            None => None,
+        };
+        let Some(octets) = octets else {
             self.spend(&demand, package, directory.length());
             return Ok(Place::Server);
+        };
+        demand.lately().used += octets.len() as u64;
+        Ok(Place::Memory { first: extent.start, octets })
+    }
+
+    /// Has the octets of a sibling fetched that are not on their way, and those that follow, as far as its walk is believed.
+    fn order(&self, directory: &Directory, demand: &Arc<Demand>, number: u32) {
+        let (package, version, extent) = (directory.package(), &directory.version, directory.extent(number));
+        let siblings = &self.shared.siblings;
+        let line = self.shared.client.line(package);
+        if demand.lately().siblings <= BELIEVED {
+            siblings.settle(Instant::now());
         }
-        let (line, at_once) = (self.shared.client.line(package), demand.asking.load(Ordering::Relaxed));
-        let is_due = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).spend_on_window(
-            until - begin,
-            directory.length(),
-            &line,
-            at_once,
-        );
+        let _ordering = demand.ordering.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = *siblings.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = demand.lately().ahead(&line, &record);
+        let (begin, until) = {
+            let mut windows = siblings.windows();
+            // What is here is not asked for again.
+            let next = |windows: &Windows, from| windows.next(package, version, from).unwrap_or(u64::MAX);
+            if windows.find(package, version, &extent).is_some() {
+                let reach = windows.reach(package, version, extent.start);
+                let most = (extent.start + ahead).min(next(&windows, reach));
+                if reach.saturating_sub(extent.start) > ahead / REFILL {
+                    return;
+                }
+                (reach, directory.run_end(number, most))
+            } else {
+                let first = self.first_waited_for(directory, demand, number, ahead, &mut windows);
+                let begin = directory.extent(first).start;
+                let most = next(&windows, extent.start).min(begin.saturating_add(ahead));
+                (begin, directory.run_end(first, most).max(extent.end))
+            }
+        };
+        // One member alone is not worth a window.
+        if until <= begin || (begin..until) == extent {
+            return;
+        }
+        let at_once = demand.asking.load(Ordering::Relaxed);
+        let is_due = demand.lately().spend_on_window(until - begin, directory.length(), &line, at_once);
         if is_due {
             self.fetch_whole(package, directory.length());
         }
-        let octets = match remote::range(&self.shared.client, package, version, begin..until).await {
-            Ok(octets) => Bytes::from(octets),
-            // By itself it goes on where it breaks off.
-            Err(error) if error.is_retryable() && !matches!(error, PackageError::Changed { .. }) => {
-                return Ok(Place::Server);
-            }
-            Err(error) => return Err(error),
-        };
-        demand.lately.lock().unwrap_or_else(PoisonError::into_inner).windows += 1;
-        let window = Window { version: version.clone(), first: begin, octets };
-        let place = window.place();
-        siblings.windows.lock().unwrap_or_else(PoisonError::into_inner).put((package.clone(), begin), window);
-        Ok(place)
+        let stripe = ((until - begin) / STRIPES).max(STRIPE);
+        let mut from = begin;
+        while from < until {
+            // A member lies in one window.
+            let end = match until - from < 2 * stripe {
+                true => until,
+                false => directory.end_near(from + stripe).clamp(from + 1, until),
+            };
+            let window = Arc::new(Window::new(version, from..end));
+            siblings.windows().put(package, Arc::clone(&window));
+            let (client, demand) = (self.shared.client.clone(), Arc::clone(demand));
+            let goes_on = move |octets| {
+                demand.lately().came += octets;
+                !demand.is_left()
+            };
+            tokio::spawn(window.bring(client, package.clone(), goes_on));
+            from = end;
+        }
     }
 
-    /// The first member that is waited for and not here, of those from which a window of `size` octets reaches over `number`.
-    fn first_waited_for(&self, directory: &Directory, demand: &Demand, number: u32, size: u64) -> u32 {
-        let (package, version, end) = (directory.package(), &directory.version, directory.extent(number).end);
+    /// The first member that is waited for and not on its way, of those from which `size` octets without a gap reach over `number`.
+    fn first_waited_for(
+        &self,
+        directory: &Directory,
+        demand: &Demand,
+        number: u32,
+        size: u64,
+        windows: &mut Windows,
+    ) -> u32 {
+        let (package, version, extent) = (directory.package(), &directory.version, directory.extent(number));
         let waiting: Vec<u32> =
             demand.waiting.lock().unwrap_or_else(PoisonError::into_inner).range(..number).map(|(it, _)| *it).collect();
-        let is_wanted = |other: &u32| {
-            let extent = directory.extent(*other);
-            end - extent.start <= size && self.shared.siblings.window(package, version, &extent).is_none()
+        let mut is_wanted = |other: &u32| {
+            let begin = directory.extent(*other);
+            let is_free = windows.next(package, version, begin.start).is_none_or(|next| next > extent.start);
+            is_free && extent.end - begin.start <= size && windows.find(package, version, &begin).is_none()
         };
-        waiting.into_iter().find(is_wanted).unwrap_or(number)
+        waiting.into_iter().find(|other| is_wanted(other)).unwrap_or(number)
     }
 
     /// Counts what is asked for at the server, and has the whole package fetched when that would have been no dearer.
     fn spend(&self, demand: &Demand, package: &Uri, whole: u64) {
         let (line, at_once) = (self.shared.client.line(package), demand.asking.load(Ordering::Relaxed));
-        let is_due = demand.lately.lock().unwrap_or_else(PoisonError::into_inner).spend(whole, &line, at_once);
+        let is_due = demand.lately().spend(whole, &line, at_once);
         if is_due {
             self.fetch_whole(package, whole);
         }
@@ -351,25 +443,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_asked_for_together_are_siblings_and_get_ever_larger_windows() {
-        let (mut lately, now) = (Lately::default(), Instant::now());
+    fn members_asked_for_together_are_siblings_and_many_in_a_row_are_a_walk() {
+        let (mut lately, now, record) = (Lately::default(), Instant::now(), Record::default());
         for offset in 0..3 {
             assert!(!lately.ask(now, offset));
         }
         assert!(lately.ask(now, 3));
+        assert_eq!(lately.ahead(&Line::TYPICAL, &record), FIRST);
+        for offset in 4..3 + u64::from(BELIEVED) {
+            assert!(lately.ask(now, offset));
+        }
+        assert_eq!(lately.ahead(&Line::TYPICAL, &record), LARGEST);
+        let slow = Line::new(Duration::from_millis(40), 1_000_000);
+        assert_eq!(lately.ahead(&slow, &record), 1_280_000, "what comes in 32 round trips");
         assert!(!lately.ask(now, 100 << 20), "far away");
+        assert_eq!(lately.ahead(&Line::TYPICAL, &record), FIRST);
         assert!(!lately.ask(now + 2 * TOGETHER, 4), "long ago");
-        lately.windows = 2;
-        assert_eq!(lately.window(&Line::TYPICAL), 2 << 20);
-        lately.windows = u32::MAX;
-        assert_eq!(lately.window(&Line::TYPICAL), WINDOW.end);
-        assert_eq!(lately.window(&Line::new(Duration::from_millis(300), 10_000_000)), LARGEST);
+    }
+
+    #[test]
+    fn walks_that_were_left_make_the_next_go_no_further_than_it_has_used() {
+        let (mut record, mut lately) = (Record::default(), Lately::default());
+        lately.siblings = BELIEVED;
+        record.add(LARGEST, 0);
+        assert_eq!(lately.ahead(&Line::TYPICAL, &record), LARGEST, "once");
+        record.add(LARGEST, LARGEST / 2);
+        assert_eq!(lately.ahead(&Line::TYPICAL, &record), FIRST);
+        lately.used = 3 << 20;
+        assert_eq!(lately.ahead(&Line::TYPICAL, &record), 3 << 20);
+        record.add(40 << 20, 40 << 20);
+        assert_eq!(lately.ahead(&Line::TYPICAL, &record), LARGEST, "made up for");
     }
 
     #[test]
     fn windows_that_hold_what_comes_in_a_round_trip_cost_no_more_than_the_whole() {
         let (mut lately, line, whole) = (Lately::default(), Line::TYPICAL, 80_000_000);
-        assert_eq!(Lately::default().window(&Line::new(Duration::from_millis(40), 100_000_000)), 4_000_000);
+        let fast = Line::new(Duration::from_millis(40), 100_000_000);
+        assert_eq!(Lately::default().ahead(&fast, &Record::default()), 4_000_000);
         assert!((0..20).all(|_| !lately.spend_on_window(4_000_000, whole, &line, 1)), "once through it");
         let again = (0..).take_while(|_| !lately.spend_on_window(4_000_000, whole, &line, 1)).count();
         assert_eq!(again, 10, "to and fro");
