@@ -22,6 +22,7 @@ impl Fetch {
             request.accept_encoding = coding.into();
         }
         request.no_cache = self.plan.past_caches();
+        request.awaited = self.flight.urgency().awaited();
         if from > 0 {
             request.range = Some((from, None));
             request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());

@@ -6,6 +6,7 @@
 use super::flight::{Flight, Jump};
 use super::held::Origin;
 use super::single_flight::SingleFlight;
+use super::turns::Turns;
 use crate::content::Content;
 use crate::content::fixity::BLOCK;
 use crate::source::http::{Request, Status};
@@ -14,7 +15,6 @@ use fuser::INodeNo;
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::Semaphore;
 
 /// Octets of a window: a multiple of [`BLOCK`], so that no block lies in two.
 const WINDOW: u64 = 1 << 20;
@@ -22,7 +22,7 @@ const WINDOW: u64 = 1 << 20;
 /// Windows kept, of all objects.
 const WINDOWS_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
-/// Windows under way at once, of all objects.
+/// Windows under way at once, of all objects of a host: one that hangs holds up nobody else's.
 const WINDOWS_UNDER_WAY: usize = 16;
 
 /// (inode, attempt, number of the window)
@@ -32,7 +32,7 @@ type WindowKey = (INodeNo, u64, u64);
 pub(in crate::content) struct Windows {
     kept: Mutex<LruCache<WindowKey, Bytes>>,
     under_way: SingleFlight<WindowKey, Option<Bytes>>,
-    requests: Semaphore,
+    requests: Turns,
 }
 
 impl Default for Windows {
@@ -40,7 +40,7 @@ impl Default for Windows {
         Windows {
             kept: Mutex::new(LruCache::new(WINDOWS_KEPT)),
             under_way: SingleFlight::default(),
-            requests: Semaphore::new(WINDOWS_UNDER_WAY),
+            requests: Turns::new(WINDOWS_UNDER_WAY),
         }
     }
 }
@@ -81,7 +81,8 @@ impl Content {
 
     /// One range of the version that `origin` names, whole or not at all.
     async fn fetch_window(&self, origin: &Origin, number: u64) -> Option<Bytes> {
-        let _permit = self.windows.requests.acquire().await.ok()?;
+        let turn = self.windows.requests.take(origin.place.authority());
+        let _turn = tokio::time::timeout(self.config.stall, turn).await.ok()?;
         let range = number * WINDOW..((number + 1) * WINDOW).min(origin.length);
         let range = origin.first + range.start..origin.first + range.end;
         let mut request = Request::get(origin.place.clone(), self.head_budget(1));

@@ -6,7 +6,7 @@ use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaini
 use crate::content::observed::Observation;
 use crate::content::{Content, Event, Verified, Wanted};
 use crate::document::{ChangeFrequency, Digest, Timestamp};
-use crate::source::http::{Body, HttpError, Request, Response, Status};
+use crate::source::http::{Body, HttpError, Request, Response, Status, awaited_by_nobody};
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -129,5 +129,6 @@ fn conditional(wanted: &Wanted, observation: &Observation, within: Duration) -> 
     }
     request.if_none_match = observation.etag.clone();
     request.if_modified_since = observation.last_modified.clone();
+    request.awaited = Some(awaited_by_nobody());
     request
 }

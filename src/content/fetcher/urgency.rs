@@ -3,8 +3,9 @@
 
 use super::Joining;
 use crate::content::disk::Victims;
+use crate::source::http::Awaited;
 use std::sync::{Mutex, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Who waits for one flight.
 ///
@@ -23,6 +24,8 @@ struct Waiting {
     ahead: usize,
     /// The first who asked for it was a prefetch.
     began_ahead: bool,
+    /// Tells its requests that they are waited for; none where they always were.
+    awaited: Option<watch::Sender<bool>>,
 }
 
 impl Default for Urgency {
@@ -38,6 +41,9 @@ impl Urgency {
         match joining {
             Joining::Read(..) | Joining::Size => {
                 waiting.demanded = true;
+                if let Some(awaited) = waiting.awaited.take() {
+                    awaited.send_replace(true);
+                }
                 self.victims.spare_nothing();
             }
             Joining::Ahead(begun) => {
@@ -77,6 +83,12 @@ impl Urgency {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).demanded
     }
 
+    /// Tells a request of it when somebody waits; `None` where somebody does already.
+    pub(super) fn awaited(&self) -> Option<Awaited> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        (!waiting.demanded).then(|| waiting.awaited.get_or_insert_with(|| watch::channel(false).0).subscribe())
+    }
+
     /// Whether a prefetch waits for all of it.
     pub(super) fn is_wanted_whole(&self) -> bool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).ahead > 0
@@ -104,8 +116,11 @@ mod tests {
 
         let demanded = Urgency::default();
         demanded.join(ahead);
+        let told = demanded.awaited().unwrap();
         demanded.join(Joining::Read(0, 1));
+        assert!(*told.borrow(), "its request learns that it is waited for");
+        let awaited = demanded.awaited();
         assert!(!demanded.leave());
-        assert!(demanded.is_demanded());
+        assert!(demanded.is_demanded() && awaited.is_none());
     }
 }

@@ -3,12 +3,12 @@
 use super::HttpError;
 use super::limits::Host;
 use super::line::WORTH_MEASURING;
+use super::places::Place;
 use super::traffic::HostCounters;
 use crate::document::Uri;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// A body as it arrives, under the low-speed limit; holds its place among the host's connections until its end, an
 /// error, or its drop. Who keeps one unread while asking the same host for more may wait for itself.
@@ -32,7 +32,7 @@ struct Transfer {
 }
 
 enum State {
-    Open { response: reqwest::Response, counters: Arc<HostCounters>, _place: OwnedSemaphorePermit },
+    Open { response: reqwest::Response, counters: Arc<HostCounters>, _place: Place },
     Ended,
     Failed,
 }
@@ -46,7 +46,7 @@ impl Body {
         expected: Option<u64>,
         speed: LowSpeed,
         counters: Arc<HostCounters>,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Body {
         Body { uri, expected, got: 0, speed, state: State::Open { response, counters, _place: place }, transfer: None }
     }

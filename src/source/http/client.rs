@@ -5,6 +5,7 @@ use super::credentials::{Keys, OwnScheme};
 use super::due::Due;
 use super::head::{self, Head};
 use super::limits::{Admission, Host, Hosts};
+use super::places::Place;
 use super::policy::{AddressPolicy, AddressRefusal, Authority};
 use super::rewrite::Rewrites;
 use super::traffic::HostTraffic;
@@ -14,7 +15,6 @@ use crate::document::{Uri, UriError};
 use reqwest::header::{self, HeaderName};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::OwnedSemaphorePermit;
 use url::Url;
 
 /// How many redirects are followed.
@@ -213,7 +213,7 @@ impl Client {
         uri: &Uri,
         form: Option<&str>,
         is_retry: bool,
-    ) -> Result<(reqwest::Response, OwnedSemaphorePermit), HttpError> {
+    ) -> Result<(reqwest::Response, Place), HttpError> {
         let shared = &*self.shared;
         let url = Url::parse(uri.as_str()).map_err(|_| HttpError::BadRedirect {
             uri: request.uri.clone(),
@@ -259,7 +259,7 @@ impl Client {
         request: &Request,
         final_uri: Uri,
         answer: reqwest::Response,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<Response, HttpError> {
         let shared = &*self.shared;
         let status = answer.status().as_u16();
@@ -335,12 +335,7 @@ fn with_last(error: HttpError, last: Option<HttpError>) -> HttpError {
 /// Waits until `request` may be sent to `host`: its place among the connections, its turn by rate and pause, and the
 /// breaker's word. At once refused is what cannot be sent before the deadline, and a first try while the breaker is
 /// open; a repeated one waits for the breaker, since its failures are what opened it.
-async fn admitted(
-    request: &Request,
-    due: &Due,
-    host: &Host,
-    is_retry: bool,
-) -> Result<(OwnedSemaphorePermit, Admission), HttpError> {
+async fn admitted(request: &Request, due: &Due, host: &Host, is_retry: bool) -> Result<(Place, Admission), HttpError> {
     loop {
         let (now, latest) = (Instant::now(), due.latest());
         // Bound first: a guard in the scrutinee would be held while waiting.
@@ -352,8 +347,7 @@ async fn admitted(
         if host.pace().pause_left(now).is_some_and(|left| now + left > latest) {
             return Err(too_late(request, host, now));
         }
-        // The semaphore is never closed; if it were, waiting for it would be in vain.
-        let place = due.place(host, request.is_document).await.map_err(|_| too_late(request, host, now))?;
+        let place = due.place(host, request.is_document, request.awaited.clone()).await;
         let (now, latest) = (Instant::now(), due.latest());
         let turn = host.pace().reserve(now, latest);
         let turn = turn.map_err(|_| too_late(request, host, now))?;

@@ -2,9 +2,10 @@
 
 use super::Request;
 use super::limits::Host;
+use super::places::{Awaited, Place};
+use futures_util::FutureExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 /// How often who waits for a place looks whether the host does anything for those who have one.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,9 +41,13 @@ impl Due {
     }
 
     /// A place among the host's connections. As long as others get answers there, the wait does not count.
-    pub(super) async fn place(&self, host: &Host, is_document: bool) -> Result<OwnedSemaphorePermit, AcquireError> {
-        let place = host.place(is_document);
+    pub(super) async fn place(&self, host: &Host, is_document: bool, awaited: Option<Awaited>) -> Place {
+        let place = host.place(is_document, awaited);
         tokio::pin!(place);
+        // Mostly there is one, and no timer is needed.
+        if let Some(place) = place.as_mut().now_or_never() {
+            return place;
+        }
         loop {
             let (before, since) = (host.counters.progress(), Instant::now());
             let found = tokio::time::timeout(LOOK, &mut place).await;

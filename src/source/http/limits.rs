@@ -3,12 +3,13 @@
 //! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
 
 use super::line::Line;
+use super::places::{Awaited, Place, Places};
 use super::traffic::{HostCounters, HostTraffic, Traffic};
 use super::width::Width;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 /// So many connection-level failures in a row open the breaker.
 const FAILURES_TO_OPEN: u32 = 5;
@@ -157,9 +158,9 @@ impl Breaker {
 pub(super) struct Host {
     pub(super) authority: Box<str>,
     pub(super) counters: Arc<HostCounters>,
-    connections: Arc<Semaphore>,
-    /// How many of `connections` there are to be; its lock is held while they are brought in line with it.
-    width: Mutex<Wide>,
+    places: Arc<Places>,
+    /// How many of `places` there are to be; its lock is held while they are brought in line with it.
+    width: Mutex<Width>,
     /// One place more, for documents alone.
     document: Arc<Semaphore>,
     pace: Mutex<Pace>,
@@ -167,19 +168,12 @@ pub(super) struct Host {
     line: Mutex<Line>,
 }
 
-/// The places of a host, and how many there are in fact: those that are taken cannot be taken back at once.
-struct Wide {
-    width: Width,
-    places: usize,
-}
-
 impl Host {
     /// A request is sent that has its place.
     pub(super) fn sent(&self, now: Instant) {
         self.counters.sent();
-        let mut wide = self.width.lock().unwrap_or_else(PoisonError::into_inner);
-        let under_way = wide.places.saturating_sub(self.connections.available_permits());
-        wide.width.sent(under_way, now);
+        let under_way = self.places.taken();
+        self.width.lock().unwrap_or_else(PoisonError::into_inner).sent(under_way, now);
     }
 
     /// The head of an answer came after `latency`.
@@ -197,32 +191,25 @@ impl Host {
 
     /// Requests that may be under way for nobody yet, as things stand.
     pub(super) fn beside_readers(&self) -> usize {
-        self.width.lock().unwrap_or_else(PoisonError::into_inner).width.beside_readers()
+        self.width.lock().unwrap_or_else(PoisonError::into_inner).beside_readers()
     }
 
     fn adjust(&self, learn: impl FnOnce(&mut Width)) {
-        let mut wide = self.width.lock().unwrap_or_else(PoisonError::into_inner);
-        learn(&mut wide.width);
-        let wanted = wide.width.places();
-        if wanted > wide.places {
-            self.connections.add_permits(wanted - wide.places);
-            wide.places = wanted;
-        } else {
-            // Those that are taken go at a later look, when they have been given back.
-            wide.places -= self.connections.forget_permits(wide.places - wanted);
-        }
+        let mut width = self.width.lock().unwrap_or_else(PoisonError::into_inner);
+        learn(&mut width);
+        self.places.resize(width.places(), width.beside_readers());
     }
 
-    /// A place among the connections, once there is one; a document may take the one that is kept for it.
-    pub(super) async fn place(&self, is_document: bool) -> Result<OwnedSemaphorePermit, AcquireError> {
-        let usual = Arc::clone(&self.connections).acquire_owned();
+    /// A place, once there is one; a document may take the one that is kept for it.
+    pub(super) async fn place(&self, is_document: bool, awaited: Option<Awaited>) -> Place {
+        let usual = self.places.take(awaited);
         if !is_document {
             return usual.await;
         }
         tokio::select! {
             biased;
             place = usual => place,
-            place = Arc::clone(&self.document).acquire_owned() => place,
+            Ok(permit) = Arc::clone(&self.document).acquire_owned() => Place::of_document(permit),
         }
     }
 
@@ -270,12 +257,12 @@ impl Hosts {
             known.retain(|_, host| Arc::strong_count(host) > 1 || !host.is_at_rest(now));
         }
         let width = Width::new(self.connections);
-        let places = width.places();
+        let places = Places::new(width.places(), width.beside_readers());
         let host = Arc::new(Host {
             authority: authority.into(),
             counters: self.traffic.of(authority),
-            connections: Arc::new(Semaphore::new(places)),
-            width: Mutex::new(Wide { width, places }),
+            places,
+            width: Mutex::new(width),
             document: Arc::new(Semaphore::new(1)),
             pace: Mutex::new(Pace::new(self.rate)),
             breaker: Mutex::default(),

@@ -1,7 +1,7 @@
 //! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
-//! reached), `limits` (when, and how far the host is: `line`), `credentials` (with what), `transport` (over which connections,
+//! reached), `limits` (when: `places`, `width`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections,
 //! to which addresses: `names`), `head` (what the answer says), `body` (the answer's octets under the low-speed limit).
 //! `client` holds the loops for redirects and retries; `traffic` counts.
 
@@ -16,6 +16,7 @@ mod line;
 pub(super) mod links;
 mod names;
 mod netrc;
+mod places;
 mod policy;
 mod retry;
 mod rewrite;
@@ -32,6 +33,7 @@ pub use credentials::Credentials;
 pub use error::HttpError;
 pub use line::{Line, Price};
 pub use links::{TimeMapLink, time_map};
+pub use places::{Awaited, awaited_by_nobody};
 pub use policy::AddressRefusal;
 pub use traffic::HostTraffic;
 
@@ -140,6 +142,8 @@ pub struct Request {
     pub no_cache: bool,
     /// A list rather than a resource: it never waits until readers stuck on the same host give their places back.
     pub is_document: bool,
+    /// Where nobody waits for it yet: who does comes before it. `None`: somebody does.
+    pub awaited: Option<Awaited>,
     /// Whether it is asked again at once where that can help.
     pub repeats: bool,
     /// The response head must be here by then, retries included.
@@ -162,6 +166,7 @@ impl Request {
             accept_encoding: "identity".into(),
             no_cache: false,
             is_document: false,
+            awaited: None,
             repeats: true,
             deadline: Instant::now() + within,
         }
