@@ -31,9 +31,11 @@ impl Algorithm {
         fn plain(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
             name.iter().filter(|octet| !matches!(octet, b'-' | b'_')).map(u8::to_ascii_lowercase)
         }
-        let well_spelt = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name().as_bytes() == name);
-        well_spelt
-            .or_else(|| Algorithm::ALL.into_iter().find(|algorithm| plain(algorithm.name().as_bytes()).eq(plain(name))))
+        match name {
+            b"md5" => Some(Algorithm::Md5),
+            b"sha-256" => Some(Algorithm::Sha256),
+            _ => Algorithm::ALL.into_iter().find(|algorithm| plain(algorithm.name().as_bytes()).eq(plain(name))),
+        }
     }
 
     /// The name the standard uses: `md5`, `sha-1`, `sha-256`, …
@@ -150,16 +152,17 @@ fn parse_one(token: &[u8]) -> Option<(Digest, bool)> {
 /// Decodes hex or base64 into `octets`: how many there are, and whether it was hex. What is all hex digits is hex: no
 /// base64 of a digest is that by chance.
 fn decode(text: &[u8], octets: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, bool)> {
-    if text.iter().all(u8::is_ascii_hexdigit) {
-        let length = text.len() / 2;
-        let pairs = text.chunks_exact(2);
-        if !text.len().is_multiple_of(2) || length > octets.len() {
-            return None;
-        }
-        for (octet, pair) in octets.iter_mut().zip(pairs) {
-            *octet = hex_value(pair[0])? << 4 | hex_value(pair[1])?;
-        }
-        return Some((length, true));
+    let (pairs, odd) = text.as_chunks::<2>();
+    // Beyond four bits where a digit was none of hex.
+    let mut all = odd.first().map_or(0, |digit| hex_value(*digit));
+    for (octet, [high, low]) in octets.iter_mut().zip(pairs) {
+        let (high, low) = (hex_value(*high), hex_value(*low));
+        all |= high | low;
+        *octet = high << 4 | low;
+    }
+    all |= pairs.iter().skip(octets.len()).flatten().fold(0, |all, digit| all | hex_value(*digit));
+    if all < 16 {
+        return (odd.is_empty() && pairs.len() <= octets.len()).then_some((pairs.len(), true));
     }
     let padding = text.iter().rev().take_while(|b| **b == b'=').count();
     let digits = text.split_at(text.len() - padding).0;
@@ -179,13 +182,21 @@ fn decode(text: &[u8], octets: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, 
     Some((length, false))
 }
 
-fn hex_value(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
+/// The value of a hex digit; of anything else 255.
+#[inline]
+fn hex_value(digit: u8) -> u8 {
+    static VALUES: [u8; 256] = {
+        let mut values = [u8::MAX; 256];
+        let mut value = 0;
+        while value < 16 {
+            let digit = b"0123456789abcdef"[value as usize];
+            values[digit as usize] = value;
+            values[digit.to_ascii_uppercase() as usize] = value;
+            value += 1;
+        }
+        values
+    };
+    VALUES[usize::from(digit)]
 }
 
 /// The value of a digit of base64 or of base64url (RFC 4648, 4 and 5).

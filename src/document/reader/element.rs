@@ -193,7 +193,7 @@ impl Context<'_> {
 
     /// Whether ResourceSync defines an attribute of this name, and it is the first; `seen` has a bit for each name.
     fn is_first(&mut self, name: &str, seen: &mut u32) -> bool {
-        let Some(position) = DEFINED.iter().position(|defined| *defined == name) else {
+        let Some(position) = defined(name) else {
             return false;
         };
         if *seen & 1 << position != 0 {
@@ -205,25 +205,28 @@ impl Context<'_> {
     }
 }
 
-/// The attributes of `rs:md` and `rs:ln` (section 7, table 3; `datetime` is of 1.1).
-const DEFINED: [&str; 16] = [
-    "hash",
-    "length",
-    "type",
-    "change",
-    "datetime",
-    "href",
-    "rel",
-    "path",
-    "at",
-    "capability",
-    "completed",
-    "encoding",
-    "from",
-    "modified",
-    "pri",
-    "until",
-];
+/// The number of an attribute of `rs:md` and `rs:ln` (section 7, table 3; `datetime` is of 1.1).
+fn defined(name: &str) -> Option<u32> {
+    Some(match name.as_bytes() {
+        b"hash" => 0,
+        b"length" => 1,
+        b"type" => 2,
+        b"change" => 3,
+        b"datetime" => 4,
+        b"href" => 5,
+        b"rel" => 6,
+        b"path" => 7,
+        b"at" => 8,
+        b"capability" => 9,
+        b"completed" => 10,
+        b"encoding" => 11,
+        b"from" => 12,
+        b"modified" => 13,
+        b"pri" => 14,
+        b"until" => 15,
+        _ => return None,
+    })
+}
 
 fn keep<T>(field: &mut Option<T>, read: impl FnOnce() -> Option<T>) {
     if field.is_none() {

@@ -111,10 +111,11 @@ fn end_of_attributes(window: &[u8], mut at: usize, limit: usize) -> Option<usize
 /// Names and values of attributes that [`find`] has found plain.
 pub(super) fn attributes(mut octets: &str) -> impl Iterator<Item = (&str, &str)> {
     std::iter::from_fn(move || {
-        let (name, rest) = octets.split_once("=\"")?;
-        let (value, rest) = rest.split_once('"')?;
-        octets = rest;
-        Some((name.trim_ascii_start(), value))
+        let opened = memchr(b'"', octets.as_bytes())?;
+        let (name, rest) = (octets.get(..opened)?, octets.get(opened + 1..)?);
+        let closed = memchr(b'"', rest.as_bytes())?;
+        octets = rest.get(closed + 1..)?;
+        Some((name.strip_suffix('=')?.trim_ascii_start(), rest.get(..closed)?))
     })
 }
 
