@@ -151,6 +151,26 @@ impl Sorter {
         Ok(sorted)
     }
 
+    /// The same with nothing left in memory.
+    pub(super) fn spilled(mut self) -> Result<Sorter, CatalogError> {
+        if !self.starts.is_empty() {
+            self.spill()?;
+        }
+        (self.arena, self.starts) = (Vec::new(), Vec::new());
+        Ok(self)
+    }
+
+    /// Takes what `other` has taken, behind what is here.
+    pub(super) fn join(&mut self, other: Sorter) -> Result<(), CatalogError> {
+        if !self.starts.is_empty() {
+            self.spill()?;
+        }
+        let behind = self.runs.last().map_or(0, |run| run.order + 1);
+        let other = other.spilled()?;
+        self.runs.extend(other.runs.into_iter().map(|run| Run { order: behind + run.order, ..run }));
+        Ok(())
+    }
+
     fn spill(&mut self) -> Result<(), CatalogError> {
         let order = self.runs.last().map_or(0, |run| run.order + 1);
         let run = run_file(&self.folder, |out| write_run(&self.arena, &self.starts, out))
@@ -265,30 +285,51 @@ fn write_pair(
     out.write_all(value)
 }
 
-/// The starts in the order of their keys. Most keys of a list share a long prefix: the eight octets behind the prefix
-/// that all share decide nearly every comparison without touching the arena.
+/// The starts in the order of their keys, of equal keys in the order they came. Most keys of a list share long prefixes: eight
+/// octets at a time behind what all of a group share decide nearly every comparison without touching the arena.
 fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> {
-    let first = starts.first().map_or(&[][..], |&start| pair(arena, start).0);
-    let shared =
-        starts.iter().fold(first.len(), |shared, &start| common_prefix(&first[..shared], pair(arena, start).0));
-    let mut order: Vec<(u64, u32)> = starts
-        .iter()
-        .map(|&start| {
-            let rest = &pair(arena, start).0[shared..];
-            let mut octets = [0; 8];
-            let count = rest.len().min(8);
-            octets[..count].copy_from_slice(&rest[..count]);
-            (u64::from_be_bytes(octets), start)
-        })
-        .collect();
-    order.sort_unstable_by(|a, b| {
-        a.0.cmp(&b.0).then_with(|| pair(arena, a.1).0.cmp(pair(arena, b.1).0)).then(a.1.cmp(&b.1))
-    });
+    let mut order: Vec<(u64, u32)> = starts.iter().map(|start| (0, *start)).collect();
+    // Where pairs of equal beginnings lie that are yet to be sorted, and how many octets these beginnings have.
+    let mut groups = vec![(0..order.len(), 0)];
+    while let Some((place, compared)) = groups.pop() {
+        let mut end = place.start;
+        let group = &mut order[place];
+        let key = |start: u32| pair(arena, start).0.get(compared..).unwrap_or_default();
+        let least = group.first().map_or(&[][..], |(_, start)| key(*start));
+        let shared = group.iter().fold(least.len(), |shared, (_, start)| common_prefix(&least[..shared], key(*start)));
+        let rest = |start: u32| &key(start)[shared..];
+        group.iter_mut().for_each(|(octets, start)| *octets = eight_octets(rest(*start)));
+        group.sort_unstable();
+        for equal in group.chunk_by_mut(|a, b| a.0 == b.0) {
+            let begin = end;
+            end += equal.len();
+            // What ends here may differ in NULs alone.
+            if equal.len() <= SMALL_GROUP || equal.iter().any(|(_, start)| rest(*start).len() <= 8) {
+                equal.sort_unstable_by(|a, b| rest(a.1).cmp(rest(b.1)).then(a.1.cmp(&b.1)));
+            } else {
+                groups.push((begin..end, compared + shared + 8));
+            }
+        }
+    }
     order.into_iter().map(|(_, start)| start)
 }
 
+/// So few pairs of an equal beginning are compared as a whole.
+const SMALL_GROUP: usize = 16;
+
+/// The first eight octets as a number, those that are missing as NUL.
+fn eight_octets(octets: &[u8]) -> u64 {
+    match octets.first_chunk() {
+        Some(eight) => u64::from_be_bytes(*eight),
+        None => octets.iter().rev().fold(0, |number, octet| number >> 8 | u64::from(*octet) << 56),
+    }
+}
+
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let (a_eights, _) = a.as_chunks::<8>();
+    let (b_eights, _) = b.as_chunks::<8>();
+    let equal = 8 * a_eights.iter().zip(b_eights).take_while(|(a, b)| a == b).count();
+    equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()
 }
 
 impl Sorted {
@@ -516,6 +557,29 @@ mod tests {
             expected.iter().map(|(key, value)| (key.to_be_bytes().to_vec(), value.to_be_bytes().to_vec())).collect();
         assert!(all == expected, "of equal keys in the order they came");
         assert!(most <= 2 * MERGED + 1, "{most} runs at a time");
+    }
+
+    #[test]
+    fn long_and_short_beginnings_that_many_keys_share_are_sorted_through() {
+        let mut seed = 11u64;
+        let mut below = |limit: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % limit
+        };
+        for alphabet in [&b"\0"[..], b"\0a", b"ab\xff"] {
+            let pairs: Vec<_> = (0..3000u32)
+                .map(|index| {
+                    let (shared, own) = (below(4) * 9, below(12));
+                    let mut key = vec![alphabet[0]; shared as usize];
+                    key.extend((0..own).map(|_| alphabet[below(alphabet.len() as u64) as usize]));
+                    (key, index.to_le_bytes().to_vec())
+                })
+                .collect();
+            let mut expected = pairs.clone();
+            expected.sort_by(|a, b| a.0.cmp(&b.0));
+
+            assert_eq!(sort(&pairs, RunLimits::default()), expected, "{alphabet:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! From spooled lists to the catalog's baseline: read on a thread of its own, entered on the caller's.
+//! From spooled lists to the catalog's baseline. Several lists are shared out among threads, each of which reads and enters
+//! its own; what is but one is read on a thread of its own and entered on the caller's.
 
 use super::deviations::SeenDeviations;
 use super::position::ReadSet;
@@ -7,9 +8,12 @@ use super::{Stage, SyncError};
 use crate::catalog::Baseline;
 use crate::document::{Capability, Change, Deviations, Entry, Limits, Timestamp, Uri};
 use crate::source::spool::{Spool, SpooledDocument};
+use std::num::NonZero;
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 /// Entries between two calls of the progress function.
 const PROGRESS_STEP: u64 = 20_000;
@@ -18,6 +22,12 @@ const PROGRESS_STEP: u64 = 20_000;
 /// enough that neither waits for the other's pauses, less than a megabyte of usual entries.
 const BATCH: usize = 128;
 const BATCHES_WAITING: usize = 8;
+
+/// Threads that read and enter, at most: each sorts within some 45 MB.
+const MOST_SHARES: usize = 3;
+
+/// Octets of lists that are worth a thread (in unit tests few, so that nearly all lists are shared out).
+const LEAST_SHARE: u64 = if cfg!(test) { 1 } else { 4 << 20 };
 
 /// What is chosen by `plan`, which knows all changes since, of the lists of `read`. They are read only where the links of their
 /// entries count.
@@ -47,71 +57,187 @@ pub fn read_into(
     limits: Limits,
     chooser: &Chooser,
     broken: &SeenDeviations,
-    progress: &dyn Fn(Stage),
+    progress: &(dyn Fn(Stage) + Sync),
 ) -> Result<Vec<u64>, SyncError> {
-    thread::scope(|scope| {
-        let (batches, arriving) = sync_channel(BATCHES_WAITING);
-        let reading = thread::Builder::new()
-            .name("list-reader".into())
-            .spawn_scoped(scope, move || read_batches(spool, documents, limits, (chooser, broken), &batches))
-            .map_err(SyncError::NoThread)?;
-        let mut counts = vec![0; documents.len()];
-        let mut entries = 0;
-        // Where adding fails the channel closes, and the reading thread ends at its next batch.
-        for (document, batch) in arriving {
-            if let Some(count) = counts.get_mut(document) {
-                *count += batch.len() as u64;
-            }
-            for entry in &batch {
-                baseline.add(entry)?;
-                entries += 1;
-                if entries % PROGRESS_STEP == 0 {
-                    progress(Stage::Reading(entries));
-                }
-            }
-        }
-        // Only the thread's own word says that the lists have come to their end.
-        match reading.join() {
-            Ok(read) => read.map(|()| counts),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
+    let reading = Reading { spool, limits, chooser, broken };
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let shares = shares(documents, processors.min(MOST_SHARES));
+    if shares.len() > 1 {
+        reading.shared(baseline, &shares, progress)
+    } else {
+        reading.alone(baseline, documents, progress)
+    }
 }
 
-/// Sends every chosen resource of `documents` with the number of its document, until nobody receives any more.
-fn read_batches(
-    spool: &Spool,
-    documents: &[SpooledDocument],
+/// How lists are read.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    spool: &'a Spool,
     limits: Limits,
-    (chooser, broken): (&Chooser, &SeenDeviations),
-    batches: &SyncSender<(usize, Vec<Entry>)>,
-) -> Result<(), SyncError> {
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut failed = None;
-    for (number, document) in documents.iter().enumerate() {
-        let deviations = for_each_resource(spool, document, limits, &mut |entry| {
-            match chooser.chooses(&entry) {
-                Ok(true) => batch.push(entry),
-                Ok(false) => {}
-                Err(cause) => {
-                    failed = Some(cause);
-                    return ControlFlow::Break(());
+    chooser: &'a Chooser,
+    broken: &'a SeenDeviations,
+}
+
+/// `documents` in their order, as up to `most` shares of about as many octets; a single one where that makes none much smaller.
+fn shares(documents: &[SpooledDocument], most: usize) -> Vec<&[SpooledDocument]> {
+    let octets = |documents: &[SpooledDocument]| documents.iter().map(|document| document.size).sum::<u64>();
+    let all = octets(documents);
+    let count = (all / LEAST_SHARE).clamp(1, most as u64);
+    let (mut shares, mut rest, mut before) = (Vec::new(), documents, 0);
+    for share in 1..=count {
+        // A document belongs to the share that its middle lies in.
+        let end = rest.iter().position(|document| {
+            let middle = before + document.size / 2;
+            before += document.size;
+            middle > all * share / count
+        });
+        let taken;
+        (taken, rest) = rest.split_at(end.unwrap_or(rest.len()));
+        before = all - octets(rest);
+        shares.extend((!taken.is_empty()).then_some(taken));
+    }
+    let largest = shares.iter().map(|share| octets(share)).max().unwrap_or(0);
+    if largest > all / 4 * 3 { vec![documents] } else { shares }
+}
+
+impl Reading<'_> {
+    /// Reads and enters each share on a thread of its own.
+    fn shared(
+        self,
+        baseline: &mut Baseline<'_>,
+        shares: &[&[SpooledDocument]],
+        progress: &(dyn Fn(Stage) + Sync),
+    ) -> Result<Vec<u64>, SyncError> {
+        let entries = AtomicU64::new(0);
+        let failed = AtomicBool::new(false);
+        let ended = thread::scope(|scope| {
+            let started: Vec<_> = shares
+                .iter()
+                .map(|documents| {
+                    let (mut share, entries, failed) = (baseline.share(), &entries, &failed);
+                    let read = move || {
+                        let mut counts = vec![0; documents.len()];
+                        self.each(documents, &mut |document, entry| {
+                            share.add(&entry)?;
+                            if let Some(count) = counts.get_mut(document) {
+                                *count += 1;
+                            }
+                            let entries = entries.fetch_add(1, Ordering::Relaxed) + 1;
+                            if entries % PROGRESS_STEP == 0 {
+                                progress(Stage::Reading(entries));
+                            }
+                            // What the others bring is of no use any more.
+                            Ok(if failed.load(Ordering::Relaxed) {
+                                ControlFlow::Break(())
+                            } else {
+                                ControlFlow::Continue(())
+                            })
+                        })?;
+                        Ok((share.finish()?, counts))
+                    };
+                    let read = move || read().inspect_err(|_: &SyncError| failed.store(true, Ordering::Relaxed));
+                    thread::Builder::new().name("list-reader".into()).spawn_scoped(scope, read)
+                })
+                .collect();
+            let join = |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            started.into_iter().map(|thread| thread.map_err(SyncError::NoThread).and_then(join)).collect::<Vec<_>>()
+        });
+        let mut counts = Vec::new();
+        // All of them before any: one that broke off for the failure of another has not failed itself.
+        for (share, of_documents) in ended.into_iter().collect::<Result<Vec<_>, _>>()? {
+            baseline.join(share)?;
+            counts.extend(of_documents);
+        }
+        Ok(counts)
+    }
+
+    /// Reads on a thread of its own and enters on the caller's.
+    fn alone(
+        self,
+        baseline: &mut Baseline<'_>,
+        documents: &[SpooledDocument],
+        progress: &(dyn Fn(Stage) + Sync),
+    ) -> Result<Vec<u64>, SyncError> {
+        thread::scope(|scope| {
+            let (batches, arriving) = sync_channel(BATCHES_WAITING);
+            let reading = thread::Builder::new()
+                .name("list-reader".into())
+                .spawn_scoped(scope, move || self.batches(documents, &batches))
+                .map_err(SyncError::NoThread)?;
+            let mut counts = vec![0; documents.len()];
+            let mut entries = 0;
+            // Where adding fails the channel closes, and the reading thread ends at its next batch.
+            for (document, batch) in arriving {
+                if let Some(count) = counts.get_mut(document) {
+                    *count += batch.len() as u64;
+                }
+                for entry in &batch {
+                    baseline.add(entry)?;
+                    entries += 1;
+                    if entries % PROGRESS_STEP == 0 {
+                        progress(Stage::Reading(entries));
+                    }
                 }
             }
-            if batch.len() < BATCH {
-                return ControlFlow::Continue(());
+            // Only the thread's own word says that the lists have come to their end.
+            match reading.join() {
+                Ok(read) => read.map(|()| counts),
+                Err(panic) => resume_unwind(panic),
             }
-            match batches.send((number, std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            }
-        })?;
-        failed.take().map_or(Ok(()), |cause| Err(SyncError::Scratch(cause)))?;
-        broken.note(&document.location, &deviations);
-        // Where nobody receives it, the receiver has failed and says so.
-        let _ = batches.send((number, std::mem::take(&mut batch)));
+        })
     }
-    Ok(())
+
+    /// Sends every chosen resource of `documents` with the number of its document, until nobody receives any more.
+    fn batches(
+        self,
+        documents: &[SpooledDocument],
+        batches: &SyncSender<(usize, Vec<Entry>)>,
+    ) -> Result<(), SyncError> {
+        let (mut batch, mut of) = (Vec::with_capacity(BATCH), 0);
+        // Where nobody receives it, the receiver has failed and says so.
+        let send = |of, batch| {
+            if batches.send((of, batch)).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        self.each(documents, &mut |document, entry| {
+            if document == of && batch.len() < BATCH {
+                batch.push(entry);
+                return Ok(ControlFlow::Continue(()));
+            }
+            let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+            batch.push(entry);
+            Ok(send(std::mem::replace(&mut of, document), full))
+        })?;
+        let _ = send(of, batch);
+        Ok(())
+    }
+
+    /// Calls `visit` with every chosen resource of `documents` and the number of its document, in their order, until it breaks.
+    fn each(
+        self,
+        documents: &[SpooledDocument],
+        visit: &mut dyn FnMut(usize, Entry) -> Result<ControlFlow<()>, SyncError>,
+    ) -> Result<(), SyncError> {
+        for (number, document) in documents.iter().enumerate() {
+            let mut ended = Ok(ControlFlow::Continue(()));
+            let deviations = for_each_resource(self.spool, document, self.limits, &mut |entry| {
+                ended = match self.chooser.chooses(&entry) {
+                    Ok(true) => visit(number, entry),
+                    Ok(false) => return ControlFlow::Continue(()),
+                    Err(cause) => Err(SyncError::Scratch(cause)),
+                };
+                if matches!(ended, Ok(ControlFlow::Continue(()))) {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            if ended?.is_break() {
+                return Ok(());
+            }
+            self.broken.note(&document.location, &deviations);
+        }
+        Ok(())
+    }
 }
 
 /// The authority of the smallest URI listed: the own host of lists that lie on disk.
@@ -177,4 +303,37 @@ fn for_each_resource(
 fn is_resource(entry: &Entry) -> bool {
     entry.change != Some(Change::Deleted)
         && entry.capability.as_ref().is_none_or(|capability| matches!(capability, Capability::Other(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes of each share.
+    fn shared(sizes: &[u64], most: usize) -> Vec<Vec<u64>> {
+        let documents: Vec<_> = sizes
+            .iter()
+            .map(|size| SpooledDocument {
+                location: crate::source::DocumentLocation::File("list.xml".into()),
+                base: None,
+                size: *size,
+                digest: 0,
+                modified: None,
+            })
+            .collect();
+        let shares = shares(&documents, most).into_iter();
+        shares.map(|share| share.iter().map(|document| document.size).collect()).collect()
+    }
+
+    #[test]
+    fn lists_are_shared_out_in_their_order_and_evenly_or_not_at_all() {
+        assert_eq!(shared(&[5; 4], 2), [[5, 5], [5, 5]]);
+        assert_eq!(shared(&[5; 3], 3), [[5], [5], [5]]);
+        assert_eq!(shared(&[9, 2, 2, 2, 2, 1], 2), [vec![9], vec![2, 2, 2, 2, 1]]);
+        assert_eq!(shared(&[1, 1, 4, 1, 1], 2), [vec![1, 1, 4], vec![1, 1]]);
+        assert_eq!(shared(&[1, 20, 1], 2), [[1, 20, 1]], "one thread would have nearly all");
+        assert_eq!(shared(&[5; 4], 1), [[5; 4]]);
+        assert_eq!(shared(&[0, 0], 2), [[0, 0]]);
+        assert!(shared(&[], 2).is_empty());
+    }
 }

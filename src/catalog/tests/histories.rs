@@ -194,7 +194,12 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         baseline.list(*set, time.map(at));
         let mut listed: Vec<_> = listed.values().collect();
         random.shuffle(&mut listed);
-        listed.into_iter().for_each(|entry| baseline.add(entry).unwrap());
+        let (first, shared) = listed.split_at(listed.len() / 2);
+        first.iter().for_each(|entry| baseline.add(entry).unwrap());
+        let mut share = baseline.share();
+        shared.iter().for_each(|entry| share.add(entry).unwrap());
+        let shared = share.finish().unwrap();
+        baseline.join(shared).unwrap();
     }
     if random.one_in(5) {
         let anew = SETS[random.below(SETS.len() as u64) as usize];

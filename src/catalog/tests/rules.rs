@@ -121,6 +121,34 @@ fn of_one_uri_the_latest_lastmod_counts_else_the_last_added() {
 }
 
 #[test]
+fn what_threads_add_counts_in_the_order_in_which_it_is_joined() {
+    let (_folder, catalog) = catalog();
+    let listed = |name: &str, length| {
+        with(&format!("http://h/{name}"), |entry| (entry.lastmod, entry.length) = (Some(at(1)), Some(length)))
+    };
+    let mut baseline = catalog.baseline(naming()).unwrap();
+    baseline.add(&listed("a/x", 1)).unwrap();
+    let (mut second, mut third) = (baseline.share(), baseline.share());
+    third.add(&listed("c/z", 9)).unwrap();
+    third.add(&listed("b/y", 3)).unwrap();
+    second.add(&listed("a/x", 2)).unwrap();
+    second.add(&listed("b/y", 2)).unwrap();
+    second.add(&with("http://h/b/dated", |entry| entry.lastmod = Some(at(5)))).unwrap();
+
+    let (second, third) = (second.finish().unwrap(), third.finish().unwrap());
+    baseline.join(second).unwrap();
+    baseline.join(third).unwrap();
+    baseline.add(&listed("c/z", 4)).unwrap();
+    baseline.commit(None, b"").unwrap();
+
+    let tree = tree(&catalog);
+    let sizes = ["a/x", "b/y", "c/z"].map(|path| tree[path].node.size);
+    assert_eq!(sizes, [Some(2), Some(3), Some(4)]);
+    assert_eq!(tree.keys().collect::<Vec<_>>(), ["a", "a/x", "b", "b/dated", "b/y", "c", "c/z"]);
+    assert_eq!(tree["b"].node.mtime, at(5));
+}
+
+#[test]
 fn of_uris_that_meet_the_smallest_keeps_the_name() {
     let (_folder, catalog) = catalog();
 

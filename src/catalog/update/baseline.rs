@@ -3,21 +3,20 @@
 use super::super::keys::statement_key;
 use super::super::octets::NUMBER_LIMIT;
 use super::super::path::media_types;
-use super::super::record::push_resource;
 use super::super::sorter::{RunLimits, Sorted, Sorter};
 use super::super::store::{ROOT, Store};
 use super::super::{Catalog, CatalogError, Invalidation, Naming, SetId};
 use super::changes::Statement;
-use super::folders::OpenFolders;
 use super::going::Going;
 use super::journal::{self, Fate, Row, Speaking};
 use super::locate::path_by_rule;
 use super::losses::{Decision, Losses, SetLoss};
 use super::merge::{Before, Listing, Merge};
 use super::overtaken::{Noted, Overtaken};
+use super::rows::{Rows, Share, Shared};
 use super::stated::push_change;
 use super::write::Numbers;
-use super::{Committed, FIRST_SEEN, held, push_key, tag, within_depth};
+use super::{Committed, FIRST_SEEN, held, push_key};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use fuser::INodeNo;
 use std::collections::BTreeSet;
@@ -33,10 +32,10 @@ const CHANGE_LIMITS: RunLimits = RunLimits { octets: 4 << 20, pairs: 1 << 16, re
 pub struct Baseline<'c> {
     catalog: &'c Catalog,
     naming: Naming,
-    sorter: Sorter,
+    rows: Rows,
     /// Changes, as rows of the journal.
     changes: Sorter,
-    folders: OpenFolders,
+    limits: RunLimits,
     /// The sets and what their lists speak for, ascending; empty for the first set alone.
     lists: Vec<(SetId, Option<Timestamp>)>,
     /// The set that is being listed.
@@ -45,9 +44,6 @@ pub struct Baseline<'c> {
     anew: BTreeSet<SetId>,
     /// Sets whose part of the journal goes.
     forgotten: BTreeSet<SetId>,
-    path: String,
-    key: Vec<u8>,
-    value: Vec<u8>,
 }
 
 impl<'c> Baseline<'c> {
@@ -59,16 +55,13 @@ impl<'c> Baseline<'c> {
         Baseline {
             catalog,
             naming,
-            sorter: Sorter::new(&catalog.spill_folder, limits),
+            rows: Rows::new(&catalog.spill_folder, limits),
             changes: Sorter::new(&catalog.spill_folder, CHANGE_LIMITS),
-            folders: OpenFolders::new(),
+            limits,
             lists: Vec::new(),
             set: SetId::default(),
             anew: BTreeSet::new(),
             forgotten: BTreeSet::new(),
-            path: String::new(),
-            key: Vec::new(),
-            value: Vec::new(),
         }
     }
 
@@ -96,48 +89,38 @@ impl<'c> Baseline<'c> {
     /// Adds one entry of a list. Order does not matter; of several for one URI within a set the latest `lastmod`, else the last
     /// added counts, and where sets differ the one whose list speaks for the later time.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.add_file(entry, None)
+        self.rows.add_file(&self.naming, &self.catalog.symbols, self.set, entry, None)
+    }
+
+    /// For entries of the set that is being listed which another thread adds; they count as added at [`Baseline::join`].
+    pub fn share(&self) -> Share<'_> {
+        let rows = Rows::new(&self.catalog.spill_folder, self.limits);
+        Share { naming: &self.naming, symbols: &self.catalog.symbols, set: self.set, rows }
+    }
+
+    /// Takes what was added to a share.
+    pub fn join(&mut self, shared: Shared) -> Result<(), CatalogError> {
+        self.rows.join(shared)
     }
 
     /// Adds one entry of a dump's manifest where the Source has no list: the resource and the member that holds it.
     pub fn add_with_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.add_file(entry, Some(member))
+        self.rows.add_file(&self.naming, &self.catalog.symbols, self.set, entry, Some(member))
     }
 
     /// Adds one entry of a dump's manifest beside lists: where they have its URI and provably this version (an equal digest
     /// of a shared algorithm, else an equal `lastmod` and length), `member` holds it. It is no statement of what exists.
     pub fn add_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        let by_rule = self.settle_key(entry);
-        self.value.clear();
-        self.value.push(tag::MEMBER);
-        push_resource(&mut self.value, entry, !by_rule, &[self.set], Some(member), &self.catalog.symbols);
-        self.sorter.add(&self.key, &self.value)
+        self.rows.add_member(&self.naming, &self.catalog.symbols, self.set, entry, member)
     }
 
     /// Adds a change of a listed set. It counts unless the set's list speaks for a later time, or the journal has a later
     /// change of the resource.
     pub fn apply(&mut self, statement: Statement<'_>) -> Result<(), CatalogError> {
-        self.value.clear();
-        Row::encode(&statement, &self.catalog.symbols, &mut self.value);
-        self.changes.add(&statement_key(statement.set, &statement.entry.loc), &self.value)
-    }
-
-    fn add_file(&mut self, entry: &Entry, member: Option<&PackageMember>) -> Result<(), CatalogError> {
-        let by_rule = self.settle_key(entry);
-        self.folders.enter_above(&self.key, &mut self.sorter)?;
-        self.folders.see(entry.lastmod.unwrap_or(FIRST_SEEN));
-        self.value.clear();
-        self.value.push(tag::FILE);
-        push_resource(&mut self.value, entry, !by_rule, &[self.set], member, &self.catalog.symbols);
-        self.sorter.add(&self.key, &self.value)
-    }
-
-    /// Makes the sort key of an entry; answers whether its path gives the URI back.
-    fn settle_key(&mut self, entry: &Entry) -> bool {
-        let by_rule = self.naming.path_into(&entry.loc, entry.media_type.as_deref(), &mut self.path);
-        let (path, whole) = within_depth(&self.path, &entry.loc);
-        push_key(&mut self.key, &path);
-        by_rule && whole
+        let value = &mut self.rows.value;
+        value.clear();
+        Row::encode(&statement, &self.catalog.symbols, value);
+        self.changes.add(&statement_key(statement.set, &statement.entry.loc), value)
     }
 
     /// [`Baseline::commit_guarded`] for one who lets go whatever is not listed.
@@ -191,8 +174,8 @@ impl<'c> Baseline<'c> {
         let spill_folder = &self.catalog.spill_folder;
         let mut stale =
             held::state(&before, &anew, spill_folder, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
-        let newest = self.folders.close(&mut self.sorter)?;
-        let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
+        let newest = self.rows.close()?;
+        let mut sorted = without_empty_folders(&mut overtaken, self.rows.sorter.finish()?)?;
         let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
         let listing = Listing { naming: &self.naming, newest, at, speaking };
 
@@ -259,15 +242,16 @@ impl<'c> Baseline<'c> {
         let set = record.sets.iter().next().unwrap_or_default();
         let https = uri.scheme() == "https";
         // What a list says of it lies at this path, or by its URI at the path of its type.
+        let rows = &mut self.rows;
         let (path, by_rule) = path_by_rule(&self.naming, &uri, None);
-        push_key(&mut self.key, &path);
+        push_key(&mut rows.key, &path);
         if by_rule {
-            noted.add(set, &self.key, https, None)?;
+            noted.add(set, &rows.key, https, None)?;
         } else {
-            noted.add(set, &self.key, https, Some(uri.as_str()))?;
+            noted.add(set, &rows.key, https, Some(uri.as_str()))?;
         }
         if row.change == Change::Deleted {
-            noted.add_gone(&self.key)?;
+            noted.add_gone(&rows.key)?;
         }
         if self.naming.extension_by_type {
             for media_type in media_types() {
@@ -275,8 +259,8 @@ impl<'c> Baseline<'c> {
                 if typed == path {
                     break;
                 }
-                push_key(&mut self.key, &typed);
-                noted.add(set, &self.key, https, Some(uri.as_str()))?;
+                push_key(&mut rows.key, &typed);
+                noted.add(set, &rows.key, https, Some(uri.as_str()))?;
             }
         }
         if row.change == Change::Deleted {
@@ -287,25 +271,26 @@ impl<'c> Baseline<'c> {
             None => None,
         };
         let (path, by_rule) = path_by_rule(&self.naming, &uri, media_type.as_deref());
-        push_key(&mut self.key, &path);
-        self.folders.enter_above(&self.key, &mut self.sorter)?;
-        self.folders.see(record.lastmod.or(row.shown).unwrap_or(FIRST_SEEN));
-        self.value.clear();
-        push_change(&mut self.value, news, row.time, row.shown);
-        record.push_with_uri((!by_rule).then_some(uri.as_str()), &mut self.value);
-        self.sorter.add(&self.key, &self.value)
+        push_key(&mut rows.key, &path);
+        rows.folders.enter_above(&rows.key, &mut rows.sorter)?;
+        rows.folders.see(record.lastmod.or(row.shown).unwrap_or(FIRST_SEEN));
+        rows.value.clear();
+        push_change(&mut rows.value, news, row.time, row.shown);
+        record.push_with_uri((!by_rule).then_some(uri.as_str()), &mut rows.value);
+        rows.sorter.add(&rows.key, &rows.value)
     }
 
     /// Adds to the stream a resource whose deletion from `set` is held back.
     fn add_kept(&mut self, uri: &crate::document::Uri, resource: &[u8], set: SetId) -> Result<(), CatalogError> {
-        self.value.clear();
+        let rows = &mut self.rows;
+        rows.value.clear();
         let symbols = &self.catalog.symbols;
         let kept = (uri, resource, &[set][..]);
-        super::going::push_kept(&mut self.key, &mut self.value, kept, true, &self.naming, symbols)?;
-        self.folders.enter_above(&self.key, &mut self.sorter)?;
-        let time = super::going::kept_time(super::Octets(&self.value));
-        self.folders.see(time.unwrap_or(FIRST_SEEN));
-        self.sorter.add(&self.key, &self.value)
+        super::going::push_kept(&mut rows.key, &mut rows.value, kept, true, &self.naming, symbols)?;
+        rows.folders.enter_above(&rows.key, &mut rows.sorter)?;
+        let time = super::going::kept_time(super::Octets(&rows.value));
+        rows.folders.see(time.unwrap_or(FIRST_SEEN));
+        rows.sorter.add(&rows.key, &rows.value)
     }
 
     /// Builds the tree into an empty store, which then takes the place of the damaged one: every inode and entry id is new,
@@ -322,8 +307,8 @@ impl<'c> Baseline<'c> {
         let mut changes =
             std::mem::replace(&mut self.changes, Sorter::new(&catalog.spill_folder, CHANGE_LIMITS)).finish()?;
         let mut overtaken = self.bring_forward(&store, &old, &mut changes)?;
-        let newest = self.folders.close(&mut self.sorter)?;
-        let mut sorted = without_empty_folders(&mut overtaken, self.sorter.finish()?)?;
+        let newest = self.rows.close()?;
+        let mut sorted = without_empty_folders(&mut overtaken, self.rows.sorter.finish()?)?;
         let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
         let listing = Listing { naming: &self.naming, newest, at, speaking };
         let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None)?;

@@ -57,6 +57,13 @@ impl OpenFolders {
         }
     }
 
+    /// An entry of this time lies somewhere beneath the root, in folders that are seen to elsewhere.
+    pub(super) fn see_in_root(&mut self, time: Timestamp) {
+        if let Some((_, newest)) = self.stack.first_mut() {
+            *newest = (*newest).max(Some(time));
+        }
+    }
+
     fn leave(&mut self, sorter: &mut Sorter) -> Result<(), CatalogError> {
         // The root, whose path is empty, holds every path and is never left.
         let Some((_, newest)) = self.stack.pop() else { return Ok(()) };

@@ -22,6 +22,7 @@ mod merge;
 mod meta;
 mod overtaken;
 mod place;
+mod rows;
 mod settle;
 mod stated;
 pub mod statements;
