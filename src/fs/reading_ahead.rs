@@ -13,14 +13,14 @@ use super::places::Places;
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
 use crate::causes::chain;
 use crate::content::fixity::WHOLE_LIMIT;
-use crate::content::readahead::{Candidate, EXPECTED, Host, Ledger, Readahead, Reader, Seen, Wish};
+use crate::content::readahead::{Candidate, ENDED, EXPECTED, Host, Ledger, Readahead, Reader, Seen, Wish};
 use crate::content::{Content, Wanted};
 use fuser::INodeNo;
 use lru::LruCache;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// A file whose size nobody knows is fetched ahead only among files that are usually not larger.
@@ -45,8 +45,7 @@ pub(super) struct ReadingAhead {
     listed: Mutex<Listed>,
     /// Files that came whole when their size was asked for, and were not read yet.
     came_with_size: Mutex<LruCache<INodeNo, ()>>,
-    /// Files fetched ahead and not read yet, and those that came with their size, as of the last change; looked at without the lock.
-    outstanding: AtomicUsize,
+    outlook: Outlook,
     /// Fetches that one host may have under way at most; none: nothing is fetched ahead.
     at_once: usize,
 }
@@ -71,14 +70,14 @@ impl ReadingAhead {
             walks: Mutex::new(Readahead::new(limit)),
             listed: Mutex::default(),
             came_with_size: Mutex::new(LruCache::new(CAME_WITH_SIZE)),
-            outstanding: AtomicUsize::new(0),
+            outlook: Outlook::new(),
             at_once,
         }
     }
 
     /// Whether [`ReadingAhead::read_here`] could have any effect: the one thing that a warm read costs.
     pub(super) fn looks_out(&self) -> bool {
-        self.outstanding.load(Ordering::Relaxed) > 0
+        self.outlook.is_worth_a_look(Instant::now)
     }
 
     /// `thread` begins to list `folder`.
@@ -264,7 +263,7 @@ impl ReadingAhead {
 
     fn note_outstanding(&self) {
         let outstanding = self.walks().outstanding() + self.came().len();
-        self.outstanding.store(outstanding, Ordering::Relaxed);
+        self.outlook.note(outstanding, Instant::now());
     }
 
     /// Begins as many fetches as may be under way.
@@ -326,6 +325,39 @@ impl ReadingAhead {
     }
 }
 
+/// Whether anything is expected to be read, looked at without a lock.
+struct Outlook {
+    /// Files fetched ahead and not read yet, and those that came with their size, as of the last change.
+    outstanding: AtomicUsize,
+    /// When that was: milliseconds since `begun`.
+    changed: AtomicU64,
+    begun: Instant,
+}
+
+impl Outlook {
+    fn new() -> Outlook {
+        Outlook { outstanding: AtomicUsize::new(0), changed: AtomicU64::new(0), begun: Instant::now() }
+    }
+
+    fn note(&self, outstanding: usize, now: Instant) {
+        self.changed.store(self.milliseconds(now), Ordering::Relaxed);
+        self.outstanding.store(outstanding, Ordering::Relaxed);
+    }
+
+    /// Whether somebody may still come for what was fetched ahead. A walk that was left has ended, whatever it has left behind.
+    fn is_worth_a_look(&self, now: impl FnOnce() -> Instant) -> bool {
+        let is_expected = || {
+            let silent = self.milliseconds(now()).saturating_sub(self.changed.load(Ordering::Relaxed));
+            Duration::from_millis(silent) <= ENDED
+        };
+        self.outstanding.load(Ordering::Relaxed) > 0 && is_expected()
+    }
+
+    fn milliseconds(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.begun).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
 /// Who is asked for `wanted` first.
 fn host(wanted: &Wanted) -> Host {
     Host(xxhash_rust::xxh3::xxh3_64(wanted.uri.authority().as_bytes()))
@@ -341,4 +373,25 @@ fn first_file(snapshot: &Snapshot<'_>, folder: INodeNo) -> Result<Option<INodeNo
         first.is_none() && left > 0
     })?;
     Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_read_looks_no_more_for_what_a_walk_that_was_left_has_left_behind() {
+        let outlook = Outlook::new();
+        let begun = outlook.begun;
+        assert!(
+            !outlook.is_worth_a_look(|| unreachable!("without anything fetched ahead not even the clock is asked"))
+        );
+        outlook.note(7, begun + ENDED);
+
+        assert!(outlook.is_worth_a_look(|| begun + ENDED));
+        assert!(outlook.is_worth_a_look(|| begun + 2 * ENDED));
+        assert!(!outlook.is_worth_a_look(|| begun + 2 * ENDED + Duration::from_millis(1)));
+        outlook.note(6, begun + 3 * ENDED);
+        assert!(outlook.is_worth_a_look(|| begun + 3 * ENDED), "who reads on is looked for");
+    }
 }

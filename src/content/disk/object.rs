@@ -14,15 +14,19 @@
 use super::{BLOCK, Cache, ObjectKey};
 use bytes::Bytes;
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const MAGIC: [u8; 8] = *b"rsyncobj";
 /// Of the layout in this module's header. A file of another version is a miss.
 const VERSION: u32 = 1;
 const TRAILER: u64 = 36;
+
+/// So many octets at the end of a file are read at once when it is opened: of a small object all of it.
+const TAIL: u64 = 64 << 10;
 
 /// Pages behind a reader are dropped in steps of so many octets; smaller objects are left to the kernel.
 const DROP_STEP: u64 = 1 << 20;
@@ -51,6 +55,9 @@ pub struct Object {
     file: Arc<File>,
     damaged: AtomicBool,
     cache: Weak<Cache>,
+    /// Of a small object that was opened and not read yet, all octets.
+    all: Mutex<Option<Bytes>>,
+    has_all: AtomicBool,
 }
 
 impl Object {
@@ -58,25 +65,42 @@ impl Object {
     pub(super) fn open(key: &ObjectKey, file: File, cache: Weak<Cache>) -> Option<Object> {
         let metadata = file.metadata().ok().filter(|m| m.is_file())?;
         let trailer_at = metadata.len().checked_sub(TRAILER)?;
-        let mut trailer = [0; TRAILER as usize];
-        file.read_exact_at(&mut trailer, trailer_at).ok()?;
+        let tail_at = metadata.len().saturating_sub(TAIL);
+        let tail = read_at(&file, tail_at, (metadata.len() - tail_at) as usize).ok()?;
+        let trailer = &tail[(trailer_at - tail_at) as usize..];
         let length = u64::from_le_bytes(trailer[8..16].try_into().ok()?);
         let table = length.div_ceil(BLOCK).checked_mul(4)?;
         if length.checked_add(table)? != trailer_at {
             return None;
         }
-        let mut footer = vec![0; usize::try_from(table + TRAILER).ok()?];
-        file.read_exact_at(&mut footer, length).ok()?;
+        let footer = match length.checked_sub(tail_at) {
+            Some(at) => tail.slice(at as usize..),
+            None => read_at(&file, length, usize::try_from(table + TRAILER).ok()?).ok()?,
+        };
         let (table, rest) = footer.split_at(usize::try_from(table).ok()?);
         let checks: Box<[u32]> =
             table.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]])).collect();
         // Written out again from what was understood, the footer is the same only if every field is the expected one.
-        (encode_footer(key, length, &checks).ends_with(rest))
-            .then(|| Object::new(key.clone(), length, checks, Arc::new(file), cache))
+        let is_whole = encode_footer(key, length, &checks).ends_with(rest);
+        is_whole.then(|| {
+            let object = Object::new(key.clone(), length, checks, Arc::new(file), cache);
+            match tail_at {
+                0 => object.with_all(tail.slice(..length as usize)),
+                _ => object,
+            }
+        })
+    }
+
+    /// The same, of which all octets have been read with the footer, not checked yet.
+    fn with_all(mut self, octets: Bytes) -> Object {
+        self.all = Mutex::new(Some(octets));
+        self.has_all = AtomicBool::new(true);
+        self
     }
 
     pub(super) fn new(key: ObjectKey, length: u64, checks: Box<[u32]>, file: Arc<File>, cache: Weak<Cache>) -> Object {
-        Object { key, length, checks, file, damaged: AtomicBool::new(false), cache }
+        let (all, has_all) = (Mutex::default(), AtomicBool::new(false));
+        Object { key, length, checks, file, damaged: AtomicBool::new(false), cache, all, has_all }
     }
 
     /// Its key.
@@ -98,8 +122,11 @@ impl Object {
         let first = offset / BLOCK;
         let start = first * BLOCK;
         let read_end = end.next_multiple_of(BLOCK).min(self.length);
-        let mut buffer = vec![0; (read_end - start) as usize];
-        self.file.read_exact_at(&mut buffer, start).map_err(|cause| self.damage(start, Some(cause)))?;
+        let octets = (read_end - start) as usize;
+        let buffer = match self.take_all() {
+            Some(all) => all.slice(start as usize..start as usize + octets),
+            None => read_at(&self.file, start, octets).map_err(|cause| self.damage(start, Some(cause)))?,
+        };
         let checks = &self.checks[first as usize..];
         for ((block, expected), number) in buffer.chunks(BLOCK as usize).zip(checks).zip(first..) {
             if crc32c::crc32c(block) != *expected {
@@ -107,7 +134,13 @@ impl Object {
             }
         }
         self.drop_pages_behind(offset, end);
-        Ok(Bytes::from(buffer).slice((offset - start) as usize..(end - start) as usize))
+        Ok(buffer.slice((offset - start) as usize..(end - start) as usize))
+    }
+
+    /// What was read when it was opened, once: the kernel keeps what it was given.
+    fn take_all(&self) -> Option<Bytes> {
+        let has_all = self.has_all.load(Ordering::Relaxed) && self.has_all.swap(false, Ordering::Relaxed);
+        has_all.then(|| self.all.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten()
     }
 
     /// The kernel keeps the pages of the mounted file; ours would be the same bytes a second time. Each read that
@@ -149,6 +182,31 @@ impl Object {
     pub(super) fn file(&self) -> &File {
         &self.file
     }
+}
+
+/// Exactly `length` octets of a file at `offset`, into memory that nobody has written zeros to before.
+fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
+    let mut octets: Vec<u8> = Vec::with_capacity(length);
+    while octets.len() < length {
+        let at = i64::try_from(offset + octets.len() as u64).map_err(io::Error::other)?;
+        let left = length - octets.len();
+        let free = &mut octets.spare_capacity_mut()[..left];
+        // SAFETY: the descriptor is open, and `free` is memory of ours of that many octets, which the call writes and does not read.
+        let read = unsafe { libc::pread(file.as_raw_fd(), free.as_mut_ptr().cast(), left, at) };
+        match read {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            1.. => {
+                let now = octets.len() + read as usize;
+                // SAFETY: the call has written so many octets behind those before, within the capacity.
+                unsafe { octets.set_len(now) };
+            }
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(Bytes::from(octets))
 }
 
 /// CRC table and trailer of an object.

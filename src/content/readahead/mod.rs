@@ -36,7 +36,7 @@ pub const EXPECTED: usize = 8;
 const WALKS: usize = 16;
 
 /// A walk that was not heard of for so long has ended.
-const ENDED: Duration = Duration::from_secs(60);
+pub const ENDED: Duration = Duration::from_secs(60);
 
 /// Tells apart whom files are asked of: one that does not answer holds up nobody else's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
