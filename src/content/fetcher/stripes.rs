@@ -7,13 +7,18 @@
 //! - Below some windows, [`super::flight::LARGE`], the round trips of new connections cost what they win.
 //! - Where r is [`NEAR`] or less one connection fills the line, or this machine has enough to do with it.
 //! - Where the beginning comes slower than [`FIRST`] in [`FAST`] the line is so slow that round trips count little.
-//! - Else W and B are not known, but what several at once bring is seen: [`Lanes`] takes more where that pays.
+//! - Else W and B are not known, but what several at once bring is seen: [`Lanes`] takes more where this machine waits for them
+//!   most of the time, and keeps them where that pays.
 //!
-//! The body that was asked for first brings the beginning, until the first range has come. Ranges are asked for under
+//! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
 //! the body's strong ETag, and only as far as the flight goes ([`Flight::limit`]); each must be exactly what was asked for.
 //! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges of [`STRIPE`] octets. All wait for the first:
-//! where it is slow (a new connection, a lost packet) and most behind it are here, its rest is asked for anew. One that fails
+//! where it takes longer than usual (a new connection, a lost packet) and half of those behind it are here, its rest is asked for anew. One that fails
 //! ends them all: while the body is open it goes on, later the fetch asks for the rest in one.
+//!
+//! A connection of HTTP/1.1 ends with a body that is not read to its end, and a new one takes six round trips and more to bring
+//! its first range, for which all others wait. So ranges are read to their end also where somebody else was faster; those alone
+//! are broken off that no reader comes to any more.
 
 use super::flight::Flight;
 use super::held::Origin;
@@ -34,8 +39,8 @@ use tokio::task::AbortHandle;
 /// Octets of one range.
 pub(super) const STRIPE: u64 = 4 << 20;
 
-/// So many octets beyond the beginning the body brings at least.
-const MEANWHILE: u64 = STRIPE;
+/// So many octets beyond the beginning the body brings: while new connections are made and grow their windows.
+const MEANWHILE: u64 = if cfg!(test) { STRIPE } else { 4 * STRIPE };
 
 /// Ranges at once of one object, at most.
 const AT_ONCE: usize = 12;
@@ -64,39 +69,46 @@ const PATIENCE: u32 = 6;
 /// Whether a slow range is to be asked for anew is looked at so often.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A range is slow that takes so many times as long as those before it.
-const SLOW: u32 = 3;
-
 /// How long ranges take from request to last octet: an exponentially weighted mean of microseconds, 0 before the first.
 type Usual = Arc<AtomicU64>;
 
-/// How many ranges are asked for at once. Pure.
+/// How many ranges are asked for at once. Pure. The first round of new connections tells nothing: of the first lanes, and of those
+/// that are added.
 #[derive(Clone, Debug, PartialEq)]
 struct Lanes {
     now: usize,
     /// Octets of the round under way, which ends when all lanes have brought a range.
     octets: u64,
     since: Instant,
-    /// Octets a second of the rounds so far; two tell.
+    /// How long of it nothing was here.
+    waited: Duration,
+    /// Octets a second of the rounds so far.
     rates: Vec<f64>,
 }
 
 impl Lanes {
     fn new(now: Instant) -> Lanes {
-        Lanes { now: FIRST_LANES, octets: 0, since: now, rates: Vec::new() }
+        Lanes { now: FIRST_LANES, octets: 0, since: now, waited: Duration::ZERO, rates: Vec::new() }
     }
 
-    /// So many octets came in order.
-    fn brought(&mut self, octets: u64, now: Instant) {
+    /// So many octets came in order, after a wait.
+    fn brought(&mut self, octets: u64, waited: Duration, now: Instant) {
         self.octets += octets;
-        if self.rates.len() == 2 || self.octets < self.now as u64 * STRIPE {
+        self.waited += waited;
+        if self.rates.len() == 4 || self.octets < self.now as u64 * STRIPE {
             return;
         }
-        let rate = self.octets as f64 / now.saturating_duration_since(self.since).as_secs_f64().max(1e-6);
-        let is_worth_it = self.rates.first().is_none_or(|before| rate > before * WORTH_IT);
-        self.now = if is_worth_it { AT_ONCE } else { FIRST_LANES };
-        self.rates.push(rate);
-        (self.octets, self.since) = (0, now);
+        let took = now.saturating_duration_since(self.since);
+        let waits = 2 * self.waited > took;
+        self.rates.push(self.octets as f64 / took.as_secs_f64().max(1e-6));
+        (self.octets, self.since, self.waited) = (0, now, Duration::ZERO);
+        match self.rates[..] {
+            [_, _] if waits => self.now = AT_ONCE,
+            // Looked at again after each round.
+            [_, _] => drop(self.rates.pop()),
+            [_, few, _, many] if many < few * WORTH_IT => self.now = FIRST_LANES,
+            _ => {}
+        }
     }
 }
 
@@ -134,13 +146,17 @@ struct Stripe {
     begun: Instant,
     /// It was asked for anew once.
     is_anew: bool,
+    /// Others were faster.
+    is_late: bool,
     /// Of [`ALL_AT_ONCE`].
     _place: OwnedSemaphorePermit,
 }
 
 impl Drop for Stripe {
     fn drop(&mut self) {
-        self.task.abort();
+        if !self.is_late && !self.left.is_empty() {
+            self.task.abort();
+        }
     }
 }
 
@@ -184,6 +200,7 @@ impl Stripes {
             // Its reader has jumped away.
             return Ok(Some(Bytes::new()));
         }
+        let asked = Instant::now();
         let piece = match &mut self.body {
             Some(body) => {
                 let piece = body.chunk().await;
@@ -193,7 +210,10 @@ impl Stripes {
         };
         if let Some(piece) = &piece {
             self.at += piece.len() as u64;
-            self.lanes.brought(piece.len() as u64, Instant::now());
+            if self.body.is_none() {
+                let now = Instant::now();
+                self.lanes.brought(piece.len() as u64, now - asked, now);
+            }
         }
         Ok(piece)
     }
@@ -208,26 +228,29 @@ impl Stripes {
         if took > FAST || self.round_trip <= NEAR {
             return;
         }
-        // The body goes on while new connections are made and grow their windows.
         let first = self.at.saturating_add(MEANWHILE).next_multiple_of(STRIPE);
         self.asked = Some(first.min(self.origin.length));
     }
 
-    /// The body is let go when a range brings what follows. While it is here nothing depends on the ranges.
+    /// The body is let go when a range is here that begins where it is, or before. Until then nothing depends on the ranges.
     fn hand_over(&mut self) {
         let Some(first) = self.under_way.front_mut().filter(|first| self.body.is_some() && first.left.start <= self.at)
         else {
             return;
         };
         if first.left.end <= self.at {
-            // The body was faster.
+            first.is_late = true;
             self.under_way.pop_front();
+            return;
+        }
+        if !first.task.is_finished() {
             return;
         }
         match first.pieces.try_recv() {
             Ok(piece) => {
                 first.first = Some(piece);
                 self.body = None;
+                self.lanes = Lanes::new(Instant::now());
             }
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => {
@@ -266,7 +289,16 @@ impl Stripes {
         let end = (first + 1).next_multiple_of(STRIPE).min(self.origin.length);
         let (pieces, task) = self.begin(first..end);
         let begun = Instant::now();
-        let stripe = Stripe { left: first..end, first: None, pieces, task, begun, is_anew: false, _place: place };
+        let stripe = Stripe {
+            left: first..end,
+            first: None,
+            pieces,
+            task,
+            begun,
+            is_anew: false,
+            is_late: false,
+            _place: place,
+        };
         self.under_way.push_back(stripe);
         end
     }
@@ -281,7 +313,7 @@ impl Stripes {
     fn slow_at(&self) -> Option<Instant> {
         let first = self.under_way.front().filter(|first| !first.is_anew)?;
         let usual = Duration::from_micros(self.usual.load(Ordering::Relaxed));
-        (!usual.is_zero()).then(|| first.begun + usual * SLOW)
+        (!usual.is_zero()).then(|| first.begun + usual)
     }
 
     /// Asks for what is left of the first range over another connection, if most of those behind it are here.
@@ -293,7 +325,6 @@ impl Stripes {
         let Some(left) = self.under_way.front().map(|first| first.left.clone()) else { return };
         let (pieces, task) = self.begin(left);
         if let Some(first) = self.under_way.front_mut() {
-            first.task.abort();
             (first.pieces, first.task, first.is_anew) = (pieces, task, true);
         }
     }
@@ -367,16 +398,16 @@ async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender:
     }
     let mut left = range.end - range.start;
     let mut filling = content.buffers.lend();
+    let mut is_wanted = true;
     while let Ok(Ok(Some(piece))) = tokio::time::timeout(content.config.stall, response.body.chunk()).await {
         let Some(rest) = left.checked_sub(piece.len() as u64) else { return };
         left = rest;
         let mut piece = &piece[..];
-        while !piece.is_empty() {
+        while !piece.is_empty() && is_wanted {
             piece = filling.fill(piece);
-            if filling.is_full()
-                && sender.send(std::mem::replace(&mut filling, content.buffers.lend()).freeze()).is_err()
-            {
-                return;
+            if filling.is_full() {
+                let full = std::mem::replace(&mut filling, content.buffers.lend());
+                is_wanted = sender.send(full.freeze()).is_ok();
             }
         }
     }
@@ -401,14 +432,16 @@ pub(in crate::content) fn places() -> Arc<Semaphore> {
 mod tests {
     use super::*;
 
-    /// How many lanes there are after each range of some on a line that `rate` tells the octets a second of.
-    fn lanes(rate: impl Fn(usize) -> f64) -> Vec<usize> {
+    /// How many lanes there are after each range of some on a line that `rate` tells the octets a second of, where this machine waits
+    /// for this part of the time.
+    fn lanes(waits: f64, mut rate: impl FnMut(usize) -> f64) -> Vec<usize> {
         let mut now = Instant::now();
         let mut lanes = Lanes::new(now);
         let mut seen = Vec::new();
         for _ in 0..100 {
-            now += Duration::from_secs_f64(STRIPE as f64 / rate(lanes.now));
-            lanes.brought(STRIPE, now);
+            let took = Duration::from_secs_f64(STRIPE as f64 / rate(lanes.now));
+            now += took;
+            lanes.brought(STRIPE, took.mul_f64(waits), now);
             seen.push(lanes.now);
         }
         seen.dedup();
@@ -417,7 +450,18 @@ mod tests {
 
     #[test]
     fn more_lanes_are_kept_only_where_they_bring_more() {
-        assert_eq!(lanes(|lanes| lanes as f64 * 1e7), [8, 12], "a line that round trips keep empty");
-        assert_eq!(lanes(|_| 1e7), [8, 12, 8], "a line that is full");
+        assert_eq!(lanes(1.0, |lanes| lanes as f64 * 1e7), [8, 12], "a line that round trips keep empty");
+        assert_eq!(lanes(1.0, |_| 1e7), [8, 12, 8], "a line that is full");
+        assert_eq!(lanes(0.4, |lanes| lanes as f64 * 1e7), [8], "a machine that has enough to do");
+        let mut ranges = 0;
+        let warming = |lanes: usize| {
+            ranges += 1;
+            if ranges <= 8 { 1e6 } else { 1e7 * (lanes as f64).min(8.0) }
+        };
+        assert_eq!(
+            lanes(1.0, warming),
+            [8, 12, 8],
+            "new connections are slow at first, and that is no reason for more"
+        );
     }
 }
