@@ -15,6 +15,7 @@ mod tally;
 mod wanted;
 
 use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
+use crate::inodes::InodeSet;
 use crate::source::http::{Client, HttpError};
 use crate::source::package::{PackageError, Packages};
 use bytes::Bytes;
@@ -289,6 +290,8 @@ pub struct Content {
     cooldowns: Mutex<Cooldowns>,
     handed: Mutex<HandedOuts>,
     uncached: Mutex<Uncached>,
+    /// Poisoned inodes of which was told again that their names need others.
+    reminded: Mutex<InodeSet>,
     /// Of objects that went past the cache.
     ends: Mutex<Ends>,
     pinned: Mutex<Pins>,
@@ -346,6 +349,7 @@ impl Content {
             cooldowns: Mutex::default(),
             handed: Mutex::default(),
             uncached: Mutex::default(),
+            reminded: Mutex::default(),
             ends: Mutex::default(),
             pinned: Mutex::default(),
             packages: OnceLock::new(),

@@ -463,9 +463,8 @@ async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sen
             Event::Unannounced(ino) => Command::Unannounced(ino),
             Event::Recheck(..) | Event::Sized(..) => continue,
         };
-        if orders.send(command).is_err() {
-            return;
-        }
+        // Nobody obeys any more while the mount ends; what is open is served on, and its pages are still to go.
+        let _ = orders.send(command);
     }
 }
 

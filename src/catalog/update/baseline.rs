@@ -298,14 +298,16 @@ impl<'c> Baseline<'c> {
     fn rebuild(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
         let damaged = catalog.store();
-        if let Err(error) = self.rescue_journal(&damaged) {
+        let mut rescued = Sorter::new(&catalog.spill_folder, CHANGE_LIMITS);
+        if let Err(error) = rescue_journal(&damaged, &mut rescued) {
             tracing::warn!(%error, "changes that were applied since the last list are lost");
         }
         let store = Store::empty(&catalog.spill_folder)?;
         let old = store.env.read_txn()?;
         let before = Before::read(&store, &old)?;
-        let mut changes =
-            std::mem::replace(&mut self.changes, Sorter::new(&catalog.spill_folder, CHANGE_LIMITS)).finish()?;
+        let changes = std::mem::replace(&mut self.changes, Sorter::new(&catalog.spill_folder, CHANGE_LIMITS));
+        // Of the same time the new ones count.
+        let mut changes = rescued.finish()?.again_with(Some(changes.finish()?))?;
         let mut overtaken = self.bring_forward(&store, &old, &mut changes)?;
         let newest = self.rows.close()?;
         let mut sorted = without_empty_folders(&mut overtaken, self.rows.sorter.finish()?)?;
@@ -328,18 +330,18 @@ impl<'c> Baseline<'c> {
         }
         Ok(committed)
     }
+}
 
-    /// Adds the rows of a damaged store's journal to the changes.
-    fn rescue_journal(&mut self, damaged: &Store) -> Result<(), CatalogError> {
-        let txn = damaged.env.read_txn()?;
-        for pair in damaged.journal.iter(&txn)? {
-            let (key, sealed) = pair?;
-            let row = super::super::octets::unseal(key, sealed)?;
-            Row::decode(row).and_then(|row| row.record()).ok_or_else(|| super::damaged("sense", key))?;
-            self.changes.add(key, row)?;
-        }
-        Ok(())
+/// Adds the rows of a damaged store's journal to `rescued`.
+fn rescue_journal(damaged: &Store, rescued: &mut Sorter) -> Result<(), CatalogError> {
+    let txn = damaged.env.read_txn()?;
+    for pair in damaged.journal.iter(&txn)? {
+        let (key, sealed) = pair?;
+        let row = super::super::octets::unseal(key, sealed)?;
+        Row::decode(row).and_then(|row| row.record()).ok_or_else(|| super::damaged("sense", key))?;
+        rescued.add(key, row)?;
     }
+    Ok(())
 }
 
 /// See [`Overtaken::find_empty_folders`].

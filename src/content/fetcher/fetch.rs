@@ -336,6 +336,8 @@ impl Fetch {
     fn incoming(&mut self, body: Box<Body>, has_ranges: bool, round_trip: Duration) -> Incoming {
         let left = |origin: &Origin| origin.length.saturating_sub(self.received);
         let origin = self.flight.origin().filter(|origin| left(origin) >= LARGE);
+        // What may be in another coding than published has none, and is not waited for either.
+        let has_ranges = has_ranges && self.validator.is_some();
         match origin.filter(|_| has_ranges && self.room == Room::Disk && !self.plan.has_failed()) {
             Some(origin) => {
                 self.hold_latest();

@@ -146,8 +146,9 @@ impl Content {
     /// See [`Content::read_present`].
     pub(super) async fn present(&self, wanted: &Wanted, offset: u64, length: u32) -> Option<Bytes> {
         let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
-        // What goes past the cache comes as far as its readers ask.
-        let flight = flight.filter(|flight| !flight.is_passing());
+        // What goes past the cache comes as far as its readers ask; what nobody demanded may end without a verdict on what
+        // went out.
+        let flight = flight.filter(|flight| !flight.is_passing() && flight.urgency().is_demanded());
         let found = match flight.map(|flight| flight.look(offset, length, false)) {
             Some(Look::Octets(pieces)) => return Some(joined(pieces)),
             Some(Look::Here(partial, range)) => {
@@ -177,6 +178,10 @@ impl Content {
                 return Ok(Joined::Here(held));
             }
             if self.is_poisoned(wanted.ino) {
+                // An earlier mount may have ended before its name had another inode.
+                if self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino) {
+                    self.tell(Event::Poisoned(wanted.ino));
+                }
                 return Err(poisoned(wanted));
             }
         }

@@ -377,10 +377,10 @@ impl Packages {
         let stripe = ((until - begin) / STRIPES).max(STRIPE);
         let mut from = begin;
         while from < until {
-            // A member lies in one window.
+            // A member lies in one window; where none reaches over its end it ends where it should.
             let end = match until - from < 2 * stripe {
                 true => until,
-                false => directory.end_near(from + stripe).clamp(from + 1, until),
+                false => directory.end_near(from + stripe).max(from + stripe).min(until),
             };
             let window = Arc::new(Window::new(version, from..end));
             siblings.windows().put(package, Arc::clone(&window));

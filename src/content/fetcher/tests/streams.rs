@@ -334,8 +334,11 @@ async fn poison_survives_a_restart() {
     let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
     assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
 
-    let mounted = mounted.restarted(&server).await;
+    let mut mounted = mounted.restarted(&server).await;
 
     assert_eq!(mounted.content.state(wanted.ino).0, State::Poisoned);
     assert!(mounted.read(&wanted, 0, 10).await.is_err());
+    assert!(mounted.read(&wanted, 0, 10).await.is_err());
+    let again = "the mount before may have ended before the name had another inode";
+    assert_eq!(mounted.events(), [Event::Poisoned(wanted.ino)], "{again}");
 }

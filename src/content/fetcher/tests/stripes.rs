@@ -70,6 +70,21 @@ async fn without_strong_validator_or_ranges_it_comes_in_one_body() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_in_another_coding_than_published_comes_in_one_body_whoever_follows() {
+    let body = octets(HUGE, 92);
+    let server = Server::of(&body, Some(ETAG));
+    let mounted = Mounted::plain(&server);
+    let wanted = Wanted { encoding: Some("gzip".into()), ..bare(&server, "/a") };
+
+    mounted.read(&wanted, 0, MIB as u32).await.unwrap();
+
+    // Nobody reads on.
+    until(|| server.sent() >= HUGE).await;
+    assert!(mounted.read_all(&Wanted { length: Some(HUGE as u64), ..wanted }).await.unwrap() == body);
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_one_range_is_answered_the_octets_are_right() {
     let body = octets(HUGE, 82);
     let newer = octets(HUGE, 83);

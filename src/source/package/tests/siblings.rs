@@ -54,6 +54,24 @@ async fn those_who_ask_for_siblings_at_once_share_their_octets() {
     assert!(fetched <= size + size / 5, "no octet twice: {fetched} of {size}, {asked:?}");
 }
 
+/// What a deleted member has left belongs to none.
+#[tokio::test]
+async fn a_gap_between_members_costs_its_octets_and_no_more_requests() {
+    let parts: Vec<_> = (0..800).map(|number| (format!("m{number}"), noise(number, 10_000))).collect();
+    let mut members: Vec<_> = parts.iter().map(|(name, part)| stored(name, part)).collect();
+    members[250].after = vec![0; 5 << 20];
+    let stage = Stage::with(craft(&members).octets, Ranges::Right).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    stage.asked();
+
+    for (name, part) in &parts {
+        assert!(stage.wanted(name).await.1 == *part, "{name}");
+    }
+
+    let asked = stage.asked();
+    assert!(asked.len() <= 30, "{} requests for 13 MB", asked.len());
+}
+
 #[tokio::test]
 async fn members_far_apart_come_by_themselves_until_the_whole_is_no_dearer() {
     // A package of 6 MB is worth about 20 requests.
