@@ -32,7 +32,7 @@ pub use preview::Listed;
 
 use super::http::Client;
 use crate::document::{Limits, Uri};
-use directory::too_large;
+use directory::{Version, too_large};
 use end::End;
 use lru::LruCache;
 use octets::Place;
@@ -113,6 +113,8 @@ struct Known {
     /// Octets that `directories` take.
     octets: u64,
     failures: LruCache<Uri, (Instant, PackageError)>,
+    /// Versions that are no ZIP, with what is wrong: one that the server still has is not fetched again.
+    refused: LruCache<Uri, (Version, PackageError)>,
     /// Hosts that have shown that packages can be read in place.
     ranged: LruCache<Box<str>, ()>,
 }
@@ -126,8 +128,8 @@ impl Packages {
         fs::create_dir_all(&config.folder).map_err(kept::failed(&config.folder))?;
         kept::sweep(&config.folder, None)?;
         let failures = LruCache::new(FAILURES);
-        let known =
-            Known { directories: LruCache::unbounded(), octets: 0, failures, ranged: LruCache::new(RANGED_HOSTS) };
+        let (refused, ranged) = (LruCache::new(FAILURES), LruCache::new(RANGED_HOSTS));
+        let known = Known { directories: LruCache::unbounded(), octets: 0, failures, refused, ranged };
         let previews = preview::left(&config.folder)?;
         let contradiction = tokio::sync::Notify::new();
         if previews.values().any(|preview| preview.is_contradicted) {
@@ -324,22 +326,35 @@ impl Packages {
     /// Reads the directory from the server, or finds that the `known` one is still right.
     async fn read(&self, package: &Uri, known: Option<Arc<Directory>>) -> Result<Arc<Directory>, PackageError> {
         let client = &self.shared.client;
+        let refused = self.lock().refused.get(package).cloned().filter(|_| known.is_none());
         for _ in 0..RANGES {
             let version = known.as_ref().map(|known| &known.version);
+            let version = version.or(refused.as_ref().map(|(version, _)| version));
             match (remote::ask_end(client, package, version).await?, &known) {
                 (Answer::Same, Some(known)) => return Ok(Arc::clone(known)),
-                // A 304 to a question without condition is refused by the client.
-                (Answer::Same, None) => break,
+                (Answer::Same, None) => match refused {
+                    Some((_, error)) => return Err(error),
+                    // A 304 to a question without condition is refused by the client.
+                    None => break,
+                },
                 (Answer::Whole(response), _) => return self.arrive(package, *response).await.map(Arc::new),
-                (Answer::End(version, end), _) => match self.in_place(package, version, end).await {
+                (Answer::End(version, end), _) => match self.in_place(package, version.clone(), end).await {
                     // Another version came up between two ranges.
                     Err(PackageError::Changed { .. }) => {}
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(self.refuse(package, version, error)),
                     Ok(directory) => return Ok(self.keep(directory).await),
                 },
             }
         }
         Err(PackageError::Changed { package: package.clone() })
+    }
+
+    /// Remembers of which version it is that it is no ZIP.
+    fn refuse(&self, package: &Uri, version: Version, error: PackageError) -> PackageError {
+        if matches!(error, PackageError::NotZip { .. }) {
+            self.lock().refused.put(package.clone(), (version, error.clone()));
+        }
+        error
     }
 
     /// Writes a directory down for the next process.
@@ -359,12 +374,7 @@ impl Packages {
     }
 
     /// Reads the directory of a version of which the end is here, and more of it where it is larger than that.
-    async fn in_place(
-        &self,
-        package: &Uri,
-        version: directory::Version,
-        mut end: End,
-    ) -> Result<Directory, PackageError> {
+    async fn in_place(&self, package: &Uri, version: Version, mut end: End) -> Result<Directory, PackageError> {
         let limit = self.shared.config.directory;
         for _ in 0..RANGES {
             let (package_, version_) = (package.clone(), version.clone());

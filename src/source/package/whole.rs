@@ -152,7 +152,8 @@ impl Packages {
         let first = remote::beginning(package, &mut response.body).await?;
         if let Some(seen) = remote::other_kind(&first) {
             // The rest, however long, would say nothing else.
-            return Err(PackageError::NotZip { package: package.clone(), seen: seen.to_owned() });
+            let error = PackageError::NotZip { package: package.clone(), seen: seen.to_owned() };
+            return Err(self.refuse(package, version, error));
         }
         self.make_room(package, announced, 0)?;
         let mut file = append(&part).await?;
