@@ -34,8 +34,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Semaphore, watch};
 
 pub use evict::Dropped;
 pub use fetcher::Prefetched;
@@ -278,6 +278,8 @@ pub struct Content {
     block_digests: BlockDigests,
     flights: Mutex<HashMap<INodeNo, Arc<Flight>>>,
     sizes: SingleFlight<INodeNo, Result<u64, ContentError>>,
+    /// Tells the questions for sizes that nobody waits for when somebody does.
+    sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<bool>>>,
     windows: Windows,
     buffers: Arc<fetcher::Buffers>,
     /// Leave for ranges of large objects.
@@ -340,6 +342,7 @@ impl Content {
             block_digests: BlockDigests::default(),
             flights: Mutex::default(),
             sizes: SingleFlight::default(),
+            sizes_ahead: Mutex::default(),
             windows: Windows::default(),
             buffers: Arc::default(),
             stripes: fetcher::stripe_places(),
@@ -389,6 +392,11 @@ impl Content {
     /// too many to wait for.
     pub async fn size_with_body(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
         self.learnt_size(wanted, true).await
+    }
+
+    /// Learns a size that somebody is expected to ask for next, while nobody's read needs what that takes.
+    pub async fn size_ahead(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
+        self.learn_size_ahead(wanted).await
     }
 
     /// The bytes if they are on this machine and may be handed out; never waits on the network. `None`: ask [`Content::read`].

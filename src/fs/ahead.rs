@@ -54,8 +54,10 @@ struct Walk {
     astray: u32,
     /// The last file whose size was asked for ahead.
     ahead_to: EntryId,
-    /// In the middle of those asked for ahead: when it is looked at, the next are due.
+    /// Among those asked for ahead: when it is looked at, half of [`AHEAD`] are left, and the next are due.
     trigger: Option<Candidate>,
+    /// Those asked for ahead, as far as they were not looked at.
+    on_their_way: VecDeque<Candidate>,
 }
 
 /// The walks under way, the most recent first.
@@ -90,6 +92,21 @@ impl SizingAhead {
         if walk.in_order < IN_ORDER { Vec::new() } else { walk.go_ahead(&window[place + 1..]) }
     }
 
+    /// The size of `ino` is waited for: whether it is on its way, and enough behind it. Nothing is to be looked up then.
+    fn follows(&mut self, ino: INodeNo) -> bool {
+        for walk in &mut self.walks {
+            let Some(place) = walk.on_their_way.iter().position(|candidate| candidate.ino == ino) else { continue };
+            let is_enough = walk.on_their_way.len() - place > AHEAD / 2;
+            if is_enough {
+                walk.at = walk.at.max(walk.on_their_way[place].id);
+                walk.astray = 0;
+                walk.on_their_way.drain(..=place);
+            }
+            return is_enough;
+        }
+        false
+    }
+
     /// A file sized before is looked at. If the next sizes are due now, answers its folder.
     fn passed(&mut self, ino: INodeNo) -> Option<INodeNo> {
         let walk = self.walks.iter_mut().find(|walk| walk.trigger.is_some_and(|trigger| trigger.ino == ino))?;
@@ -117,6 +134,7 @@ impl SizingAhead {
             astray: 0,
             ahead_to: EntryId(0),
             trigger: None,
+            on_their_way: VecDeque::new(),
         }));
         &mut self.walks[0]
     }
@@ -126,9 +144,11 @@ impl Walk {
     fn go_ahead(&mut self, following: &[Candidate]) -> Vec<INodeNo> {
         let next: Vec<_> =
             following.iter().take(AHEAD).filter(|candidate| candidate.id > self.ahead_to).copied().collect();
-        if let (Some(last), Some(middle)) = (next.last(), next.get(next.len() / 2)) {
+        self.on_their_way.retain(|candidate| candidate.id > self.at);
+        if let Some(last) = next.last() {
             self.ahead_to = last.id;
-            self.trigger = Some(*middle);
+            self.on_their_way.extend(&next);
+            self.trigger = self.on_their_way.get(self.on_their_way.len().saturating_sub(AHEAD / 2)).copied();
         }
         next.into_iter().map(|candidate| candidate.ino).collect()
     }
@@ -137,6 +157,9 @@ impl Walk {
 impl Filesystem {
     /// GETATTR waits for the size of `ino`: are the next ones to be asked for with it?
     pub(super) fn asked_for_size(&self, ino: INodeNo) {
+        if self.walks().follows(ino) {
+            return;
+        }
         let next = || -> Result<Vec<INodeNo>, FsError> {
             let Some((folder, entry)) = self.catalog.snapshot()?.place(ino)? else { return Ok(Vec::new()) };
             // A walk may begin behind many files whose sizes are known.
@@ -195,7 +218,8 @@ impl Filesystem {
                     Ok(None) => return,
                     Err(error) => return tracing::debug!("not sized ahead: {}", chain(&error)),
                 };
-                if let Err(error) = content.size(&wanted).await {
+                // By itself, so that what waits for a place is small.
+                if let Err(error) = Box::pin(content.size_ahead(&wanted)).await {
                     tracing::debug!(ino = ino.0, "not sized ahead: {}", chain(&error));
                 }
             });
@@ -273,6 +297,21 @@ mod tests {
         assert_eq!(ahead.passed(ino(36)), None);
         let following = window(ahead.position(FOLDER).unwrap_or(EntryId(0)), |id| id > 67);
         assert_eq!(ahead.due(FOLDER, &following), inodes(68..=131));
+    }
+
+    #[test]
+    fn who_waits_for_what_is_on_its_way_makes_nothing_due_before_the_middle_of_it() {
+        let mut ahead = SizingAhead::default();
+        for id in 1..=3 {
+            assert!(!ahead.follows(ino(id)));
+            asks(&mut ahead, id);
+        }
+        assert!(ahead.follows(ino(4)) && ahead.follows(ino(9)) && ahead.follows(ino(35)));
+        assert_eq!(ahead.position(FOLDER), Some(EntryId(35)));
+        assert!(!ahead.follows(ino(36)), "the middle");
+        assert_eq!(asks(&mut ahead, 36), inodes(68..=100));
+        assert!(ahead.follows(ino(37)) && ahead.follows(ino(68)));
+        assert!(!ahead.follows(ino(69)), "the middle of what is on its way now");
     }
 
     #[test]

@@ -7,8 +7,9 @@
 use crate::catalog::{CatalogError, EntryId, Kind, Node, Snapshot};
 use fuser::INodeNo;
 
-/// Names looked at for one question: a bound for folders where nearly all that follows is here.
-const LOOKED_AT: usize = 4096;
+/// Names looked at for one question: a bound for folders where nearly all that follows is here. The next question goes on behind
+/// them.
+const LOOKED_AT: usize = 256;
 
 /// In which order a walk goes through a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,11 @@
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 /// What the askers of one key share.
 type Answer<V> = Shared<BoxFuture<'static, Option<V>>>;
@@ -48,6 +50,22 @@ where
         under_way.insert(key, answer.clone());
         answer
     }
+
+    /// Runs `task` where it is called, unless one is under way for `key`: who joins gets its answer, `None` where it is dropped.
+    pub(super) async fn lead(&self, key: K, task: impl Future<Output = V>) -> Option<V> {
+        let (give, given) = oneshot::channel();
+        {
+            let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+            let Entry::Vacant(vacant) = under_way.entry(key.clone()) else { return None };
+            vacant.insert(given.map(Result::ok).boxed().shared());
+        }
+        let landing = Landing { under_way: Arc::clone(&self.under_way), key };
+        let answer = task.await;
+        drop(landing);
+        // Nobody has joined, it may be.
+        let _ = give.send(answer.clone());
+        Some(answer)
+    }
 }
 
 /// Takes a task out of those under way when it ends, however it ends.
@@ -59,5 +77,32 @@ struct Landing<K: Eq + Hash, V> {
 impl<K: Eq + Hash, V> Drop for Landing<K, V> {
     fn drop(&mut self) {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_joins_one_that_is_led_gets_its_answer_and_none_where_it_is_given_up() {
+        let flights = SingleFlight::<u32, u32>::default();
+        let (go, gone) = oneshot::channel::<()>();
+        let mut led = Box::pin(flights.lead(1, async {
+            let _ = gone.await;
+            7
+        }));
+        assert!((&mut led).now_or_never().is_none());
+        let joined = flights.join(&Handle::current(), 1, async { unreachable!("one is under way") });
+        assert_eq!(flights.lead(1, async { unreachable!("one is under way") }).await, None);
+        drop(go);
+        assert_eq!((led.await, joined.await), (Some(7), Some(7)));
+        assert_eq!(flights.lead(1, async { 8 }).await, Some(8), "a new one");
+
+        let mut left = Box::pin(flights.lead(2, std::future::pending()));
+        assert!((&mut left).now_or_never().is_none());
+        let joined = flights.join(&Handle::current(), 2, async { unreachable!("one is under way") });
+        drop(left);
+        assert_eq!(joined.await, None);
     }
 }

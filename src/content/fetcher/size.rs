@@ -8,9 +8,10 @@ use super::promise::{is_decoded, published_coding, soft_failure, strong};
 use super::{Joining, ROUNDS};
 use crate::content::{Content, ContentError, Event, Wanted};
 use crate::document::{Timestamp, Uri};
-use crate::source::http::{HttpError, Method, Request, Response, Status};
+use crate::source::http::{Awaited, HttpError, Method, Request, Response, Status};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// What a question for a size gave.
 enum Answer {
@@ -31,33 +32,70 @@ impl Content {
         wanted: &Wanted,
         is_to_be_read: bool,
     ) -> Result<u64, ContentError> {
-        if let Some(size) = self.known_size(wanted.ino) {
-            return Ok(size);
+        if let Some(size) = self.size_or_failure(wanted) {
+            return size;
         }
-        if let Some(length) = wanted.length.filter(|_| !is_decoded(wanted)) {
-            return Ok(length);
+        // It may be asked for already, for nobody.
+        let awaited = self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
+        if let Some(awaited) = awaited {
+            awaited.send_replace(true);
         }
-        if let Some(held) = self.find(wanted) {
-            return Ok(held.length());
-        }
-        let failed = self.failures.lock().unwrap_or_else(PoisonError::into_inner).inode(wanted.ino, Instant::now());
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let asking = Arc::clone(self).ask_size(wanted.clone(), is_to_be_read);
+        let asking = Arc::clone(self).ask_size(wanted.clone(), is_to_be_read, None);
         let answer = self.sizes.join(&self.runtime, wanted.ino, asking);
         let answer = tokio::time::timeout(self.config.size_deadline, answer).await;
         let stalled = || ContentError::Stalled { uri: wanted.uri.clone() };
         let size = answer.ok().flatten().unwrap_or_else(|| Err(stalled()));
-        self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
-        if let Err(error) = &size {
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            failures.inode_failed(wanted.ino, error, Instant::now());
-        }
+        self.note_size(wanted, &size);
         size
     }
 
-    async fn ask_size(self: Arc<Self>, wanted: Wanted, is_to_be_read: bool) -> Result<u64, ContentError> {
+    /// See [`Content::size_ahead`].
+    pub(in crate::content) async fn learn_size_ahead(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
+        if let Some(size) = self.size_or_failure(wanted) {
+            return size.map(drop);
+        }
+        let (tell, awaited) = watch::channel(false);
+        let asking = async {
+            self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino, tell);
+            Arc::clone(self).ask_size(wanted.clone(), false, Some(awaited)).await
+        };
+        let size = self.sizes.lead(wanted.ino, Box::pin(asking)).await;
+        self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
+        // Somebody else asks.
+        let Some(size) = size else { return Ok(()) };
+        self.note_size(wanted, &size);
+        size.map(drop)
+    }
+
+    /// What is known, or failed so lately that it counts.
+    fn size_or_failure(&self, wanted: &Wanted) -> Option<Result<u64, ContentError>> {
+        if let Some(size) = self.known_size(wanted.ino) {
+            return Some(Ok(size));
+        }
+        if let Some(length) = wanted.length.filter(|_| !is_decoded(wanted)) {
+            return Some(Ok(length));
+        }
+        if let Some(held) = self.find(wanted) {
+            return Some(Ok(held.length()));
+        }
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).inode(wanted.ino, Instant::now()).map(Err)
+    }
+
+    fn note_size(&self, wanted: &Wanted, size: &Result<u64, ContentError>) {
+        self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
+        if let Err(error) = size {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.inode_failed(wanted.ino, error, Instant::now());
+        }
+    }
+
+    /// `awaited`: where nobody waits for it yet.
+    async fn ask_size(
+        self: Arc<Self>,
+        wanted: Wanted,
+        is_to_be_read: bool,
+        awaited: Option<Awaited>,
+    ) -> Result<u64, ContentError> {
         // Another asker may have learnt it between the look of this one and now.
         if let Some(size) = self.known_size(wanted.ino) {
             return Ok(size);
@@ -79,8 +117,8 @@ impl Content {
         let probed = match is_decoded(&wanted) || wanted.is_past() {
             true => None,
             // Where the resource is not to be had its package may have it.
-            false if wanted.member.is_some() => self.probe(&wanted).await.unwrap_or(None),
-            false => self.probe(&wanted).await?,
+            false if wanted.member.is_some() => self.probe(&wanted, awaited).await.unwrap_or(None),
+            false => self.probe(&wanted, awaited).await?,
         };
         if let Some(size) = probed {
             return Ok(size);
@@ -110,7 +148,7 @@ impl Content {
     }
 
     /// Asks every current place without fetching the whole; `None`: that is left.
-    async fn probe(&self, wanted: &Wanted) -> Result<Option<u64>, ContentError> {
+    async fn probe(&self, wanted: &Wanted, awaited: Option<Awaited>) -> Result<Option<u64>, ContentError> {
         let vouched = self.vouching_digest(wanted).is_some();
         let mut places = self.places(wanted, Proof { vouched, earlier: false });
         places.retain(Place::is_current);
@@ -120,7 +158,8 @@ impl Content {
         let mut refusal = None;
         for place in places {
             for method in [Method::Head, Method::Get] {
-                match self.question(wanted, place.uri(), method, vouched, budget).await {
+                let request = question(wanted, place.uri(), method, budget, awaited.clone());
+                match self.answer(wanted, request, vouched).await {
                     Answer::Trusted(size) => return Ok(Some(size)),
                     Answer::Untrusted => return Ok(None),
                     Answer::Unclear if method == Method::Get => return Ok(None),
@@ -134,17 +173,8 @@ impl Content {
         refusal.map_or(Ok(None), Err)
     }
 
-    /// One question: HEAD, or GET of the first octet.
-    async fn question(&self, wanted: &Wanted, place: &Uri, method: Method, vouched: bool, budget: Duration) -> Answer {
-        let mut request = Request::get(place.clone(), budget);
-        request.method = method;
-        request.accept = wanted.media_type.clone();
-        if let Some(coding) = published_coding(wanted) {
-            request.accept_encoding = coding.into();
-        }
-        if method == Method::Get {
-            request.range = Some((0, Some(0)));
-        }
+    async fn answer(&self, wanted: &Wanted, request: Request, vouched: bool) -> Answer {
+        let method = request.method;
         match self.client.send(request).await {
             Ok(response) => self.read_answer(wanted, &response, method, vouched),
             Err(error) => refusal(wanted, error),
@@ -185,6 +215,21 @@ impl Content {
             }
         }
     }
+}
+
+/// One question: HEAD, or GET of the first octet.
+fn question(wanted: &Wanted, place: &Uri, method: Method, budget: Duration, awaited: Option<Awaited>) -> Request {
+    let mut request = Request::get(place.clone(), budget);
+    request.method = method;
+    request.awaited = awaited;
+    request.accept = wanted.media_type.clone();
+    if let Some(coding) = published_coding(wanted) {
+        request.accept_encoding = coding.into();
+    }
+    if method == Method::Get {
+        request.range = Some((0, Some(0)));
+    }
+    request
 }
 
 /// Whether a failed question says that the resource is not to be had, or only that it was asked the wrong way.
