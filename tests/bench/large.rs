@@ -4,7 +4,8 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::FAR;
-use crate::measure::{Row, megabytes, time};
+use crate::measure::{Row, keep, megabytes, time};
+use crate::near::{HERE, beside_rclone};
 use crate::wire::{Asked, Rclone, far_away, in_turns, is_installed, run, wait_for_the_last_connection};
 use std::fs;
 use std::path::Path;
@@ -72,23 +73,35 @@ pub fn large_file_nearby() -> Vec<Row> {
     })
 }
 
+/// Members of the archive, of a megabyte each.
+const MEMBERS: usize = 200;
+
+fn serve_an_archive_at(address: &str) -> Nginx {
+    Nginx::serving_at(address, |root| {
+        fs::create_dir_all(root).unwrap();
+        let script = "import os, sys, zipfile\nwith zipfile.ZipFile(sys.argv[1], 'w') as archive:\n\
+                      \x20 for number in range(int(sys.argv[2])): archive.writestr(f'member-{number}', os.urandom(1000000))";
+        run(Command::new("python3").args(["-c", script]).arg(root.join("large.zip")).arg(MEMBERS.to_string()));
+    })
+}
+
+/// How long it takes to list the archive in `folder`.
+fn list_members(folder: &Path) -> Duration {
+    let (took, listed) = run(Command::new("unzip").arg("-l").arg(folder.join("large.zip")));
+    assert_eq!(listed.lines().filter(|line| line.contains("member-")).count(), MEMBERS);
+    took
+}
+
 /// The directory at the end of an archive that is one resource.
 pub fn archive_directory() -> Vec<Row> {
-    const MEMBERS: usize = 200;
-    let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold";
+    let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold, RTT 40 ms";
     if !is_installed("unzip") {
         return vec![Row::not_measured(work, "unzip is not installed")];
     }
-    far_away(work, || {
-        let nginx = Nginx::serving_at(FAR, |root| {
-            fs::create_dir_all(root).unwrap();
-            let script = "import os, sys, zipfile\nwith zipfile.ZipFile(sys.argv[1], 'w') as archive:\n\
-                          \x20 for number in range(int(sys.argv[2])): archive.writestr(f'member-{number}', os.urandom(1000000))";
-            run(Command::new("python3").args(["-c", script]).arg(root.join("large.zip")).arg(MEMBERS.to_string()));
-        });
+    far_away(work, move || {
+        let nginx = serve_an_archive_at(FAR);
         let mounted = Mounted::new(&format!("{}documents/resourcelist.xml", nginx.url()), "poll=1h");
-        let (took, listed) = run(Command::new("unzip").arg("-l").arg(mounted.join("large.zip")));
-        assert_eq!(listed.lines().filter(|line| line.contains("member-")).count(), MEMBERS);
+        let took = list_members(&mounted.path());
         mounted.unmount();
         wait_for_the_last_connection();
         let asked = Asked::so_far(&nginx, "/large");
@@ -99,4 +112,16 @@ pub fn archive_directory() -> Vec<Row> {
             asked.requests <= 6 && asked.octets <= 4_000_000,
         )]
     })
+}
+
+/// The same without the delay.
+pub fn archive_directory_nearby() -> Vec<Row> {
+    let work = "`unzip -l` of a ZIP of 200 MB that is one resource";
+    if !is_installed("unzip") {
+        return vec![Row::not_measured(work, "unzip is not installed")];
+    }
+    let nginx = serve_an_archive_at(HERE);
+    let row = beside_rclone(work, &nginx, "resourcelist.xml", list_members);
+    keep(nginx);
+    vec![row]
 }

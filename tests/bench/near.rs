@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-const HERE: &str = "127.0.0.1";
+pub const HERE: &str = "127.0.0.1";
 
 /// How often each is timed; of ours the median counts, of the peer's the fastest.
 const TIMES: usize = 3;
@@ -21,7 +21,7 @@ const TIMES: usize = 3;
 const CACHES: [&str; 2] = ["full", "off"];
 
 /// `work` through fresh mounts of `document` beside the same through fresh mounts of rclone.
-fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Row {
+pub fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Row {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..TIMES {
         let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
