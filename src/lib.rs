@@ -8,7 +8,7 @@
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
 //! `main > cli > mount > {control | fs | sync} > {catalog | content} > {source > document | lmdb}`;
-//! any may name `causes`; what counts inodes by the million names `inodes`.
+//! any may name `causes`; what counts inodes by the million names `inodes`, and what frees much at once `memory`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,6 +21,7 @@ pub mod document;
 pub mod fs;
 pub mod inodes;
 pub mod lmdb;
+mod memory;
 pub mod mount;
 pub mod source;
 pub mod sync;

@@ -13,13 +13,16 @@
 //!   undoes it nor brings back what it deleted.
 //! - A deletion that is held back leaves its resource in the tree, until it is accepted or its set has the resource again.
 //!
-//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`).
+//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`). A revision that shares
+//! little with the one before is written whole into another, which takes its place; what lost its name then is still read in
+//! the old one for a while (`past`).
 
 mod check;
 mod keys;
 mod lock;
 mod octets;
 mod parts;
+mod past;
 pub mod path;
 mod record;
 mod running;
@@ -35,7 +38,7 @@ use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use heed::MdbError;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use tokio::sync::Notify;
 
@@ -65,8 +68,11 @@ pub enum Invalidation {
     Folders(InodeSet),
     /// The attributes (size, times) of this inode changed, its bytes did not.
     Attributes(INodeNo),
-    /// So much changed that everything known is to be asked again; the folders changed follow.
+    /// So much changed that everything known is to be asked again; the folders changed follow. Of the inodes that lost their names
+    /// none is told.
     Everything,
+    /// Of all inodes that have lost their names the kernel is to be asked which it knows ([`Catalog::settle_orphans`]).
+    Orphans,
 }
 
 /// Folder or file.
@@ -217,11 +223,12 @@ impl CatalogError {
 
 /// The catalog of one mount identity; share it by `Arc`.
 ///
-/// Readers never wait for a commit. Lock order: `writer`, then the store's own write lock, then `store` and `forgotten`,
+/// Readers never wait for a commit. Lock order: `writer`, then the store's own write lock, then `current` and `forgotten`,
 /// neither of which is held while another lock is taken.
 pub struct Catalog {
-    /// Replaced only by [`Catalog::compact`]; whoever uses it keeps the one that they took to the end.
-    store: RwLock<Arc<store::Store>>,
+    /// Replaced by [`Catalog::compact`] and where a revision was written whole; whoever uses it keeps the one that they took to
+    /// the end.
+    current: RwLock<Current>,
     symbols: symbols::Symbols,
     /// Where baselines spill.
     spill_folder: PathBuf,
@@ -233,8 +240,18 @@ pub struct Catalog {
     /// Orphans to be dropped by whoever writes next.
     forgotten: Mutex<InodeSet>,
     running: running::Running,
+    /// See [`Catalog::most_in_place`].
+    most_in_place: AtomicU64,
     /// Behind all others, so that the folder is released when the store is closed.
     _lock: FolderLock,
+}
+
+/// What is read.
+#[derive(Clone)]
+struct Current {
+    store: Arc<store::Store>,
+    /// The store before, as long as orphans are read in it.
+    past: Option<Arc<past::Past>>,
 }
 
 impl Catalog {
@@ -249,7 +266,7 @@ impl Catalog {
         let store = store::Store::open(folder)?;
         let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
-            store: RwLock::new(Arc::new(store)),
+            current: RwLock::new(Current { store: Arc::new(store), past: None }),
             symbols,
             spill_folder,
             writer: Mutex::default(),
@@ -257,12 +274,28 @@ impl Catalog {
             distrust: Notify::new(),
             forgotten: Mutex::default(),
             running,
+            // Trees of unit tests are small, and those that want it say so.
+            most_in_place: AtomicU64::new(if cfg!(test) { u64::MAX } else { update::REWRITTEN_LEAST }),
             _lock: lock,
         })
     }
 
     fn store(&self) -> Arc<store::Store> {
-        self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().unwrap_or_else(PoisonError::into_inner).store.clone()
+    }
+
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// So many names, and no more, of a tree of so many files may differ in a commit that is written over the revision before;
+    /// where more do it may be written whole.
+    fn most_in_place(&self, files: u64) -> u64 {
+        if self.current().past.is_some() {
+            // Two at a time would take the room of three.
+            return u64::MAX;
+        }
+        self.most_in_place.load(Ordering::Relaxed).max(files / 64)
     }
 
     /// Distinguishes this catalog from one that was in the same folder before it and gave the same inodes to others:
@@ -283,6 +316,11 @@ impl Catalog {
         Snapshot::new(self)
     }
 
+    #[cfg(test)]
+    fn write_in_place(&self, most: u64) {
+        self.most_in_place.store(most, Ordering::Relaxed);
+    }
+
     /// Begins a new baseline: a complete statement of what exists.
     pub fn baseline(&self, naming: Naming) -> Result<Baseline<'_>, CatalogError> {
         Ok(Baseline::new(self, naming))
@@ -296,7 +334,21 @@ impl Catalog {
     /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
     /// until the next write: nobody waits.
     pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(inodes.iter().copied());
+        let Current { store, past } = self.current();
+        let mut forgotten = inodes.to_vec();
+        if let Some(past) = past {
+            past.drop_orphans(inodes);
+            let txn = store.env.read_txn()?;
+            let mut present = Vec::new();
+            for ino in forgotten {
+                present.extend(store.orphans.get(&txn, &keys::ino_key(ino.0))?.map(|_| ino));
+            }
+            forgotten = present;
+        }
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(forgotten);
         match self.writer.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(()),
             Ok(_) | Err(TryLockError::Poisoned(_)) => update::drop_forgotten(self),
@@ -316,15 +368,45 @@ impl Catalog {
         if !store.wastes(factor, least)? {
             return Ok(false);
         }
-        self.replace_store(store.compacted(&self.spill_folder)?)?;
+        self.replace_store(store.compacted(&self.spill_folder)?, |current| current.past)?;
         Ok(true)
+    }
+
+    /// Goes on with a store that the whole of a revision was written into. The caller holds `writer`.
+    fn succeed(&self, successor: store::Successor, since: Timestamp) -> Result<(), CatalogError> {
+        self.replace_store(successor, |current| Some(Arc::new(past::Past::new(current.store, since))))
+    }
+
+    /// The number of the store that orphans are still read in beside the present one; `None` where there is none.
+    pub fn past(&self) -> Option<u64> {
+        self.current().past.map(|past| past.number)
+    }
+
+    /// The kernel was asked about all orphans, beginning when there was the store number `past`, and knows these: the records
+    /// of all others are dropped with that store. To be called away from every reader.
+    pub fn settle_orphans(&self, past: u64, known: &InodeSet) -> Result<(), CatalogError> {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(past) = self.current().past.filter(|known| known.number == past) else { return Ok(()) };
+        update::take_over(self, &past, known)?;
+        let before = self.current.write().unwrap_or_else(PoisonError::into_inner).past.take();
+        // To give back what it took needs a while, and no lock.
+        drop(before);
+        Ok(())
     }
 
     /// Goes on with another store. The caller holds `writer`. Snapshots that still have the old one open keep it until they
     /// are dropped.
-    fn replace_store(&self, successor: store::Store) -> Result<(), CatalogError> {
-        let store = Arc::new(successor.take_place_of(&self.store())?);
-        *self.store.write().unwrap_or_else(PoisonError::into_inner) = store;
+    fn replace_store(
+        &self,
+        successor: store::Successor,
+        past: impl FnOnce(Current) -> Option<Arc<past::Past>>,
+    ) -> Result<(), CatalogError> {
+        let current = self.current();
+        let store = Arc::new(successor.take_place_of(&current.store)?);
+        let next = Current { store, past: past(current) };
+        let before = std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), next);
+        // To close it needs a while, and no lock.
+        drop(before);
         Ok(())
     }
 

@@ -2,12 +2,15 @@
 
 use super::keys::{ino_key, statement_key, statement_set};
 use super::octets::{Octets, damaged, unseal};
+use super::past::Past;
 use super::record::{InodeRecord, ResourceRecord};
 use super::store::{ROOT, Store, meta};
 use super::update::held;
 use super::update::journal::Row;
 use super::update::locate::locate;
-use super::{Catalog, CatalogError, EntryId, HeldDeletion, Journaled, Naming, Node, Resource, Revision, SetId};
+use super::{
+    Catalog, CatalogError, Current, EntryId, HeldDeletion, Journaled, Naming, Node, Resource, Revision, SetId,
+};
 use crate::document::{Change, Timestamp, Uri};
 use fuser::INodeNo;
 use heed::{RoTxn, WithoutTls};
@@ -21,14 +24,15 @@ pub struct Snapshot<'c> {
     catalog: &'c Catalog,
     txn: RoTxn<'static, WithoutTls>,
     store: Arc<Store>,
+    past: Option<Arc<Past>>,
     /// The naming of this revision, once it was read.
     naming: OnceLock<Naming>,
 }
 
 impl<'c> Snapshot<'c> {
     pub(super) fn new(catalog: &'c Catalog) -> Result<Snapshot<'c>, CatalogError> {
-        let store = catalog.store();
-        Ok(Snapshot { catalog, txn: store.env.clone().static_read_txn()?, store, naming: OnceLock::new() })
+        let Current { store, past } = catalog.current();
+        Ok(Snapshot { catalog, txn: store.env.clone().static_read_txn()?, store, past, naming: OnceLock::new() })
     }
 
     /// The naming that this revision was made with. There must be one.
@@ -58,7 +62,11 @@ impl<'c> Snapshot<'c> {
     pub fn attributes(&self, ino: INodeNo) -> Result<Option<Node>, CatalogError> {
         self.read(|| match self.store.inode_entry(&self.txn, ino.0)? {
             Some((_, record)) => Ok(Some(record.node())),
-            None => Ok(self.store.orphan(&self.txn, ino.0)?.map(|orphan| orphan.node.node())),
+            None => match (self.store.orphan(&self.txn, ino.0)?, &self.past) {
+                (Some(orphan), _) => Ok(Some(orphan.node.node())),
+                (None, Some(past)) => past.node(ino.0),
+                (None, None) => Ok(None),
+            },
         })
     }
 
@@ -137,7 +145,11 @@ impl<'c> Snapshot<'c> {
     fn read_resource(&self, ino: INodeNo, path: Option<&str>) -> Result<Option<Resource>, CatalogError> {
         let octets = match self.store.inode(&self.txn, ino.0)? {
             Some(place) => place.resource,
-            None => self.store.orphan(&self.txn, ino.0)?.map(|orphan| orphan.resource).unwrap_or_default(),
+            None => match (self.store.orphan(&self.txn, ino.0)?, &self.past) {
+                (Some(orphan), _) => orphan.resource,
+                (None, Some(past)) => return past.resource(ino.0, &self.catalog.symbols),
+                (None, None) => &[],
+            },
         };
         if octets.is_empty() {
             return Ok(None);
@@ -307,7 +319,8 @@ impl<'c> Snapshot<'c> {
 
     /// Every inode that has lost its name since the catalog was opened and was not dropped yet, ascending.
     pub fn orphans(&self, behind: INodeNo, most: usize) -> Result<Vec<INodeNo>, CatalogError> {
-        self.store
+        let mut orphans: Vec<INodeNo> = self
+            .store
             .orphans
             .range(&self.txn, &(Bound::Excluded(&ino_key(behind.0)[..]), Bound::Unbounded))?
             .take(most)
@@ -316,7 +329,13 @@ impl<'c> Snapshot<'c> {
                 let ino = Octets(key).number().ok_or_else(|| damaged("key", key))?;
                 Ok(INodeNo(ino))
             })
-            .collect()
+            .collect::<Result<_, CatalogError>>()?;
+        if let Some(past) = &self.past {
+            orphans.extend(past.orphans(&self.store, &self.txn, behind, most)?);
+            orphans.sort_unstable();
+            orphans.truncate(most);
+        }
+        Ok(orphans)
     }
 }
 

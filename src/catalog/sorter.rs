@@ -33,7 +33,7 @@ impl Default for RunLimits {
 }
 
 /// So many runs of one size become one: each takes a descriptor, and a buffer while it is read.
-const MERGED: usize = 64;
+const MERGED: usize = 128;
 
 /// Takes pairs in any order.
 pub(super) struct Sorter {
@@ -224,7 +224,7 @@ fn run_file(folder: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::
     write(&mut file)?;
     let mut file = file.into_inner().map_err(|error| error.into_error())?;
     file.rewind()?;
-    Ok(Source::File(BufReader::with_capacity(1 << 17, file)))
+    Ok(Source::File(BufReader::with_capacity(1 << 16, file)))
 }
 
 /// A file without a name: whatever ends this process ends it too.

@@ -51,6 +51,19 @@ const MAX_READERS: u32 = 1024;
 /// A table; keys and records are plain octets, see [`super::record`].
 pub(super) type Table = Database<'static, Bytes, Bytes>;
 
+/// Which table, of whatever store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TableId {
+    Entries,
+    Names,
+    Inodes,
+    Orphans,
+    Displaced,
+    Journal,
+    Held,
+    Meta,
+}
+
 /// Keys of `meta`.
 pub(super) mod meta {
     pub const FORMAT: &[u8] = b"format";
@@ -179,7 +192,11 @@ impl Store {
         Store { folder: folder.to_path_buf(), env, entries, names, inodes, orphans, displaced, journal, held, meta }
     }
 
-    /// In the order of [`Store::TABLES`].
+    pub(super) fn table(&self, id: TableId) -> Table {
+        self.tables()[id as usize]
+    }
+
+    /// In the order of [`Store::TABLES`] and of [`TableId`].
     pub(super) fn tables(&self) -> [Table; 8] {
         let Store { entries, names, inodes, orphans, displaced, journal, held, meta, .. } = *self;
         [entries, names, inodes, orphans, displaced, journal, held, meta]
@@ -273,34 +290,18 @@ impl Store {
         Ok(used > least && used / factor > live)
     }
 
-    /// A copy of the current revision without holes, to take the place of this store ([`Store::take_place_of`]). Nothing may be
-    /// committed here meanwhile.
-    pub(super) fn compacted(&self, spill_folder: &Path) -> Result<Store, CatalogError> {
-        let copy = successor_folder(spill_folder)?;
-        let file = self.env.copy_to_path(copy.join("data.mdb"), CompactionOption::Enabled)?;
-        file.sync_all().map_err(io_error(&copy))?;
-        Store::open_tables(&copy)
+    /// A copy of the current revision without holes, to take the place of this store. Nothing may be committed here meanwhile.
+    pub(super) fn compacted(&self, spill_folder: &Path) -> Result<Successor, CatalogError> {
+        let folder = SuccessorFolder::new(spill_folder)?;
+        let file = self.env.copy_to_path(folder.path.join("data.mdb"), CompactionOption::Enabled)?;
+        file.sync_all().map_err(io_error(&folder.path))?;
+        Ok(Successor { store: Store::open_tables(&folder.path)?, folder })
     }
 
-    /// An empty store, to take the place of another ([`Store::take_place_of`]).
-    pub(super) fn empty(spill_folder: &Path) -> Result<Store, CatalogError> {
-        Store::open_tables(&successor_folder(spill_folder)?)
-    }
-
-    /// Gives the store the number behind that of `other`, for at the next opening the greatest number counts; then
-    /// removes the files of `other`, which goes on for those who have it open.
-    pub(super) fn take_place_of(mut self, other: &Store) -> Result<Store, CatalogError> {
-        let catalog = other.folder.parent().unwrap_or(Path::new("."));
-        let number = numbered(catalog)?.last().map_or(1, |(number, _)| number + 1);
-        sync_folder(&self.folder)?;
-        let folder = catalog.join(format!("store-{number}"));
-        std::fs::rename(&self.folder, &folder).map_err(io_error(&folder))?;
-        self.folder = folder;
-        // Behind the renaming nothing may fail: this store is the one that counts.
-        if let Err(error) = sync_folder(catalog).and_then(|()| other.unlink()) {
-            tracing::warn!(%error, "the catalog's old store could not be removed");
-        }
-        Ok(self)
+    /// An empty store, to take the place of another.
+    pub(super) fn empty(spill_folder: &Path) -> Result<Successor, CatalogError> {
+        let folder = SuccessorFolder::new(spill_folder)?;
+        Ok(Successor { store: Store::open_tables(&folder.path)?, folder })
     }
 
     /// Removes the files; the open environment goes on until it is dropped.
@@ -446,13 +447,61 @@ fn lengthen(folder: &Path, env: &Env<WithoutTls>) -> Result<bool, CatalogError> 
     Ok(true)
 }
 
-/// An empty folder below `spill_folder`, of another name for each successor within a process: environments that are
-/// still open are known by the path that they were opened at.
-fn successor_folder(spill_folder: &Path) -> Result<PathBuf, CatalogError> {
-    static SUCCESSORS: AtomicU64 = AtomicU64::new(0);
-    let folder = spill_folder.join(format!("successor-{}", SUCCESSORS.fetch_add(1, Ordering::Relaxed)));
-    empty_folder(&folder)?;
-    Ok(folder)
+/// A store that is to take the place of another; its files go with it unless it does.
+pub(super) struct Successor {
+    store: Store,
+    folder: SuccessorFolder,
+}
+
+impl Successor {
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Gives the store the number behind that of `other`, for at the next opening the greatest number counts; then
+    /// removes the files of `other`, which goes on for those who have it open.
+    pub(super) fn take_place_of(self, other: &Store) -> Result<Store, CatalogError> {
+        let Successor { mut store, mut folder } = self;
+        let catalog = other.folder.parent().unwrap_or(Path::new("."));
+        let number = numbered(catalog)?.last().map_or(1, |(number, _)| number + 1);
+        sync_folder(&folder.path)?;
+        store.folder = catalog.join(format!("store-{number}"));
+        std::fs::rename(&folder.path, &store.folder).map_err(io_error(&store.folder))?;
+        folder.is_in_place = true;
+        // Behind the renaming nothing may fail: this store is the one that counts.
+        if let Err(error) = sync_folder(catalog).and_then(|()| other.unlink()) {
+            tracing::warn!(%error, "the catalog's old store could not be removed");
+        }
+        Ok(store)
+    }
+}
+
+/// The folder of a successor, which is removed unless it was put in its place.
+struct SuccessorFolder {
+    path: PathBuf,
+    is_in_place: bool,
+}
+
+impl SuccessorFolder {
+    /// An empty folder below `spill_folder`, of another name for each successor within a process: environments that are
+    /// still open are known by the path that they were opened at.
+    fn new(spill_folder: &Path) -> Result<SuccessorFolder, CatalogError> {
+        static SUCCESSORS: AtomicU64 = AtomicU64::new(0);
+        let path = spill_folder.join(format!("successor-{}", SUCCESSORS.fetch_add(1, Ordering::Relaxed)));
+        let folder = SuccessorFolder { path, is_in_place: false };
+        empty_folder(&folder.path)?;
+        Ok(folder)
+    }
+}
+
+impl Drop for SuccessorFolder {
+    fn drop(&mut self) {
+        if !self.is_in_place
+            && let Err(error) = std::fs::remove_dir_all(&self.path)
+        {
+            tracing::warn!(%error, folder = %self.path.display(), "a store that was not finished stays until the next mount");
+        }
+    }
 }
 
 /// The folders `store-N` of a catalog by number, ascending.

@@ -1,5 +1,6 @@
 //! From what was read to one revision: the guard decides in the same commit what may go, and the position goes with it.
 
+use super::aside::aside;
 use super::baseline;
 use super::changes::News;
 use super::dumps;
@@ -135,14 +136,14 @@ impl Synchronizer {
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
         let broken = self.deviations.clone();
         let writer = self.writing.clone().lock_owned().await;
-        let made = tokio::task::spawn_blocking(move || {
+        let merge = move |catalog: &Catalog| {
             let _writer = writer;
             let Reading { naming, mut read, missing, position, mut news } = reading;
             let scratch = || spool.scratch();
             let mut plan = Plan::new(&selection, &naming, &scratch);
             if plan.reads_lists() {
                 news.each(&mut |set, new| plan.change(set, new.change, &new.entry).map_err(SyncError::Scratch))?;
-                add_applied(&catalog, &read, &mut plan)?;
+                add_applied(catalog, &read, &mut plan)?;
             }
             let chooser = baseline::chooser(plan, &spool, &read, limits)?;
             let mut baseline = catalog.baseline(naming.clone())?;
@@ -184,7 +185,7 @@ impl Synchronizer {
                     forgets = true;
                 }
             }
-            recount(&catalog, &mut next.guard, &heard)?;
+            recount(catalog, &mut next.guard, &heard)?;
             for (set, root, known) in news.known {
                 next.note(set, &root, known);
             }
@@ -196,8 +197,8 @@ impl Synchronizer {
             let mut storing = Storing { lists, unheard, ..Storing::new(next, limit) };
             let committed = baseline.commit_guarded(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0, forgets })
-        })
-        .await??;
+        };
+        let made = tokio::task::spawn_blocking(move || aside(&catalog, || merge(&catalog))).await??;
         report(&made.committed);
         Ok(made)
     }

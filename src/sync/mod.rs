@@ -9,6 +9,7 @@
 //! may go. Whatever fails before changes nothing, and what was committed is never applied again. The kernel is told afterwards.
 
 mod archives;
+mod aside;
 pub mod audit;
 mod baseline;
 mod changes;

@@ -11,7 +11,10 @@ impl Synchronizer {
     /// After a commit, in the background: makes room in the catalog, in the spool and among the packages.
     pub fn tidy(&mut self) {
         let catalog = self.catalog.clone();
-        tokio::task::spawn_blocking(move || compact(&catalog));
+        tokio::task::spawn_blocking(move || {
+            compact(&catalog);
+            crate::memory::give_back();
+        });
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
         let settle = move || settle(&catalog, &spool, packages.as_ref());
         let before = self.settling.take();

@@ -11,6 +11,18 @@ const SHELVES: u64 = 300;
 #[test]
 fn very_many_changed_folders_are_told_together_and_carry_their_times_to_the_root() {
     let (_folder, catalog) = catalog();
+    many_changed_folders(&catalog);
+}
+
+#[test]
+fn so_they_are_where_the_tree_is_written_as_a_whole() {
+    let (_folder, catalog) = catalog();
+    catalog.write_in_place(1000);
+    many_changed_folders(&catalog);
+    assert!(catalog.past().is_some());
+}
+
+fn many_changed_folders(catalog: &Catalog) {
     let edition = |content: u8| -> Vec<Entry> {
         let file = |number: u64| Entry {
             hashes: vec![digest(Algorithm::Sha256, content)],
@@ -19,7 +31,7 @@ fn very_many_changed_folders_are_told_together_and_carry_their_times_to_the_root
         };
         (0..FOLDERS).map(file).collect()
     };
-    commit(&catalog, &edition(1));
+    commit(catalog, &edition(1));
     let folders: InodeSet = {
         let snapshot = catalog.snapshot().unwrap();
         let mut below = vec![INodeNo(1)];
@@ -36,7 +48,7 @@ fn very_many_changed_folders_are_told_together_and_carry_their_times_to_the_root
     };
     assert_eq!(folders.len() as u64, FOLDERS + SHELVES + 2);
 
-    let committed = commit(&catalog, &edition(2));
+    let committed = commit(catalog, &edition(2));
 
     assert_eq!(committed.updated, FOLDERS);
     assert_eq!(committed.invalidations, [Invalidation::Everything, Invalidation::Folders(folders)]);

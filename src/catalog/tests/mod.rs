@@ -7,6 +7,7 @@ mod histories;
 mod many;
 mod model;
 mod rules;
+mod whole;
 
 use super::sorter::RunLimits;
 use super::*;

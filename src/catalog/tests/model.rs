@@ -113,6 +113,7 @@ pub(super) fn check_step(
             Invalidation::Name { parent, name, orphan } => assert!(told.insert((*parent, name.to_vec(), *orphan))),
             Invalidation::Attributes(ino) => assert!(attributes.insert(*ino)),
             Invalidation::Folder(ino) => assert!(folders.insert(*ino)),
+            Invalidation::Orphans => {}
             Invalidation::Folders(_) | Invalidation::Everything => panic!("so little changed"),
         }
     }
@@ -172,6 +173,7 @@ pub(super) fn check_step(
 /// promised.
 #[test]
 fn random_histories_agree_with_the_model() {
+    let mut wholes = 0;
     for seed in 1..=8 {
         let folder = tempfile::tempdir().unwrap();
         let mut catalog = open(folder.path());
@@ -186,6 +188,8 @@ fn random_histories_agree_with_the_model() {
             let mut entries: Vec<_> = published.values().collect();
             random.shuffle(&mut entries);
 
+            // Over the revision before, or as a whole.
+            catalog.write_in_place(if random.one_in(2) { random.below(4) } else { u64::MAX });
             let committed =
                 if random.one_in(2) { commit(&catalog, entries) } else { commit_spilling(&catalog, entries) };
 
@@ -227,6 +231,23 @@ fn random_histories_agree_with_the_model() {
                 assert_eq!(snapshot.resource(*ino).unwrap(), old.resource);
             }
             drop(snapshot);
+            if let Some(past) = catalog.past()
+                && random.one_in(2)
+            {
+                let forgotten: Vec<_> = orphans.keys().copied().filter(|_| random.one_in(3)).collect();
+                catalog.drop_orphans(&forgotten).unwrap();
+                orphans.retain(|ino, _| !forgotten.contains(ino));
+                let known: InodeSet = orphans.keys().copied().collect();
+                catalog.settle_orphans(past, &known).unwrap();
+                let snapshot = catalog.snapshot().unwrap();
+                assert_eq!(snapshot.orphans(INodeNo(0), usize::MAX).unwrap(), known.iter().collect::<Vec<_>>());
+                for (ino, old) in &orphans {
+                    let node = snapshot.attributes(*ino).unwrap().unwrap();
+                    assert_eq!(Node { ctime: old.node.ctime, ..node }, old.node);
+                    assert_eq!(snapshot.resource(*ino).unwrap(), old.resource);
+                }
+                wholes += 1;
+            }
             ever.extend(live);
             before = after;
 
@@ -238,6 +259,7 @@ fn random_histories_agree_with_the_model() {
             }
         }
     }
+    assert!(wholes > 20, "{wholes} revisions were written as a whole");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::super::keys::statement_key;
 use super::super::octets::NUMBER_LIMIT;
 use super::super::path::media_types;
 use super::super::sorter::{RunLimits, Sorted, Sorter};
-use super::super::store::{ROOT, Store};
+use super::super::store::{ROOT, Store, Successor};
 use super::super::{Catalog, CatalogError, Invalidation, Naming, SetId};
 use super::changes::Statement;
 use super::going::Going;
@@ -153,6 +153,8 @@ impl<'c> Baseline<'c> {
             self.lists.push((SetId::default(), at));
         }
         let catalog = self.catalog;
+        // What reading the lists took is free by now, and the store wants its own.
+        crate::memory::give_back();
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if catalog.distrusted.load(Ordering::Acquire) {
             return self.rebuild(at, decide);
@@ -179,21 +181,44 @@ impl<'c> Baseline<'c> {
         let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
         let listing = Listing { naming: &self.naming, newest, at, speaking };
 
+        let mut successor = None;
         let mut held_of = BTreeSet::new();
         // The position, once nothing is left to decide.
         let mut decided = None;
         loop {
             let notes = before.revision.is_some() && decided.is_none();
             let mut going = notes.then(|| Going::new(&self.catalog.spill_folder));
-            let mut merge = Merge::new(self.catalog, &before, listing, None, going.as_mut())?;
+            let into = successor.as_ref().map(Successor::store);
+            let mut merge = Merge::new(self.catalog, &before, listing, None, going.as_mut(), into)?;
             merge.drop_held(&mut stale)?;
-            merge.walk(&mut sorted, &mut overtaken)?;
+            let most = match before.revision {
+                Some(_) if into.is_none() => self.catalog.most_in_place(before.files()),
+                _ => u64::MAX,
+            };
+            if !merge.walk(&mut sorted, &mut overtaken, most)? {
+                drop(merge);
+                successor = Some(Store::empty(spill_folder)?);
+                sorted = without_empty_folders(&mut overtaken, sorted.again_with(None)?)?;
+                continue;
+            }
             let (decision, position) = match decided.take() {
                 Some(position) => (Decision::Apply, position),
                 None => decide(&merge.losses()),
             };
             if !notes || decision == Decision::Apply {
-                return merge.finish(&position, changes.again_with(None)?);
+                let now = merge.now();
+                // The next one reads it no more.
+                drop(sorted);
+                let mut committed = merge.finish(&position, changes.again_with(None)?)?;
+                drop(before);
+                drop(old);
+                if let Some(successor) = successor {
+                    self.catalog.succeed(successor, now)?;
+                    if committed.invalidations.first() != Some(&Invalidation::Everything) {
+                        committed.invalidations.push(Invalidation::Orphans);
+                    }
+                }
+                return Ok(committed);
             }
             drop(merge);
             let of = match decision {
@@ -224,7 +249,7 @@ impl<'c> Baseline<'c> {
         let speaking = Speaking { lists: &lists, forgotten: &forgotten };
         let spill_folder = &self.catalog.spill_folder;
         let told = journal::brought_forward(store, old, changes, speaking, &mut |key, row, fate| match fate {
-            Fate::Goes | Fate::Rests => Ok(()),
+            Fate::Goes | Fate::Rests { .. } => Ok(()),
             Fate::New | Fate::Stays => {
                 let noted = noted.get_or_insert_with(|| Noted::new(spill_folder));
                 self.add_change(key, row, fate == Fate::New, noted)
@@ -302,7 +327,8 @@ impl<'c> Baseline<'c> {
         if let Err(error) = rescue_journal(&damaged, &mut rescued) {
             tracing::warn!(%error, "changes that were applied since the last list are lost");
         }
-        let store = Store::empty(&catalog.spill_folder)?;
+        let successor = Store::empty(&catalog.spill_folder)?;
+        let store = successor.store().clone();
         let old = store.env.read_txn()?;
         let before = Before::read(&store, &old)?;
         let changes = std::mem::replace(&mut self.changes, Sorter::new(&catalog.spill_folder, CHANGE_LIMITS));
@@ -313,8 +339,8 @@ impl<'c> Baseline<'c> {
         let mut sorted = without_empty_folders(&mut overtaken, self.rows.sorter.finish()?)?;
         let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
         let listing = Listing { naming: &self.naming, newest, at, speaking };
-        let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None)?;
-        merge.walk(&mut sorted, &mut overtaken)?;
+        let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None, None)?;
+        merge.walk(&mut sorted, &mut overtaken, u64::MAX)?;
         let (decision, position) = decide(&fewer(&damaged, &merge));
         if decision != Decision::Apply {
             return Err(CatalogError::Damaged("deletions cannot be held back while it is built anew".into()));
@@ -323,7 +349,7 @@ impl<'c> Baseline<'c> {
         drop(before);
         drop(old);
         committed.invalidations = vec![Invalidation::Everything, Invalidation::Folder(INodeNo(ROOT))];
-        catalog.replace_store(store)?;
+        catalog.replace_store(successor, |_| None)?;
         catalog.distrusted.store(false, Ordering::Release);
         if let Err(error) = catalog.forget_crash() {
             tracing::warn!(%error, "the new store will be checked at the next mount");

@@ -7,7 +7,7 @@ use super::super::keys::statement_key;
 use super::super::octets::{damaged, unseal};
 use super::super::record::ResourceRecord;
 use super::super::sets::SetTable;
-use super::super::store::{Store, meta};
+use super::super::store::{Store, TableId, meta};
 use super::super::symbols::Symbols;
 use super::super::{Catalog, CatalogError, Naming, SetId};
 use super::journal::Row;
@@ -247,10 +247,10 @@ impl<'c> Changes<'c> {
         let mut settling = Settling::new(catalog, store, &old, &naming);
         for (uri, changes, resource) in &mut resolved {
             for change in changes.iter() {
-                writer.put_row(store.journal, &statement_key(change.set, uri), &change.row)?;
+                writer.put_row(TableId::Journal, &statement_key(change.set, uri), &change.row)?;
             }
             for set in &resource.unheld {
-                writer.drop_row(store.held, &statement_key(*set, uri))?;
+                writer.drop_row(TableId::Held, &statement_key(*set, uri))?;
             }
             for (set, time) in &resource.kept {
                 writer.put_held(&statement_key(*set, uri), *time, uri)?;
@@ -262,7 +262,7 @@ impl<'c> Changes<'c> {
         after.keep(|record| record.files > 0 || sets.get(record.set).is_some());
         let mut totals = revision.totals;
         let mut writer = settling.settle(writer, &mut totals)?;
-        writer.settle_folders()?;
+        writer.settle_folders(&old)?;
 
         let changed = writer.changed_tree();
         let wrote = writer.changed();

@@ -1,7 +1,7 @@
 //! The transaction of a first revision, on a thread of its own: what is to be written is noted in batches, and one is written
 //! while the next is being made. Nothing is there to be read in between.
 
-use super::super::store::{Store, Table, io_error};
+use super::super::store::{Store, TableId, io_error};
 use super::super::{CatalogError, octets::seal};
 use super::transaction::Transaction;
 use std::ops::Range;
@@ -28,9 +28,9 @@ pub(super) enum Target {
     Inodes,
     /// Entry ids, which join those that the key has.
     Names,
-    Row(Table),
+    Row(TableId),
     /// Whatever is at the key of this table goes.
-    Nothing(Table),
+    Nothing(TableId),
 }
 
 /// What is to be written, in order: keys and records, yet unsealed.
@@ -172,10 +172,10 @@ impl Batch {
                 }
                 Target::Row(table) => {
                     seal(key, record);
-                    table.put(&mut txn.txn, key, record)?;
+                    store.table(table).put(&mut txn.txn, key, record)?;
                 }
                 Target::Nothing(table) => {
-                    table.delete(&mut txn.txn, key)?;
+                    store.table(table).delete(&mut txn.txn, key)?;
                 }
             }
         }

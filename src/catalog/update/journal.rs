@@ -90,8 +90,11 @@ pub(super) enum Fate {
     New,
     /// A list has overtaken it, or its set is forgotten; it was in the table.
     Goes,
-    /// Its set is not listed: new, and to be kept for when it is.
-    Rests,
+    /// Its set is not listed: it is to be kept for when it is.
+    Rests {
+        /// Whether it is not in the table yet.
+        is_new: bool,
+    },
 }
 
 /// What is listed, and what is not to be listed any more.
@@ -153,8 +156,7 @@ pub(super) fn brought_forward(
                     tell(key, known, Fate::Goes)?;
                 }
             }
-            (None, Fate::New) => tell(key, octets, Fate::Rests)?,
-            (None, _) => {}
+            (None, fate) => tell(key, octets, Fate::Rests { is_new: fate == Fate::New })?,
         }
         if order.is_le() {
             row = next_row(&mut rows)?;

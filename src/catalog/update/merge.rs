@@ -6,13 +6,14 @@ use super::super::path::{beside_folder, disambiguated};
 use super::super::record::{ResourceRecord, RevisionRecord};
 use super::super::sets::SetTable;
 use super::super::sorter::Sorted;
-use super::super::store::{ROOT, Store, meta};
+use super::super::store::{ROOT, Store, TableId, meta};
 use super::super::{Catalog, CatalogError, Naming, Totals};
 use super::going::Going;
 use super::journal::{self, Fate, Speaking};
 use super::losses::{Losses, Tally};
 use super::overtaken::Overtaken;
 use super::place::{File, Folder, Placer, slashed, uri};
+use super::rewrite::{REWRITTEN_PART, Rewrite};
 use super::stated::{Held, Path, list_at};
 use super::write::{Numbers, Writer};
 use super::{Committed, version};
@@ -65,7 +66,8 @@ pub(super) struct Merge<'o> {
 
 impl<'o> Merge<'o> {
     /// Makes the tree of `before` that of `sorted`, in a transaction that is yet to be committed. An empty store goes on
-    /// from `numbers`, where there are any. What would go is noted in `going`.
+    /// from `numbers`, where there are any. What would go is noted in `going`. Into `successor`, where there is one, the tree is
+    /// written as a whole.
     ///
     /// The caller holds `catalog.writer`.
     pub(super) fn new(
@@ -74,12 +76,16 @@ impl<'o> Merge<'o> {
         listing: Listing<'o>,
         numbers: Option<Numbers>,
         going: Option<&'o mut Going>,
+        successor: Option<&Store>,
     ) -> Result<Merge<'o>, CatalogError> {
         let Before { store, old, revision, .. } = before;
         let numbers = revision.as_ref().map(Numbers::from).or(numbers).unwrap_or(Numbers::FIRST);
         let mut writer = Writer::new(catalog, store, numbers, revision.is_some(), version::now());
         if revision.is_none() {
             writer.create_root(listing.newest.map_or(writer.now, |newest| newest.min(writer.now)))?;
+        }
+        if let Some(successor) = successor {
+            writer.rewrite(old, Rewrite::new(successor, store, old, &catalog.spill_folder)?)?;
         }
         let placer = Placer {
             catalog,
@@ -98,20 +104,33 @@ impl<'o> Merge<'o> {
         Ok(Merge { before, listing, placer, folders: VecDeque::new(), scratch: Vec::new() })
     }
 
-    /// Places everything. Lists do not count for what changes have `overtaken`.
-    pub(super) fn walk(&mut self, sorted: &mut Sorted, overtaken: &mut Option<Overtaken>) -> Result<(), CatalogError> {
+    /// Places everything. Lists do not count for what changes have `overtaken`. Breaks off, and answers `false`, where more than
+    /// `most` names differ and these are so many of those that came by that the tree is better written as a whole.
+    pub(super) fn walk(
+        &mut self,
+        sorted: &mut Sorted,
+        overtaken: &mut Option<Overtaken>,
+        most: u64,
+    ) -> Result<bool, CatalogError> {
         let mut path = Path::default();
+        let Folder { ino, fresh, .. } = self.placer.folder;
+        self.placer.enter(ino, fresh)?;
         // The folder whose children come by: depth of the children, path. It begins as the root.
         let mut within = (1, Vec::new());
         while let Some((key, value)) = sorted.next()? {
             if key != path.key {
                 self.place(&mut path, &mut within)?;
                 path.begin(key);
+                let differences = self.placer.writer.differences();
+                if differences > most && differences > self.placer.totals.files / REWRITTEN_PART {
+                    return Ok(false);
+                }
             }
             path.take(value, self.listing.speaking.lists, overtaken.as_mut())?;
         }
         self.place(&mut path, &mut within)?;
-        self.finish_folder()
+        self.finish_folder()?;
+        Ok(true)
     }
 
     /// Puts one path into the tree.
@@ -128,8 +147,7 @@ impl<'o> Merge<'o> {
             // the folders themselves.
             self.finish_folder()?;
             let (ino, fresh) = self.folders.pop_front().ok_or_else(|| damaged("order", &path.key))?;
-            self.placer.folder.ino = ino;
-            self.placer.folder.fresh = fresh;
+            self.placer.enter(ino, fresh)?;
             within.0 = parent.0;
             within.1.clear();
             within.1.extend_from_slice(parent.1);
@@ -150,15 +168,15 @@ impl<'o> Merge<'o> {
 
     /// Brings sets, package members and held deletions into what is stated of a path.
     fn bring_together(&mut self, path: &mut Path) -> Result<(), CatalogError> {
-        let Placer { writer, store, naming, catalog, .. } = &mut self.placer;
-        let (store, lists) = (*store, self.listing.speaking.lists);
+        let Placer { writer, naming, catalog, .. } = &mut self.placer;
+        let lists = self.listing.speaking.lists;
         let by_path = slashed(&path.key[1..]);
         path.settle(&catalog.symbols, |record, set, held| {
             let sense = || damaged("resource", record.uri.unwrap_or_default().as_bytes());
             let uri = uri(record, by_path.as_deref().ok_or_else(sense)?, naming).ok_or_else(sense)?;
             let key = statement_key(set, &uri);
             match held {
-                Held::Listed => writer.drop_row(store.held, &key),
+                Held::Listed => writer.drop_row(TableId::Held, &key),
                 Held::New => {
                     let time = list_at(lists, Some(set)).unwrap_or(writer.now);
                     writer.put_held(&key, time, &uri)
@@ -201,24 +219,18 @@ impl<'o> Merge<'o> {
 
     /// All children have come by: what was not among them goes.
     fn finish_folder(&mut self) -> Result<(), CatalogError> {
-        let placer = &mut self.placer;
-        if !placer.folder.fresh {
-            placer.folder.seen.sort_unstable();
-            for child in placer.store.children(placer.old, placer.folder.ino, 0)? {
-                let (entry, node) = child?;
-                if placer.folder.seen.binary_search(&entry).is_err() {
-                    placer.remove(entry, &node)?;
-                }
-            }
-        }
-        placer.put_all_names()?;
-        placer.folder.seen.clear();
-        Ok(())
+        self.placer.remove_others()?;
+        self.placer.put_all_names()
     }
 
     /// What the new tree lacks of the one before.
     pub(super) fn losses(&self) -> Losses {
         self.placer.tally.losses(self.before.files(), &self.before.sets)
+    }
+
+    /// The time of this commit.
+    pub(super) fn now(&self) -> Timestamp {
+        self.placer.writer.now
     }
 
     /// How many files were placed.
@@ -228,10 +240,10 @@ impl<'o> Merge<'o> {
 
     /// Drops the held rows of these keys; to be called before anything is placed, which may hold them anew.
     pub(super) fn drop_held(&mut self, keys: &mut Sorted) -> Result<(), CatalogError> {
-        let Placer { writer, store, .. } = &mut self.placer;
+        let Placer { writer, .. } = &mut self.placer;
         keys.rewind()?;
         while let Some((key, _)) = keys.next()? {
-            writer.drop_row(store.held, key)?;
+            writer.drop_row(TableId::Held, key)?;
         }
         Ok(())
     }
@@ -240,31 +252,32 @@ impl<'o> Merge<'o> {
     pub(super) fn finish(mut self, position: &[u8], mut statements: Sorted) -> Result<Committed, CatalogError> {
         let Merge { before, listing, .. } = self;
         let Before { store, old, revision, .. } = before;
-        self.placer.writer.settle_folders()?;
+        self.placer.writer.settle_folders(old)?;
         let changed = self.placer.writer.changed_tree();
         let writer = &mut self.placer.writer;
         journal::brought_forward(store, old, &mut statements, listing.speaking, &mut |key, row, fate| match fate {
-            Fate::Stays => Ok(()),
-            Fate::New | Fate::Rests => writer.put_row(store.journal, key, row),
-            Fate::Goes => writer.drop_row(store.journal, key),
+            Fate::Stays | Fate::Rests { is_new: false } if !writer.is_rewrite() => Ok(()),
+            Fate::Stays | Fate::New | Fate::Rests { .. } => writer.put_row(TableId::Journal, key, row),
+            Fate::Goes => writer.drop_row(TableId::Journal, key),
         })?;
         // Rows of the journal name symbols too.
         let wrote = writer.changed();
+        let all = writer.is_rewrite();
         let next = match revision {
             Some(before) if !changed => RevisionRecord { at: listing.at, ..*before },
             _ => writer.next_revision(listing.at, self.placer.totals),
         };
-        if *revision != Some(next) {
+        if all || *revision != Some(next) {
             writer.put_revision(&next)?;
         }
-        if store.meta(old, meta::POSITION)? != Some(position) {
+        if all || store.meta(old, meta::POSITION)? != Some(position) {
             writer.put_position(position)?;
         }
         let sets = self.placer.tally.table(listing.speaking.lists);
-        if sets != before.sets {
+        if all || sets != before.sets {
             writer.put_sets(&sets)?;
         }
-        if revision.is_none() || !self.placer.same_naming {
+        if all || revision.is_none() || !self.placer.same_naming {
             writer.put_naming(listing.naming)?;
         }
         if wrote {

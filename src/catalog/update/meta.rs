@@ -3,7 +3,7 @@
 use super::super::octets::seal;
 use super::super::record::RevisionRecord;
 use super::super::sets::SetTable;
-use super::super::store::{meta, push_naming};
+use super::super::store::{TableId, meta, push_naming};
 use super::super::{CatalogError, Naming};
 use super::first::Target;
 use super::write::Writer;
@@ -33,8 +33,8 @@ impl Writer<'_> {
 
     fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
         let store = self.store;
-        if let Some(first) = &mut self.first {
-            return first.put(Target::Row(store.meta), key, encode);
+        if let Some(apart) = &mut self.apart {
+            return apart.put(Target::Row(TableId::Meta), key, encode);
         }
         self.write(|txn, record| {
             encode(record);

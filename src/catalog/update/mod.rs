@@ -4,9 +4,11 @@
 //! it walk the sorted stream and the current revision together, folder by folder (`merge`), bringing together what lists,
 //! changes, packages and held deletions say of each path (`stated`), but for what lists say in vain (`overtaken`). [`Changes`](changes::Changes) finds the few names that
 //! single statements concern. Both place names (`place`) and write what differs (`write`);
-//! a first revision does so on a thread of its own (`first`). What makes a new content version,
+//! a first revision does so on a thread of its own (`first`), and one that shares little with the one before is written whole
+//! into a store of its own (`rewrite`). What makes a new content version,
 //! and its times, is decided in `version`.
 
+mod apart;
 mod baseline;
 mod changed;
 pub mod changes;
@@ -22,6 +24,7 @@ mod merge;
 mod meta;
 mod overtaken;
 mod place;
+mod rewrite;
 mod rows;
 mod settle;
 mod stated;
@@ -32,11 +35,13 @@ mod write;
 
 use super::keys::ino_key;
 use super::octets::{Octets, damaged};
+use super::past::Past;
 use super::path::disambiguated;
 use super::record::ResourceRecord;
-use super::store::ROOT;
+use super::store::{ROOT, TableId};
 use super::{Catalog, CatalogError, Invalidation, Kind};
 use crate::document::{Timestamp, Uri};
+use crate::inodes::InodeSet;
 use folders::OpenFolders;
 use fuser::INodeNo;
 use std::borrow::Cow;
@@ -44,6 +49,7 @@ use std::sync::PoisonError;
 use write::{Numbers, Writer};
 
 pub use baseline::Baseline;
+pub(in crate::catalog) use rewrite::REWRITTEN_LEAST;
 
 /// The longest chain of folders and file. A path with more segments is cut to this many and its last one
 /// disambiguated: the kernel's own limit on paths leaves little more than names of one octet at such depths.
@@ -52,6 +58,9 @@ pub(super) const DEEPEST: usize = 255;
 /// More invalidations of names and attributes than this become one [`Invalidation::Everything`], and more of folders one
 /// [`Invalidation::Folders`].
 const MOST_INVALIDATIONS: usize = 20_000;
+
+/// Orphans of the store before that one transaction takes over.
+const TAKEN_OVER_AT_ONCE: usize = 100_000;
 
 /// A time later than all: a file without `lastmod` is as new as the moment that it is first seen.
 const FIRST_SEEN: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };
@@ -131,6 +140,28 @@ pub(super) fn drop_forgotten(catalog: &Catalog) -> Result<(), CatalogError> {
     writer.commit_bare()
 }
 
+/// Enters among the orphans of the present store those that are `known`. The caller holds `catalog.writer`.
+pub(super) fn take_over(catalog: &Catalog, past: &Past, known: &InodeSet) -> Result<(), CatalogError> {
+    let store = catalog.store();
+    let mut known = known.iter().peekable();
+    let mut row = Vec::new();
+    while known.peek().is_some() {
+        let mut writer = Writer::new(catalog, &store, Numbers::FIRST, true, version::now());
+        let old = store.env.read_txn()?;
+        for INodeNo(ino) in known.by_ref().take(TAKEN_OVER_AT_ONCE) {
+            row.clear();
+            if store.inode(&old, ino)?.is_none()
+                && store.orphan(&old, ino)?.is_none()
+                && past.push_orphan(ino, &mut row)?
+            {
+                writer.put_row(TableId::Orphans, &ino_key(ino), &row)?;
+            }
+        }
+        writer.commit_bare()?;
+    }
+    Ok(())
+}
+
 /// What a renewed inode keeps of its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
@@ -172,7 +203,7 @@ pub(super) fn renew(catalog: &Catalog, ino: INodeNo, renewal: Renewal) -> Result
     };
     let namings = write::Namings { old: &naming, new: &naming };
     writer.replace(&old, namings, (place.parent, place.entry), &node, renewed, resource)?;
-    writer.settle_folders()?;
+    writer.settle_folders(&old)?;
     let record = writer.next_revision(revision.at, totals);
     writer.put_revision(&record)?;
     Ok(writer.commit()?.invalidations)

@@ -15,6 +15,9 @@ use heed::RoTxn;
 /// New names of one folder that are kept in memory before they are entered: 16 octets each.
 const NAMES_AT_ONCE: usize = 1 << 20;
 
+/// Children of one folder of the revision before that are read at once: some hundred octets each.
+const KNOWN_AT_ONCE: usize = if cfg!(test) { 8 } else { 1 << 14 };
+
 /// Puts names into the tree, folder by folder, those of a folder before those beneath.
 pub(super) struct Placer<'o> {
     pub catalog: &'o Catalog,
@@ -27,7 +30,7 @@ pub(super) struct Placer<'o> {
     /// Whether there is a revision before.
     pub has_old: bool,
     pub writer: Writer<'o>,
-    pub folder: Folder,
+    pub folder: Folder<'o>,
     /// Sums of what was placed.
     pub totals: Totals,
     pub tally: Tally,
@@ -36,10 +39,14 @@ pub(super) struct Placer<'o> {
 }
 
 /// The folder whose children are coming by.
-pub(super) struct Folder {
+pub(super) struct Folder<'o> {
     pub ino: u64,
     /// New in this commit: nothing of it is in the revision before.
     pub fresh: bool,
+    /// Its children in the revision before with their entry ids, by name; `None` where they are read one by one.
+    known: Option<Vec<(u64, NodeRecord<'o>)>>,
+    /// Room for them.
+    room: Vec<(u64, NodeRecord<'o>)>,
     /// Entry ids of the revision before that still exist.
     pub seen: Vec<u64>,
     /// (Hash, entry id) of new names.
@@ -48,9 +55,9 @@ pub(super) struct Folder {
     entered: bool,
 }
 
-impl Folder {
-    pub(super) fn new(ino: u64, fresh: bool) -> Folder {
-        Folder { ino, fresh, seen: Vec::new(), names: Vec::new(), entered: false }
+impl<'o> Folder<'o> {
+    pub(super) fn new(ino: u64, fresh: bool) -> Folder<'o> {
+        Folder { ino, fresh, known: None, room: Vec::new(), seen: Vec::new(), names: Vec::new(), entered: false }
     }
 }
 
@@ -68,6 +75,73 @@ pub(super) struct File<'a> {
 }
 
 impl<'o> Placer<'o> {
+    /// Goes on with another folder, all of whose children will come by.
+    pub(super) fn enter(&mut self, ino: u64, fresh: bool) -> Result<(), CatalogError> {
+        self.folder.ino = ino;
+        self.folder.fresh = fresh;
+        if let Some(known) = self.folder.known.take() {
+            self.folder.room = known;
+        }
+        if fresh {
+            return Ok(());
+        }
+        let mut known = std::mem::take(&mut self.folder.room);
+        known.clear();
+        for child in self.store.children(self.old, ino, 0)? {
+            if known.len() == KNOWN_AT_ONCE {
+                self.folder.room = known;
+                return Ok(());
+            }
+            known.push(child?);
+        }
+        known.sort_unstable_by_key(|(_, node)| node.name);
+        self.folder.known = Some(known);
+        Ok(())
+    }
+
+    /// What a name of the folder stood for.
+    fn existing(&self, name: &[u8]) -> Result<Option<(u64, NodeRecord<'o>)>, CatalogError> {
+        match &self.folder.known {
+            _ if self.folder.fresh => Ok(None),
+            Some(known) => {
+                let place = known.binary_search_by(|(_, node)| node.name.cmp(name));
+                Ok(place.ok().map(|place| known[place]))
+            }
+            None => self.store.named(self.old, self.folder.ino, name),
+        }
+    }
+
+    /// Removes the children that did not come by.
+    pub(super) fn remove_others(&mut self) -> Result<(), CatalogError> {
+        if self.folder.fresh {
+            return Ok(());
+        }
+        self.folder.seen.sort_unstable();
+        match self.folder.known.take() {
+            Some(known) => {
+                for (entry, node) in &known {
+                    self.remove_unseen(*entry, node)?;
+                }
+                self.folder.room = known;
+            }
+            None => {
+                for child in self.store.children(self.old, self.folder.ino, 0)? {
+                    let (entry, node) = child?;
+                    self.remove_unseen(entry, &node)?;
+                }
+            }
+        }
+        self.folder.seen.clear();
+        Ok(())
+    }
+
+    fn remove_unseen(&mut self, entry: u64, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
+        match self.folder.seen.binary_search(&entry) {
+            Ok(_) => Ok(()),
+            Err(_) => self.remove(entry, node),
+        }
+    }
+
     /// Places a folder; its inode, and whether it is new in this commit. `newest`: the newest time beneath, for a new one.
     pub(super) fn place_folder(&mut self, name: &[u8], newest: Timestamp) -> Result<(u64, bool), CatalogError> {
         self.totals.folders += 1;
@@ -76,14 +150,17 @@ impl<'o> Placer<'o> {
         let (mtime, freshness) = (newest.min(now), Freshness::Listed);
         let node = NodeRecord { ino: 0, kind: Kind::Folder, size: None, mtime, ctime: now, freshness, name };
         let (old, namings) = (self.old, Namings { old: self.old_naming, new: self.naming });
-        let existing = if self.folder.fresh { None } else { self.store.named(old, parent, name)? };
-        Ok(match existing {
+        Ok(match self.existing(name)? {
             Some((entry, before)) => {
                 self.folder.seen.push(entry);
                 match before.kind {
-                    Kind::Folder => (before.ino, false),
+                    Kind::Folder => {
+                        self.keep((parent, entry), &before, &[])?;
+                        (before.ino, false)
+                    }
                     Kind::File => {
                         self.note_going(&before)?;
+                        self.name_again(&before, entry)?;
                         (self.writer.replace(old, namings, (parent, entry), &before, node, &[])?, true)
                     }
                 }
@@ -109,8 +186,7 @@ impl<'o> Placer<'o> {
         let mtime = dated.unwrap_or(now);
         let node = NodeRecord { ino: 0, kind: Kind::File, size, mtime, ctime: now, freshness, name };
         let (old, namings) = (self.old, Namings { old: self.old_naming, new: self.naming });
-        let existing = if self.folder.fresh { None } else { self.store.named(old, parent, name)? };
-        let Some((entry, before)) = existing else {
+        let Some((entry, before)) = self.existing(name)? else {
             self.tally_elsewhere(&new, path, false)?;
             return self.create(node, resource).map(|_| ());
         };
@@ -119,6 +195,7 @@ impl<'o> Placer<'o> {
         if before.kind == Kind::Folder {
             self.tally_elsewhere(&new, path, true)?;
             self.note_going_beneath(before.ino)?;
+            self.name_again(&before, entry)?;
             self.writer.replace(old, namings, place, &before, node, resource)?;
             return Ok(());
         }
@@ -126,7 +203,7 @@ impl<'o> Placer<'o> {
         let known = known.ok_or_else(sense)?.resource;
         if known == resource && self.same_naming && !file.updated {
             self.tally.count(new.sets, Some(new.sets));
-            return Ok(());
+            return self.keep(place, &before, known);
         }
 
         let record = ResourceRecord::decode(known).ok_or_else(sense)?;
@@ -151,8 +228,9 @@ impl<'o> Placer<'o> {
             false => version::same_version(&record, &new, same_uri, &self.catalog.symbols),
         };
         if known == resource && same_uri && (!file.updated || same == Some(true)) {
-            return Ok(());
+            return self.keep(place, &before, known);
         }
+        self.name_again(&before, entry)?;
         if !same.ok_or_else(sense)? {
             let mtime = version::mtime(&before, size, dated, now);
             let node = NodeRecord { mtime, ..node };
@@ -160,20 +238,37 @@ impl<'o> Placer<'o> {
             return Ok(());
         }
         let mtime = if record.lastmod == new.lastmod { before.mtime } else { new.lastmod.unwrap_or(before.mtime) };
-        self.writer.touch(place, &before, NodeRecord { size, mtime, freshness, ..before }, resource)
+        self.writer.touch(place, &before, NodeRecord { size, mtime, freshness, ..before }, resource, self.naming)
     }
 
-    fn create(&mut self, node: NodeRecord<'_>, resource: &[u8]) -> Result<u64, CatalogError> {
-        let parent = self.folder.ino;
-        let (ino, entry) = self.writer.create(parent, node, resource, self.naming)?;
-        self.folder.names.push((name_hash(node.name), entry));
+    /// A name of the folder stays as it is.
+    fn keep(&mut self, place: (u64, u64), node: &NodeRecord<'_>, resource: &[u8]) -> Result<(), CatalogError> {
+        self.name_again(node, place.1)?;
+        self.writer.keep(place, node, resource, self.naming)
+    }
+
+    /// Where the whole tree is written, a name that was there is to be entered too.
+    fn name_again(&mut self, node: &NodeRecord<'_>, entry: u64) -> Result<(), CatalogError> {
+        if self.writer.is_rewrite() { self.note_name(node.name, entry) } else { Ok(()) }
+    }
+
+    fn note_name(&mut self, name: &[u8], entry: u64) -> Result<(), CatalogError> {
+        self.folder.names.push((name_hash(name), entry));
         if self.folder.names.len() >= NAMES_AT_ONCE {
+            let parent = self.folder.ino;
             if !self.folder.fresh {
                 self.writer.settle_names(parent, &mut self.folder.names)?;
             }
             self.writer.put_names(parent, &mut self.folder.names)?;
             self.folder.entered = true;
         }
+        Ok(())
+    }
+
+    fn create(&mut self, node: NodeRecord<'_>, resource: &[u8]) -> Result<u64, CatalogError> {
+        let parent = self.folder.ino;
+        let (ino, entry) = self.writer.create(parent, node, resource, self.naming)?;
+        self.note_name(node.name, entry)?;
         if !self.folder.fresh {
             self.writer.name_changed(parent, node.name, None);
             self.writer.folder_changed(parent, self.writer.now, true)?;
@@ -191,7 +286,7 @@ impl<'o> Placer<'o> {
     pub(super) fn put_all_names(&mut self) -> Result<(), CatalogError> {
         let Folder { ino, fresh, names, entered, .. } = &mut self.folder;
         let entered = std::mem::take(entered);
-        if !*fresh {
+        if !*fresh && !self.writer.is_rewrite() {
             self.writer.settle_names(*ino, names)?;
         } else if !entered && names.len() <= FEW {
             names.clear();

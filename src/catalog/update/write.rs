@@ -4,11 +4,13 @@ use super::super::keys::{displaced_key, entry_key, ino_key, name_hash, name_key}
 use super::super::octets::{NUMBER_LIMIT, damaged, push_number, seal};
 use super::super::path::disambiguated;
 use super::super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
-use super::super::store::{ROOT, ROOT_ENTRY, Store, Table};
+use super::super::store::{ROOT, ROOT_ENTRY, Store, TableId};
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals, snapshot};
-use super::changed::{ChangedFolders, FolderChange};
+use super::apart::Apart;
+use super::changed::ChangedFolders;
 use super::first::{FirstRevision, Target};
 use super::locate::{path_by_rule, split};
+use super::rewrite::Rewrite;
 use super::transaction::Transaction;
 use super::{Committed, MOST_INVALIDATIONS, few, held};
 use crate::document::{Timestamp, Uri};
@@ -27,9 +29,9 @@ const DISPLACED: &[u8] = b"%~";
 pub(super) struct Writer<'c> {
     pub(super) catalog: &'c Catalog,
     pub(super) store: &'c Store,
-    txn: Option<Transaction<'c>>,
-    /// In its place for a first revision, which reads nothing of what it writes.
-    pub(super) first: Option<FirstRevision<'c>>,
+    pub(super) txn: Option<Transaction<'c>>,
+    /// In its place for a revision that is written apart, and reads nothing of what it writes.
+    pub(super) apart: Option<Apart<'c>>,
     /// The time of this commit.
     pub now: Timestamp,
     pub(super) numbers: Numbers,
@@ -38,14 +40,14 @@ pub(super) struct Writer<'c> {
     /// and folders do too.
     orphan_folders: [Option<(u64, String)>; 2],
     /// `false` for the first revision: nothing was shown, nobody is to be told.
-    shown: bool,
+    pub(super) shown: bool,
     names: Vec<Invalidation>,
     /// Whether `names` ceased to be complete.
     too_many: bool,
     /// Folders of the revision before in which something changed.
-    folders: ChangedFolders,
+    pub(super) folders: ChangedFolders,
     /// Those whose listing or attributes are others now, once that is settled.
-    told_folders: InodeSet,
+    pub(super) told_folders: InodeSet,
     created: u64,
     updated: u64,
     touched: u64,
@@ -95,7 +97,7 @@ impl<'c> Writer<'c> {
             catalog,
             store,
             txn: None,
-            first: (!shown).then(|| FirstRevision::new(store)),
+            apart: (!shown).then(|| Apart::First(FirstRevision::new(store))),
             now,
             numbers,
             record: Vec::new(),
@@ -112,9 +114,28 @@ impl<'c> Writer<'c> {
         }
     }
 
-    fn begin(&mut self) -> Result<(), CatalogError> {
-        if self.first.is_some() {
-            // It would wait for the transaction of the first revision, which waits for this one.
+    /// From here on all is written, what stays too, into the store that `rewrite` is about.
+    pub(super) fn rewrite(&mut self, old: &RoTxn<'_>, rewrite: Rewrite) -> Result<(), CatalogError> {
+        self.apart = Some(Apart::Whole(Box::new(rewrite)));
+        let sense = || damaged("absence", &ino_key(ROOT));
+        let (place, root) = self.store.inode_entry(old, ROOT)?.ok_or_else(sense)?;
+        self.put_entry((place.parent, place.entry), &root)?;
+        self.put_inode(ROOT, (place.parent, place.entry), &[])
+    }
+
+    /// Whether all of the revision is written, what stays too.
+    pub(super) fn is_rewrite(&self) -> bool {
+        matches!(self.apart, Some(Apart::Whole(_)))
+    }
+
+    /// How many names differ so far from the revision before.
+    pub(super) fn differences(&self) -> u64 {
+        self.created + self.updated + self.touched + self.deleted
+    }
+
+    pub(super) fn begin(&mut self) -> Result<(), CatalogError> {
+        if self.apart.is_some() {
+            // It would wait for the transaction of the revision that is written apart, which waits for this one.
             return Err(CatalogError::Damaged("a first revision finds something to replace".into()));
         }
         if self.txn.is_none() {
@@ -140,9 +161,9 @@ impl<'c> Writer<'c> {
         take_number(&mut self.numbers.next_ino, "inodes")
     }
 
-    fn put_entry(&mut self, (parent, entry): Place, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
-        if let Some(first) = &mut self.first {
-            return first.put(Target::Entries, &entry_key(parent, entry), |record| node.encode(record));
+    pub(super) fn put_entry(&mut self, (parent, entry): Place, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
+        if let Some(apart) = &mut self.apart {
+            return apart.put(Target::Entries, &entry_key(parent, entry), |record| node.encode(record));
         }
         self.write(|txn, record| {
             node.encode(record);
@@ -151,9 +172,9 @@ impl<'c> Writer<'c> {
     }
 
     fn put_inode(&mut self, ino: u64, (parent, entry): Place, resource: &[u8]) -> Result<(), CatalogError> {
-        if let Some(first) = &mut self.first {
+        if let Some(apart) = &mut self.apart {
             let place = InodeRecord { parent, entry, resource };
-            return first.put(Target::Inodes, &ino_key(ino), |record| place.encode(record));
+            return apart.put(Target::Inodes, &ino_key(ino), |record| place.encode(record));
         }
         self.write(|txn, record| {
             InodeRecord { parent, entry, resource }.encode(record);
@@ -210,7 +231,9 @@ impl<'c> Writer<'c> {
             self.remove_children(old, naming, before.ino)?;
         }
         let ino = self.new_ino()?;
-        self.orphan(old, naming, before)?;
+        if !self.is_rewrite() {
+            self.orphan(old, naming, before)?;
+        }
         self.put_entry(place, &NodeRecord { ino, ctime: self.now, ..new })?;
         self.put_inode(ino, place, resource)?;
         self.displaced(namings.new, new.name, resource, true)?;
@@ -221,6 +244,22 @@ impl<'c> Writer<'c> {
         Ok(ino)
     }
 
+    /// A name stays as it is.
+    pub(super) fn keep(
+        &mut self,
+        place: Place,
+        node: &NodeRecord<'_>,
+        resource: &[u8],
+        naming: &Naming,
+    ) -> Result<(), CatalogError> {
+        if !self.is_rewrite() {
+            return Ok(());
+        }
+        self.put_entry(place, node)?;
+        self.put_inode(node.ino, place, resource)?;
+        self.displaced(naming, node.name, resource, true)
+    }
+
     /// Rewrites the metadata of an inode that stays.
     pub(super) fn touch(
         &mut self,
@@ -228,11 +267,20 @@ impl<'c> Writer<'c> {
         before: &NodeRecord<'_>,
         new: NodeRecord<'_>,
         resource: &[u8],
+        naming: &Naming,
     ) -> Result<(), CatalogError> {
         self.touched += 1;
-        self.put_inode(before.ino, place, resource)?;
-        if (new.size, new.mtime, new.freshness) != (before.size, before.mtime, before.freshness) {
-            self.put_entry(place, &NodeRecord { ctime: self.now, ..new })?;
+        let differs = (new.size, new.mtime, new.freshness) != (before.size, before.mtime, before.freshness);
+        let node = if differs { NodeRecord { ctime: self.now, ..new } } else { *before };
+        if self.is_rewrite() {
+            self.keep(place, &node, resource, naming)?;
+        } else {
+            self.put_inode(before.ino, place, resource)?;
+        }
+        if differs {
+            if !self.is_rewrite() {
+                self.put_entry(place, &node)?;
+            }
             self.tell(Invalidation::Attributes(INodeNo(before.ino)));
             self.folder_changed(place.0, new.mtime, false)?;
         }
@@ -276,6 +324,11 @@ impl<'c> Writer<'c> {
         (parent, entry): Place,
         node: &NodeRecord<'_>,
     ) -> Result<(), CatalogError> {
+        self.deleted += 1;
+        self.name_changed(parent, node.name, Some(node.ino));
+        if self.is_rewrite() {
+            return Ok(());
+        }
         self.orphan(old, naming, node)?;
         let store = self.store;
         self.write(|txn, record| {
@@ -292,10 +345,7 @@ impl<'c> Writer<'c> {
                 return Ok(());
             }
             txn.names.put(&mut txn.txn, &key, record)
-        })?;
-        self.deleted += 1;
-        self.name_changed(parent, node.name, Some(node.ino));
-        Ok(())
+        })
     }
 
     /// Moves an inode to the orphans: it has lost its name, but may be open.
@@ -355,9 +405,9 @@ impl<'c> Writer<'c> {
         let store = self.store;
         for namesakes in names.chunk_by(|a, b| a.0 == b.0) {
             let Some(&(hash, _)) = namesakes.first() else { continue };
-            if let Some(first) = &mut self.first {
+            if let Some(apart) = &mut self.apart {
                 let ids = |record: &mut Vec<u8>| namesakes.iter().for_each(|&(_, entry)| push_number(record, entry));
-                first.put(Target::Names, &name_key(parent, hash), ids)?;
+                apart.put(Target::Names, &name_key(parent, hash), ids)?;
                 continue;
             }
             self.write(|txn, record| {
@@ -377,7 +427,7 @@ impl<'c> Writer<'c> {
 
     /// See [`few::settle`].
     pub(super) fn settle_names(&mut self, parent: u64, names: &mut Vec<(u64, u64)>) -> Result<(), CatalogError> {
-        if names.is_empty() {
+        if names.is_empty() || self.is_rewrite() {
             return Ok(());
         }
         self.begin()?;
@@ -402,79 +452,37 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Something of this time changed in a folder of the revision before; `listing`: its names or their inodes.
-    pub(super) fn folder_changed(&mut self, folder: u64, newest: Timestamp, listing: bool) -> Result<(), CatalogError> {
-        if !self.shown {
-            return Ok(());
-        }
-        self.folders.note(folder, FolderChange { newest: newest.min(self.now), listing })
-    }
-
-    /// Writes the folders whose listing changed or whose mtime moved, and carries the times up to the root: all folders that
-    /// changed themselves, then those above them, and so on, so that none is held in memory.
-    pub(super) fn settle_folders(&mut self) -> Result<(), CatalogError> {
-        let mut name = Vec::new();
-        let mut settling = self.folders.take()?;
-        loop {
-            let mut is_last = true;
-            while let Some((folder, change)) = settling.next()? {
-                self.begin()?;
-                let Some(txn) = &self.txn else { continue };
-                let key = ino_key(folder);
-                // Written before, where something changed both in it and beneath it.
-                let known = self.store.inode_entry(&txn.txn, folder)?.ok_or_else(|| damaged("absence", &key))?;
-                let (place, node) = ((known.0.parent, known.0.entry), known.1);
-                if !change.listing && change.newest <= node.mtime {
-                    continue;
-                }
-                name.clear();
-                name.extend_from_slice(node.name);
-                let mtime = node.mtime.max(change.newest);
-                let node = NodeRecord { mtime, ctime: self.now, name: &name, ..node };
-                self.put_entry(place, &node)?;
-                self.told_folders.insert(INodeNo(folder));
-                // No folder is older than what lies in it.
-                if folder != ROOT {
-                    self.folders.note(place.0, FolderChange { newest: change.newest, listing: false })?;
-                    is_last = false;
-                }
-            }
-            if is_last {
-                return Ok(());
-            }
-            settling = self.folders.take()?;
-        }
-    }
-
     /// Whether anything was written.
     pub(super) fn changed(&self) -> bool {
-        self.txn.is_some() || self.first.as_ref().is_some_and(FirstRevision::is_begun)
+        self.txn.is_some() || self.apart.as_ref().is_some_and(Apart::is_begun)
     }
 
     /// Whether readers will see another tree.
     pub(super) fn changed_tree(&self) -> bool {
-        !self.shown || self.created + self.updated + self.touched + self.deleted > 0
+        !self.shown || self.differences() > 0
     }
 
     /// Writes a row of a table beside the tree.
-    pub(super) fn put_row(&mut self, table: Table, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
-        if let Some(first) = &mut self.first {
-            return first.put(Target::Row(table), key, |record| record.extend_from_slice(row));
+    pub(super) fn put_row(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        if let Some(apart) = &mut self.apart {
+            return apart.put(Target::Row(table), key, |record| record.extend_from_slice(row));
         }
+        let store = self.store;
         self.write(|txn, record| {
             record.extend_from_slice(row);
             seal(key, record);
-            Ok(table.put(&mut txn.txn, key, record)?)
+            Ok(store.table(table).put(&mut txn.txn, key, record)?)
         })
     }
 
     /// Drops a row of a table beside the tree, where it is there.
-    pub(super) fn drop_row(&mut self, table: Table, key: &[u8]) -> Result<(), CatalogError> {
-        if let Some(first) = &mut self.first {
-            return first.put(Target::Nothing(table), key, |_| {});
+    pub(super) fn drop_row(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
+        if let Some(apart) = &mut self.apart {
+            return apart.put(Target::Nothing(table), key, |_| {});
         }
+        let store = self.store;
         self.write(|txn, _| {
-            table.delete(&mut txn.txn, key)?;
+            store.table(table).delete(&mut txn.txn, key)?;
             Ok(())
         })
     }
@@ -483,7 +491,7 @@ impl<'c> Writer<'c> {
     pub(super) fn put_held(&mut self, key: &[u8], time: Timestamp, uri: &Uri) -> Result<(), CatalogError> {
         let mut row = Vec::new();
         held::encode(time, uri, &mut row);
-        self.put_row(self.store.held, key, &row)
+        self.put_row(TableId::Held, key, &row)
     }
 
     /// Where a file has its name because the plain one belongs to another: enters, or forgets, that the URI is among those of
@@ -508,8 +516,8 @@ impl<'c> Writer<'c> {
         }
         let key = displaced_key(&path, &uri);
         match there {
-            true => self.put_row(self.store.displaced, &key, uri.as_str().as_bytes()),
-            false => self.drop_row(self.store.displaced, &key),
+            true => self.put_row(TableId::Displaced, &key, uri.as_str().as_bytes()),
+            false => self.drop_row(TableId::Displaced, &key),
         }
     }
 
@@ -521,26 +529,19 @@ impl<'c> Writer<'c> {
 
     /// Drops the orphans that the kernel has forgotten.
     pub(super) fn drop_forgotten(&mut self) -> Result<(), CatalogError> {
-        if self.first.is_some() {
-            // A new store has no orphans.
-            std::mem::take(&mut *self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
-            return Ok(());
-        }
-        let store = self.store;
         let forgotten = std::mem::take(&mut *self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
-        for ino in forgotten.iter() {
-            self.write(|txn, _| {
-                store.orphans.delete(&mut txn.txn, &ino_key(ino.0))?;
-                Ok(())
-            })?;
+        // The store of a first revision has no orphans.
+        let is_first = self.apart.is_some() && !self.is_rewrite();
+        for ino in forgotten.iter().filter(|_| !is_first) {
+            self.drop_row(TableId::Orphans, &ino_key(ino.0))?;
         }
         Ok(())
     }
 
     /// Commits what is no change of the tree.
     pub(super) fn commit_bare(self) -> Result<(), CatalogError> {
-        match (self.first, self.txn) {
-            (Some(first), _) if first.is_begun() => first.commit(),
+        match (self.apart, self.txn) {
+            (Some(apart), _) if apart.is_begun() => apart.commit(),
             (_, Some(txn)) => self.store.commit(txn.txn),
             (_, None) => Ok(()),
         }

@@ -4,6 +4,7 @@ use super::Notification;
 use crate::catalog::{Catalog, EntryId};
 use crate::causes::chain;
 use crate::content::Content;
+use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use std::fs::File;
 use std::io::{self, Write};
@@ -34,6 +35,10 @@ pub struct Effects {
     pub pin: Box<dyn FnMut(INodeNo) + Send>,
     /// Lets the records and objects of orphans go.
     pub release: Box<dyn FnMut(Vec<INodeNo>) + Send>,
+    /// The number of a store that is kept for orphans alone, where there is one.
+    pub past: Box<dyn FnMut() -> Option<u64> + Send>,
+    /// Lets such a store go, but for these orphans: since it was looked for all were asked about.
+    pub settle: Box<dyn FnMut(u64, InodeSet) + Send>,
 }
 
 /// Orphans behind which it is looked whether the store is worth copying.
@@ -90,6 +95,17 @@ impl Effects {
                 Vec::new()
             }
         };
+        let (stores, settling) = (Arc::clone(&catalog), Arc::clone(&catalog));
+        let threads = runtime.clone();
+        let settle = move |past, known: InodeSet| {
+            let catalog = Arc::clone(&settling);
+            // It may wait for a commit, and takes as long as what it frees is big.
+            threads.spawn_blocking(move || {
+                if let Err(error) = catalog.settle_orphans(past, &known) {
+                    tracing::warn!("the catalog's old store is kept: {}", chain(&error));
+                }
+            });
+        };
         let pins = Arc::clone(&content);
         let (leave, left) = tokio::sync::mpsc::unbounded_channel();
         runtime.spawn(let_go(left, catalog, content));
@@ -103,6 +119,8 @@ impl Effects {
                 // The receiver ends with the runtime; at the next mount the orphans are cleared.
                 let _ = leave.send(orphans);
             }),
+            past: Box::new(move || stores.past()),
+            settle: Box::new(settle),
         }
     }
 }

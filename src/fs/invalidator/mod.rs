@@ -209,6 +209,7 @@ impl Invalidator {
             }
             Notice::Changed(Invalidation::Attributes(ino)) => self.tell(&Notification::Attributes(*ino)),
             Notice::Changed(Invalidation::Everything) => self.everything(),
+            Notice::Changed(Invalidation::Orphans) => self.ask_about_all(),
             Notice::Pages(ino, from) => self.tell(&Notification::Pages(*ino, *from)),
             Notice::Forgotten(ino) => self.ask(*ino),
             Notice::Stop => {}
@@ -257,16 +258,25 @@ impl Invalidator {
             }
         }
         // Such a change names no orphans. Most will be known until their names are next looked up or dropped.
+        self.ask_about_all();
+    }
+
+    fn ask_about_all(&mut self) {
+        let past = (self.effects.past)();
         let mut behind = INodeNo(0);
         loop {
             let orphans = (self.effects.orphans)(behind);
-            let Some(last) = orphans.last() else { return };
+            let Some(last) = orphans.last() else { break };
             behind = *last;
             for ino in orphans {
                 if !self.inbox.orphans.is_waiting(ino) {
                     self.orphaned(ino);
                 }
             }
+        }
+        if let Some(past) = past {
+            let known = self.inbox.orphans.with(|waiting| waiting.clone());
+            (self.effects.settle)(past, known);
         }
     }
 

@@ -14,6 +14,7 @@ enum Done {
     Epoch,
     Pin(u64),
     Release(Vec<u64>),
+    Settle(u64, Vec<u64>),
 }
 
 /// A kernel that knows some inodes, and the record of what was done.
@@ -22,6 +23,7 @@ struct World {
     known: Arc<Mutex<HashSet<u64>>>,
     has_epoch: bool,
     orphans: Vec<INodeNo>,
+    past: Option<u64>,
     done: Arc<Mutex<Vec<Done>>>,
 }
 
@@ -65,7 +67,8 @@ impl World {
 
     /// Folder 5 is `five` in the root; the root has the names `a` and `b`.
     fn effects(&self) -> Effects {
-        let (tell, pin, release) = (self.clone(), self.clone(), self.clone());
+        let (tell, pin, release, settle) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let past = self.past;
         let orphans = self.orphans.clone();
         let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
         Effects {
@@ -75,6 +78,10 @@ impl World {
             orphans: Box::new(move |behind| orphans.iter().copied().find(|ino| *ino > behind).into_iter().collect()),
             pin: Box::new(move |ino| pin.did(Done::Pin(ino.0))),
             release: Box::new(move |inos| release.did(Done::Release(inos.iter().map(|ino| ino.0).collect()))),
+            past: Box::new(move || past),
+            settle: Box::new(move |past, known| {
+                settle.did(Done::Settle(past, known.iter().map(|ino| ino.0).collect()));
+            }),
         }
     }
 
@@ -246,4 +253,17 @@ async fn who_waits_is_answered_when_the_kernel_has_heard_of_all_that_was_left_be
     notices.stop();
     thread.join().unwrap();
     notices.heard().await;
+}
+
+#[test]
+fn a_store_kept_for_orphans_goes_when_all_were_asked_about_and_those_that_are_known_stay() {
+    let mut world = World::new(&[7], true);
+    world.orphans = [3, 7, 9].map(INodeNo).to_vec();
+    world.past = Some(2);
+
+    let done = world.after([Notice::Changed(Invalidation::Orphans)]);
+
+    let asked = [Done::Attributes(3), Done::Attributes(7), Done::Pin(7), Done::Attributes(9)];
+    assert_eq!(done[..4], asked);
+    assert_eq!(done[4..], [Done::Settle(2, vec![7]), Done::Release(vec![3, 9])]);
 }

@@ -1,0 +1,165 @@
+//! Revisions that share so little with the one before that they are written whole into a store of their own.
+
+use super::changes::{ONE, OTHER, apply, catalog, held, list, measured, statement};
+use super::*;
+use crate::document::Change;
+use std::fs;
+
+/// A tree of some folders, each file with that content.
+fn edition(content: u8) -> Vec<Entry> {
+    let file = |number: u64| Entry {
+        hashes: vec![digest(Algorithm::Sha256, content)],
+        ..entry(&format!("http://h/f{}/{number}", number % 7))
+    };
+    (0..60).map(file).collect()
+}
+
+fn stores(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|name| name.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("store")).collect()
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder.join("tmp")).unwrap().next().is_none()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().unwrap().is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_nothing_is_left_over() {
+    let (folder, catalog) = catalog();
+    catalog.write_in_place(0);
+    commit(&catalog, &edition(1));
+    let before = tree(&catalog);
+    let image = tempfile::tempdir().unwrap();
+    let mut baseline = catalog.baseline(naming()).unwrap();
+    edition(2).iter().for_each(|entry| baseline.add(entry).unwrap());
+
+    let decide = &mut |_: &Losses| {
+        // What the disk has in the midst of it.
+        copy(folder.path(), image.path());
+        assert!(!is_empty(image.path()), "it is being written beside the old one");
+        (Decision::Apply, b"second".to_vec())
+    };
+    baseline.commit_guarded(None, decide).unwrap();
+
+    let killed = open(image.path());
+    assert_eq!(tree(&killed), before);
+    assert_eq!(killed.snapshot().unwrap().position().unwrap().as_deref(), Some(&b""[..]));
+    assert_eq!((stores(image.path()).len(), is_empty(image.path())), (1, true));
+    let after = tree(&catalog);
+    assert!(after.iter().all(|(path, name)| name.node.kind == Kind::Folder || name.node != before[path].node));
+    let instance = catalog.instance().unwrap();
+    drop(catalog);
+    let catalog = open(folder.path());
+    assert_eq!((tree(&catalog), catalog.instance().unwrap()), (after, instance));
+    assert_eq!(catalog.snapshot().unwrap().position().unwrap().as_deref(), Some(&b"second"[..]));
+    assert_eq!((stores(folder.path()).len(), is_empty(folder.path())), (1, true));
+}
+
+#[test]
+fn a_tree_that_could_not_be_written_as_a_whole_leaves_the_old_one_and_nothing_else() {
+    let (folder, catalog) = catalog();
+    catalog.write_in_place(0);
+    commit(&catalog, &edition(1));
+    let before = tree(&catalog);
+    let mut baseline = catalog.baseline(naming()).unwrap();
+    edition(2).iter().for_each(|entry| baseline.add(entry).unwrap());
+
+    let decide = &mut |_: &Losses| {
+        // Where it is to be put nothing can be: the catalog's folder is a file.
+        fs::rename(folder.path(), folder.path().with_extension("away")).unwrap();
+        (Decision::Apply, Vec::new())
+    };
+    let failed = baseline.commit_guarded(None, decide);
+    fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();
+
+    assert!(matches!(failed, Err(CatalogError::Io { .. })), "{failed:?}");
+    assert_eq!((tree(&catalog), catalog.past()), (before, None));
+    commit(&catalog, &edition(3));
+    assert_eq!(stores(folder.path()).len(), 1);
+}
+
+#[test]
+fn orphans_are_read_in_the_old_store_until_it_is_settled_which_the_kernel_knows() {
+    let (_folder, catalog) = catalog();
+    catalog.write_in_place(0);
+    commit(&catalog, &edition(1));
+    let before = tree(&catalog);
+    let committed = commit(&catalog, &edition(2));
+
+    let files: Vec<&Name> = before.values().filter(|name| name.node.kind == Kind::File).collect();
+    assert_eq!((committed.updated, committed.invalidations.last()), (60, Some(&Invalidation::Orphans)));
+    let (open, closed) = (files[3], files[4]);
+    let shown = |of: &Name| {
+        let snapshot = catalog.snapshot().unwrap();
+        (snapshot.attributes(of.node.ino).unwrap().is_some(), snapshot.resource(of.node.ino).unwrap())
+    };
+    assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
+    let past = catalog.past().unwrap();
+    catalog.settle_orphans(past + 1, &InodeSet::default()).unwrap();
+    assert_eq!(catalog.past(), Some(past), "another one was asked about");
+
+    // Nothing is written whole as long as the old one is there.
+    commit(&catalog, &edition(3));
+    assert_eq!(catalog.past(), Some(past));
+    let known: InodeSet = [open.node.ino].into_iter().collect();
+    catalog.settle_orphans(past, &known).unwrap();
+
+    assert_eq!(catalog.past(), None);
+    assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (false, None)));
+    catalog.drop_orphans(&[open.node.ino]).unwrap();
+    assert_eq!(shown(open), (false, None));
+}
+
+#[test]
+fn what_is_no_part_of_the_tree_stays_with_a_tree_that_is_written_as_a_whole() {
+    let (_folder, catalog) = catalog();
+    let [gone, stays, other] = ["gone", "stays", "other"].map(|name| entry(&format!("http://h/{name}")));
+    let listed = [edition(1), vec![gone.clone(), stays.clone()]].concat();
+    let others = std::slice::from_ref(&other);
+    list(&catalog, &[(ONE, Some(10), &listed), (OTHER, Some(10), others)], &[], Decision::Apply);
+    let changed = measured("http://h/stays", 7);
+    apply(&catalog, &[statement(ONE, Change::Updated, 90, &changed)]);
+    let orphans = catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap();
+    assert_eq!(orphans.len(), 1);
+    catalog.write_in_place(0);
+
+    let listed = [edition(2), vec![stays.clone()]].concat();
+    list(&catalog, &[(ONE, Some(20), &listed), (OTHER, Some(20), others)], &[], Decision::Hold);
+
+    assert!(catalog.past().is_some());
+    assert_eq!(held(&catalog), [(0, "http://h/gone".to_string())]);
+    let snapshot = catalog.snapshot().unwrap();
+    assert_eq!(snapshot.journaled(ONE, &stays.loc).unwrap().map(|row| row.time), Some(at(90)));
+    assert_eq!(snapshot.find("stays").unwrap().unwrap().size, Some(7));
+    assert!(snapshot.attributes(orphans[0]).unwrap().is_some());
+    assert_eq!(snapshot.sets().unwrap(), [ONE, OTHER]);
+}
+
+#[test]
+fn changes_of_a_set_that_is_not_listed_rest_in_a_tree_that_is_written_as_a_whole() {
+    let (_folder, catalog) = catalog();
+    let others = [entry("http://h/other")];
+    list(&catalog, &[(ONE, Some(10), &edition(1)), (OTHER, Some(10), &others)], &[], Decision::Apply);
+    let changed = measured("http://h/other", 7);
+    apply(&catalog, &[statement(OTHER, Change::Updated, 90, &changed)]);
+    catalog.write_in_place(0);
+
+    list(&catalog, &[(ONE, Some(20), &edition(2))], &[], Decision::Hold);
+
+    assert!(catalog.past().is_some());
+    let journaled = catalog.snapshot().unwrap().journaled(OTHER, &others[0].loc).unwrap();
+    assert_eq!(journaled.map(|row| row.time), Some(at(90)));
+}

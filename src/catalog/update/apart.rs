@@ -1,0 +1,45 @@
+//! A revision that is written apart from the store that readers see, or before there is anything to be seen: nothing of what it
+//! writes is read.
+
+use super::super::CatalogError;
+use super::first::{FirstRevision, Target};
+use super::rewrite::Rewrite;
+
+pub(super) enum Apart<'c> {
+    /// The first of all, into the store itself.
+    First(FirstRevision<'c>),
+    /// All of one that shares little with the one before, into another store.
+    Whole(Box<Rewrite>),
+}
+
+impl Apart<'_> {
+    /// Writes the record that `encode` appends.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        target: Target,
+        key: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), CatalogError> {
+        match self {
+            Apart::First(first) => first.put(target, key, encode),
+            Apart::Whole(rewrite) => rewrite.put(target, key, encode),
+        }
+    }
+
+    /// Whether there is anything to be written.
+    pub(super) fn is_begun(&self) -> bool {
+        match self {
+            Apart::First(first) => first.is_begun(),
+            Apart::Whole(_) => true,
+        }
+    }
+
+    /// Makes all of it durable.
+    pub(super) fn commit(self) -> Result<(), CatalogError> {
+        match self {
+            Apart::First(first) => first.commit(),
+            Apart::Whole(rewrite) => rewrite.commit(),
+        }
+    }
+}
