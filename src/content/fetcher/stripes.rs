@@ -7,8 +7,7 @@
 //! - Below some windows, [`super::flight::LARGE`], the round trips of new connections cost what they win.
 //! - Where r is [`NEAR`] or less one connection fills the line, or this machine has enough to do with it.
 //! - Where the beginning comes slower than [`FIRST`] in [`FAST`] the line is so slow that round trips count little.
-//! - Else W and B are not known, but what several at once bring is seen: [`Lanes`] takes more where this machine waits for them
-//!   most of the time, and keeps them where that pays.
+//! - Else W and B are not known, but what several at once bring is seen: [`Lanes`] keeps as many as pay.
 //!
 //! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
 //! the body's strong ETag, and only as far as the flight goes ([`Flight::limit`]); each must be exactly what was asked for.
@@ -33,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
 /// Octets of one range.
@@ -42,8 +41,8 @@ pub(super) const STRIPE: u64 = 4 << 20;
 /// So many octets beyond the beginning the body brings: while new connections are made and grow their windows.
 const MEANWHILE: u64 = if cfg!(test) { STRIPE } else { 4 * STRIPE };
 
-/// Ranges at once of one object, at most.
-const AT_ONCE: usize = 12;
+/// Ranges asked for at once of one object, at most.
+const MOST_LANES: usize = 12;
 
 /// Ranges under way or in memory at once, of all objects.
 const ALL_AT_ONCE: usize = 16;
@@ -57,8 +56,11 @@ const FAST: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 
 /// See the model.
 const NEAR: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3 });
 
-/// Ranges at once at first: half of what a host is asked at once of which nothing is known.
-const FIRST_LANES: usize = 8;
+/// Ranges at once where more do not pay: half of what a host is asked at once of which nothing is known.
+const FEW_LANES: usize = 8;
+
+/// Of so many pieces of a range that are here the others come soon: its connection is no more a new one.
+const PIECES: usize = 3;
 
 /// Half as many more must bring so many times as much.
 const WORTH_IT: f64 = 1.1;
@@ -72,41 +74,36 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long ranges take from request to last octet: an exponentially weighted mean of microseconds, 0 before the first.
 type Usual = Arc<AtomicU64>;
 
-/// How many ranges are asked for at once. Pure. The first round of new connections tells nothing: of the first lanes, and of those
-/// that are added.
+/// How many ranges are asked for at once. Pure.
+///
+/// All connections are made at the beginning, while the body goes on: made later, readers would wait for them. So the most are tried
+/// first, then fewer. The first round, of new connections, tells nothing.
 #[derive(Clone, Debug, PartialEq)]
 struct Lanes {
     now: usize,
     /// Octets of the round under way, which ends when all lanes have brought a range.
     octets: u64,
     since: Instant,
-    /// How long of it nothing was here.
-    waited: Duration,
-    /// Octets a second of the rounds so far.
+    /// Octets a second of the rounds so far; three tell.
     rates: Vec<f64>,
 }
 
 impl Lanes {
     fn new(now: Instant) -> Lanes {
-        Lanes { now: FIRST_LANES, octets: 0, since: now, waited: Duration::ZERO, rates: Vec::new() }
+        Lanes { now: MOST_LANES, octets: 0, since: now, rates: Vec::new() }
     }
 
-    /// So many octets came in order, after a wait.
-    fn brought(&mut self, octets: u64, waited: Duration, now: Instant) {
+    /// So many octets came in order.
+    fn brought(&mut self, octets: u64, now: Instant) {
         self.octets += octets;
-        self.waited += waited;
-        if self.rates.len() == 4 || self.octets < self.now as u64 * STRIPE {
+        if self.rates.len() == 3 || self.octets < self.now as u64 * STRIPE {
             return;
         }
-        let took = now.saturating_duration_since(self.since);
-        let waits = 2 * self.waited > took;
-        self.rates.push(self.octets as f64 / took.as_secs_f64().max(1e-6));
-        (self.octets, self.since, self.waited) = (0, now, Duration::ZERO);
+        self.rates.push(self.octets as f64 / now.saturating_duration_since(self.since).as_secs_f64().max(1e-6));
+        (self.octets, self.since) = (0, now);
         match self.rates[..] {
-            [_, _] if waits => self.now = AT_ONCE,
-            // Looked at again after each round.
-            [_, _] => drop(self.rates.pop()),
-            [_, few, _, many] if many < few * WORTH_IT => self.now = FIRST_LANES,
+            [_, _] => self.now = FEW_LANES,
+            [_, many, few] if many > few * WORTH_IT => self.now = MOST_LANES,
             _ => {}
         }
     }
@@ -132,6 +129,8 @@ pub(super) struct Stripes {
     under_way: VecDeque<Stripe>,
     lanes: Lanes,
     usual: Usual,
+    /// A range is here: its connection is free.
+    ended: Arc<Notify>,
     is_decided: bool,
 }
 
@@ -150,6 +149,13 @@ struct Stripe {
     is_late: bool,
     /// Of [`ALL_AT_ONCE`].
     _place: OwnedSemaphorePermit,
+}
+
+impl Stripe {
+    /// Nothing more comes of it: its connection is free.
+    fn has_ended(&self) -> bool {
+        self.pieces.is_closed()
+    }
 }
 
 impl Drop for Stripe {
@@ -184,6 +190,7 @@ impl Stripes {
             under_way: VecDeque::new(),
             lanes: Lanes::new(now),
             usual: Usual::default(),
+            ended: Arc::default(),
             is_decided: false,
         }
     }
@@ -200,7 +207,6 @@ impl Stripes {
             // Its reader has jumped away.
             return Ok(Some(Bytes::new()));
         }
-        let asked = Instant::now();
         let piece = match &mut self.body {
             Some(body) => {
                 let piece = body.chunk().await;
@@ -211,8 +217,7 @@ impl Stripes {
         if let Some(piece) = &piece {
             self.at += piece.len() as u64;
             if self.body.is_none() {
-                let now = Instant::now();
-                self.lanes.brought(piece.len() as u64, now - asked, now);
+                self.lanes.brought(piece.len() as u64, Instant::now());
             }
         }
         Ok(piece)
@@ -243,7 +248,7 @@ impl Stripes {
             self.under_way.pop_front();
             return;
         }
-        if !first.task.is_finished() {
+        if first.pieces.len() < PIECES && !first.has_ended() {
             return;
         }
         match first.pieces.try_recv() {
@@ -273,13 +278,16 @@ impl Stripes {
             // The body may have come further.
             asked = asked.max(self.at);
         }
-        // Readers of other files find places.
-        let others = ALL_AT_ONCE - self.content.stripes.available_permits();
-        let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(others);
-        let most = self.lanes.now.min(self.under_way.len() + free);
-        while self.under_way.len() < most && asked < limit {
+        // What is here waits in memory for its turn and needs no connection. Readers of other files find places.
+        let here = self.under_way.iter().filter(|stripe| stripe.has_ended()).count();
+        let mut coming = self.under_way.len() - here;
+        let all = (ALL_AT_ONCE - self.content.stripes.available_permits()).saturating_sub(here);
+        let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(all);
+        let most = self.lanes.now.min(coming + free);
+        while coming < most && asked < limit {
             let Ok(place) = Arc::clone(&self.content.stripes).try_acquire_owned() else { break };
             asked = self.ask(asked, place);
+            coming += 1;
         }
         self.asked = Some(asked);
     }
@@ -306,7 +314,12 @@ impl Stripes {
     fn begin(&self, range: Range<u64>) -> (UnboundedReceiver<Bytes>, AbortHandle) {
         let (sender, pieces) = mpsc::unbounded_channel();
         let bringing = bring(Arc::clone(&self.content), self.origin.clone(), range, sender, Arc::clone(&self.usual));
-        (pieces, self.content.runtime.spawn(bringing).abort_handle())
+        let ended = Arc::clone(&self.ended);
+        let task = self.content.runtime.spawn(async move {
+            bringing.await;
+            ended.notify_one();
+        });
+        (pieces, task.abort_handle())
     }
 
     /// When the first range under way is slow, if it is not known to be.
@@ -318,7 +331,7 @@ impl Stripes {
 
     /// Asks for what is left of the first range over another connection, if most of those behind it are here.
     fn ask_anew(&mut self) {
-        let here = self.under_way.iter().skip(1).filter(|stripe| stripe.task.is_finished()).count();
+        let here = self.under_way.iter().skip(1).filter(|stripe| stripe.has_ended()).count();
         if here == 0 || 2 * here < self.under_way.len() - 1 {
             return;
         }
@@ -353,6 +366,10 @@ impl Stripes {
                                 true => return Some(Bytes::new()),
                                 false => continue,
                             }
+                        }
+                        () = self.ended.notified() => {
+                            self.ask_ahead();
+                            continue;
                         }
                         () = tokio::time::sleep_until(slow_at.into()) => {
                             if Instant::now() >= silent_at {
@@ -432,16 +449,14 @@ pub(in crate::content) fn places() -> Arc<Semaphore> {
 mod tests {
     use super::*;
 
-    /// How many lanes there are after each range of some on a line that `rate` tells the octets a second of, where this machine waits
-    /// for this part of the time.
-    fn lanes(waits: f64, mut rate: impl FnMut(usize) -> f64) -> Vec<usize> {
+    /// How many lanes there are after each range of some on a line that `rate` tells the octets a second of.
+    fn lanes(mut rate: impl FnMut(usize) -> f64) -> Vec<usize> {
         let mut now = Instant::now();
         let mut lanes = Lanes::new(now);
         let mut seen = Vec::new();
         for _ in 0..100 {
-            let took = Duration::from_secs_f64(STRIPE as f64 / rate(lanes.now));
-            now += took;
-            lanes.brought(STRIPE, took.mul_f64(waits), now);
+            now += Duration::from_secs_f64(STRIPE as f64 / rate(lanes.now));
+            lanes.brought(STRIPE, now);
             seen.push(lanes.now);
         }
         seen.dedup();
@@ -449,19 +464,18 @@ mod tests {
     }
 
     #[test]
-    fn more_lanes_are_kept_only_where_they_bring_more() {
-        assert_eq!(lanes(1.0, |lanes| lanes as f64 * 1e7), [8, 12], "a line that round trips keep empty");
-        assert_eq!(lanes(1.0, |_| 1e7), [8, 12, 8], "a line that is full");
-        assert_eq!(lanes(0.4, |lanes| lanes as f64 * 1e7), [8], "a machine that has enough to do");
+    fn as_many_lanes_are_kept_as_pay() {
+        assert_eq!(lanes(|lanes| lanes as f64 * 1e7), [12, 8, 12], "a line that round trips keep empty");
+        assert_eq!(lanes(|_| 1e7), [12, 8], "a line that is full");
         let mut ranges = 0;
-        let warming = |lanes: usize| {
+        let warming = |_| {
             ranges += 1;
-            if ranges <= 8 { 1e6 } else { 1e7 * (lanes as f64).min(8.0) }
+            if ranges <= MOST_LANES { 1e6 } else { 1e7 }
         };
         assert_eq!(
-            lanes(1.0, warming),
-            [8, 12, 8],
-            "new connections are slow at first, and that is no reason for more"
+            lanes(warming),
+            [12, 8],
+            "new connections are slow at first, and that tells nothing of how many pay"
         );
     }
 }
