@@ -6,10 +6,11 @@ use common::changing::{ChangingSource, Style};
 use common::eventually;
 use common::mounted::Mounted;
 use common::source::Resource;
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::fs;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 /// A Source of these resources and its mount.
@@ -252,4 +253,25 @@ fn a_file_that_becomes_a_prefix_of_others_is_renamed_and_back() {
 
     assert_eq!(names(&mounted.path()), ["x"]);
     assert_eq!(fs::read_to_string(mounted.join("x")).unwrap(), "the file");
+}
+
+/// `ls -l` asks for a label and an ACL of each name. Told that there are none of their kind it asks once, and not twice for each of
+/// a million names.
+#[test]
+fn labels_and_acls_are_not_merely_absent() {
+    let (_source, mounted) = mounted(&[("a", "bytes")]);
+    let path = CString::new(mounted.join("a").as_os_str().as_bytes()).unwrap();
+    for (name, errno) in [
+        ("security.selinux", libc::EOPNOTSUPP),
+        ("security.capability", libc::EOPNOTSUPP),
+        ("system.posix_acl_access", libc::EOPNOTSUPP),
+        ("user.none", libc::ENODATA),
+    ] {
+        let attribute = CString::new(name).unwrap();
+        // SAFETY: both are C strings, and there is no buffer to be written.
+        let answered = unsafe { libc::getxattr(path.as_ptr(), attribute.as_ptr(), std::ptr::null_mut(), 0) };
+        assert_eq!((answered, io::Error::last_os_error().raw_os_error()), (-1, Some(errno)), "{name}");
+    }
+    let listed = Command::new("ls").arg("-l").arg(mounted.path()).output().unwrap();
+    assert!(listed.status.success() && listed.stderr.is_empty(), "{listed:?}");
 }

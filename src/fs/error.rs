@@ -54,6 +54,9 @@ pub enum FsError {
     /// No xattr of this name.
     #[error("no such attribute")]
     NoAttribute,
+    /// There are no xattrs of this kind.
+    #[error("no attributes of this kind")]
+    NoSuchNamespace,
     /// The caller's buffer is too small for an xattr of so many octets.
     #[error("{0} octets do not fit into the caller's buffer")]
     Range(usize),
@@ -87,6 +90,7 @@ impl FsError {
             | FsError::NameTooLong(_)
             | FsError::Short { .. }
             | FsError::NoAttribute
+            | FsError::NoSuchNamespace
             | FsError::Range(_)
             | FsError::AttributeTooLong(_)
             | FsError::NotOffered
@@ -108,6 +112,7 @@ impl FsError {
             FsError::NameTooLong(_) => Errno::ENAMETOOLONG,
             FsError::Short { .. } => Errno::EIO,
             FsError::NoAttribute => Errno::NO_XATTR,
+            FsError::NoSuchNamespace => Errno::EOPNOTSUPP,
             FsError::Range(_) => Errno::ERANGE,
             FsError::AttributeTooLong(_) => Errno::E2BIG,
             FsError::NotOffered => Errno::ENOSYS,
@@ -138,6 +143,7 @@ impl FsError {
             | FsError::IsAFolder(_)
             | FsError::NameTooLong(_)
             | FsError::NoAttribute
+            | FsError::NoSuchNamespace
             | FsError::Range(_)
             | FsError::AttributeTooLong(_)
             | FsError::NotOffered
@@ -240,6 +246,7 @@ mod tests {
             (FsError::NameTooLong(300), Errno::ENAMETOOLONG, Level::DEBUG),
             (FsError::Short { ino, offset: 0, wanted: 2, got: 1 }, Errno::EIO, Level::ERROR),
             (FsError::NoAttribute, Errno::ENODATA, Level::DEBUG),
+            (FsError::NoSuchNamespace, Errno::EOPNOTSUPP, Level::DEBUG),
             (FsError::Range(3), Errno::ERANGE, Level::DEBUG),
             (FsError::AttributeTooLong(70_000), Errno::E2BIG, Level::DEBUG),
             (FsError::NotOffered, Errno::ENOSYS, Level::DEBUG),

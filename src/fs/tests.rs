@@ -312,7 +312,7 @@ fn xattrs_of_files_and_of_the_root() {
     let object = mounted.xattr(ino, "user.resyncfs.object").unwrap();
     assert!(object.starts_with("md5-"), "{object}");
     assert_eq!(mounted.xattr(INodeNo::ROOT, "user.resyncfs.files").unwrap(), "4");
-    assert_eq!(errno(mounted.xattr(ino, "security.capability")), Errno::ENODATA);
+    assert_eq!(errno(mounted.xattr(ino, "security.capability")), Errno::EOPNOTSUPP);
     assert_eq!(errno(mounted.xattr(mounted.ino("a"), "user.mime_type")), Errno::ENODATA);
     let XattrReply::Value(names) = mounted.fs.xattr_names(ino, 65_536).unwrap() else { panic!("a buffer was given") };
     let listed = String::from_utf8(names).unwrap();

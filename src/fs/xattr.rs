@@ -117,13 +117,12 @@ impl Filesystem {
         fit(names.octets, room)
     }
 
-    /// Which attribute is asked for. Everything that is not ours (`security.capability` at each `ls`, ACLs) is
-    /// answered here, before the catalog is asked.
+    /// Which attribute is asked for. Everything that is not ours is answered here, before the catalog is asked.
     fn key<'n>(&self, name: &'n [u8]) -> Result<Key<'n>, FsError> {
         if !self.options.xattr {
             return Err(FsError::NotOffered);
         }
-        std::str::from_utf8(name).ok().and_then(Key::parse).ok_or(FsError::NoAttribute)
+        parsed(name)
     }
 
     fn state_value(&self, ino: INodeNo, key: Key<'_>) -> Option<String> {
@@ -377,6 +376,15 @@ fn fit(value: Vec<u8>, room: u32) -> Result<XattrReply, FsError> {
     }
 }
 
+/// The attribute of a name. Labels and ACLs (`security.selinux`, `system.posix_acl_access`) are not merely absent: told that
+/// there are none of their kind (getxattr(2), ENOTSUP) `ls -l` asks once, and otherwise twice for each name.
+fn parsed(name: &[u8]) -> Result<Key<'_>, FsError> {
+    if !name.starts_with(b"user.") {
+        return Err(FsError::NoSuchNamespace);
+    }
+    std::str::from_utf8(name).ok().and_then(Key::parse).ok_or(FsError::NoAttribute)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -506,6 +514,17 @@ mod tests {
         ] {
             assert_eq!(text(&resource, name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn of_labels_and_acls_it_is_told_that_there_are_none_at_all() {
+        for name in ["security.selinux", "security.capability", "system.posix_acl_access", "trusted.x", "user"] {
+            assert!(matches!(parsed(name.as_bytes()), Err(FsError::NoSuchNamespace)), "{name}");
+        }
+        for name in [&b"user.other"[..], b"user.resyncfs.\xff"] {
+            assert!(matches!(parsed(name), Err(FsError::NoAttribute)));
+        }
+        assert!(parsed(b"user.mime_type").is_ok());
     }
 
     #[test]
