@@ -198,6 +198,7 @@ pub fn run(
     ready: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<(), MountError> {
     privacy::keep_memory();
+    crate::memory::keep_little();
     config.directory = point::prepare(&config.directory)?;
     let folders = Folders::prepare(&config)?;
     let mut registration = registered(&config, &folders.control);

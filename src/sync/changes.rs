@@ -115,7 +115,7 @@ pub struct News {
 
 impl Synchronizer {
     /// Fetches the change documents of `sets` that `extent` asks for. One that cannot be had or read is left for later: it
-    /// never keeps another from being read.
+    /// never keeps another from being read. Why the first of these failed is in `unfollowed`.
     pub(super) async fn read_changes(
         &mut self,
         sets: &[FollowedSet],
@@ -125,6 +125,7 @@ impl Synchronizer {
     ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
         self.room = Room::default();
+        self.unfollowed = None;
         for set in sets {
             let (purpose, roots) = set.incremental();
             for root in roots {
@@ -154,6 +155,7 @@ impl Synchronizer {
                     ) => {
                         tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
                         self.schedule.failed(root, chain(&cause), super::schedule::jitter(), Instant::now());
+                        self.unfollowed.get_or_insert(cause);
                     }
                     Err(cause) => return Err(cause),
                 }

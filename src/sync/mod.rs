@@ -153,6 +153,8 @@ pub struct Synchronizer {
     writing: Arc<Mutex<()>>,
     /// What the look that is under way may still hold of its changes.
     room: Room,
+    /// Why some change document could not be had or read at the look that is under way.
+    unfollowed: Option<SyncError>,
     /// The spool being settled behind the last commit.
     settling: Option<JoinHandle<()>>,
     status: SharedStatus,
@@ -195,6 +197,7 @@ impl Synchronizer {
             deviations: SeenDeviations::default(),
             writing: Arc::default(),
             room: Room::default(),
+            unfollowed: None,
             settling: None,
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
@@ -286,7 +289,8 @@ impl Synchronizer {
             Some(read) => self.rebase(step, read, changes, progress).await?,
             None => self.advance(step, changes, progress).await?,
         };
-        match (outcome, failure.or(undiscovered.map(SyncError::Source))) {
+        let unfollowed = self.unfollowed.take();
+        match (outcome, failure.or(undiscovered.map(SyncError::Source)).or(unfollowed)) {
             (Some(Outcome::Unchanged), Some(cause)) => Err(cause),
             (outcome, failure) => {
                 failure

@@ -187,9 +187,13 @@ async fn a_change_list_that_cannot_be_read_leaves_the_tree_and_is_read_when_it_c
     let changes = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
     let good = change_list("from=\"2013-01-03T09:00:00Z\"", &changes);
 
-    for fault in [Answer::status(403), Answer::status(404), Answer::xml("<urlset><url>"), Answer::html("<html/>")] {
+    let faults = [Answer::status(403), Answer::status(404), Answer::xml("<urlset><url>"), Answer::html("<html/>")];
+    for (fault, is_gone) in faults.into_iter().zip([false, true, false, false]) {
         server.put(CHANGES, fault);
-        destination.refresh().await.unwrap();
+
+        let refreshed = destination.refresh().await;
+
+        assert!(is_gone || refreshed.is_err_and(|cause| chain(&cause).contains(CHANGES)), "whoever asked is told");
         assert_eq!(destination.files(), before);
     }
     server.put(CHANGES, good.etag("good"));
