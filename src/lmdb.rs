@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 
 /// Octets of the lock file before its readers, rounded up.
 const LOCK_HEADER: u64 = 4096;
@@ -38,6 +40,58 @@ pub fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
         // The file system knows no such thing.
         error if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(()),
         error => Err(error),
+    }
+}
+
+/// Has the disk begin to write what a long transaction has spilled, on a thread of its own: the sync of its commit would else
+/// begin with all of it, and what makes the rest would wait for nothing meanwhile.
+pub struct WritingBack {
+    asking: Option<(SyncSender<()>, JoinHandle<()>)>,
+    written: usize,
+}
+
+impl WritingBack {
+    /// Octets between two askings.
+    const STEP: usize = 8 << 20;
+
+    /// Of the environment in `folder`. Where it cannot be, the commit has it all to do.
+    pub fn of(folder: &Path) -> WritingBack {
+        let begin = || {
+            let file = File::open(folder.join("data.mdb"))?;
+            let (asking, asked) = sync_channel(1);
+            let write_back = move || {
+                for () in asked {
+                    // SAFETY: the descriptor is open; the call touches no memory of ours. What it does not do the sync does.
+                    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+                }
+            };
+            let thread = thread::Builder::new().name("write-back".into()).spawn(write_back)?;
+            Ok::<_, io::Error>((asking, thread))
+        };
+        WritingBack { asking: begin().ok(), written: 0 }
+    }
+
+    /// So many octets more were written.
+    pub fn wrote(&mut self, octets: usize) {
+        self.written += octets;
+        if self.written < WritingBack::STEP {
+            return;
+        }
+        self.written = 0;
+        if let Some((asking, _)) = &self.asking {
+            // One that is asked already will come to these too.
+            let _ = asking.try_send(());
+        }
+    }
+}
+
+impl Drop for WritingBack {
+    fn drop(&mut self) {
+        if let Some((asking, thread)) = self.asking.take() {
+            drop(asking);
+            // It holds nothing that a panic could leave in disorder.
+            let _ = thread.join();
+        }
     }
 }
 

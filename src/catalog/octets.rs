@@ -21,6 +21,12 @@ pub(super) fn seal(key: &[u8], record: &mut Vec<u8>) {
     record.extend_from_slice(&sum.to_le_bytes());
 }
 
+/// [`seal`] of a key and, right behind it, its record, which are the octets from `start` on.
+pub(super) fn seal_in_place(octets: &mut Vec<u8>, start: usize) {
+    let sum = crc32c::crc32c(octets.get(start..).unwrap_or_default());
+    octets.extend_from_slice(&sum.to_le_bytes());
+}
+
 /// The record that [`seal`] made, without its checksum; [`CatalogError::Damaged`] where it does not match.
 pub(super) fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Result<&'a [u8], CatalogError> {
     match sealed.split_last_chunk::<CHECKSUM>() {
@@ -126,6 +132,17 @@ fn unzigzag(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_is_sealed_alike_in_either_place() {
+        let (key, mut record, mut together) = (b"key", b"record".to_vec(), b"before|keyrecord".to_vec());
+
+        seal(key, &mut record);
+        seal_in_place(&mut together, 7);
+
+        assert_eq!(together[10..], record);
+        assert_eq!(unseal(key, &record).unwrap(), b"record");
+    }
 
     #[test]
     fn numbers_and_times_come_back() {

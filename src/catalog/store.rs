@@ -19,7 +19,7 @@ use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::sets::SetTable;
 use super::symbols::Symbols;
 use super::{CatalogError, Naming};
-use crate::lmdb::reserve_lock_file;
+use crate::lmdb::{WritingBack, reserve_lock_file};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use std::fs::{DirBuilder, File};
@@ -265,6 +265,11 @@ impl Store {
         let mut txn = self.env.write_txn()?;
         self.orphans.clear(&mut txn)?;
         self.commit(txn)
+    }
+
+    /// For a transaction that writes very much.
+    pub(super) fn writing_back(&self) -> WritingBack {
+        WritingBack::of(&self.folder)
     }
 
     /// Commits, and gives the file its whole length, so that only a process killed in between leaves the next opening to

@@ -2,7 +2,7 @@
 //! while the next is being made. Nothing is there to be read in between.
 
 use super::super::store::{Store, TableId, io_error};
-use super::super::{CatalogError, octets::seal};
+use super::super::{CatalogError, octets::seal_in_place};
 use super::transaction::Transaction;
 use std::ops::Range;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(super) enum Target {
     Nothing(TableId),
 }
 
-/// What is to be written, in order: keys and records, yet unsealed.
+/// What is to be written, in order: keys and records, sealed but for those of names.
 #[derive(Default)]
 struct Batch {
     octets: Vec<u8>,
@@ -74,6 +74,9 @@ impl<'c> FirstRevision<'c> {
         octets.extend_from_slice(key);
         let between = octets.len();
         encode(octets);
+        if matches!(target, Target::Entries | Target::Inodes | Target::Row(_)) {
+            seal_in_place(octets, start);
+        }
         records.push((target, start..between, between..octets.len()));
         if octets.len() < BATCH { Ok(()) } else { self.hand_over(Message::Write) }
     }
@@ -140,9 +143,13 @@ impl Writing {
 fn write_all(store: &Store, coming: &Receiver<Message>) -> Result<(), CatalogError> {
     let mut txn = Transaction::begin(store)?;
     let mut record = Vec::new();
+    let mut writing_back = store.writing_back();
     for message in coming {
         match message {
-            Message::Write(batch) => batch.write(store, &mut txn, &mut record)?,
+            Message::Write(batch) => {
+                writing_back.wrote(batch.octets.len());
+                batch.write(store, &mut txn, &mut record)?;
+            }
             Message::Commit(batch) => {
                 batch.write(store, &mut txn, &mut record)?;
                 return store.commit(txn.txn);
@@ -153,27 +160,24 @@ fn write_all(store: &Store, coming: &Receiver<Message>) -> Result<(), CatalogErr
 }
 
 impl Batch {
-    /// Writes everything; `record` is room for one.
+    /// Writes everything; `record` is room for the ids of one name.
     fn write(self, store: &Store, txn: &mut Transaction<'_>, record: &mut Vec<u8>) -> Result<(), CatalogError> {
         for (target, key, place) in self.records {
-            let key = &self.octets[key];
-            record.clear();
-            record.extend_from_slice(&self.octets[place]);
+            let (key, sealed) = (&self.octets[key], &self.octets[place]);
             match target {
-                Target::Entries => txn.entries.put(&mut txn.txn, key, record)?,
-                Target::Inodes => txn.inodes.put(&mut txn.txn, key, record)?,
+                Target::Entries => txn.entries.put_sealed(&mut txn.txn, key, sealed)?,
+                Target::Inodes => txn.inodes.put_sealed(&mut txn.txn, key, sealed)?,
                 Target::Names => {
+                    record.clear();
                     if txn.names.holds(key)
                         && let Some(present) = store.get(&txn.txn, store.names, key)?
                     {
-                        record.splice(..0, present.iter().copied());
+                        record.extend_from_slice(present);
                     }
+                    record.extend_from_slice(sealed);
                     txn.names.put(&mut txn.txn, key, record)?;
                 }
-                Target::Row(table) => {
-                    seal(key, record);
-                    store.table(table).put(&mut txn.txn, key, record)?;
-                }
+                Target::Row(table) => store.table(table).put(&mut txn.txn, key, sealed)?,
                 Target::Nothing(table) => {
                     store.table(table).delete(&mut txn.txn, key)?;
                 }

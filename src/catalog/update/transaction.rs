@@ -47,6 +47,11 @@ impl Appending {
     /// Seals the record and puts it.
     pub(super) fn put(&mut self, txn: &mut RwTxn<'_>, key: &[u8], record: &mut Vec<u8>) -> Result<(), CatalogError> {
         seal(key, record);
+        self.put_sealed(txn, key, record)
+    }
+
+    /// Puts a record that is sealed.
+    pub(super) fn put_sealed(&mut self, txn: &mut RwTxn<'_>, key: &[u8], record: &[u8]) -> Result<(), CatalogError> {
         let flags = if self.holds(key) {
             PutFlags::empty()
         } else {
