@@ -18,6 +18,9 @@ use std::thread::{self, ScopedJoinHandle};
 /// Entries between two calls of the progress function.
 const PROGRESS_STEP: u64 = 20_000;
 
+/// Of one thread, where several read: a divisor of the above.
+const SHARE_STEP: u64 = 1_000;
+
 /// Entries handed from the reading thread to the entering one at once, and how many such batches may wait between them:
 /// enough that neither waits for the other's pauses, less than a megabyte of usual entries.
 const BATCH: usize = 128;
@@ -26,8 +29,8 @@ const BATCHES_WAITING: usize = 8;
 /// Threads that read and enter, at most: each sorts within some 45 MB.
 const MOST_SHARES: usize = 3;
 
-/// Octets of lists that are worth a thread (in unit tests few, so that nearly all lists are shared out).
-const LEAST_SHARE: u64 = if cfg!(test) { 1 } else { 4 << 20 };
+/// Octets of lists that are worth a thread and runs of their own (in unit tests few, so that nearly all lists are shared out).
+const LEAST_SHARE: u64 = if cfg!(test) { 1 } else { 16 << 20 };
 
 /// What is chosen by `plan`, which knows all changes since, of the lists of `read`. They are read only where the links of their
 /// entries count.
@@ -116,22 +119,24 @@ impl Reading<'_> {
                 .map(|documents| {
                     let (mut share, entries, failed) = (baseline.share(), &entries, &failed);
                     let read = move || {
-                        let mut counts = vec![0; documents.len()];
+                        let (mut counts, mut untold) = (vec![0; documents.len()], 0);
                         self.each(documents, &mut |document, entry| {
                             share.add(&entry)?;
                             if let Some(count) = counts.get_mut(document) {
                                 *count += 1;
                             }
-                            let entries = entries.fetch_add(1, Ordering::Relaxed) + 1;
-                            if entries % PROGRESS_STEP == 0 {
+                            untold += 1;
+                            if untold < SHARE_STEP {
+                                return Ok(ControlFlow::Continue(()));
+                            }
+                            untold = 0;
+                            let entries = entries.fetch_add(SHARE_STEP, Ordering::Relaxed) + SHARE_STEP;
+                            if entries.is_multiple_of(PROGRESS_STEP) {
                                 progress(Stage::Reading(entries));
                             }
                             // What the others bring is of no use any more.
-                            Ok(if failed.load(Ordering::Relaxed) {
-                                ControlFlow::Break(())
-                            } else {
-                                ControlFlow::Continue(())
-                            })
+                            let others_failed = failed.load(Ordering::Relaxed);
+                            Ok(if others_failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
                         })?;
                         Ok((share.finish()?, counts))
                     };
@@ -165,7 +170,7 @@ impl Reading<'_> {
                 .spawn_scoped(scope, move || self.batches(documents, &batches))
                 .map_err(SyncError::NoThread)?;
             let mut counts = vec![0; documents.len()];
-            let mut entries = 0;
+            let mut entries = 0_u64;
             // Where adding fails the channel closes, and the reading thread ends at its next batch.
             for (document, batch) in arriving {
                 if let Some(count) = counts.get_mut(document) {
@@ -174,7 +179,7 @@ impl Reading<'_> {
                 for entry in &batch {
                     baseline.add(entry)?;
                     entries += 1;
-                    if entries % PROGRESS_STEP == 0 {
+                    if entries.is_multiple_of(PROGRESS_STEP) {
                         progress(Stage::Reading(entries));
                     }
                 }
