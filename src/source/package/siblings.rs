@@ -34,14 +34,14 @@ const ROUND_TRIPS: u64 = 32;
 const LARGEST: u64 = 8 << 20;
 
 /// Siblings in a row that make a walk: whoever reads ahead for somebody asks for as many only where one is known.
-const BELIEVED: u32 = 12;
+const BELIEVED: u32 = 6;
 
 /// Octets are asked for when fewer than this part of those that may be ahead are under way or here.
 const REFILL: u64 = 2;
 
 /// They come by so many requests at once, each for so many octets at least: a connection begins slowly.
-const STRIPES: u64 = 4;
-const STRIPE: u64 = 1 << 20;
+const STRIPES: u64 = 6;
+const STRIPE: u64 = 768 << 10;
 
 /// Packages whose members are followed.
 const PACKAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
