@@ -215,6 +215,11 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
     };
     model.list(&lists, &held);
     let decide = &mut |_: &Losses| (decisions.remove(0), b"baseline".to_vec());
+    // Over the revision before, or as a whole.
+    catalog.write_in_place(if random.one_in(2) { random.below(4) } else { u64::MAX });
+    if let Some(past) = catalog.past() {
+        catalog.settle_orphans(past, &InodeSet::default()).unwrap();
+    }
     let committed = baseline.commit_guarded(None, decide).unwrap();
     assert!(decisions.is_empty() || catalog.snapshot().unwrap().revision().unwrap().is_some_and(|it| it.number == 1));
     committed
