@@ -159,12 +159,13 @@ impl Rewrite {
         let tables: Result<Vec<_>, _> =
             successor.tables().map(|table| Appending::new(table, &txn)).into_iter().collect();
         let mut tables = tables?;
-        let mut row = Row::default();
+        let (mut row, mut writing_back) = (Row::default(), successor.writing_back());
         while let Some((key, value)) = rows.next()? {
             if key != row.key {
                 row.write(&mut tables, &mut txn)?;
                 row.begin(key);
             }
+            writing_back.wrote(key.len() + value.len());
             row.take(value)?;
         }
         row.write(&mut tables, &mut txn)?;
