@@ -74,7 +74,7 @@ pub enum Fault {
     StallHead(Duration),
     /// So many octets of the body are sent, then nothing for so long, then the connection is cut.
     StallBody(usize, Duration),
-    /// So many octets of the body are sent, the rest when all is mended.
+    /// So many octets of the resource are sent, the rest when all is mended.
     Held(usize),
     /// Each 16 KiB of the body takes so long.
     Slow(Duration),
@@ -381,9 +381,10 @@ impl Source {
                 None
             }
             Some(Fault::Held(after)) => {
-                let (first, rest) = body.split_at(after.min(body.len()));
+                let begin = range.map_or(0, |(first, _)| first);
+                let (first, rest) = body.split_at(after.saturating_sub(begin).min(body.len()));
                 stream.write_all(first).ok()?;
-                while self.state.lock().unwrap().faults.contains_key(&path) {
+                while !rest.is_empty() && self.state.lock().unwrap().faults.contains_key(&path) {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 stream.write_all(rest).ok()
