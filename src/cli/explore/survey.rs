@@ -78,7 +78,7 @@ impl Survey {
                 self.with_lastmod += u64::from(entry.lastmod.is_some());
                 if let Some(length) = entry.length {
                     self.with_length += 1;
-                    self.octets += length;
+                    self.octets = self.octets.saturating_add(length);
                 }
                 self.with_hash += u64::from(!entry.hashes.is_empty());
                 for digest in &entry.hashes {

@@ -297,8 +297,9 @@ fn read_hashes(value: &str, notes: &mut Notes<'_>) -> Vec<Digest> {
     published.digests
 }
 
+/// No file is longer than `off_t` can tell.
 fn read_length(value: &str, notes: &mut Notes<'_>) -> Option<u64> {
-    let length = value.trim().parse().ok().filter(|_| !value.contains('+'));
+    let length = value.trim().parse().ok().filter(|length| !value.contains('+') && *length <= i64::MAX as u64);
     if length.is_none() {
         notes.add(Rule::LengthUnreadable, value);
     }

@@ -27,6 +27,18 @@ fn unreadable_values_are_absent_and_counted() {
 }
 
 #[test]
+fn a_length_that_no_file_can_have_is_none_and_is_counted() {
+    let document = read(urlset(
+        r#"<url><loc>http://example.com/a</loc><rs:md length="9223372036854775807"/></url>
+        <url><loc>http://example.com/b</loc><rs:md length="9223372036854775808"/></url>
+        <url><loc>http://example.com/c</loc><rs:md length="18446744073709551615"/></url>"#,
+    ));
+    let lengths: Vec<_> = document.entries.iter().map(|entry| entry.length).collect();
+    assert_eq!(lengths, [Some(i64::MAX as u64), None, None]);
+    assert_eq!(document.deviations.count(Rule::LengthUnreadable), 2);
+}
+
+#[test]
 fn misspelt_values_are_understood_and_counted() {
     let document = read(urlset(
         r#"<rs:md capability="resourcesync"/><url><loc>http://example.com/a</loc>
