@@ -200,6 +200,10 @@ pub(super) async fn ask(client: &Client, uri: &Uri, limits: Limits) -> Result<An
                 let base = Some(response.final_uri);
                 return Ok(match octets.head(base.as_ref(), limits) {
                     Ok(head) => Answer::Document(Document { location, base, head, octets }),
+                    // More of a document than may be read is not for another place to make up for.
+                    Err(cause @ DocumentError::TooLong { .. }) => {
+                        return Err(Silence::Failed(SourceError::Document { location, cause }));
+                    }
                     Err(cause) => {
                         response.links.retain(|(relation, _)| {
                             relation.split_ascii_whitespace().any(|r| r.eq_ignore_ascii_case("resourcesync"))

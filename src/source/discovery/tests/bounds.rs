@@ -20,6 +20,24 @@ async fn a_compressed_description_without_end_is_refused() {
 }
 
 #[tokio::test]
+async fn a_compressed_list_that_passes_the_limit_at_its_beginning_is_told_by_the_limit() {
+    use std::io::Write as _;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(urlset("capability=\"resourcelist\"", &[], &[]).strip_suffix("</urlset>").unwrap().as_bytes())
+        .unwrap();
+    gzip.write_all(b"<!--").unwrap();
+    gzip.write_all(&vec![b' '; 1 << 20]).unwrap();
+    let server = Loopback::with(&[("/list", Answer::new("text/xml", gzip.finish().unwrap()))]).await;
+    let limits = Limits { document: 500_000, ..limits() };
+    let error = discover(&server.client(), &EntryPoint::Uri(server.uri("/list")), None, limits).await.unwrap_err();
+    let limit = |cause: &crate::document::DocumentError| {
+        matches!(cause, crate::document::DocumentError::TooLong { limit: 500_000 })
+    };
+    assert!(matches!(&error, SourceError::Document { cause, .. } if limit(cause)), "{error:?}");
+    assert_eq!(server.asked().len(), 1, "no other place is taken instead");
+}
+
+#[tokio::test]
 async fn of_very_many_documents_without_a_list_among_them_the_hints_of_the_first_are_checked() {
     let entries: Vec<String> = (0..1_000).map(|number| offer("changelist", &format!("/{number}.xml"))).collect();
     let server = Loopback::with(&[("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries)))]).await;
