@@ -100,7 +100,7 @@ impl Fetch {
             let current = place.is_current();
             self.provenance = Provenance {
                 etag: response.etag.clone().filter(|_| current),
-                last_modified: response.last_modified.clone().filter(|_| current),
+                last_modified: response.modified_validator.clone().filter(|_| current),
                 media_type: response.media_type.clone(),
             };
         }

@@ -99,7 +99,7 @@ impl Content {
             }),
             found => found,
         };
-        (found, (!not_modified).then_some((response.etag, response.last_modified)))
+        (found, (!not_modified).then_some((response.etag, response.modified_validator)))
     }
 
     /// Whether a body gives `digest`; `Err(None)`: no progress in time.
@@ -118,7 +118,7 @@ impl Content {
     }
 }
 
-/// ETag and Last-Modified, as sent.
+/// ETag and Last-Modified, as sent; without one that tells nothing apart.
 type Validators = (Option<Box<str>>, Option<Box<str>>);
 
 fn conditional(wanted: &Wanted, observation: &Observation, within: Duration) -> Request {

@@ -206,7 +206,7 @@ impl Content {
                 self.observed.update(wanted.ino, |observation| {
                     observation.size = Some(size);
                     observation.etag = response.etag.clone();
-                    observation.last_modified = response.last_modified.clone();
+                    observation.last_modified = response.modified_validator.clone();
                     observation.media_type = response.media_type.clone();
                     observation.validated_at = Some(Timestamp::now());
                 });

@@ -221,10 +221,11 @@ impl Client {
         })?;
         let is_proxied = shared.transport.is_proxied(&url);
         let own = self.own();
-        let reach = own
-            .policy
-            .admit(&url, is_proxied)
-            .map_err(|cause| HttpError::AddressRefused { uri: request.uri.clone(), cause })?;
+        let reach = own.policy.admit(&url, is_proxied).map_err(|cause| HttpError::AddressRefused {
+            uri: request.uri.clone(),
+            target: uri.clone(),
+            cause,
+        })?;
         let host = shared.hosts.host(uri.authority(), Instant::now());
         let (place, admission) = admitted(request, due, &host, is_retry).await?;
 
@@ -245,7 +246,7 @@ impl Client {
                 .body(form.to_owned()),
         };
         let outcome = shared.keys.apply(fields, &url, &own.policy, &own.scheme).send().await;
-        let outcome = outcome.map_err(|cause| failure(request, &host, cause.without_url()));
+        let outcome = outcome.map_err(|cause| failure(request, uri, &host, cause.without_url()));
         if outcome.is_ok() && form.is_none() && !is_made_first(request) {
             host.line().answered(exchange.begun.elapsed());
         }
@@ -285,6 +286,7 @@ impl Client {
             content_length: head.content_length,
             etag: head.etag,
             last_modified: head.last_modified,
+            modified_validator: head.modified_validator,
             modified: head.modified,
             memento_datetime: head.memento_datetime,
             media_type: head.media_type,
@@ -482,11 +484,11 @@ impl Drop for Exchange<'_> {
 }
 
 /// Sorts what reqwest reports by its causes.
-fn failure(request: &Request, host: &Host, cause: reqwest::Error) -> HttpError {
+fn failure(request: &Request, asked: &Uri, host: &Host, cause: reqwest::Error) -> HttpError {
     let uri = request.uri.clone();
     let host = host.authority.clone();
     if let Some(refusal) = find::<AddressRefusal>(&cause) {
-        return HttpError::AddressRefused { uri, cause: refusal.clone() };
+        return HttpError::AddressRefused { uri, target: asked.clone(), cause: refusal.clone() };
     }
     if let Some(error) = find::<rustls::Error>(&cause) {
         return HttpError::Tls { uri, host, cause: error.clone() };

@@ -36,10 +36,12 @@ pub enum HttpError {
         last: Option<Box<HttpError>>,
     },
     /// The host, or an address of it, is not one that a Source may send us to.
-    #[error("{uri}: refused")]
+    #[error("{uri}: refused to go to {target}")]
     AddressRefused {
         /// What was asked.
         uri: Uri,
+        /// Where that led to: itself, or what it redirects to.
+        target: Uri,
         /// The host, its address and the option that would allow it.
         #[source]
         cause: AddressRefusal,

@@ -13,6 +13,7 @@ pub(super) struct Head {
     pub(super) body_length: Option<u64>,
     pub(super) etag: Option<Box<str>>,
     pub(super) last_modified: Option<Box<str>>,
+    pub(super) modified_validator: Option<Box<str>>,
     pub(super) modified: Option<Timestamp>,
     pub(super) memento_datetime: Option<Timestamp>,
     pub(super) media_type: Option<Box<str>>,
@@ -46,13 +47,15 @@ impl Head {
             (Method::Get, Status::Partial { first, last, .. }) => Some(last - first + 1),
             (Method::Get, Status::Full) => content_length,
         };
-        let last_modified = text(headers, header::LAST_MODIFIED);
+        let last_modified = only(headers, header::LAST_MODIFIED);
+        let validates = last_modified.is_some_and(|modified| outlasts_its_second(modified, headers));
         Ok(Head {
             status,
             content_length,
             body_length,
-            etag: text(headers, header::ETAG).map(Box::from),
+            etag: only(headers, header::ETAG).filter(|tag| tag.matches('"').count() <= 2).map(Box::from),
             last_modified: last_modified.map(Box::from),
+            modified_validator: last_modified.filter(|_| validates).map(Box::from),
             modified: last_modified.and_then(date),
             memento_datetime: text(headers, HeaderName::from_static("memento-datetime")).and_then(date),
             media_type: text(headers, header::CONTENT_TYPE).and_then(media_type),
@@ -89,6 +92,20 @@ fn lines(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
 /// The first line of a field, `None` where it is empty or not ASCII.
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// The only line of a field: of several nobody knows which one is meant, so that they count as none.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    (headers.get_all(&name).iter().count() == 1).then(|| text(headers, name))?
+}
+
+/// Whether a `Last-Modified` tells this version from every later one: it is at least one second older than the answer, by the
+/// server's own clock (RFC 9110, 8.8.2.2). Where there is no clock, or no date, it is taken as it is.
+fn outlasts_its_second(modified: &str, headers: &HeaderMap) -> bool {
+    match (date(modified), text(headers, header::DATE).and_then(date)) {
+        (Some(modified), Some(answered)) => modified.seconds < answered.seconds,
+        _ => true,
+    }
 }
 
 /// The same, with UTF-8 allowed: some servers do not escape what they redirect to.
@@ -305,6 +322,34 @@ mod tests {
         assert_eq!(head.etag.as_deref(), Some("W/\"x\""));
         assert_eq!(head.modified.map(|time| time.seconds), Some(60));
         assert_eq!(head.max_age, Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_validator_sent_twice_is_none() {
+        let twice = [
+            ("etag", "\"a\""),
+            ("etag", "\"b\""),
+            ("last-modified", "Thu, 01 Jan 1970 00:01:00 GMT"),
+            ("last-modified", "Thu, 01 Jan 1970 00:02:00 GMT"),
+        ];
+        let head = read(None, 200, &headers(&twice)).unwrap();
+        assert_eq!((head.etag, head.last_modified, head.modified, head.modified_validator), (None, None, None, None));
+        let joined = read(None, 200, &headers(&[("etag", "\"a\", \"b\"")])).unwrap();
+        assert_eq!(joined.etag, None, "and so are two that somebody on the way has joined");
+    }
+
+    #[test]
+    fn a_last_modified_validates_once_its_second_is_over() {
+        let modified = ("last-modified", "Thu, 01 Jan 1970 00:01:00 GMT");
+        let validates = |lines: &[(&'static str, &'static str)]| {
+            let head = read(None, 200, &headers(lines)).unwrap();
+            assert_eq!(head.last_modified.as_deref(), Some(modified.1));
+            head.modified_validator.is_some()
+        };
+        assert!(!validates(&[modified, ("date", "Thu, 01 Jan 1970 00:01:00 GMT")]));
+        assert!(!validates(&[modified, ("date", "Thu, 01 Jan 1970 00:00:59 GMT")]));
+        assert!(validates(&[modified, ("date", "Thu, 01 Jan 1970 00:01:01 GMT")]));
+        assert!(validates(&[modified]), "a server without a clock");
     }
 
     #[test]

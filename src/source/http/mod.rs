@@ -227,6 +227,8 @@ pub struct Response {
     pub etag: Option<Box<str>>,
     /// `Last-Modified` as written.
     pub last_modified: Option<Box<str>>,
+    /// The same, where it tells this version from every later one (RFC 9110, 8.8.2.2).
+    pub modified_validator: Option<Box<str>>,
     /// `Last-Modified` understood.
     pub modified: Option<Timestamp>,
     /// `Memento-Datetime`: the time whose state of a resource this is, for good (RFC 7089, 2.1.1).

@@ -139,7 +139,7 @@ async fn fetch_once(
         arriving.write(&octets)?;
         received(octets.len() as u64);
     }
-    let validators = Validators { etag: response.etag, last_modified: response.last_modified };
+    let validators = Validators { etag: response.etag, last_modified: response.modified_validator };
     let held = arriving.complete(location, Some(response.final_uri), response.modified, validators)?;
     Ok(Fetched::Document { held, octets: size, max_age: response.max_age })
 }

@@ -209,6 +209,7 @@ async fn a_redirect_to_a_private_address_is_refused_before_it_is_asked() {
             matches!(&error, HttpError::AddressRefused { uri, .. } if *uri == server.uri("/")),
             "{host}: {error:?}"
         );
+        assert!(told(&error).contains(&format!(":{}/", inside.port)), "names where it leads to: {}", told(&error));
         assert_eq!(told(&error).contains("-o allow-host="), host != "169.254.169.254", "{error:?}");
         assert_eq!(server.received().len(), 1, "a refusal is not repeated");
     }
