@@ -3,21 +3,100 @@
 
 mod common;
 
-use common::mounted::Mounted;
+use common::mounted::{Mounted, PROGRAM};
 use common::random::Random;
 use common::small_disk::SmallDisk;
-use common::source::{Resource, Source};
+use common::source::{Resource, Source, URLSET};
 use common::{eventually, rounds, tree};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
 
 /// Neither quota nor reserve: the disk itself is what says no.
 const UNBOUNDED: &str = "timeout=5s,poll=1h,cache-size=1G,cache-reserve=0";
 
 fn published(source: &Source) -> BTreeMap<PathBuf, Vec<u8>> {
     source.published().into_iter().map(|(path, bytes)| (PathBuf::from(path), bytes)).collect()
+}
+
+/// Where a Resource List that has no end is served; of which after `blocks` of 64 KiB nothing more comes.
+fn list_without_end(blocks: usize) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}/list.xml", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let _ = client.read(&mut [0; 4096]);
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n{URLSET}");
+                let block = [b'a'; 1 << 16];
+                let _ = client.write_all(head.as_bytes());
+                let _ = client.write_all(b"<url><loc>http://h/");
+                for _ in 0..blocks {
+                    if client.write_all(&block).is_err() {
+                        return;
+                    }
+                }
+                let _ = client.read(&mut [0]);
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn a_list_without_end_leaves_half_of_the_disk_free_and_nothing_behind() {
+    let disk = SmallDisk::of(64 << 20);
+    let url = list_without_end(usize::MAX);
+    let explore = |url: &str| {
+        let mut explore = Command::new(PROGRAM);
+        explore.args(["explore", url]).env("TMPDIR", disk.path()).stdout(Stdio::null()).stderr(Stdio::piped());
+        explore
+    };
+    let folders = || fs::read_dir(disk.path()).unwrap().flatten().map(|it| it.path()).collect::<Vec<_>>();
+
+    let ended = explore(&url).output().unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), folders().len()), (Some(1), 0), "{told}");
+    for part in [&*url, "cache-reserve=", "max-document=", "TMPDIR", &disk.path().display().to_string()] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+
+    let url = list_without_end(16);
+    for (signal, left) in [(libc::SIGTERM, 0), (libc::SIGKILL, 1), (libc::SIGINT, 0)] {
+        let dead = folders();
+        let mut running = explore(&url).spawn().unwrap();
+        let is_spooling = |folder: &PathBuf| {
+            !dead.contains(folder) && fs::read_dir(folder).is_ok_and(|mut files| files.any(|file| file.is_ok()))
+        };
+        eventually("it spools", || folders().iter().any(is_spooling));
+        // SAFETY: the child is ours and not waited for yet.
+        unsafe { libc::kill(running.id() as i32, signal) };
+        running.wait().unwrap();
+        assert_eq!(folders().len(), left, "after signal {signal}");
+    }
+}
+
+#[test]
+fn a_list_without_end_does_not_fill_the_disk_of_the_cache() {
+    let disk = SmallDisk::of(64 << 20);
+    let directory = tempfile::tempdir().unwrap();
+    let url = list_without_end(usize::MAX);
+    let options = format!("cache={},cache-size=8M,cache-reserve=24M,timeout=5s", disk.path().display());
+
+    let ended = Command::new(PROGRAM).args(["mount", "-o", &options, &url]).arg(directory.path()).output().unwrap();
+
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(7), "{told}");
+    assert!(told.contains(&url) && told.contains("cache-reserve="), "{told}");
+    let left: Vec<_> =
+        tree(disk.path()).into_keys().filter(|path| path.extension().is_some_and(|it| it == "tmp")).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

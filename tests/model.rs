@@ -99,6 +99,7 @@ impl Subject {
             poll: None,
             max_delete: MaxDelete::percent(100).unwrap(),
             as_of: None,
+            reserve: 0,
         };
         let synchronizer = Synchronizer::new(sync, client, catalog.clone(), Spool::open(&path("spool")).unwrap());
         Subject { filesystem, synchronizer, content, catalog, runtime }

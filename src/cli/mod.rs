@@ -19,6 +19,7 @@ mod printable;
 mod progress;
 mod refresh;
 mod running;
+mod scratch;
 mod secret;
 mod status;
 mod unmount;
@@ -176,7 +177,7 @@ fn source_exit(cause: &SourceError) -> Exit {
     match cause {
         SourceError::Http { cause, .. } if cause.status().is_some_and(answered_for_good) => Exit::NoSource,
         SourceError::Http { .. } => Exit::Unreachable,
-        SourceError::Spool { .. } => Exit::Cache,
+        SourceError::Spool { .. } | SourceError::NoRoom { .. } => Exit::Cache,
         _ => Exit::NoSource,
     }
 }

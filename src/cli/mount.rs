@@ -33,7 +33,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Default of `connections=`.
 const CONNECTIONS: usize = 64;
 /// Default of `cache-reserve=`.
-const CACHE_RESERVE: u64 = 1 << 30;
+pub const CACHE_RESERVE: u64 = 1 << 30;
 /// A body slower than this many octets a second for `timeout=` has failed.
 const LOW_SPEED_LIMIT: u64 = 64;
 /// A log file beyond this size is begun anew at the next mount.
@@ -173,6 +173,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             poll: options.poll,
             max_delete: options.max_delete,
             as_of: options.at,
+            reserve: options.cache_reserve.unwrap_or(CACHE_RESERVE),
         },
         content: ContentConfig {
             folder: PathBuf::new(),

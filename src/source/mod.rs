@@ -152,6 +152,23 @@ pub enum SourceError {
         #[source]
         cause: std::io::Error,
     },
+    /// A document leaves too little free on the disk.
+    #[error(
+        "{location}: no room for it: {size} octets of it have come to {folder}, where {free} octets are free now and {floor} are to stay free. Free some space there, mount with a smaller -o cache-reserve=SIZE, or bound documents by -o max-document=SIZE",
+        folder = .folder.display()
+    )]
+    NoRoom {
+        /// The document.
+        location: DocumentLocation,
+        /// Where it was written.
+        folder: PathBuf,
+        /// Octets of it that came.
+        size: u64,
+        /// Octets that are free on the file system.
+        free: u64,
+        /// Octets that stay free.
+        floor: u64,
+    },
     /// The spool cannot be read or written.
     #[error("the document spool failed at {path}", path = .path.display())]
     Spool {

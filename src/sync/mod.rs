@@ -39,6 +39,7 @@ mod waiting;
 
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
 use crate::causes::chain;
+use crate::content::disk::free_space;
 use crate::document::{Capability, Limits, Timestamp, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::Client;
@@ -103,6 +104,8 @@ pub struct SyncConfig {
     pub max_delete: MaxDelete,
     /// `at=`: the state of that time in place of today's.
     pub as_of: Option<Timestamp>,
+    /// `cache-reserve=`: octets that documents leave free on the disk.
+    pub reserve: u64,
 }
 
 /// What a refresh did.
@@ -179,12 +182,12 @@ pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
 impl Synchronizer {
     /// A synchronizer that spools documents in `spool` and writes `catalog`.
     pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: Spool) -> Synchronizer {
-        let schedule = Schedule::new(config.poll);
+        let (schedule, reserve) = (Schedule::new(config.poll), config.reserve);
         Synchronizer {
             config,
             client,
             catalog,
-            spool: Arc::new(spool),
+            spool: Arc::new(spool.leaving(reserve, free_space)),
             discovered: None,
             is_stale: false,
             schedule,

@@ -8,6 +8,7 @@ use super::mount::configure;
 use super::options::Options;
 use super::progress::Progress;
 use super::running::{Running, mounted_at};
+use super::scratch::Scratch;
 use super::{CliError, Exit};
 use crate::control::{AuditOrder, ask_audit, ask_files};
 use crate::fs;
@@ -93,7 +94,7 @@ fn of_mount(args: &AuditArgs) -> Result<Exit, CliError> {
 fn of_source(args: &AuditArgs) -> Result<Exit, CliError> {
     let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
-    let scratch = tempfile::Builder::new().prefix("resyncfs-audit-").tempdir().map_err(failed)?;
+    let scratch = Scratch::of("audit").map_err(failed)?;
     let shown = runtime.block_on(async {
         let audit = source_tree(args, scratch.path()).await?;
         let depth = Depth { content: false, fetch: args.fetch };

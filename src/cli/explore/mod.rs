@@ -4,10 +4,12 @@ pub mod report;
 mod survey;
 
 use super::log::{LogTarget, start_logging};
-use super::mount::http;
+use super::mount::{CACHE_RESERVE, http};
 use super::options::Options;
 use super::printable::printable;
+use super::scratch::Scratch;
 use super::{CliError, Exit, tell};
+use crate::content::disk::free_space;
 use crate::document::{Capability, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::{Client, Method, Request};
@@ -15,8 +17,10 @@ use crate::source::spool::Spool;
 use crate::source::walk::walk;
 use crate::source::{EntryPoint, SourceError};
 use report::Report;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use survey::Survey;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Time for an answer to each request of the survey.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,26 +50,47 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     let entry = EntryPoint::parse(&args.source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let client = Client::new(http(&options, &entry, TIMEOUT)?).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
-    let report = runtime.block_on(explore(client, &entry, &options))?;
+    let scratch = Scratch::of("explore").map_err(failed)?;
+    let spooled_in = scratch.path().to_owned();
+    let report = runtime.block_on(async {
+        let exploring = tokio::spawn(explore(client, entry, options, spooled_in));
+        tokio::select! {
+            explored = exploring => explored.map_err(|cause| CliError::of(Exit::Failure, &cause))?,
+            signal = ended() => Err(signal.map_or_else(failed, |()| CliError::new(Exit::Interrupted, "interrupted"))),
+        }
+    });
+    // What is still under way when a signal came is not waited for.
+    runtime.shutdown_background();
+    drop(scratch);
+    let report = report?;
     let text = if args.json { format!("{}\n", report.json()) } else { printable(&report.text()) };
     tell(&text).map_err(failed)?;
     Ok(Exit::Success as u8)
 }
 
-async fn explore(client: Client, entry: &EntryPoint, options: &Options) -> Result<Report, CliError> {
+/// Until a signal asks for the end.
+async fn ended() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in: PathBuf) -> Result<Report, CliError> {
     let limits = options.limits;
-    let source = discover(&client, entry, options.set.as_ref(), limits).await?;
+    let source = discover(&client, &entry, options.set.as_ref(), limits).await?;
     if let Some(authority) = &source.moved_to {
         client.move_to(authority);
     }
-    let scratch = tempfile::tempdir().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    let spool = Spool::open(scratch.path())?;
+    let reserve = options.cache_reserve.unwrap_or(CACHE_RESERVE);
+    let spool = Spool::open(&spooled_in).map_err(spooling)?.leaving(reserve, free_space);
     let mut survey = Survey::default();
     for (capability, location) in source.sets.iter().flat_map(|set| &set.documents) {
         if *capability != Capability::ResourceList || survey.has_walked(location) {
             continue;
         }
-        let walked = walk(&client, &spool, location, limits, &|_| ()).await?;
+        let walked = walk(&client, &spool, location, limits, &|_| ()).await.map_err(spooling)?;
         let spool = &spool;
         // Parsing computes; it is let off the workers that fetch.
         tokio::task::block_in_place(|| survey.add(location, &walked, spool, limits))
@@ -73,6 +98,15 @@ async fn explore(client: Client, entry: &EntryPoint, options: &Options) -> Resul
     }
     let pace = pace(&client, survey.sample()).await;
     Ok(Report { entry: entry.to_string(), source, survey, pace })
+}
+
+/// There is no cache here: the lists are spooled in the system's temporary folder.
+fn spooling(cause: SourceError) -> CliError {
+    if !matches!(cause, SourceError::Spool { .. } | SourceError::NoRoom { .. }) {
+        return cause.into();
+    }
+    let told = CliError::of(Exit::Failure, &cause);
+    CliError::new(Exit::Failure, format!("{}. TMPDIR=FOLDER leads to a larger disk", told.message))
 }
 
 /// What HEAD of a few resources tells of the host.

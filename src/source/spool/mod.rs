@@ -12,6 +12,7 @@
 //! so a killed process leaves the document of before or the new one, never a mixture. Nothing is synced: what a power
 //! cut leaves is found by the length, by gzip's CRC, or by the reader of the document, and is fetched again.
 
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,8 @@ use super::{DocumentLocation, SourceError, off_the_workers};
 use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
 use crate::document::{DocumentError, Limits, Reader, Rule, Timestamp, Uri};
 use flate2::{Compression, write::GzEncoder};
+pub use room::FreeSpace;
+use room::{Room, Short};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -41,6 +44,7 @@ const BLOCK: usize = 128 * 1024;
 pub struct Spool {
     folder: PathBuf,
     next_temporary: AtomicU64,
+    room: Room,
 }
 
 /// One document in the spool, complete.
@@ -115,7 +119,11 @@ impl Spool {
     /// [`SourceError::Spool`] where the folder cannot be made or read.
     pub fn open(folder: &Path) -> Result<Spool, SourceError> {
         fs::create_dir_all(folder).map_err(failed(folder))?;
-        let spool = Spool { folder: folder.to_owned(), next_temporary: AtomicU64::new(0) };
+        let spool = Spool {
+            folder: folder.to_owned(),
+            next_temporary: AtomicU64::new(0),
+            room: Room::new(0, |_| Ok(u64::MAX)),
+        };
         let keys: HashSet<String> = spool
             .files()?
             .iter()
@@ -125,6 +133,11 @@ impl Spool {
             .collect();
         spool.retain(&keys)?;
         Ok(spool)
+    }
+
+    /// The same, which leaves `reserve` octets free on its file system; where less than twice as much is free, the half.
+    pub fn leaving(self, reserve: u64, free_space: FreeSpace) -> Spool {
+        Spool { room: Room::new(reserve, free_space), ..self }
     }
 
     /// The document of `location`, where it is here and complete.
@@ -154,6 +167,7 @@ impl Spool {
     pub fn settle(&self, keep: &[SpooledDocument]) -> Result<(), SourceError> {
         let keys: HashSet<String> = keep.iter().map(|document| key(&document.location)).collect();
         self.retain(&keys)?;
+        self.room.renew();
         for document in keep {
             let key = key(&document.location);
             let Some(mut sidecar) = self.sidecar(&key).filter(|sidecar| sidecar.digest == document.digest) else {
@@ -253,12 +267,13 @@ impl Spool {
         off_the_workers(read).unwrap_or(true)
     }
 
-    /// A place for the octets of a document that is arriving.
-    pub(super) fn receive(&self) -> Result<Arriving<'_>, SourceError> {
+    /// A place for the octets of a document of `location` that is arriving.
+    pub(super) fn receive(&self, location: &DocumentLocation) -> Result<Arriving<'_>, SourceError> {
         let path = self.temporary();
         let file = File::create(&path).map_err(failed(&path))?;
         Ok(Arriving {
             spool: self,
+            location: location.clone(),
             file: BufWriter::with_capacity(BLOCK, file),
             path,
             size: 0,
@@ -269,6 +284,11 @@ impl Spool {
 
     /// An empty file beside the documents that has no name: whatever ends this process ends it too.
     pub fn scratch(&self) -> io::Result<File> {
+        // What goes there is no larger than the documents it is made of.
+        self.room.take(&self.folder, 0).map_err(|Short { free, floor }| {
+            let what = format!("{free} octets are free and {floor} are to stay free; free some space, or mount with a smaller -o cache-reserve=SIZE");
+            io::Error::new(io::ErrorKind::StorageFull, what)
+        })?;
         let path = self.temporary();
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         fs::remove_file(&path)?;
@@ -372,6 +392,7 @@ impl Spool {
 /// A document while its octets arrive; dropped before [`Arriving::complete`], it was never there.
 pub(super) struct Arriving<'a> {
     spool: &'a Spool,
+    location: DocumentLocation,
     file: BufWriter<File>,
     path: PathBuf,
     size: u64,
@@ -380,24 +401,33 @@ pub(super) struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
-    /// Adds the next octets. They go to the page cache, so this is taken not to block an async task.
+    /// Adds the next octets, where there is room for them. They go to the page cache, so this is taken not to block an async task.
     pub fn write(&mut self, octets: &[u8]) -> Result<(), SourceError> {
+        self.spool.room.take(&self.spool.folder, octets.len() as u64).map_err(|Short { free, floor }| {
+            SourceError::NoRoom {
+                location: self.location.clone(),
+                folder: self.spool.folder.clone(),
+                size: self.size,
+                free,
+                floor,
+            }
+        })?;
         self.file.write_all(octets).map_err(failed(&self.path))?;
         self.digest.update(octets);
         self.size += octets.len() as u64;
         Ok(())
     }
 
-    /// Makes the octets the document of `location`. Whether they are those it had before is told by the digest.
+    /// Makes the octets the document of its location. Whether they are those it had before is told by the digest.
     pub fn complete(
         mut self,
-        location: &DocumentLocation,
         base: Option<Uri>,
         modified: Option<Timestamp>,
         validators: Validators,
     ) -> Result<Held, SourceError> {
         self.file.flush().map_err(failed(&self.path))?;
-        let (spool, key, digest) = (self.spool, key(location), self.digest.digest());
+        let location = self.location.clone();
+        let (spool, key, digest) = (self.spool, key(&location), self.digest.digest());
         let before = spool.sidecar(&key);
         let is_same = |before: &Sidecar| before.octets() == digest && before.size == self.size;
         let (mut sidecar, before) = match before {
@@ -432,7 +462,7 @@ impl Arriving<'_> {
             spool.remove(&before.content)?;
         }
         let Sidecar { size, digest, settled, .. } = sidecar;
-        let document = SpooledDocument { location: location.clone(), base, size, digest, modified };
+        let document = SpooledDocument { location, base, size, digest, modified };
         Ok(Held { document, validators, settled })
     }
 }

@@ -6,10 +6,10 @@ fn location(text: &str) -> DocumentLocation {
 }
 
 fn store(spool: &Spool, location: &DocumentLocation, octets: &[u8]) -> Held {
-    let mut arriving = spool.receive().unwrap();
+    let mut arriving = spool.receive(location).unwrap();
     octets.chunks(3).for_each(|piece| arriving.write(piece).unwrap());
     let validators = Validators { etag: Some("\"1\"".into()), last_modified: None };
-    arriving.complete(location, Some(Uri::parse("http://a/final").unwrap()), None, validators).unwrap()
+    arriving.complete(Some(Uri::parse("http://a/final").unwrap()), None, validators).unwrap()
 }
 
 fn gzip(octets: &[u8]) -> Vec<u8> {
@@ -159,7 +159,7 @@ fn an_arrival_that_breaks_off_leaves_the_document_of_before() {
     let spool = Spool::open(folder.path()).unwrap();
     let at = location("http://a/1");
     let before = store(&spool, &at, b"before");
-    let mut arriving = spool.receive().unwrap();
+    let mut arriving = spool.receive(&location("http://a/1")).unwrap();
     arriving.write(b"aft").unwrap();
     drop(arriving);
     assert_eq!(spool.held(&at), Some(before));
@@ -243,4 +243,66 @@ fn each_layer_of_compression_keeps_to_the_limit_of_the_document() {
     });
     assert!(read.is_err(), "{read:?}");
     assert!(spool.reader(&document, Limits::default()).unwrap().next_entry().unwrap().is_none());
+}
+
+/// Octets of a disk that holds nothing but the spool.
+const DISK: u64 = 48 << 20;
+
+fn left_of_the_disk(folder: &Path) -> io::Result<u64> {
+    let mut used = 0;
+    for entry in fs::read_dir(folder)? {
+        used += entry?.metadata()?.len();
+    }
+    Ok(DISK.saturating_sub(used))
+}
+
+/// Octets of an endless document that are taken, and how its end is told.
+fn taken_without_end(spool: &Spool, location: &DocumentLocation) -> (u64, String) {
+    let mut arriving = spool.receive(location).unwrap();
+    let block = [b'a'; 1 << 16];
+    let mut taken = 0;
+    while taken < 2 * DISK {
+        match arriving.write(&block) {
+            Ok(()) => taken += block.len() as u64,
+            Err(error) => return (taken, error.to_string()),
+        }
+    }
+    (taken, "no end".to_owned())
+}
+
+#[test]
+fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = location("http://a/endless.xml");
+    let reserve = 16 << 20;
+    let spool = Spool::open(folder.path()).unwrap().leaving(reserve, left_of_the_disk);
+
+    let (taken, told) = taken_without_end(&spool, &at);
+
+    assert!(taken <= DISK - reserve + (4 << 20), "{taken}: {told}");
+    for what in ["http://a/endless.xml", "cache-reserve=", "max-document=", &folder.path().display().to_string()] {
+        assert!(told.contains(what), "{told}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    store(&spool, &location("http://a/other.xml"), b"<urlset/>");
+}
+
+#[test]
+fn of_less_than_twice_the_reserve_the_half_stays_free_however_many_documents_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap().leaving(1 << 30, left_of_the_disk);
+    let mut came = 0;
+    let told = loop {
+        let mut arriving = spool.receive(&location(&format!("http://a/{came}"))).unwrap();
+        // Differs by its number: the same octets would take room all the same.
+        let octets = vec![came as u8; 1 << 20];
+        if let Err(error) = arriving.write(&octets) {
+            break error.to_string();
+        }
+        arriving.complete(None, None, Validators::default()).unwrap();
+        came += 1;
+        assert!(came < 48, "the disk is full");
+    };
+    assert!((20..=32).contains(&came), "{came}: {told}");
+    assert!(spool.scratch().is_err());
 }

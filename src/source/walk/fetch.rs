@@ -126,7 +126,7 @@ async fn fetch_once(
             return Err(unusable(location, &format!("the server answered {status:?} to a plain request")).into());
         }
     }
-    let mut arriving = spool.receive()?;
+    let mut arriving = spool.receive(location)?;
     let mut size = 0;
     while let Some(octets) = response.body.chunk().await.map_err(Failure::Broken)? {
         if size == 0 && PACKAGE_MAGIC.iter().any(|magic| octets.starts_with(magic)) {
@@ -140,7 +140,7 @@ async fn fetch_once(
         received(octets.len() as u64);
     }
     let validators = Validators { etag: response.etag, last_modified: response.modified_validator };
-    let held = arriving.complete(location, Some(response.final_uri), response.modified, validators)?;
+    let held = arriving.complete(Some(response.final_uri), response.modified, validators)?;
     Ok(Fetched::Document { held, octets: size, max_age: response.max_age })
 }
 
@@ -155,7 +155,7 @@ fn copy(
     let failed = |cause: io::Error| SourceError::File { path: path.to_owned(), cause };
     let mut file = File::open(path).map_err(failed)?;
     let modified = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
-    let mut arriving = spool.receive()?;
+    let mut arriving = spool.receive(location)?;
     let mut block = vec![0; 128 * 1024];
     let mut size = 0;
     loop {
@@ -172,7 +172,7 @@ fn copy(
         arriving.write(&block[..length])?;
         received(length as u64);
     }
-    let held = arriving.complete(location, None, Some(modified.into()), Validators::default())?;
+    let held = arriving.complete(None, Some(modified.into()), Validators::default())?;
     Ok(Fetched::Document { held, octets: 0, max_age: None })
 }
 

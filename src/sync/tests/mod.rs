@@ -54,6 +54,7 @@ impl Destination {
             poll: None,
             max_delete: MaxDelete::default(),
             as_of: None,
+            reserve: 0,
         };
         let synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
         Destination { synchronizer, catalog, _folder: folder }
