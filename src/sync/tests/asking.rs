@@ -332,3 +332,24 @@ async fn an_announced_update_of_a_resource_changes_its_content_and_not_what_it_b
         assert_eq!((resource.media_type.as_deref(), resource.hashes.len()), (Some("application/pdf"), 0));
     }
 }
+
+/// A server with `Last-Modified` alone cannot tell two versions of one second apart (RFC 9110, 8.8.2.2).
+#[tokio::test]
+async fn a_list_that_is_edited_twice_in_one_second_is_read_twice() {
+    let server = source().await;
+    let second = "Thu, 03 Jan 2013 12:00:00 GMT";
+    let publish = |entries: &[String]| {
+        let list = change_list("from=\"2013-01-03T09:00:00Z\"", entries);
+        server.put(CHANGES, list.header("Last-Modified", second).header("Date", second));
+    };
+    let mut entries = vec![change(&server, "/e", &format!("change=\"created\" {}", datetime(10)))];
+    publish(&entries);
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+
+    entries.push(change(&server, "/f", &format!("change=\"created\" {}", datetime(30))));
+    publish(&entries);
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
+}
