@@ -3,7 +3,7 @@
 
 use super::directory::{Directory, Found};
 use super::octets::Place;
-use super::windows::{Window, Windows};
+use super::windows::{MEMORY, Window, Windows};
 use super::{PackageError, Packages, remote};
 use crate::document::{PackageMember, Uri};
 use crate::source::http::{Line, Price};
@@ -42,6 +42,9 @@ const REFILL: u64 = 2;
 /// They come by so many requests at once, each for so many octets at least: a connection begins slowly.
 const STRIPES: u64 = 6;
 const STRIPE: u64 = 768 << 10;
+
+/// Of packages walked at once so many, the last ones, share the memory for windows.
+const SHARING: usize = 16;
 
 /// Packages whose members are followed.
 const PACKAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -237,6 +240,21 @@ impl Siblings {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Octets ahead of what is read that one package may have, so that what is on its way for one needs not make room for another's:
+    /// as many again are what was read just now.
+    fn share(&self) -> u64 {
+        let demands = self.demands.lock().unwrap_or_else(PoisonError::into_inner);
+        let sharing = demands.iter().take(SHARING).filter(|(_, demand)| !demand.is_left()).count();
+        MEMORY / 2 / sharing.max(1) as u64
+    }
+
+    /// The whole of a package could not be had for now: it is due again once its price has been spent again.
+    fn unsettle(&self, package: &Uri) {
+        let demand = self.demand(package);
+        let mut lately = demand.lately();
+        (lately.spent, lately.requests, lately.brought, lately.is_settled) = (Duration::ZERO, 0, 0, false);
+    }
+
     /// Walks that were left are held against what was brought for them.
     fn settle(&self, now: Instant) {
         let demands = self.demands.lock().unwrap_or_else(PoisonError::into_inner);
@@ -344,9 +362,10 @@ impl Packages {
         if demand.lately().siblings <= BELIEVED {
             siblings.settle(Instant::now());
         }
+        let share = siblings.share();
         let _ordering = demand.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         let record = *siblings.record.lock().unwrap_or_else(PoisonError::into_inner);
-        let ahead = demand.lately().ahead(&line, &record);
+        let ahead = demand.lately().ahead(&line, &record).min(share);
         let (begin, until) = {
             let mut windows = siblings.windows();
             // What is here is not asked for again.
@@ -433,6 +452,9 @@ impl Packages {
         runtime.spawn(async move {
             if let Err(error) = packages.whole(&package, u64::MAX).await {
                 tracing::debug!(%package, error = %crate::causes::chain(&error), "the whole of a package cannot be had");
+                if error.is_retryable() {
+                    packages.shared.siblings.unsettle(&package);
+                }
             }
         });
     }
@@ -441,6 +463,8 @@ impl Packages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::loopback::Loopback;
+    use crate::source::package::PackageConfig;
 
     #[test]
     fn members_asked_for_together_are_siblings_and_many_in_a_row_are_a_walk() {
@@ -476,6 +500,22 @@ mod tests {
     }
 
     #[test]
+    fn packages_walked_at_once_share_the_memory_for_windows() {
+        let siblings = Siblings::new();
+        let package = |number: usize| Uri::parse(&format!("http://example.org/{number}.zip")).unwrap();
+        let walk = |number| {
+            siblings.demand(&package(number)).lately().ask(Instant::now(), 0);
+        };
+        siblings.demand(&package(0));
+        walk(1);
+        assert!(siblings.share() >= LARGEST, "one is left");
+        (1..=5).for_each(walk);
+        assert!(siblings.share() * 5 * 2 <= MEMORY);
+        (1..=100).for_each(walk);
+        assert_eq!(siblings.share(), STRIPE);
+    }
+
+    #[test]
     fn windows_that_hold_what_comes_in_a_round_trip_cost_no_more_than_the_whole() {
         let (mut lately, line, whole) = (Lately::default(), Line::TYPICAL, 80_000_000);
         let fast = Line::new(Duration::from_millis(40), 100_000_000);
@@ -506,5 +546,29 @@ mod tests {
         let slow = Line::new(Duration::from_millis(400), 8_000_000);
         let spent = (0..).take_while(|_| !lately.spend(whole, &slow, 1)).count();
         assert_eq!(spent, 25, "10.4 s of 400 ms each");
+    }
+
+    #[tokio::test]
+    async fn the_whole_is_due_again_where_it_could_not_be_had_for_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Loopback::with(&[]).await;
+        let config = PackageConfig::new(folder.path().to_owned());
+        let packages = Packages::open(server.client(), config).unwrap();
+        let remember = |uri: &Uri, error| drop(packages.remember(uri, Err(error)));
+        let (changed, broken) = (server.uri("/changed.zip"), server.uri("/broken.zip"));
+        remember(&changed, PackageError::Changed { package: changed.clone() });
+        remember(&broken, PackageError::NoManifest { package: broken.clone() });
+        let demand = |package: &Uri| packages.shared.siblings.demand(package);
+        for package in [&broken, &changed] {
+            demand(package).lately().is_settled = true;
+            packages.fetch_whole(package, 1 << 20);
+        }
+
+        let begun = Instant::now();
+        while demand(&changed).lately().is_settled {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is never tried again");
+            tokio::task::yield_now().await;
+        }
+        assert!(demand(&broken).lately().is_settled, "it stays as it is");
     }
 }

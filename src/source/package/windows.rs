@@ -1,6 +1,7 @@
 //! Octets of packages that were asked for together, handed out as they come.
 //!
-//! A window that breaks off, or whose reader has left, ends where it has come to: what is here of it stays as good as it was.
+//! A window that breaks off, that had to make room, or whose reader has left, ends where it has come to: what is here of it stays
+//! as good as it was. One of which nothing came is forgotten.
 
 use super::directory::Version;
 use super::{PackageError, remote};
@@ -12,8 +13,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Octets of all windows, those to come included: the least recently used make room.
-const MEMORY: u64 = 32 << 20;
+/// Octets of all windows, those to come included: the least recently used make room. Beyond it are those that somebody reads still.
+pub(super) const MEMORY: u64 = 32 << 20;
 
 /// Octets of one version that lie together.
 #[derive(Debug)]
@@ -48,6 +49,11 @@ impl Window {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nothing of it is here, nor will be.
+    fn is_void(&self) -> bool {
+        self.state().end == self.first
+    }
+
     fn covers(&self, version: &Version, extent: &Range<u64>) -> bool {
         self.version == *version && self.first <= extent.start && extent.end <= self.state().end
     }
@@ -60,8 +66,9 @@ impl Window {
             while let Some(piece) = remote::chunk(&package, &mut body).await? {
                 let octets = piece.len() as u64;
                 self.add(piece);
-                if !goes_on(octets) {
-                    tracing::debug!(%package, "nobody reads on in a package: what was asked for is not waited for");
+                // Whoever asks for its octets once it had to make room asks for them anew.
+                if !goes_on(octets) || Arc::strong_count(&self) == 1 {
+                    tracing::debug!(%package, "nobody reads what was asked for in a package: it is not waited for");
                     break;
                 }
             }
@@ -177,12 +184,19 @@ impl Windows {
     }
 
     fn of(&self, package: &Uri, version: &Version) -> impl Iterator<Item = &Arc<Window>> {
-        let is_its = move |((of, _), window): &(&(Uri, u64), &Arc<Window>)| of == package && window.version == *version;
+        let is_its = move |((of, _), window): &(&(Uri, u64), &Arc<Window>)| {
+            of == package && window.version == *version && !window.is_void()
+        };
         self.windows.iter().filter(is_its).map(|(_, window)| window)
     }
 
     /// Keeps one, for as long as there is room.
     pub fn put(&mut self, package: &Uri, window: Arc<Window>) {
+        let void: Vec<_> =
+            self.windows.iter().filter(|(_, window)| window.is_void()).map(|(key, _)| key.clone()).collect();
+        for key in void {
+            self.windows.pop(&key);
+        }
         self.windows.put((package.clone(), window.first), window);
         let octets = |windows: &Windows| windows.windows.iter().map(|(_, it)| it.state().end - it.first).sum::<u64>();
         while octets(self) > MEMORY && self.windows.len() > 1 {
@@ -223,6 +237,21 @@ mod tests {
         let window = Window::new(&version("a"), 0..10);
         window.end_with(Some(PackageError::Changed { package: Uri::parse("http://example.org/a.zip").unwrap() }));
         assert!(window.octets(&(0..1)).await.is_err());
+    }
+
+    #[test]
+    fn windows_of_which_nothing_came_are_no_border_and_are_not_kept() {
+        let (package, a) = (Uri::parse("http://example.org/a.zip").unwrap(), version("a"));
+        let mut windows = Windows::default();
+        for number in 1..=100 {
+            let window = Arc::new(Window::new(&a, number << 20..(number + 1) << 20));
+            windows.put(&package, Arc::clone(&window));
+            window.end_with(None);
+        }
+        assert_eq!(windows.next(&package, &a, 0), None);
+
+        windows.put(&package, Arc::new(Window::new(&a, 0..10)));
+        assert_eq!(windows.windows.len(), 1);
     }
 
     #[test]

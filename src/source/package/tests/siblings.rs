@@ -1,7 +1,9 @@
 //! Many members of one package, wanted one by one.
 
+use super::super::windows::{Window, Windows};
 use super::crafted::{craft, stored};
 use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A package of so many members of 10 kB, and their octets.
 fn many(count: u32) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
@@ -121,4 +123,27 @@ async fn what_cannot_be_had_has_no_price() {
     assert!(stage.packages.price(&gone).is_some());
     stage.packages.directory(&gone.package).await.unwrap_err();
     assert_eq!(stage.packages.price(&gone), None);
+}
+
+#[tokio::test]
+async fn a_window_that_nobody_holds_any_more_is_not_fetched_to_its_end() {
+    let stage = Stage::with(noise(1, 8 << 20), Ranges::Right).await;
+    let (package, client) = (stage.uri(), stage.server.client());
+    let version = remote::version(&package, &remote::ask_whole(&client, &package).await.unwrap(), 8 << 20).unwrap();
+    for is_held in [true, false] {
+        let window = Arc::new(Window::new(&version, 0..8 << 20));
+        let mut windows = Windows::default();
+        windows.put(&package, Arc::clone(&window));
+        if !is_held {
+            windows = Windows::default();
+        }
+        let came = AtomicU64::new(0);
+        let goes_on = |octets| {
+            came.fetch_add(octets, Ordering::Relaxed);
+            true
+        };
+        window.bring(client.clone(), package.clone(), goes_on).await;
+        assert_eq!(came.into_inner() == 8 << 20, is_held);
+        drop(windows);
+    }
 }
