@@ -119,7 +119,7 @@ impl Client {
 
     /// Rises with every answer of `uri`'s host and with every octet that it sends, whoever asked for them.
     pub fn progress(&self, uri: &Uri) -> u64 {
-        self.shared.hosts.host(uri.authority(), Instant::now()).counters.progress()
+        self.shared.hosts.host(self.shared.rewrites.apply(uri).authority(), Instant::now()).counters.progress()
     }
 
     /// How many requests one host is asked at once.

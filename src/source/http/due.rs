@@ -7,8 +7,11 @@ use futures_util::FutureExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often who waits for a place looks whether the host does anything for those who have one.
+/// How often who waits for a place looks whether the host does anything for those who have one: more often where less time is left.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// No timer tells shorter times.
+const TICK: Duration = Duration::from_millis(1);
 
 /// The deadline of one request, put off by the time that a busy host has held it up.
 pub(super) struct Due {
@@ -48,11 +51,15 @@ impl Due {
         if let Some(place) = place.as_mut().now_or_never() {
             return place;
         }
+        let (mut before, mut since) = (host.counters.progress(), Instant::now());
         loop {
-            let (before, since) = (host.counters.progress(), Instant::now());
-            let found = tokio::time::timeout(LOOK, &mut place).await;
-            if host.counters.progress() != before {
-                *self.latest.lock().unwrap_or_else(PoisonError::into_inner) += since.elapsed();
+            // Before the deadline, which is put off by nobody once it has passed.
+            let look = LOOK.min(self.latest().saturating_duration_since(Instant::now()) / 4).max(TICK);
+            let found = tokio::time::timeout(look, &mut place).await;
+            let (progress, now) = (host.counters.progress(), Instant::now());
+            if progress != before {
+                *self.latest.lock().unwrap_or_else(PoisonError::into_inner) += now.saturating_duration_since(since);
+                (before, since) = (progress, now);
             }
             if let Ok(place) = found {
                 return place;

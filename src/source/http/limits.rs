@@ -154,7 +154,8 @@ impl Breaker {
     }
 }
 
-/// One host's state. No lock is held across an await nor together with another.
+/// One host's state. No lock is held across an await, nor together with another but for `width`, which is locked before that of
+/// `places`.
 pub(super) struct Host {
     pub(super) authority: Box<str>,
     pub(super) counters: Arc<HostCounters>,

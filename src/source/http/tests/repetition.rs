@@ -71,6 +71,11 @@ async fn waiting_while_the_host_answers_others_is_not_the_host_s_silence() {
     let (whole, served) = tokio::join!(read(&mut slow.body), busy.send(Request::get(server.uri("/next"), within)));
     assert_eq!((whole.unwrap().len(), served.unwrap().status), (16, Status::Full));
 
+    let mut slow = busy.send(Request::get(server.uri("/slow"), PLENTY)).await.unwrap();
+    let soon = Request::get(server.uri("/next"), Duration::from_millis(700));
+    let (whole, served) = tokio::join!(read(&mut slow.body), busy.send(soon));
+    assert_eq!((whole.unwrap().len(), served.unwrap().status), (16, Status::Full), "however little time there is");
+
     let silent = client(HttpConfig { connections: 1, ..config(&server) });
     let held = silent.send(Request::get(server.uri("/silent"), PLENTY)).await.unwrap();
     let refused = silent.send(Request::get(server.uri("/next"), within)).await.unwrap_err();

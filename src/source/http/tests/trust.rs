@@ -39,6 +39,7 @@ async fn rewriting_changes_where_it_is_fetched_and_not_what_it_is_called() {
     let (response, octets) = get(&client, Uri::parse("http://published.invalid/a").unwrap()).await.unwrap();
     assert_eq!(octets.unwrap(), b"here");
     assert_eq!(response.final_uri, server.uri("/a"));
+    assert!(client.progress(&Uri::parse("http://published.invalid/a").unwrap()) > 0, "of the host that is asked");
     let missing = Uri::parse("http://published.invalid/b").unwrap();
     let error = get(&client, missing.clone()).await.unwrap_err();
     assert!(matches!(&error, HttpError::Status { uri, status: 404, .. } if *uri == missing), "{error:?}");
