@@ -2,6 +2,7 @@
 
 use crate::content::readahead::Host;
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Fetches under way at a host of which nothing is known.
 const FIRST: usize = 8;
@@ -74,9 +75,47 @@ impl Places {
     }
 }
 
+/// A fetch under way; its place is given back when it is dropped, also by a panic.
+pub(super) struct Taken {
+    places: Arc<Mutex<Places>>,
+    host: Host,
+}
+
+impl Taken {
+    /// Of a place at `host` that was taken.
+    pub(super) fn of(places: &Arc<Mutex<Places>>, host: Host) -> Taken {
+        Taken { places: Arc::clone(places), host }
+    }
+
+    pub(super) fn host(&self) -> Host {
+        self.host
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.host);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fetch_that_panics_gives_its_place_back() {
+        let places = Arc::new(Mutex::new(Places::new(64)));
+        places.lock().unwrap().learn(ALIVE, 1);
+        places.lock().unwrap().take(ALIVE);
+        let taken = Taken::of(&places, ALIVE);
+        let fetching = std::thread::spawn(move || {
+            let _taken = taken;
+            panic!("while it is fetched");
+        });
+
+        fetching.join().unwrap_err();
+        assert!(places.lock().unwrap().are_left(ALIVE));
+    }
 
     const DEAD: Host = Host(1);
     const ALIVE: Host = Host(2);

@@ -9,15 +9,17 @@ use super::error::FsError;
 use super::following::Cursor;
 use super::links::wanted;
 use super::listed::Listed;
-use super::places::Places;
+use super::places::{Places, Taken};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
 use crate::causes::chain;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::readahead::{Candidate, ENDED, EXPECTED, Host, Ledger, Readahead, Reader, Seen, Wish};
 use crate::content::{Content, Wanted};
 use fuser::INodeNo;
+use futures_util::FutureExt;
 use lru::LruCache;
 use std::num::NonZeroUsize;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,7 +41,7 @@ pub(super) struct ReadingAhead {
     options: FsOptions,
     runtime: Handle,
     /// Lock order: `places` before `walks`. Each is held for a few instructions and never while the catalog or content is asked.
-    places: Mutex<Places>,
+    places: Arc<Mutex<Places>>,
     walks: Mutex<Readahead<Cursor>>,
     /// Held by itself alone.
     listed: Mutex<Listed>,
@@ -66,7 +68,7 @@ impl ReadingAhead {
             content,
             options,
             runtime,
-            places: Mutex::new(Places::new(at_once)),
+            places: Arc::new(Mutex::new(Places::new(at_once))),
             walks: Mutex::new(Readahead::new(limit)),
             listed: Mutex::default(),
             came_with_size: Mutex::new(LruCache::new(CAME_WITH_SIZE)),
@@ -268,12 +270,16 @@ impl ReadingAhead {
 
     /// Begins as many fetches as may be under way.
     fn fetch(self: &Arc<Self>) {
-        while let Some((ino, host)) = self.take_place() {
+        while let Some((ino, taken)) = self.take_place() {
             let ahead = Arc::clone(self);
             self.runtime.spawn(async move {
                 // What was spawned last runs first: whoever waits comes before this.
                 tokio::task::yield_now().await;
-                let (fetched, places) = ahead.fetch_one(ino).await;
+                let fetching = AssertUnwindSafe(ahead.fetch_one(ino)).catch_unwind().await;
+                let Ok((fetched, places)) = fetching else {
+                    ahead.walks().dropped(ino, true);
+                    return;
+                };
                 match fetched {
                     Ok(Some(octets)) => ahead.walks().landed(ino, octets),
                     Ok(None) => ahead.walks().dropped(ino, false),
@@ -283,11 +289,10 @@ impl ReadingAhead {
                         ahead.walks().dropped(ino, true);
                     }
                 }
-                {
-                    let mut held = ahead.places();
-                    held.give_back(host);
-                    places.into_iter().for_each(|places| held.learn(host, places));
+                if let Some(places) = places {
+                    ahead.places().learn(taken.host(), places);
                 }
+                drop(taken);
                 ahead.note_outstanding();
                 ahead.fetch();
             });
@@ -295,11 +300,11 @@ impl ReadingAhead {
     }
 
     /// The next file to fetch, of a host where a place is left, which is then taken.
-    fn take_place(&self) -> Option<(INodeNo, Host)> {
+    fn take_place(&self) -> Option<(INodeNo, Taken)> {
         let mut places = self.places();
         let (ino, host) = self.walks().take_next(|host| places.are_left(host))?;
         places.take(host);
-        Some((ino, host))
+        Some((ino, Taken::of(&self.places, host)))
     }
 
     /// Octets fetched, `None` where there is nothing to fetch, or where the host bears nothing but reads now; and how many places
