@@ -27,8 +27,7 @@ pub enum Prefetched {
 impl Content {
     /// Brings the whole of `wanted` into the cache folder, verified as for a reader.
     ///
-    /// Its priority is the lowest there is. One host is asked for half of its connections' worth of such fetches at once, so that
-    /// reads find a place; only what was last used before `begun` is evicted for it, and where that makes no room
+    /// Its priority is the lowest there is. One host is asked for so many such fetches at once that reads find a place; only what was last used before `begun` is evicted for it, and where that makes no room
     /// [`ContentError::is_full`] tells, rather than that bytes go past the cache. Whatever `begun` is, it is one moment for
     /// all that belongs together: what one such fetch brought does not go for the next. A read of the same object joins
     /// the fetch and makes it its own. Dropped, the fetch ends unless somebody else waits for it; what has come is kept
@@ -94,7 +93,7 @@ impl Content {
             if flight.is_passing() || flight.announced().is_some_and(|octets| octets > WHOLE_LIMIT) {
                 return None;
             }
-            // A flight always ends: each of its steps has a deadline.
+            // A flight ends by itself; who cannot wait for that has a deadline of its own.
             changed.await;
         }
     }

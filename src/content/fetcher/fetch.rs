@@ -112,6 +112,8 @@ pub(super) struct Fetch {
     pub(super) rest: Gathered,
     /// Where the octets go.
     pub(super) room: Room,
+    /// Its turn at the host, as long as what it brings is for the cache folder.
+    pub(super) turn: Option<OwnedSemaphorePermit>,
     /// Leave to hold octets in memory, where the cache folder has no room.
     pub(super) memory: Option<OwnedSemaphorePermit>,
     /// Leave to have the flight hold what came last.
@@ -121,7 +123,12 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(content: Arc<Content>, wanted: Wanted, flight: Arc<Flight>) -> Fetch {
+    pub(super) fn new(
+        content: Arc<Content>,
+        wanted: Wanted,
+        flight: Arc<Flight>,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Fetch {
         let published = content.vouching_digest(&wanted);
         let observation = content.observed.get(wanted.ino);
         let earlier = observation.as_ref().and_then(|observation| observation.digests.first().copied());
@@ -148,6 +155,7 @@ impl Fetch {
             received: 0,
             rest,
             room: Room::Disk,
+            turn,
             memory: None,
             latest: None,
             resting: None,

@@ -10,7 +10,7 @@ use crate::causes::chain;
 use crate::content::{Content, ContentError, Patch, Wanted};
 use crate::document::{PackageMember, Uri};
 use crate::source::http::{Body, Line, Price};
-use crate::source::package::{Member, PackageError};
+use crate::source::package::{Member, PackageError, Packages};
 use bytes::{Bytes, BytesMut};
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -114,6 +114,11 @@ impl Content {
         } else {
             tracing::warn!(package = %member.package, %error, "a package is at fault; its resources come from their own URIs");
         }
+    }
+
+    /// Changes with whatever comes of a package: into a file where it is needed whole, or in ranges, which its host alone tells.
+    pub(super) fn came_of(&self, packages: &Packages, package: &Uri) -> (Option<u64>, u64) {
+        (packages.arrived(package), self.client.progress(package))
     }
 
     /// The size of a member, where its directory is known already.
@@ -239,15 +244,15 @@ impl Fetch {
             packages.member(&member.package, &member.path).await
         };
         tokio::pin!(opened);
-        // As long as a package comes that is needed whole its readers wait for it.
-        let (mut arrived, mut moved) = (None, Instant::now());
+        // As long as its package comes, or its host answers others, its readers wait for it.
+        let (mut arrived, mut moved) = (self.content.came_of(&packages, &member.package), Instant::now());
         loop {
             let look = budget.saturating_sub(moved.elapsed()).min(LOOK);
             if let Ok(opened) = tokio::time::timeout(look, &mut opened).await {
                 return opened;
             }
-            let now = packages.arrived(&member.package);
-            if now > arrived {
+            let now = self.content.came_of(&packages, &member.package);
+            if now != arrived {
                 (arrived, moved) = (now, Instant::now());
                 self.flight.touch();
             } else if moved.elapsed() >= budget {

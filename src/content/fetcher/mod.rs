@@ -58,7 +58,7 @@ pub(super) use turns::Turns;
 pub(super) use window::Ends;
 
 use super::disk::{Moment, ObjectKey};
-use super::{Content, ContentError, Event, Unannounced, Verified, Wanted};
+use super::{Content, ContentError, Event, Mirrors, Unannounced, Verified, Wanted};
 use crate::causes::chain;
 use crate::document::{Timestamp, Uri};
 use bytes::Bytes;
@@ -293,9 +293,9 @@ impl Content {
             let turn = self.fetches.take(wanted.uri.authority()).await;
             flight.touch();
             self.counters.fetch();
-            (Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight)).run().await, turn)
+            Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight), turn).run().await
         };
-        let (outcome, _turn) = tokio::select! {
+        let outcome = tokio::select! {
             fetched = fetched => fetched,
             () = self.held_up(&wanted, &flight) => return,
             // It is in the table no more, where another may be by now.
@@ -504,13 +504,22 @@ impl Content {
         }
     }
 
-    /// Never ends: as long as the host brings others what they asked for, who waits for a flight that has nothing yet waits on. Its
+    /// Rises with whatever comes from a host that may be asked for `wanted`.
+    fn progress(&self, wanted: &Wanted) -> u64 {
+        let mirrors = wanted.mirrors.iter().filter(|_| self.config.mirrors != Mirrors::Off).map(|(_, uri)| uri);
+        let versions = wanted.mementos.iter().chain(&wanted.timegate).chain(&wanted.timemap);
+        let package = wanted.member.iter().filter(|_| self.packages.get().is_some()).map(|member| &member.package);
+        let places = std::iter::once(&wanted.uri).chain(mirrors).chain(versions).chain(package);
+        places.fold(0, |sum, uri| sum.wrapping_add(self.client.progress(uri)))
+    }
+
+    /// Never ends: as long as a host brings others what they asked for, who waits for a flight that has nothing yet waits on. Its
     /// own request has a deadline once it is sent.
     async fn held_up(&self, wanted: &Wanted, flight: &Flight) {
-        let mut before = self.client.progress(&wanted.uri);
+        let mut before = self.progress(wanted);
         loop {
             tokio::time::sleep(self.config.stall / 8).await;
-            let now = self.client.progress(&wanted.uri);
+            let now = self.progress(wanted);
             if now != before && flight.frontier() == 0 && flight.announced().is_none() {
                 flight.touch();
             }

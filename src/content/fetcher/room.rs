@@ -46,8 +46,13 @@ impl Fetch {
         self.memory = self.in_turn(content.memory.passing()).await;
     }
 
-    /// Waits for a place. That others have them is no fault of the server's: readers wait on.
-    async fn in_turn(&self, place: impl Future<Output = Option<OwnedSemaphorePermit>>) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a place. That others have them is no fault of the server's: readers wait on. Meanwhile others have the turn at the
+    /// host, and later as well, for who has a place may stand as still as its readers do: the places are bound enough.
+    async fn in_turn(
+        &mut self,
+        place: impl Future<Output = Option<OwnedSemaphorePermit>>,
+    ) -> Option<OwnedSemaphorePermit> {
+        self.turn = None;
         tokio::pin!(place);
         loop {
             let taken = tokio::time::timeout(self.content.config.stall / 8, &mut place).await;

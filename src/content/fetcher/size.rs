@@ -136,7 +136,7 @@ impl Content {
                 if let Some(outcome) = flight.outcome() {
                     break outcome;
                 }
-                // A flight always ends: each of its steps has a deadline.
+                // A flight ends by itself; who cannot wait for that has a deadline of its own.
                 changed.await;
             };
             match outcome {

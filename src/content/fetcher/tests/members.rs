@@ -287,3 +287,18 @@ async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_dig
     // What a digest vouches for is right whoever stated where it lies.
     assert!(stage.read(&stage.wanted(3, "other", &other)).await.unwrap() == other);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_of_a_package_in_ranges_is_seen_to_come() {
+    let noise = octets(200_000, 70);
+    let stage = Stage::with(packed(&[("a", &noise), ("b", &noise)], CompressionMethod::Stored)).await;
+    let (package, folder) = (stage.server.uri(DUMP), TempDir::new().unwrap());
+    let config = PackageConfig::new(folder.path().to_owned());
+    let packages = Packages::open(stage.content.client.clone(), config).unwrap();
+    let _ = packages.directory(&package).await;
+    let before = stage.content.came_of(&packages, &package);
+    let mut member = packages.member(&package, "a").await.unwrap();
+    while member.chunk().await.unwrap().is_some() {}
+
+    assert_ne!(stage.content.came_of(&packages, &package), before);
+}

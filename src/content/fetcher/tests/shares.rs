@@ -76,3 +76,28 @@ async fn more_than_there_is_memory_for_take_turns_and_each_is_fetched_once() {
     assert!(all.into_iter().zip(&bodies).all(|(read, body)| read.is_ok_and(|read| read == *body)));
     assert_eq!(server.received().len(), 2 * bodies.len(), "once for the cache, which has no room, and once past it");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_goes_past_the_cache_takes_no_turn_from_other_reads_of_its_host() {
+    let bodies = [octets(LARGE, 120), octets(1000, 121)];
+    let (gate, served) = (Gate::default(), bodies.clone().to_vec());
+    let held = gate.clone();
+    let server = Server::start(move |request| match body_of(request, &served) {
+        0 => honest(request, &served[0], None).gated_at(1 << 20, &held),
+        other => honest(request, &served[other], None),
+    });
+    let mounted = Mounted::new(&server, |config| {
+        config.quota = Some(1);
+        config.stall = Duration::from_secs(5);
+    });
+    let numbers = numbered(&server, &bodies);
+    let taken =
+        join_all((1..crate::content::FETCHES).map(|_| mounted.content.fetches.take(numbers[0].uri.authority())));
+    let _taken = taken.await;
+    assert!(mounted.read(&numbers[0], 0, 10).await.is_ok(), "one turn is left");
+
+    let other = mounted.read_all(&numbers[1]).await;
+
+    gate.open();
+    assert!(other.unwrap() == bodies[1]);
+}

@@ -342,3 +342,17 @@ async fn poison_survives_a_restart() {
     let again = "the mount before may have ended before the name had another inode";
     assert_eq!(mounted.events(), [Event::Poisoned(wanted.ino)], "{again}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_mirror_brings_is_progress_of_whoever_waits_for_it() {
+    let body = octets(10_000, 64);
+    let (server, elsewhere) = (Server::of(&body, None), Server::of(&body, None));
+    let mounted = Mounted::plain(&server);
+    let mirrors = vec![(1, server.uri("/mirror"))];
+    let wanted = Wanted { mirrors, uri: elsewhere.uri("/a"), ..vouched(&server, &body) };
+    let before = mounted.content.progress(&wanted);
+
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.content.progress(&wanted) > before);
+    assert_eq!(elsewhere.received().len(), 0);
+}
