@@ -512,7 +512,7 @@ mod tests {
         (1..=5).for_each(walk);
         assert!(siblings.share() * 5 * 2 <= MEMORY);
         (1..=100).for_each(walk);
-        assert_eq!(siblings.share(), STRIPE);
+        assert!(siblings.share() >= STRIPE, "enough for one request");
     }
 
     #[test]
