@@ -18,7 +18,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("fs", vec!["document", "source", "catalog", "content", "inodes"]),
         ("sync", vec!["document", "source", "catalog", "content", "memory"]),
         ("control", vec!["document", "source", "catalog", "content"]),
-        ("mount", vec!["document", "source", "catalog", "content", "control", "fs", "sync"]),
+        ("mount", vec!["document", "source", "catalog", "content", "control", "fs", "sync", "memory"]),
         ("cli", vec!["document", "source", "catalog", "content", "control", "fs", "sync", "mount"]),
         ("main", vec!["cli"]),
     ])
