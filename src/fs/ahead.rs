@@ -1,7 +1,7 @@
 //! Sizing ahead: whoever asks for the sizes of a folder's files one after the other is saved the round trips.
 //!
 //! `ls -l` in a folder of unsized files waits for one size after the other. Once [`IN_ORDER`] of them were asked for in
-//! the folder's order, the next [`AHEAD`] are asked for together, and when half of these have been looked at, the
+//! the folder's order, the next [`AHEAD`] are asked for together, and when a quarter of these have been looked at, the
 //! next. [`SizingAhead`] only decides; it neither reads the catalog nor asks the Source.
 
 use super::Filesystem;
@@ -18,6 +18,10 @@ const IN_ORDER: u32 = 3;
 
 /// Sizes asked for together, of all folders.
 pub(super) const AHEAD: usize = 64;
+
+/// Where so many are on their way the next are not due. Those asked for together come together, and their reader is through them at
+/// once: fewer, and it would wait a round trip for the few behind them.
+const ENOUGH: usize = AHEAD - AHEAD / 4;
 
 /// Unsized files read at a time: once a walk is known, one of the first half may be asked for and [`AHEAD`] follow it.
 const WINDOW: usize = 2 * AHEAD;
@@ -54,7 +58,7 @@ struct Walk {
     astray: u32,
     /// The last file whose size was asked for ahead.
     ahead_to: EntryId,
-    /// Among those asked for ahead: when it is looked at, half of [`AHEAD`] are left, and the next are due.
+    /// Among those asked for ahead: when it is looked at, [`ENOUGH`] are left, and the next are due.
     trigger: Option<Candidate>,
     /// Those asked for ahead, as far as they were not looked at.
     on_their_way: VecDeque<Candidate>,
@@ -96,7 +100,7 @@ impl SizingAhead {
     fn follows(&mut self, ino: INodeNo) -> bool {
         for walk in &mut self.walks {
             let Some(place) = walk.on_their_way.iter().position(|candidate| candidate.ino == ino) else { continue };
-            let is_enough = walk.on_their_way.len() - place > AHEAD / 2;
+            let is_enough = walk.on_their_way.len() - place > ENOUGH;
             if is_enough {
                 walk.at = walk.at.max(walk.on_their_way[place].id);
                 walk.astray = 0;
@@ -148,7 +152,7 @@ impl Walk {
         if let Some(last) = next.last() {
             self.ahead_to = last.id;
             self.on_their_way.extend(&next);
-            self.trigger = self.on_their_way.get(self.on_their_way.len().saturating_sub(AHEAD / 2)).copied();
+            self.trigger = self.on_their_way.get(self.on_their_way.len().saturating_sub(ENOUGH)).copied();
         }
         next.into_iter().map(|candidate| candidate.ino).collect()
     }
@@ -287,31 +291,31 @@ mod tests {
     }
 
     #[test]
-    fn looking_at_the_middle_of_what_was_sized_makes_the_next_due() {
+    fn looking_at_the_first_quarter_of_what_was_sized_makes_the_next_due() {
         let mut ahead = SizingAhead::default();
         for id in 1..=3 {
             asks(&mut ahead, id);
         }
         assert_eq!(ahead.passed(ino(4)), None);
-        assert_eq!(ahead.passed(ino(36)), Some(FOLDER));
-        assert_eq!(ahead.passed(ino(36)), None);
+        assert_eq!(ahead.passed(ino(20)), Some(FOLDER));
+        assert_eq!(ahead.passed(ino(20)), None);
         let following = window(ahead.position(FOLDER).unwrap_or(EntryId(0)), |id| id > 67);
         assert_eq!(ahead.due(FOLDER, &following), inodes(68..=131));
     }
 
     #[test]
-    fn who_waits_for_what_is_on_its_way_makes_nothing_due_before_the_middle_of_it() {
+    fn who_waits_for_what_is_on_its_way_makes_nothing_due_before_a_quarter_of_it() {
         let mut ahead = SizingAhead::default();
         for id in 1..=3 {
             assert!(!ahead.follows(ino(id)));
             asks(&mut ahead, id);
         }
-        assert!(ahead.follows(ino(4)) && ahead.follows(ino(9)) && ahead.follows(ino(35)));
-        assert_eq!(ahead.position(FOLDER), Some(EntryId(35)));
-        assert!(!ahead.follows(ino(36)), "the middle");
-        assert_eq!(asks(&mut ahead, 36), inodes(68..=100));
-        assert!(ahead.follows(ino(37)) && ahead.follows(ino(68)));
-        assert!(!ahead.follows(ino(69)), "the middle of what is on its way now");
+        assert!(ahead.follows(ino(4)) && ahead.follows(ino(9)) && ahead.follows(ino(19)));
+        assert_eq!(ahead.position(FOLDER), Some(EntryId(19)));
+        assert!(!ahead.follows(ino(20)), "a quarter");
+        assert_eq!(asks(&mut ahead, 20), inodes(68..=84));
+        assert!(ahead.follows(ino(21)) && ahead.follows(ino(36)));
+        assert!(!ahead.follows(ino(37)), "a quarter of what is on its way now");
     }
 
     #[test]
