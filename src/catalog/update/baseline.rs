@@ -94,7 +94,9 @@ impl<'c> Baseline<'c> {
 
     /// For entries of the set that is being listed which another thread adds; they count as added at [`Baseline::join`].
     pub fn share(&self) -> Share<'_> {
-        let rows = Rows::new(&self.catalog.spill_folder, self.limits);
+        // There are several at once.
+        let limits = RunLimits { octets: self.limits.octets / 4 * 3, ..self.limits };
+        let rows = Rows::new(&self.catalog.spill_folder, limits);
         Share { naming: &self.naming, symbols: &self.catalog.symbols, set: self.set, rows }
     }
 
