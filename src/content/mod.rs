@@ -255,7 +255,8 @@ impl ContentError {
     }
 }
 
-/// Fetches under way at once of one host: those that wait for a dead one hold up nobody else's.
+/// Fetches under way at once of one host that somebody waits for, or as many as it is sent requests: those that wait for a dead
+/// one hold up nobody else's.
 const FETCHES: usize = 64;
 
 /// Prefetches under way at once of one host, at most: half of the connections that it is given before it is known.
@@ -327,6 +328,7 @@ impl Content {
         if let Some(beside) = &config.counted_folder {
             disk.count_beside(beside);
         }
+        let fetches = fetcher::Turns::new(FETCHES.max(client.connections()));
         let ahead = fetcher::Turns::new((client.connections() / 2).clamp(1, PREFETCHES));
         let observed = Observed::open(&config.observed_folder).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
@@ -357,7 +359,7 @@ impl Content {
             pinned: Mutex::default(),
             packages: OnceLock::new(),
             standings: Mutex::default(),
-            fetches: fetcher::Turns::new(FETCHES),
+            fetches,
             ahead,
             memory: Arc::default(),
             asked: Mutex::default(),

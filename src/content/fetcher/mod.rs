@@ -290,7 +290,11 @@ impl Content {
     async fn fly(self: Arc<Self>, wanted: Wanted, flight: Arc<Flight>) {
         let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
         let fetched = async {
-            let turn = self.fetches.take(wanted.uri.authority()).await;
+            // Whoever begins fetches ahead bounds how many there are: no read stands behind them, nor waits here for one that it joins.
+            let turn = match flight.urgency().is_demanded() {
+                true => self.fetches.take(wanted.uri.authority()).await,
+                false => None,
+            };
             flight.touch();
             self.counters.fetch();
             Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight), turn).run().await

@@ -13,6 +13,7 @@ mod shares;
 mod sizes;
 mod streams;
 mod stripes;
+mod urgency;
 
 use super::super::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use super::*;
