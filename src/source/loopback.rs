@@ -176,6 +176,11 @@ impl Loopback {
         those.into_iter().map(|(_, range)| range).collect()
     }
 
+    /// The paths of all requests since the last call, in the order of their arrival.
+    pub fn asked_in_order(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.lock().unwrap().ranges).into_iter().map(|(path, _)| path).collect()
+    }
+
     /// A client that may reach this server.
     pub fn client(&self) -> Client {
         Client::new(HttpConfig {

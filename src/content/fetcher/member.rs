@@ -241,7 +241,7 @@ impl Fetch {
                 // It may be another resource's by now.
                 return Err(gone());
             }
-            packages.member(&member.package, &member.path).await
+            packages.member_for(&member.package, &member.path, self.flight.urgency().awaited()).await
         };
         tokio::pin!(opened);
         // As long as its package comes, or its host answers others, its readers wait for it.

@@ -1,7 +1,6 @@
 //! The places of one host for requests under way. Who waits for an answer comes before what nobody waits for yet: files and
 //! sizes that are asked for ahead, until a reader comes for them, and questions whether bytes are current. All of that together
-//! leaves a part of the places to readers, and is given a free one only while no reader stands in the queue. Windows of packages
-//! are asked for as by readers: the first octets of each are waited for.
+//! leaves a part of the places to readers, and is given a free one only while no reader stands in the queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

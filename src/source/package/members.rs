@@ -5,6 +5,7 @@ use super::directory::{Directory, Found};
 use super::octets::{Octets, Place};
 use super::{PackageError, Packages};
 use crate::document::Uri;
+use crate::source::http::Awaited;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -51,6 +52,8 @@ pub struct Members {
     runs: VecDeque<Run>,
     /// Whether they are one of many that are asked for one by one.
     is_single: bool,
+    /// Where nobody waits for them yet.
+    awaited: Option<Awaited>,
     octets: Option<Octets>,
     decoder: Option<Decoder>,
     changes: u32,
@@ -72,8 +75,21 @@ impl Packages {
     /// # Errors
     /// Any [`PackageError`].
     pub async fn member(&self, package: &Uri, path: &str) -> Result<Member, PackageError> {
+        self.member_for(package, path, None).await
+    }
+
+    /// The same, for somebody who waits only when `awaited` says so: until then requests for its octets give way to others'.
+    ///
+    /// # Errors
+    /// Any [`PackageError`].
+    pub async fn member_for(
+        &self,
+        package: &Uri,
+        path: &str,
+        awaited: Option<Awaited>,
+    ) -> Result<Member, PackageError> {
         let mut members = self.members(package, &[path.into()]).await?;
-        members.is_single = true;
+        (members.is_single, members.awaited) = (true, awaited);
         match members.next().await {
             Some((_, Ok(length))) => Ok(Member { members, length }),
             Some((_, Err(error))) => Err(error),
@@ -94,6 +110,7 @@ impl Packages {
             missing: VecDeque::new(),
             runs: VecDeque::new(),
             is_single: false,
+            awaited: None,
             octets: None,
             decoder: None,
             changes: 0,
@@ -191,11 +208,12 @@ impl Members {
                 let until = self.runs.front().map_or(extent.end, |run| run.range.end.max(extent.end));
                 let (packages, directory) = (&self.packages, &self.directory);
                 let place = match self.is_single {
-                    true => packages.place(directory, number).await?,
+                    true => packages.place(directory, number, self.awaited.clone()).await?,
                     false => directory.place.clone(),
                 };
                 let (package, version) = (directory.package(), &directory.version);
-                octets.insert(Octets::new(&packages.shared.client, package, version, place, record.header, until))
+                let fresh = Octets::new(&packages.shared.client, package, version, place, record.header, until);
+                octets.insert(fresh.awaited(self.awaited.clone()))
             }
         };
         self.decoder = Some(Decoder::begin(&self.directory, record, path, octets).await?);

@@ -4,7 +4,7 @@ use super::PackageError;
 use super::directory::Version;
 use super::remote;
 use crate::document::Uri;
-use crate::source::http::{Body, Client};
+use crate::source::http::{Awaited, Body, Client};
 use bytes::Bytes;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -42,6 +42,8 @@ pub(super) struct Octets {
     rest: Bytes,
     body: Option<Body>,
     fruitless: u32,
+    /// Where nobody waits for them yet.
+    awaited: Option<Awaited>,
 }
 
 impl Octets {
@@ -57,7 +59,13 @@ impl Octets {
             rest: Bytes::new(),
             body: None,
             fruitless: 0,
+            awaited: None,
         }
+    }
+
+    /// The same; what is asked for gives way to readers until `awaited` says that somebody waits.
+    pub fn awaited(self, awaited: Option<Awaited>) -> Octets {
+        Octets { awaited, ..self }
     }
 
     /// Offset of the next octet.
@@ -145,7 +153,8 @@ impl Octets {
                     let until =
                         if self.position < self.until { self.until } else { self.position.saturating_add(most) };
                     let range = self.position..until.min(self.version.length);
-                    let body = remote::ask_range(&self.client, &self.package, &self.version, range).await?;
+                    let awaited = self.awaited.clone();
+                    let body = remote::ask_range(&self.client, &self.package, &self.version, range, awaited).await?;
                     self.body = Some(body);
                     continue;
                 }

@@ -4,7 +4,7 @@ use super::PackageError;
 use super::directory::Version;
 use super::end::End;
 use crate::document::Uri;
-use crate::source::http::{Body, Client, HttpError, Request, Response, Status};
+use crate::source::http::{Awaited, Body, Client, HttpError, Request, Response, Status};
 use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;
@@ -152,17 +152,19 @@ pub(super) async fn ask_whole(client: &Client, package: &Uri) -> Result<Response
     Ok(response)
 }
 
-/// A range of one version of a package, as its body.
+/// A range of one version of a package, as its body; `awaited` where nobody waits for it yet.
 pub(super) async fn ask_range(
     client: &Client,
     package: &Uri,
     version: &Version,
     range: Range<u64>,
+    awaited: Option<Awaited>,
 ) -> Result<Body, PackageError> {
     let changed = || PackageError::Changed { package: package.clone() };
     let mut request = request(package);
     request.range = Some((range.start, Some(range.end.saturating_sub(1))));
     request.if_range = version.etag.clone();
+    request.awaited = awaited;
     let response = match client.send(request).await {
         Ok(response) => response,
         Err(HttpError::Status { status: 416 | 412, .. }) => return Err(changed()),
@@ -188,7 +190,7 @@ pub(super) async fn range(
     range: Range<u64>,
 ) -> Result<Vec<u8>, PackageError> {
     let length = range.end.saturating_sub(range.start);
-    let body = ask_range(client, package, version, range).await?;
+    let body = ask_range(client, package, version, range, None).await?;
     all(package, body, length).await
 }
 

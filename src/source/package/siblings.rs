@@ -6,7 +6,7 @@ use super::octets::Place;
 use super::windows::{MEMORY, Window, Windows};
 use super::{PackageError, Packages, remote};
 use crate::document::{PackageMember, Uri};
-use crate::source::http::{Line, Price};
+use crate::source::http::{Awaited, Line, Price};
 use lru::LruCache;
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -318,8 +318,13 @@ impl Packages {
         })
     }
 
-    /// Where to read a member from: of siblings the octets come together.
-    pub(super) async fn place(&self, directory: &Arc<Directory>, number: u32) -> Result<Place, PackageError> {
+    /// Where to read a member from: of siblings the octets come together. `awaited` where nobody waits for it yet.
+    pub(super) async fn place(
+        &self,
+        directory: &Arc<Directory>,
+        number: u32,
+        awaited: Option<Awaited>,
+    ) -> Result<Place, PackageError> {
         if !matches!(directory.place, Place::Server) {
             return Ok(directory.place.clone());
         }
@@ -343,7 +348,7 @@ impl Packages {
             window = window.or_else(|| siblings.windows().find(package, version, &extent));
         }
         let octets = match window {
-            Some(window) => window.octets(&extent).await?,
+            Some(window) => window.octets_for(&extent, awaited).await?,
             None => None,
         };
         let Some(octets) = octets else {

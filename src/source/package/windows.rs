@@ -6,12 +6,13 @@
 use super::directory::Version;
 use super::{PackageError, remote};
 use crate::document::Uri;
-use crate::source::http::Client;
+use crate::source::http::{Awaited, Client};
 use bytes::{Bytes, BytesMut};
 use lru::LruCache;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Octets of all windows, those to come included: the least recently used make room. Beyond it are those that somebody reads still.
 pub(super) const MEMORY: u64 = 32 << 20;
@@ -24,6 +25,8 @@ pub(super) struct Window {
     /// Held for a few instructions, and for the copy of one member.
     state: Mutex<State>,
     moved: Notify,
+    /// Whether somebody waits for any of it: until then its request gives way to those of readers.
+    awaited: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -42,7 +45,8 @@ impl Window {
     /// Of these octets, none of which are here.
     pub fn new(version: &Version, extent: Range<u64>) -> Window {
         let state = State { end: extent.end, here: extent.start, pieces: Vec::new(), is_ended: false, error: None };
-        Window { version: version.clone(), first: extent.start, state: Mutex::new(state), moved: Notify::new() }
+        let (first, version) = (extent.start, version.clone());
+        Window { version, first, state: Mutex::new(state), moved: Notify::new(), awaited: watch::channel(false).0 }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -62,7 +66,8 @@ impl Window {
     pub async fn bring(self: Arc<Self>, client: Client, package: Uri, goes_on: impl Fn(u64) -> bool) {
         let end = self.state().end;
         let outcome = async {
-            let mut body = remote::ask_range(&client, &package, &self.version, self.first..end).await?;
+            let awaited = Some(self.awaited.subscribe());
+            let mut body = remote::ask_range(&client, &package, &self.version, self.first..end, awaited).await?;
             while let Some(piece) = remote::chunk(&package, &mut body).await? {
                 let octets = piece.len() as u64;
                 self.add(piece);
@@ -94,6 +99,27 @@ impl Window {
         state.error = error;
         drop(state);
         self.moved.notify_waiters();
+    }
+
+    /// These of its octets, once they are here, for somebody who waits, or will when `awaited` says so. `None`: see
+    /// [`Window::octets`].
+    pub async fn octets_for(
+        &self,
+        extent: &Range<u64>,
+        awaited: Option<Awaited>,
+    ) -> Result<Option<Bytes>, PackageError> {
+        let mut octets = pin!(self.octets(extent));
+        if let Some(mut awaited) = awaited.filter(|awaited| !*awaited.borrow()) {
+            let is_awaited = async move { awaited.wait_for(|is_awaited| *is_awaited).await.is_ok() };
+            tokio::select! {
+                biased;
+                octets = &mut octets => return octets,
+                // For whom nobody ever waits it comes when it comes.
+                true = is_awaited => {}
+            }
+        }
+        self.awaited.send_replace(true);
+        octets.await
     }
 
     /// These of its octets, once they are here. `None`: they do not come, which is no fault of theirs.
@@ -230,6 +256,20 @@ mod tests {
         assert_eq!(window.octets(&(100..106)).await.unwrap().unwrap(), "012345", "what is here stays");
         assert!(window.octets(&(105..107)).await.unwrap().is_none());
         assert!(!window.covers(&version("a"), &(105..107)) && window.covers(&version("a"), &(105..106)));
+    }
+
+    #[tokio::test]
+    async fn a_window_is_waited_for_as_soon_as_somebody_waits_for_any_of_it() {
+        let (window, extent) = (Window::new(&version("a"), 0..10), 0..2);
+        let (tell, awaited) = watch::channel(false);
+        let mut octets = Box::pin(window.octets_for(&extent, Some(awaited)));
+        assert!((&mut octets).now_or_never().is_none() && !*window.awaited.borrow());
+
+        tell.send_replace(true);
+
+        assert!((&mut octets).now_or_never().is_none() && *window.awaited.borrow());
+        window.add(Bytes::from_static(b"012"));
+        assert_eq!(octets.await.unwrap().unwrap(), "01");
     }
 
     #[tokio::test]

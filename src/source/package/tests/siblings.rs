@@ -3,6 +3,7 @@
 use super::super::windows::{Window, Windows};
 use super::crafted::{craft, stored};
 use super::*;
+use crate::source::http::{HttpConfig, Request, awaited_by_nobody};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A package of so many members of 10 kB, and their octets.
@@ -123,6 +124,51 @@ async fn what_cannot_be_had_has_no_price() {
     assert!(stage.packages.price(&gone).is_some());
     stage.packages.directory(&gone.package).await.unwrap_err();
     assert_eq!(stage.packages.price(&gone), None);
+}
+
+#[tokio::test]
+async fn a_reader_comes_before_members_and_windows_that_nobody_waits_for_yet() {
+    const DUE: Duration = Duration::from_secs(60);
+    let (octets, parts) = many(400);
+    let stage = Stage::with(octets, Ranges::Right).await;
+    stage.server.put("/held", Answer::new("text/plain", noise(1, 8 << 20)));
+    stage.server.put("/read", Answer::new("text/plain", "read"));
+    let own_authority = Some(stage.server.authority.as_str().into());
+    let client = Client::new(HttpConfig { own_authority, connections: 1, ..HttpConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let packages = Packages::open(client.clone(), PackageConfig::new(folder.path().to_owned())).unwrap();
+    packages.directory(&stage.uri()).await.unwrap();
+    let get = |path| Request::get(stage.server.uri(path), DUE);
+    // The one place of the host is taken.
+    let held = client.send(get("/held")).await.unwrap();
+    stage.server.asked_in_order();
+    // All of them run on this one thread: whoever can go on has done so after some rounds.
+    let all_wait = || async {
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let mut ahead = Vec::new();
+    for (name, _) in &parts[..8] {
+        let (packages, member) = (packages.clone(), PackageMember { package: stage.uri(), path: name.as_str().into() });
+        packages.price(&member);
+        let awaited = Some(awaited_by_nobody());
+        ahead.push(tokio::spawn(async move {
+            packages.member_for(&member.package, &member.path, awaited).await.map(drop)
+        }));
+    }
+    all_wait().await;
+    let (asking, request) = (client.clone(), get("/read"));
+    let reading = tokio::spawn(async move { asking.send(request).await.map(drop) });
+    all_wait().await;
+
+    drop(held);
+
+    reading.await.unwrap().unwrap();
+    assert_eq!(stage.server.asked_in_order().first().map(String::as_str), Some("/read"));
+    for member in ahead {
+        member.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
