@@ -26,14 +26,14 @@ impl Synchronizer {
         let (first, rest): (Vec<_>, Vec<_>) = sets.iter().partition(|set| wanted(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
-            read.push(self.read_set(set, extent, before.is_some(), progress).await?);
+            read.push(self.read_set(set, extent, before, progress).await?);
         }
         let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
         if *extent != Extent::Everything && read.iter().all(is_same) {
             return Ok(None);
         }
         for set in rest {
-            read.push(self.read_set(set, extent, before.is_some(), progress).await?);
+            read.push(self.read_set(set, extent, before, progress).await?);
         }
         read.sort_by_key(|it| sets.iter().position(|set| set.id == it.id));
         Ok(Some(read))
@@ -44,7 +44,7 @@ impl Synchronizer {
         &mut self,
         set: &FollowedSet,
         extent: &Extent,
-        bears_missing: bool,
+        before: Option<&Position>,
         progress: &Progressing,
     ) -> Result<ReadSet, SyncError> {
         let lists = set.baseline().1;
@@ -58,7 +58,7 @@ impl Synchronizer {
             };
             let asking = Asking {
                 choice: &choice,
-                bears_missing,
+                bears_missing: before.is_some(),
                 bears_failure: false,
                 past_caches: extent.is_past_caches(),
                 is_patient: true,
@@ -71,7 +71,13 @@ impl Synchronizer {
             walks.push(walked?);
         }
         let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(ReadSet { id: set.id, walks, packages: None, manifests, missing, counts, newest: None })
+        let read = ReadSet { id: set.id, walks, packages: None, manifests, missing, counts, newest: None };
+        // Where only packages tell the time they are still to be read.
+        let is_told = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
+        if is_told && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
+            self.lagging.caught_up(set.id);
+        }
+        Ok(read)
     }
 
     /// Reads the manifests of the dumps of all sets, for a baseline: in place of lists where there are none, and beside them

@@ -22,6 +22,7 @@ pub mod extent;
 mod followed;
 pub mod guard;
 pub mod incremental;
+mod lagging;
 mod lists;
 mod looks;
 pub mod notification;
@@ -45,7 +46,7 @@ use crate::source::discovery::discover;
 use crate::source::http::Client;
 use crate::source::package::Packages;
 use crate::source::spool::Spool;
-use crate::source::walk::{Progress, Walked};
+use crate::source::walk::Progress;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use changes::ReadChanges;
 use children::Children;
@@ -56,6 +57,7 @@ use extent::Extent;
 use followed::{FollowedSet, followed};
 use guard::MaxDelete;
 use incremental::{Known, Room};
+use lagging::Lagging;
 use lists::missing;
 use notification::SetChannel;
 use position::{Position, ReadSet};
@@ -68,9 +70,6 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-/// For so long a list that is older than the one shown is taken for a cache's.
-const LAGGING_SECONDS: i64 = 24 * 3600;
 
 /// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
 const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -145,8 +144,7 @@ pub struct Synchronizer {
     packages: Option<Packages>,
     /// The position of the current revision, once it was read: nobody else writes it.
     position: Option<Position>,
-    /// A list older than what is shown: what it speaks for, and since when it is served without a break.
-    older: Option<(Timestamp, Timestamp)>,
+    lagging: Lagging,
     /// The followed document above each list that was reached.
     below: HashMap<Uri, DocumentLocation>,
     /// Digests of the change documents all of whose entries are in the position.
@@ -194,7 +192,7 @@ impl Synchronizer {
             children: Children::default(),
             packages: None,
             position: None,
-            older: None,
+            lagging: Lagging::default(),
             below: HashMap::new(),
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
@@ -330,15 +328,17 @@ impl Synchronizer {
             }
         }
         let naming = self.naming(&step.source, &read).await?;
+        let believed = self.lagging(&step, &read);
         if !step.anew && step.position.is_of(&read, &missing, &naming) {
             return self.advance(step, changes, progress).await;
         }
-        if let Some(older) = self.older_list(&step, &read) {
-            if step.anew {
-                return Err(older);
+        match believed {
+            Ok(_) => {}
+            Err(older) if step.anew => return Err(older),
+            Err(older) => {
+                tracing::warn!("a Resource List is left: {}", chain(&older));
+                return self.advance(step, changes, progress).await;
             }
-            tracing::warn!("a Resource List is left: {}", chain(&older));
-            return self.advance(step, changes, progress).await;
         }
         self.date_lists(&step.sets, &mut read).await?;
         let now = Timestamp::now();
@@ -365,28 +365,6 @@ impl Synchronizer {
         self.is_stale = true;
         self.children.tidy(Instant::now());
         Ok(Some(self.take(made, digests)))
-    }
-
-    /// What was read that is older than what is shown, where that is whole and of today. No cache lags behind for longer than
-    /// [`LAGGING_SECONDS`]: a list served all that time is what the Source publishes, whatever time it states.
-    fn older_list(&mut self, step: &Step, read: &[ReadSet]) -> Option<SyncError> {
-        if step.is_first_tree || self.config.as_of.is_some() || self.catalog.is_distrusted() {
-            return None;
-        }
-        let older = read.iter().find_map(|it| {
-            let (at, shown) = step.position.is_newer_than(it)?;
-            let location = it.walks.iter().flat_map(Walked::documents).next()?.location.clone();
-            Some((location, at, shown))
-        });
-        let now = Timestamp::now();
-        let since = older.as_ref().map(|(_, at, _)| match self.older {
-            Some((before, since)) if before == *at => since,
-            _ => now,
-        });
-        self.older = older.as_ref().map(|(_, at, _)| *at).zip(since);
-        let (location, at, shown) = older?;
-        let is_believed = since.is_some_and(|since| now.seconds - since.seconds >= LAGGING_SECONDS);
-        (!is_believed).then_some(SyncError::OlderList { location, at, shown })
     }
 
     /// Goes on from changes alone.

@@ -7,6 +7,7 @@ mod deletions;
 mod dumps;
 mod lost;
 mod many;
+mod older;
 mod times;
 mod waiting;
 

@@ -1,0 +1,115 @@
+//! Lists that are older than what is shown: a cache's, or the Source's own.
+
+use super::changes::{CHANGES, change, change_list, datetime, resource_list_at, silent, source};
+use super::*;
+
+/// A Resource List of the third of January.
+fn list_of(server: &Loopback, at: &str, paths: &[&str]) -> Answer {
+    let entries: Vec<_> = paths.iter().map(|path| url(server.uri(path).as_str(), "")).collect();
+    resource_list_at(&format!("at=\"2013-01-03T{at}:00Z\""), &entries)
+}
+
+#[tokio::test]
+async fn an_older_resource_list_that_is_served_for_a_day_is_what_the_source_publishes() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    server.put(LIST, list_of(&server, "10:30", &["/a", "/c", "/d"]));
+    destination.commit().await;
+    // Made of the newest date in it, which is gone now.
+    server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+
+    destination.synchronizer.lagging.age(lagging::LONGEST);
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/c"]);
+}
+
+#[tokio::test]
+async fn an_older_resource_list_behind_a_newer_one_takes_nothing_back_and_a_still_newer_one_counts() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let old = server.answer(LIST);
+    let changes = [
+        change(&server, "/e", &format!("change=\"created\" {}", datetime(1))),
+        change(&server, "/b", &format!("change=\"deleted\" {}", datetime(2))),
+    ];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    server.put(LIST, list_of(&server, "10:30", &["/a", "/c", "/d", "/e"]));
+    destination.commit().await;
+    let before = (destination.written(), destination.files());
+
+    // A cache that has not heard of the newer one.
+    server.put(LIST, old);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!((destination.written(), destination.files()), before);
+    let mut destination = destination.restarted(&server);
+    let new = change(&server, "/f", &format!("change=\"created\" {}", datetime(31)));
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[&changes[..], &[new]].concat()));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/f"], "changes are followed meanwhile");
+    // Only with the lists could these be applied.
+    let many = |number| change(&server, &format!("/new/{number}"), &format!("change=\"created\" {}", datetime(40)));
+    let many: Vec<_> = (0..1300).map(many).collect();
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[&changes[..], &many].concat()));
+    let refused = destination.refresh().await;
+    assert!(matches!(refused, Err(SyncError::OlderList { .. })), "{refused:?}");
+    assert_eq!(destination.files().len(), 5);
+
+    server.put(LIST, list_of(&server, "10:45", &["/a", "/c", "/d", "/e", "/g"]));
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/g"]);
+}
+
+#[tokio::test]
+async fn an_older_list_that_comes_and_goes_is_not_believed_until_it_has_been_served_for_a_day_without_a_break() {
+    // However little the look in between asks for.
+    for between in [Extent::Everything, Extent::Due] {
+        let server = source().await;
+        let mut destination = Destination::of(&server, "/caps.xml");
+        let right = list_of(&server, "10:30", &["/a", "/c", "/d"]);
+        server.put(LIST, right.clone());
+        destination.commit().await;
+        server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
+        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+
+        server.put(LIST, right);
+        if between == Extent::Due {
+            destination.synchronizer.schedule.follow([], Instant::now());
+        }
+        destination.synchronizer.refresh_of(between, silent()).await.unwrap();
+        destination.synchronizer.lagging.age(lagging::LONGEST);
+        server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
+        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert_eq!(destination.paths(), ["/a", "/c", "/d"]);
+
+        destination.synchronizer.lagging.age(lagging::LONGEST);
+        destination.commit().await;
+        assert_eq!(destination.paths(), ["/a", "/c"]);
+    }
+}
+
+#[tokio::test]
+async fn that_the_older_list_of_one_set_is_believed_lets_in_that_of_no_other_set() {
+    let server = two_sets().await;
+    server.put("/one/list.xml", list_of(&server, "10:30", &["/one/a", "/one/b"]));
+    server.put("/two/list.xml", list_of(&server, "10:30", &["/two/a", "/two/b"]));
+    let mut destination = Destination::of(&server, "/description.xml");
+    destination.commit().await;
+    let before = destination.files();
+    server.put("/one/list.xml", list_of(&server, "10:10", &["/one/a"]));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    destination.synchronizer.lagging.age(lagging::LONGEST);
+
+    // Of the same time even.
+    server.put("/two/list.xml", list_of(&server, "10:10", &["/two/a"]));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(destination.files(), before);
+    server.put("/two/list.xml", list_of(&server, "10:30", &["/two/a", "/two/b"]));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/one/a", "/two/a", "/two/b"]);
+}
