@@ -35,11 +35,12 @@ pub mod update;
 
 use crate::document::{ChangeFrequency, Digest, Link, PackageMember, Timestamp, Uri};
 use crate::inodes::InodeSet;
+use arc_swap::ArcSwap;
 use fuser::INodeNo;
 use heed::MdbError;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use tokio::sync::Notify;
 
 pub use lock::FolderLock;
@@ -223,12 +224,12 @@ impl CatalogError {
 
 /// The catalog of one mount identity; share it by `Arc`.
 ///
-/// Readers never wait for a commit. Lock order: `writer`, then the store's own write lock, then `current` and `forgotten`,
-/// neither of which is held while another lock is taken.
+/// Readers never wait for a commit, nor for each other. Lock order: `writer`, then the store's own write lock, then `forgotten`, which
+/// is not held while another lock is taken.
 pub struct Catalog {
     /// Replaced by [`Catalog::compact`] and where a revision was written whole; whoever uses it keeps the one that they took to
-    /// the end.
-    current: RwLock<Current>,
+    /// the end. Who replaces it holds `writer`.
+    current: ArcSwap<Current>,
     symbols: symbols::Symbols,
     /// Where baselines spill.
     spill_folder: PathBuf,
@@ -266,7 +267,7 @@ impl Catalog {
         let store = store::Store::open(folder)?;
         let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
-            current: RwLock::new(Current { store: Arc::new(store), past: None }),
+            current: ArcSwap::from_pointee(Current { store: Arc::new(store), past: None }),
             symbols,
             spill_folder,
             writer: Mutex::default(),
@@ -281,11 +282,11 @@ impl Catalog {
     }
 
     fn store(&self) -> Arc<store::Store> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).store.clone()
+        self.current.load().store.clone()
     }
 
     fn current(&self) -> Current {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        Current::clone(&self.current.load())
     }
 
     /// So many names, and no more, of a tree of so many files may differ in a commit that is written over the revision before;
@@ -382,15 +383,14 @@ impl Catalog {
         self.current().past.map(|past| past.number)
     }
 
-    /// The kernel was asked about all orphans, beginning when there was the store number `past`, and knows these: the records
+    /// The kernel was asked about all orphans, beginning when there was the store number `past_number`, and knows these: the records
     /// of all others are dropped with that store. To be called away from every reader.
-    pub fn settle_orphans(&self, past: u64, known: &InodeSet) -> Result<(), CatalogError> {
+    pub fn settle_orphans(&self, past_number: u64, known: &InodeSet) -> Result<(), CatalogError> {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(past) = self.current().past.filter(|known| known.number == past) else { return Ok(()) };
+        let Current { store, past } = self.current();
+        let Some(past) = past.filter(|known| known.number == past_number) else { return Ok(()) };
         update::take_over(self, &past, known)?;
-        let before = self.current.write().unwrap_or_else(PoisonError::into_inner).past.take();
-        // To give back what it took needs a while, and no lock.
-        drop(before);
+        self.current.store(Arc::new(Current { store, past: None }));
         Ok(())
     }
 
@@ -403,10 +403,7 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         let current = self.current();
         let store = Arc::new(successor.take_place_of(&current.store)?);
-        let next = Current { store, past: past(current) };
-        let before = std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), next);
-        // To close it needs a while, and no lock.
-        drop(before);
+        self.current.store(Arc::new(Current { store, past: past(current) }));
         Ok(())
     }
 

@@ -2,7 +2,6 @@
 
 use super::keys::{ino_key, statement_key, statement_set};
 use super::octets::{Octets, damaged, unseal};
-use super::past::Past;
 use super::record::{InodeRecord, ResourceRecord};
 use super::store::{ROOT, Store, meta};
 use super::update::held;
@@ -12,27 +11,38 @@ use super::{
     Catalog, CatalogError, Current, EntryId, HeldDeletion, Journaled, Naming, Node, Resource, Revision, SetId,
 };
 use crate::document::{Change, Timestamp, Uri};
+use crate::lmdb::Reading;
+use arc_swap::Guard;
 use fuser::INodeNo;
-use heed::{RoTxn, WithoutTls};
+use heed::RoTxn;
 use std::borrow::Cow;
+use std::mem::ManuallyDrop;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// One revision, for one operation: take it, use it, drop it. Any number may exist at a time, on any threads; none
 /// waits for a commit.
 pub struct Snapshot<'c> {
     catalog: &'c Catalog,
-    txn: RoTxn<'static, WithoutTls>,
-    store: Arc<Store>,
-    past: Option<Arc<Past>>,
+    /// In place until this is dropped.
+    txn: ManuallyDrop<Reading>,
+    /// Something failed in the transaction: the next reader gets another.
+    failed: AtomicBool,
+    current: Guard<Arc<Current>>,
     /// The naming of this revision, once it was read.
     naming: OnceLock<Naming>,
 }
 
 impl<'c> Snapshot<'c> {
     pub(super) fn new(catalog: &'c Catalog) -> Result<Snapshot<'c>, CatalogError> {
-        let Current { store, past } = catalog.current();
-        Ok(Snapshot { catalog, txn: store.env.clone().static_read_txn()?, store, past, naming: OnceLock::new() })
+        let current = catalog.current.load();
+        let txn = ManuallyDrop::new(current.store.readers.take(&current.store.env)?);
+        Ok(Snapshot { catalog, txn, failed: AtomicBool::new(false), current, naming: OnceLock::new() })
+    }
+
+    fn txn(&self) -> &Reading {
+        &self.txn
     }
 
     /// The naming that this revision was made with. There must be one.
@@ -40,29 +50,32 @@ impl<'c> Snapshot<'c> {
         if let Some(naming) = self.naming.get() {
             return Ok(naming);
         }
-        let naming = self.store.naming(&self.txn)?;
+        let naming = self.current.store.naming(self.txn())?;
         Ok(self.naming.get_or_init(|| naming))
     }
 
     /// Reads something. Damage found on the way is told to the catalog, unless its store was replaced meanwhile.
     fn read<T>(&self, read: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
         let result = read();
-        if result.as_ref().is_err_and(CatalogError::is_damage) && Arc::ptr_eq(&self.store, &self.catalog.store()) {
-            self.catalog.distrust();
+        if let Err(error) = &result {
+            self.failed.store(true, Ordering::Relaxed);
+            if error.is_damage() && Arc::ptr_eq(&self.current.store, &self.catalog.store()) {
+                self.catalog.distrust();
+            }
         }
         result
     }
 
     /// The node at `name` in `parent`.
     pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Node>, CatalogError> {
-        self.read(|| Ok(self.store.named(&self.txn, parent.0, name)?.map(|(_, record)| record.node())))
+        self.read(|| Ok(self.current.store.named(self.txn(), parent.0, name)?.map(|(_, record)| record.node())))
     }
 
     /// The node of an inode, orphans included.
     pub fn attributes(&self, ino: INodeNo) -> Result<Option<Node>, CatalogError> {
-        self.read(|| match self.store.inode_entry(&self.txn, ino.0)? {
+        self.read(|| match self.current.store.inode_entry(self.txn(), ino.0)? {
             Some((_, record)) => Ok(Some(record.node())),
-            None => match (self.store.orphan(&self.txn, ino.0)?, &self.past) {
+            None => match (self.current.store.orphan(self.txn(), ino.0)?, &self.current.past) {
                 (Some(orphan), _) => Ok(Some(orphan.node.node())),
                 (None, Some(past)) => past.node(ino.0),
                 (None, None) => Ok(None),
@@ -70,10 +83,19 @@ impl<'c> Snapshot<'c> {
         })
     }
 
+    /// The node of an inode, orphans included, with the folder above it; the root has none, and neither has an orphan.
+    pub fn attributes_and_parent(&self, ino: INodeNo) -> Result<Option<(Node, Option<INodeNo>)>, CatalogError> {
+        let named = self.read(|| self.current.store.inode_entry(self.txn(), ino.0))?;
+        match named {
+            Some((place, node)) => Ok(Some((node.node(), (ino.0 != ROOT).then_some(INodeNo(place.parent))))),
+            None => Ok(self.attributes(ino)?.map(|node| (node, None))),
+        }
+    }
+
     /// The folder above, and the name in it; `None` for the root, and for an orphan, which has neither.
     #[allow(clippy::type_complexity)]
     pub fn parent(&self, ino: INodeNo) -> Result<Option<(INodeNo, Box<[u8]>)>, CatalogError> {
-        self.read(|| match self.store.inode_entry(&self.txn, ino.0)? {
+        self.read(|| match self.current.store.inode_entry(self.txn(), ino.0)? {
             Some((place, node)) if ino.0 != ROOT => Ok(Some((INodeNo(place.parent), node.name.into()))),
             _ => Ok(None),
         })
@@ -82,7 +104,7 @@ impl<'c> Snapshot<'c> {
     /// The folder above, and the entry in it; `None` for the root, and for an orphan, which has neither.
     pub fn place(&self, ino: INodeNo) -> Result<Option<(INodeNo, EntryId)>, CatalogError> {
         self.read(|| {
-            let place = self.store.inode(&self.txn, ino.0)?.filter(|_| ino.0 != ROOT);
+            let place = self.current.store.inode(self.txn(), ino.0)?.filter(|_| ino.0 != ROOT);
             Ok(place.map(|place| (INodeNo(place.parent), EntryId(place.entry))))
         })
     }
@@ -96,7 +118,7 @@ impl<'c> Snapshot<'c> {
         visit: &mut dyn FnMut(EntryId, &[u8], Node) -> bool,
     ) -> Result<(), CatalogError> {
         self.read(|| {
-            for child in self.store.children(&self.txn, parent.0, after.0)? {
+            for child in self.current.store.children(self.txn(), parent.0, after.0)? {
                 let (id, record) = child?;
                 if !visit(EntryId(id), record.name, record.node()) {
                     break;
@@ -133,7 +155,7 @@ impl<'c> Snapshot<'c> {
 
     /// The record of a file that has a name.
     fn record(&self, ino: INodeNo) -> Result<Option<ResourceRecord<'_>>, CatalogError> {
-        self.read(|| match self.store.inode(&self.txn, ino.0)?.filter(|place| !place.resource.is_empty()) {
+        self.read(|| match self.current.store.inode(self.txn(), ino.0)?.filter(|place| !place.resource.is_empty()) {
             Some(place) => {
                 ResourceRecord::decode(place.resource).ok_or_else(|| damaged("resource", &ino_key(ino.0))).map(Some)
             }
@@ -143,9 +165,9 @@ impl<'c> Snapshot<'c> {
 
     /// `path` is asked for where it is not given.
     fn read_resource(&self, ino: INodeNo, path: Option<&str>) -> Result<Option<Resource>, CatalogError> {
-        let octets = match self.store.inode(&self.txn, ino.0)? {
+        let octets = match self.current.store.inode(self.txn(), ino.0)? {
             Some(place) => place.resource,
-            None => match (self.store.orphan(&self.txn, ino.0)?, &self.past) {
+            None => match (self.current.store.orphan(self.txn(), ino.0)?, &self.current.past) {
                 (Some(orphan), _) => orphan.resource,
                 (None, Some(past)) => return past.resource(ino.0, &self.catalog.symbols),
                 (None, None) => &[],
@@ -171,31 +193,31 @@ impl<'c> Snapshot<'c> {
 
     /// Number and sums of this revision; `None` before the first commit.
     pub fn revision(&self) -> Result<Option<Revision>, CatalogError> {
-        let Some(record) = self.read(|| self.store.revision(&self.txn))? else { return Ok(None) };
+        let Some(record) = self.read(|| self.current.store.revision(self.txn()))? else { return Ok(None) };
         Ok(Some(Revision { number: record.number, committed: record.committed, at: record.at, totals: record.totals }))
     }
 
     /// What `sync` committed with this revision: its position, in its own format; `None` before the first commit.
     pub fn position(&self) -> Result<Option<Box<[u8]>>, CatalogError> {
-        self.read(|| Ok(self.store.meta(&self.txn, meta::POSITION)?.map(Box::from)))
+        self.read(|| Ok(self.current.store.meta(self.txn(), meta::POSITION)?.map(Box::from)))
     }
 
     /// `at` of the newest list in this revision: [`Snapshot::revision`] without all else.
     pub fn at(&self) -> Result<Option<Timestamp>, CatalogError> {
-        self.read(|| Ok(self.store.revision(&self.txn)?.and_then(|record| record.at)))
+        self.read(|| Ok(self.current.store.revision(self.txn())?.and_then(|record| record.at)))
     }
 
     /// The naming that this revision was made with; `None` before the first commit.
     pub fn naming(&self) -> Result<Option<Naming>, CatalogError> {
-        self.read(|| match self.store.revision(&self.txn)? {
-            Some(_) => self.store.naming(&self.txn).map(Some),
+        self.read(|| match self.current.store.revision(self.txn())? {
+            Some(_) => self.current.store.naming(self.txn()).map(Some),
             None => Ok(None),
         })
     }
 
     /// The path below the root, segments joined by `/`, empty for the root; `None` for an orphan or an unknown inode.
     pub fn path(&self, ino: INodeNo) -> Result<Option<String>, CatalogError> {
-        self.read(|| path(&self.store, &self.txn, ino.0))
+        self.read(|| path(&self.current.store, self.txn(), ino.0))
     }
 
     /// The node at `path`, relative to the root; empty segments do not count, so `/` and `` are the root.
@@ -211,8 +233,8 @@ impl<'c> Snapshot<'c> {
     /// The file of a resource, wherever its path lies: by rule, beside a folder of the same name, or with a digest.
     pub fn locate(&self, uri: &Uri) -> Result<Option<Node>, CatalogError> {
         self.read(|| {
-            let Some(_) = self.store.revision(&self.txn)? else { return Ok(None) };
-            Ok(locate(&self.store, &self.txn, self.known_naming()?, uri)?.map(|located| located.node.node()))
+            let Some(_) = self.current.store.revision(self.txn())? else { return Ok(None) };
+            Ok(locate(&self.current.store, self.txn(), self.known_naming()?, uri)?.map(|located| located.node.node()))
         })
     }
 
@@ -225,7 +247,7 @@ impl<'c> Snapshot<'c> {
     ) -> Result<(), CatalogError> {
         self.read(|| {
             let first = ino_key(after.map_or(ROOT, |ino| ino.0));
-            for pair in self.store.inodes.range(&self.txn, &(Bound::Excluded(&first[..]), Bound::Unbounded))? {
+            for pair in self.current.store.inodes.range(self.txn(), &(Bound::Excluded(&first[..]), Bound::Unbounded))? {
                 let (key, sealed) = pair?;
                 let sense = || damaged("sense", key);
                 let record = InodeRecord::decode(unseal(key, sealed)?).ok_or_else(sense)?;
@@ -233,7 +255,7 @@ impl<'c> Snapshot<'c> {
                     continue;
                 }
                 let ino = INodeNo(Octets(key).number().ok_or_else(sense)?);
-                let path = path(&self.store, &self.txn, ino.0)?.ok_or_else(sense)?;
+                let path = path(&self.current.store, self.txn(), ino.0)?.ok_or_else(sense)?;
                 let resource = self.read_resource(ino, Some(&path))?.ok_or_else(sense)?;
                 if !visit(ino, &path, resource) {
                     break;
@@ -245,24 +267,26 @@ impl<'c> Snapshot<'c> {
 
     /// The sets of this revision, ascending.
     pub fn sets(&self) -> Result<Vec<SetId>, CatalogError> {
-        self.read(|| Ok(self.store.sets(&self.txn)?.iter().map(|record| record.set).collect()))
+        self.read(|| Ok(self.current.store.sets(self.txn())?.iter().map(|record| record.set).collect()))
     }
 
     /// How many files are members of a set.
     pub fn set_files(&self, set: SetId) -> Result<u64, CatalogError> {
-        self.read(|| Ok(self.store.sets(&self.txn)?.files(set)))
+        self.read(|| Ok(self.current.store.sets(self.txn())?.files(set)))
     }
 
     /// The time that the list of a set speaks for; `None` where it does not tell.
     pub fn set_at(&self, set: SetId) -> Result<Option<Timestamp>, CatalogError> {
-        self.read(|| Ok(self.store.sets(&self.txn)?.at(set)))
+        self.read(|| Ok(self.current.store.sets(self.txn())?.at(set)))
     }
 
     /// The last change of a resource in a set, unless the set's list speaks for a later time.
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
         self.read(|| {
             let key = statement_key(set, uri);
-            let Some(row) = self.store.get(&self.txn, self.store.journal, &key)? else { return Ok(None) };
+            let Some(row) = self.current.store.get(self.txn(), self.current.store.journal, &key)? else {
+                return Ok(None);
+            };
             let row = Row::decode(row).ok_or_else(|| damaged("sense", &key))?;
             Ok(Some(Journaled { change: row.change, time: row.time }))
         })
@@ -272,7 +296,7 @@ impl<'c> Snapshot<'c> {
     /// URI alone), until it answers `false`. What is there and was left out by choice is no deletion here.
     pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
         self.read(|| {
-            for pair in self.store.journal.iter(&self.txn)? {
+            for pair in self.current.store.journal.iter(self.txn())? {
                 let (key, sealed) = pair?;
                 let sense = || damaged("sense", key);
                 let row = Row::decode(unseal(key, sealed)?).ok_or_else(sense)?;
@@ -290,23 +314,25 @@ impl<'c> Snapshot<'c> {
 
     /// How many deletions are held back.
     pub fn held_count(&self) -> Result<u64, CatalogError> {
-        Ok(self.store.held.len(&self.txn)?)
+        self.read(|| Ok(self.current.store.held.len(self.txn())?))
     }
 
     /// How many of them are of this set.
     pub fn held_of(&self, set: SetId) -> Result<u64, CatalogError> {
-        let mut count = 0;
-        for pair in self.store.held.prefix_iter(&self.txn, &set.0.to_be_bytes())? {
-            pair?;
-            count += 1;
-        }
-        Ok(count)
+        self.read(|| {
+            let mut count = 0;
+            for pair in self.current.store.held.prefix_iter(self.txn(), &set.0.to_be_bytes())? {
+                pair?;
+                count += 1;
+            }
+            Ok(count)
+        })
     }
 
     /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
     pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
         self.read(|| {
-            for pair in self.store.held.iter(&self.txn)? {
+            for pair in self.current.store.held.iter(self.txn())? {
                 let (key, sealed) = pair?;
                 let deletion = held::decode(key, unseal(key, sealed)?).ok_or_else(|| damaged("sense", key))?;
                 if !visit(deletion) {
@@ -319,23 +345,36 @@ impl<'c> Snapshot<'c> {
 
     /// Every inode that has lost its name since the catalog was opened and was not dropped yet, ascending.
     pub fn orphans(&self, behind: INodeNo, most: usize) -> Result<Vec<INodeNo>, CatalogError> {
-        let mut orphans: Vec<INodeNo> = self
-            .store
-            .orphans
-            .range(&self.txn, &(Bound::Excluded(&ino_key(behind.0)[..]), Bound::Unbounded))?
-            .take(most)
-            .map(|pair| {
-                let (key, _) = pair?;
-                let ino = Octets(key).number().ok_or_else(|| damaged("key", key))?;
-                Ok(INodeNo(ino))
-            })
-            .collect::<Result<_, CatalogError>>()?;
-        if let Some(past) = &self.past {
-            orphans.extend(past.orphans(&self.store, &self.txn, behind, most)?);
-            orphans.sort_unstable();
-            orphans.truncate(most);
+        self.read(|| {
+            let mut orphans: Vec<INodeNo> = self
+                .current
+                .store
+                .orphans
+                .range(self.txn(), &(Bound::Excluded(&ino_key(behind.0)[..]), Bound::Unbounded))?
+                .take(most)
+                .map(|pair| {
+                    let (key, _) = pair?;
+                    let ino = Octets(key).number().ok_or_else(|| damaged("key", key))?;
+                    Ok(INodeNo(ino))
+                })
+                .collect::<Result<_, CatalogError>>()?;
+            if let Some(past) = &self.current.past {
+                orphans.extend(past.orphans(&self.current.store, self.txn(), behind, most)?);
+                orphans.sort_unstable();
+                orphans.truncate(most);
+            }
+            Ok(orphans)
+        })
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it is taken here alone, and nothing reads it after this.
+        let txn = unsafe { ManuallyDrop::take(&mut self.txn) };
+        if !self.failed.load(Ordering::Relaxed) {
+            self.current.store.readers.give_back(&self.current.store.env, txn);
         }
-        Ok(orphans)
     }
 }
 

@@ -19,13 +19,14 @@ use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::sets::SetTable;
 use super::symbols::Symbols;
 use super::{CatalogError, Naming};
-use crate::lmdb::{WritingBack, reserve_lock_file};
+use crate::lmdb::{Readers, WritingBack, reserve_lock_file};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use std::fs::{DirBuilder, File};
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The root's inode.
@@ -84,6 +85,7 @@ pub(super) const WASTE_LEAST: u64 = 64 << 20;
 pub(super) struct Store {
     folder: PathBuf,
     pub env: Env<WithoutTls>,
+    pub readers: Arc<Readers>,
     pub entries: Table,
     pub names: Table,
     pub inodes: Table,
@@ -189,7 +191,8 @@ impl Store {
 
     fn new(folder: &Path, env: Env<WithoutTls>, tables: [Table; 8]) -> Store {
         let [entries, names, inodes, orphans, displaced, journal, held, meta] = tables;
-        Store { folder: folder.to_path_buf(), env, entries, names, inodes, orphans, displaced, journal, held, meta }
+        let (folder, readers) = (folder.to_path_buf(), Arc::default());
+        Store { folder, env, readers, entries, names, inodes, orphans, displaced, journal, held, meta }
     }
 
     pub(super) fn table(&self, id: TableId) -> Table {
@@ -276,6 +279,7 @@ impl Store {
     /// read all of it. The caller alone writes.
     pub(super) fn commit(&self, txn: RwTxn<'_>) -> Result<(), CatalogError> {
         txn.commit()?;
+        self.readers.let_go();
         // The commit is done: this is no failure of it.
         if let Err(error) = lengthen(&self.folder, &self.env) {
             tracing::warn!(%error, "the catalog's file stays short");

@@ -56,7 +56,7 @@ impl Filesystem {
         visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), FsError> {
         let snapshot = self.catalog.snapshot()?;
-        let node = snapshot.attributes(folder)?.ok_or(FsError::Gone(folder))?;
+        let (node, parent) = snapshot.attributes_and_parent(folder)?.ok_or(FsError::Gone(folder))?;
         if node.kind != Kind::Folder {
             return Err(FsError::NotAFolder(folder));
         }
@@ -64,8 +64,8 @@ impl Filesystem {
             return Ok(());
         }
         if from < Cookie::DOT_DOT {
-            let parent = match snapshot.parent(folder)? {
-                Some((parent, _)) => snapshot.attributes(parent)?.unwrap_or(node),
+            let parent = match parent {
+                Some(parent) => snapshot.attributes(parent)?.unwrap_or(node),
                 None => node,
             };
             if !visit(DirEntry { cookie: Cookie::DOT_DOT, name: b"..", node: parent }) {

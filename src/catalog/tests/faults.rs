@@ -245,6 +245,7 @@ fn a_store_whose_last_pages_are_free_is_no_damage() {
             store.orphans.delete(&mut txn, b"taken").unwrap();
         }
         txn.commit().unwrap();
+        store.readers.let_go();
     }
     let page = u64::from(store.env.unnamed_database_stat().page_size);
     assert!(store.env.real_disk_size().unwrap() < store.env.info().last_page_number as u64 * page, "it is not short");

@@ -1,5 +1,9 @@
 //! What every LMDB environment needs and LMDB does not do.
 
+mod readers;
+
+pub use readers::{Readers, Reading};
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
