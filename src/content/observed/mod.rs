@@ -13,11 +13,13 @@
 use super::Verified;
 use super::disk::{Environment, ObjectKey, each_value, make_folder};
 use crate::document::{Algorithm, Digest, Timestamp};
+use crate::lmdb::Readers;
 use fuser::INodeNo;
 use heed::types::Bytes;
 use heed::{Database, Env, WithoutTls};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -90,7 +92,10 @@ pub struct Observed {
 struct Shared {
     env: Env<WithoutTls>,
     database: Database<'static, Bytes, Bytes>,
+    readers: Readers,
     pending: Mutex<Pending>,
+    /// How many inodes it overlays: where there are none, as most of the time, readers do without its lock.
+    overlaid: AtomicUsize,
     /// Held by the one thread that commits.
     commits: Mutex<()>,
     wake: Condvar,
@@ -117,7 +122,9 @@ impl Observed {
         let shared = Arc::new(Shared {
             env,
             database,
+            readers: Readers::default(),
             pending: Mutex::default(),
+            overlaid: AtomicUsize::new(0),
             commits: Mutex::default(),
             wake: Condvar::new(),
         });
@@ -131,13 +138,14 @@ impl Observed {
 
     /// What is known of an inode; never waits for a commit.
     pub fn get(&self, ino: INodeNo) -> Option<Observation> {
-        let overlaid = self.shared.pending().overlaid(ino.0);
+        let overlaid = self.shared.overlays().and_then(|pending| pending.overlaid(ino.0));
         overlaid.unwrap_or_else(|| self.shared.committed(ino.0))
     }
 
     /// The size alone, for whoever asks for that of many: [`Observed::get`] without a copy of all the rest.
     pub fn size(&self, ino: INodeNo) -> Option<u64> {
-        let overlaid = self.shared.pending().latest(ino.0).map(|known| known.as_ref().and_then(|o| o.size));
+        let size_of = |known: &Option<Observation>| known.as_ref().and_then(|o| o.size);
+        let overlaid = self.shared.overlays().and_then(|pending| pending.latest(ino.0).map(size_of));
         overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_size))
     }
 
@@ -235,9 +243,20 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the environment does not have yet, where there is any.
+    fn overlays(&self) -> Option<MutexGuard<'_, Pending>> {
+        (self.overlaid.load(Ordering::Acquire) > 0).then(|| self.pending())
+    }
+
+    /// To be called with `pending` held, after it has changed, and after what it has no more was committed.
+    fn count_overlaid(&self, pending: &Pending) {
+        self.overlaid.store(pending.fresh.len() + pending.committing.len(), Ordering::Release);
+    }
+
     fn put(&self, pending: &mut Pending, ino: u64, observation: Option<Observation>) {
         pending.changes += 1;
         pending.fresh.insert(ino, observation);
+        self.count_overlaid(pending);
         if pending.fresh.len() >= COMMIT_AT {
             self.wake.notify_one();
         }
@@ -251,8 +270,10 @@ impl Shared {
     /// What `decode` makes of an inode's value. What cannot be read is unknown.
     fn read<T>(&self, ino: u64, decode: fn(&[u8]) -> Option<T>) -> Option<T> {
         let read = || -> heed::Result<Option<T>> {
-            let txn = self.env.read_txn()?;
-            Ok(self.database.get(&txn, &ino.to_be_bytes())?.and_then(decode))
+            let txn = self.readers.take(&self.env)?;
+            let value = self.database.get(&txn, &ino.to_be_bytes())?.and_then(decode);
+            self.readers.give_back(&self.env, txn);
+            Ok(value)
         };
         read().unwrap_or_else(|cause| {
             tracing::warn!(ino, %cause, "what was observed cannot be read");
@@ -319,6 +340,7 @@ impl Shared {
                 pending.fresh.retain(|_, o| o.as_ref().is_none_or(|o| o.verified == Verified::Failed));
             }
         }
+        self.count_overlaid(&pending);
     }
 
     fn write(&self, overlay: &Overlay) -> heed::Result<()> {
@@ -331,7 +353,9 @@ impl Shared {
                 }
             }
         }
-        txn.commit()
+        txn.commit()?;
+        self.readers.let_go();
+        Ok(())
     }
 }
 
@@ -457,127 +481,4 @@ fn algorithm_of(number: u8) -> Option<Algorithm> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn full() -> Observation {
-        let digest = |algorithm: Algorithm| Digest::new(algorithm, &vec![0x5a; algorithm.digest_length()]).unwrap();
-        Observation {
-            size: Some(u64::MAX),
-            etag: Some("W/\"é\"".into()),
-            last_modified: Some("".into()),
-            media_type: Some("text/plain".into()),
-            digests: vec![digest(Algorithm::Sha512), digest(Algorithm::Md5)],
-            object: Some(ObjectKey::inode("s", 7)),
-            verified: Verified::Digest(Algorithm::Sha512),
-            validated_at: Some(Timestamp { seconds: -1, nanos: 999_999_999 }),
-        }
-    }
-
-    #[test]
-    fn a_value_comes_back_as_written_and_never_damaged() {
-        for observation in [Observation::default(), full()] {
-            let value = encode(&observation);
-            assert_eq!(decode(&value), Some(observation));
-            for at in 0..value.len() {
-                let mut damaged = value.clone();
-                damaged[at] ^= 1;
-                assert_eq!(decode(&damaged), None, "octet {at}");
-                assert_eq!(decode(&value[..at]), None, "cut at {at}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_observed_is_seen_at_once_and_after_a_restart() {
-        let folder = tempfile::tempdir().unwrap();
-        let observed = Observed::open(folder.path()).unwrap();
-        assert_eq!(observed.get(INodeNo(2)), None);
-        // More than one batch.
-        for ino in 0..2500 {
-            observed.update(INodeNo(ino), |o| o.size = Some(ino));
-            assert_eq!(observed.get(INodeNo(ino)).unwrap().size, Some(ino));
-            assert_eq!(observed.size(INodeNo(ino)), Some(ino));
-        }
-        observed.update(INodeNo(7), |o| *o = Observation { size: o.size, ..full() });
-        observed.forget(INodeNo(8));
-        assert_eq!(observed.get(INodeNo(8)), None);
-        drop(observed);
-
-        let observed = Observed::open(folder.path()).unwrap();
-        assert_eq!(observed.get(INodeNo(2499)).unwrap().size, Some(2499));
-        assert_eq!(observed.get(INodeNo(7)), Some(Observation { size: Some(7), ..full() }));
-        assert_eq!(observed.get(INodeNo(8)), None);
-        assert_eq!((observed.size(INodeNo(2499)), observed.size(INodeNo(8))), (Some(2499), None));
-    }
-
-    #[test]
-    fn what_is_gone_is_forgotten_and_the_rest_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let observed = Observed::open(folder.path()).unwrap();
-        let resource = INodeNo(OF_RESOURCES | 2);
-        for ino in (1..=2500).map(INodeNo).chain([resource]) {
-            observed.update(ino, |o| o.size = Some(ino.0));
-        }
-        observed.shared.commit();
-        let (mut seen, mut asked) = (0, 0);
-
-        let forgotten = observed.forget_gone(|known| {
-            (seen, asked) = (seen + known.len(), asked + 1);
-            Ok::<_, ()>(known.iter().copied().filter(|ino| ino.0 % 2 == 0).collect())
-        });
-
-        assert_eq!((forgotten, seen, asked), (Ok(1250), 2500, 3));
-        assert_eq!((observed.size(INodeNo(1)), observed.size(INodeNo(2))), (Some(1), None));
-        assert_eq!(observed.size(resource), Some(resource.0));
-        assert_eq!(observed.forget_gone(|_| Err("no telling")), Err("no telling"));
-    }
-
-    #[test]
-    fn poison_stays_until_forgotten() {
-        let folder = tempfile::tempdir().unwrap();
-        let observed = Observed::open(folder.path()).unwrap();
-        observed.update(INodeNo(1), |o| o.verified = Verified::Failed);
-        observed.close();
-        observed.update(INodeNo(1), |o| o.verified = Verified::Length);
-        drop(observed);
-
-        let observed = Observed::open(folder.path()).unwrap();
-        assert_eq!(observed.get(INodeNo(1)).unwrap().verified, Verified::Failed);
-        observed.forget(INodeNo(1));
-        observed.update(INodeNo(1), |o| o.verified = Verified::Length);
-        assert_eq!(observed.get(INodeNo(1)).unwrap().verified, Verified::Length);
-    }
-
-    #[test]
-    fn no_update_is_lost_between_threads_and_commits() {
-        let folder = tempfile::tempdir().unwrap();
-        let observed = Observed::open(folder.path()).unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..250 {
-                        observed.update(INodeNo(1), |o| o.size = Some(o.size.unwrap_or(0) + 1));
-                        observed.shared.commit();
-                    }
-                });
-            }
-        });
-        assert_eq!(observed.get(INodeNo(1)).unwrap().size, Some(1000));
-    }
-
-    #[test]
-    fn a_damaged_environment_is_made_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let observed = Observed::open(folder.path()).unwrap();
-        observed.update(INodeNo(1), |o| o.size = Some(1));
-        drop(observed);
-        std::fs::write(folder.path().join("data.mdb"), vec![0xa5; 65536]).unwrap();
-
-        let observed = Observed::open(folder.path()).unwrap();
-        assert_eq!(observed.get(INodeNo(1)), None);
-        observed.update(INodeNo(1), |o| o.size = Some(2));
-        drop(observed);
-        assert_eq!(Observed::open(folder.path()).unwrap().get(INodeNo(1)).unwrap().size, Some(2));
-    }
-}
+mod tests;

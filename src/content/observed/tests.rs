@@ -1,0 +1,124 @@
+//! What was observed, and what a crash leaves of it.
+
+use super::*;
+
+fn full() -> Observation {
+    let digest = |algorithm: Algorithm| Digest::new(algorithm, &vec![0x5a; algorithm.digest_length()]).unwrap();
+    Observation {
+        size: Some(u64::MAX),
+        etag: Some("W/\"é\"".into()),
+        last_modified: Some("".into()),
+        media_type: Some("text/plain".into()),
+        digests: vec![digest(Algorithm::Sha512), digest(Algorithm::Md5)],
+        object: Some(ObjectKey::inode("s", 7)),
+        verified: Verified::Digest(Algorithm::Sha512),
+        validated_at: Some(Timestamp { seconds: -1, nanos: 999_999_999 }),
+    }
+}
+
+#[test]
+fn a_value_comes_back_as_written_and_never_damaged() {
+    for observation in [Observation::default(), full()] {
+        let value = encode(&observation);
+        assert_eq!(decode(&value), Some(observation));
+        for at in 0..value.len() {
+            let mut damaged = value.clone();
+            damaged[at] ^= 1;
+            assert_eq!(decode(&damaged), None, "octet {at}");
+            assert_eq!(decode(&value[..at]), None, "cut at {at}");
+        }
+    }
+}
+
+#[test]
+fn what_is_observed_is_seen_at_once_and_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    assert_eq!(observed.get(INodeNo(2)), None);
+    // More than one batch.
+    for ino in 0..2500 {
+        observed.update(INodeNo(ino), |o| o.size = Some(ino));
+        assert_eq!(observed.get(INodeNo(ino)).unwrap().size, Some(ino));
+        assert_eq!(observed.size(INodeNo(ino)), Some(ino));
+    }
+    observed.update(INodeNo(7), |o| *o = Observation { size: o.size, ..full() });
+    observed.forget(INodeNo(8));
+    assert_eq!(observed.get(INodeNo(8)), None);
+    drop(observed);
+
+    let observed = Observed::open(folder.path()).unwrap();
+    assert_eq!(observed.get(INodeNo(2499)).unwrap().size, Some(2499));
+    assert_eq!(observed.get(INodeNo(7)), Some(Observation { size: Some(7), ..full() }));
+    assert_eq!(observed.get(INodeNo(8)), None);
+    assert_eq!((observed.size(INodeNo(2499)), observed.size(INodeNo(8))), (Some(2499), None));
+}
+
+#[test]
+fn what_is_gone_is_forgotten_and_the_rest_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    let resource = INodeNo(OF_RESOURCES | 2);
+    for ino in (1..=2500).map(INodeNo).chain([resource]) {
+        observed.update(ino, |o| o.size = Some(ino.0));
+    }
+    observed.shared.commit();
+    let (mut seen, mut asked) = (0, 0);
+
+    let forgotten = observed.forget_gone(|known| {
+        (seen, asked) = (seen + known.len(), asked + 1);
+        Ok::<_, ()>(known.iter().copied().filter(|ino| ino.0 % 2 == 0).collect())
+    });
+
+    assert_eq!((forgotten, seen, asked), (Ok(1250), 2500, 3));
+    assert_eq!((observed.size(INodeNo(1)), observed.size(INodeNo(2))), (Some(1), None));
+    assert_eq!(observed.size(resource), Some(resource.0));
+    assert_eq!(observed.forget_gone(|_| Err("no telling")), Err("no telling"));
+}
+
+#[test]
+fn poison_stays_until_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    observed.update(INodeNo(1), |o| o.verified = Verified::Failed);
+    observed.close();
+    observed.update(INodeNo(1), |o| o.verified = Verified::Length);
+    drop(observed);
+
+    let observed = Observed::open(folder.path()).unwrap();
+    assert_eq!(observed.get(INodeNo(1)).unwrap().verified, Verified::Failed);
+    observed.forget(INodeNo(1));
+    observed.update(INodeNo(1), |o| o.verified = Verified::Length);
+    assert_eq!(observed.get(INodeNo(1)).unwrap().verified, Verified::Length);
+}
+
+#[test]
+fn no_update_is_lost_between_threads_and_commits() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..250 {
+                    observed.update(INodeNo(1), |o| o.size = Some(o.size.unwrap_or(0) + 1));
+                    observed.shared.commit();
+                }
+            });
+        }
+    });
+    assert_eq!(observed.get(INodeNo(1)).unwrap().size, Some(1000));
+}
+
+#[test]
+fn a_damaged_environment_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    observed.update(INodeNo(1), |o| o.size = Some(1));
+    drop(observed);
+    std::fs::write(folder.path().join("data.mdb"), vec![0xa5; 65536]).unwrap();
+
+    let observed = Observed::open(folder.path()).unwrap();
+    assert_eq!(observed.get(INodeNo(1)), None);
+    observed.update(INodeNo(1), |o| o.size = Some(2));
+    drop(observed);
+    assert_eq!(Observed::open(folder.path()).unwrap().get(INodeNo(1)).unwrap().size, Some(2));
+}
