@@ -8,9 +8,11 @@
 //! many of them cost no more than a few, the device takes what a network card with segmentation offload takes
 //! (`Documentation/networking/tuntap.rst`): up to 64 KiB at a time, behind a header that says how they are cut.
 
+use crate::measure::percentile;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
@@ -58,6 +60,23 @@ pub fn enter(round_trip: Duration) -> io::Result<()> {
     std::thread::spawn(move || take_in(device, &queue, round_trip / 2));
     std::thread::spawn(move || give_back(out, &waiting));
     Ok(())
+}
+
+/// Connections to `server` must take `round_trip`, or what is measured there is not what its row says.
+pub fn assert_away(server: SocketAddr, round_trip: Duration) {
+    let mut times: Vec<Duration> = (0..5)
+        .map(|_| {
+            let began = Instant::now();
+            TcpStream::connect(server).unwrap();
+            began.elapsed()
+        })
+        .collect();
+    let median = percentile(&mut times, 50);
+    let most = round_trip + Duration::from_millis(5);
+    assert!(
+        (round_trip..=most).contains(&median),
+        "a connection to {server} takes {median:?}: there is no network of {round_trip:?} between"
+    );
 }
 
 fn interface(name: &str) -> io::Result<File> {

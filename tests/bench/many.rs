@@ -5,10 +5,10 @@ use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::common::source::URLSET;
 use crate::delay::FAR;
-use crate::measure::{Row, files, keep, megabytes, time};
+use crate::measure::{Row, caught, files, keep, megabytes, time};
 use crate::wire::{
-    Asked, beside, curl, far_away, grep, in_turns, list_for_curl, make_files, published, run,
-    wait_for_the_last_connection,
+    Asked, beside, curl, far, far_away, grep, in_turns, list_for_curl, make_files, published, run,
+    wait_for_the_last_connection, with_programs,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,21 +18,28 @@ use std::process::Command;
 
 /// Walks and readers over ten thousand files.
 pub fn ten_thousand_files() -> Vec<Row> {
-    far_away("ten thousand files", || {
-        let nginx = Nginx::serving_at(FAR, |root| {
+    far_away("ten thousand files, cold, RTT 40 ms", &[], || {
+        let nginx = far(Nginx::serving_at(FAR, |root| {
             make_files(&root.join("deep"), 10_000, 100, 13_000);
             make_files(&root.join("flat"), 10_000, 10_000, 100);
-        });
-        let rows = vec![copy(&nginx), list_sizes(&nginx), read_at_random(&nginx)];
+        }));
+        let rows = [
+            with_programs("`rsync -a`, 10000 files, cold, RTT 40 ms", &["rsync", "curl"], || vec![copy(&nginx)]),
+            with_programs("`ls -l` of 10000 names without lengths, cold, RTT 40 ms", &["curl"], || {
+                vec![list_sizes(&nginx)]
+            }),
+            caught("a reader of 100 random files of 10000, RTT 40 ms", || vec![read_at_random(&nginx)]),
+        ];
         keep(nginx);
-        rows
+        rows.concat()
     })
 }
 
 /// What a day brings: walks that are gone through and one that is given up, single files, and a copy.
 pub fn mixed_work() -> Vec<Row> {
-    far_away("mixed work", || {
-        let nginx = Nginx::serving_at(FAR, |root| make_files(root, 10_000, 100, 13_000));
+    let work = "mixed work (`grep`, a walk given up, random reads, `head`, `rsync`) on 10000 files, RTT 40 ms";
+    far_away(work, &["rsync"], move || {
+        let nginx = far(Nginx::serving_at(FAR, |root| make_files(root, 10_000, 100, 13_000)));
         let mounted = Mounted::new(&format!("{}documents/resourcelist.xml", nginx.url()), "poll=1h");
         let before = Asked::so_far(&nginx, "/d");
         let (took, read) = time(|| do_mixed_work(&mounted));
@@ -41,7 +48,6 @@ pub fn mixed_work() -> Vec<Row> {
         let asked = Asked::so_far(&nginx, "/d").since(before);
         let used: u64 = read.iter().map(|path| nginx.files().join(path).metadata().unwrap().len()).sum();
         let wasted = asked.octets.saturating_sub(used) as f64 / used as f64;
-        let work = "mixed work (`grep`, a walk given up, random reads, `head`, `rsync`) on 10000 files, RTT 40 ms";
         vec![Row {
             work: work.into(),
             measured: format!(
@@ -102,7 +108,7 @@ fn copy(nginx: &Nginx) -> Row {
         keep(copy);
         took
     };
-    let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/deep/", work, || curl(list.path(), &[]));
+    let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/deep/", work, || curl(nginx, list.path(), &[]));
     let work = format!("`rsync -a`, {} files, {}, cold, RTT 40 ms", uris.len(), megabytes(octets));
     beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5)
 }
@@ -125,7 +131,7 @@ fn list_sizes(nginx: &Nginx) -> Row {
         assert_eq!(lines.lines().count(), uris.len() + 1);
         took
     };
-    let (ours, theirs, asked) = in_turns(nginx, "unsized.xml", "/flat/", work, || curl(list.path(), &["-I"]));
+    let (ours, theirs, asked) = in_turns(nginx, "unsized.xml", "/flat/", work, || curl(nginx, list.path(), &["-I"]));
     let work = format!("`ls -l` of {} names without lengths, cold, RTT 40 ms", uris.len());
     beside(&work, ours, asked, "curl with 64 HEADs at once", theirs, 1.5)
 }

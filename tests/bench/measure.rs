@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,10 @@ pub const ROUNDS: usize = 5;
 
 const NOT_MEASURED: &str = "not measured";
 
+const BROKE_OFF: &str = "broke off";
+
 /// One line of the table.
+#[derive(Clone)]
 pub struct Row {
     /// What was done.
     pub work: String,
@@ -33,6 +37,7 @@ impl fmt::Display for Row {
         let Row { work, measured, peer, ratio, bar, holds } = self;
         let verdict = match self.missing() {
             Some(_) => "-",
+            None if measured == BROKE_OFF => "BROKE OFF",
             None if *holds => "ok",
             None => "MISSED",
         };
@@ -59,6 +64,22 @@ impl Row {
         Row::bound(work, NOT_MEASURED.into(), why, true)
     }
 
+    /// A row that was begun and came to no figure: `why`.
+    pub fn broke_off(work: &str, why: &str) -> Row {
+        // What a program said may have lines, and bars of a table.
+        let why = why.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "/");
+        Row::bound(work, BROKE_OFF.into(), &why.chars().take(400).collect::<String>(), false)
+    }
+
+    /// What is wrong with it, where something is.
+    pub fn missed(&self) -> Option<String> {
+        let Row { work, measured, ratio, bar, .. } = self;
+        match measured.as_str() {
+            BROKE_OFF => Some(format!("broke off: {work}: {bar}")),
+            _ => (!self.holds).then(|| format!("missed: {work}: {measured}, {ratio}, wanted {bar}")),
+        }
+    }
+
     /// Why there is no figure.
     pub fn missing(&self) -> Option<&str> {
         (self.measured == NOT_MEASURED).then_some(&*self.bar)
@@ -68,6 +89,17 @@ impl Row {
     pub fn bound(work: &str, measured: String, bar: &str, holds: bool) -> Row {
         Row { work: work.into(), measured, peer: String::new(), ratio: String::new(), bar: bar.into(), holds }
     }
+}
+
+/// The rows of `work`, or one that says why it broke off: what is measured of the others counts all the same.
+pub fn caught(work: &str, rows: impl FnOnce() -> Vec<Row>) -> Vec<Row> {
+    catch_unwind(AssertUnwindSafe(rows)).unwrap_or_else(|panic| vec![broken(work, &*panic)])
+}
+
+/// A row of what panicked with `panic`.
+pub fn broken(work: &str, panic: &(dyn Any + Send)) -> Row {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    Row::broke_off(work, said.unwrap_or("a panic without words"))
 }
 
 static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
@@ -80,7 +112,8 @@ pub fn keep(kept: impl Any + Send) {
 
 /// Removes what was kept.
 pub fn let_go() {
-    KEPT.lock().unwrap().clear();
+    let kept = std::mem::take(&mut *KEPT.lock().unwrap());
+    drop(kept);
 }
 
 /// How long `work` takes.

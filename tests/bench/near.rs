@@ -6,7 +6,7 @@ use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::many::publish_unsized;
 use crate::measure::{Row, files, keep, percentile, time};
-use crate::wire::{Rclone, grep, make_files, publish_one_package, published, run};
+use crate::wire::{Rclone, grep, grep_all, make_files, make_some, publish_one_package, published, run, with_programs};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,12 @@ const TIMES: usize = 3;
 const CACHES: [&str; 2] = ["full", "off"];
 
 /// `work` through fresh mounts of `document` beside the same through fresh mounts of rclone.
-pub fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Row {
+pub fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Vec<Row> {
+    let name = format!("{name}, RTT 0");
+    with_programs(&name, &["rclone"], || vec![in_turns(&name, nginx, document, work)])
+}
+
+fn in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Row {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..TIMES {
         let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
@@ -30,20 +35,18 @@ pub fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&P
         keep(mounted);
         let Some(cache) = CACHES.get(round) else { continue };
         let kept = tempfile::tempdir().unwrap();
-        let folder = kept.path().to_str().unwrap();
-        match Rclone::mount(nginx, &["--vfs-cache-mode", cache, "--cache-dir", folder]) {
-            Ok(rclone) => theirs.push((work(rclone.folder.path()), *cache)),
-            Err(why) => return Row::not_measured(name, &why),
-        }
+        let rclone = Rclone::mount(nginx, &["--vfs-cache-mode", cache, "--cache-dir", kept.path().to_str().unwrap()]);
+        theirs.push((work(rclone.folder.path()), *cache));
+        drop(rclone);
         keep(kept);
     }
     let ours = percentile(&mut ours, 50).as_secs_f64();
     let (theirs, cache) = theirs.into_iter().min().expect("rclone was timed");
     let ratio = ours / theirs.as_secs_f64();
     Row {
-        work: format!("{name}, cold, RTT 0"),
-        measured: format!("{ours:.2} s"),
-        peer: format!("rclone mount {:.2} s (--vfs-cache-mode {cache}, the faster of two)", theirs.as_secs_f64()),
+        work: name.into(),
+        measured: format!("{ours:.3} s"),
+        peer: format!("rclone mount {:.3} s (--vfs-cache-mode {cache}, the faster of two)", theirs.as_secs_f64()),
         ratio: format!("{ratio:.2}"),
         bar: "<= 1".into(),
         holds: ratio <= 1.0,
@@ -52,15 +55,31 @@ pub fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&P
 
 /// A few hundred files, by themselves and out of one package.
 pub fn hundreds() -> Vec<Row> {
-    let nginx = Nginx::serving_at(HERE, |root| make_files(root, 726, 25, 13_800));
-    let work = |folder: &Path| {
-        let (took, found) = grep(folder);
-        assert_eq!(found, 726, "every file is read");
-        took
-    };
-    let mut rows = vec![beside_rclone("`grep -r`, 726 files", &nginx, "resourcelist.xml", work)];
+    let nginx = Nginx::serving_at(HERE, make_some);
+    let mut rows = beside_rclone("`grep -r`, 726 files, cold", &nginx, "resourcelist.xml", grep_all);
     publish_one_package(&nginx);
-    rows.push(beside_rclone("`grep -r`, 726 files of a Resource Dump", &nginx, "capabilitylist.xml", work));
+    let work = "`grep -r`, 726 files of a Resource Dump, cold";
+    rows.extend(beside_rclone(work, &nginx, "capabilitylist.xml", grep_all));
+    keep(nginx);
+    rows
+}
+
+/// Files of the walk that is done again.
+const AGAIN: u64 = 10_000;
+
+/// A second walk by `grep`, all of it in both caches.
+pub fn warm_grep() -> Vec<Row> {
+    let nginx = Nginx::serving_at(HERE, |root| make_files(root, AGAIN, 100, 1000));
+    let work = |folder: &Path| {
+        let of_all = || {
+            let (took, found) = grep(folder);
+            assert_eq!(found as u64, AGAIN, "every file is read");
+            took
+        };
+        of_all();
+        of_all()
+    };
+    let rows = beside_rclone("warm `grep -r` over 10000 small cached files", &nginx, "resourcelist.xml", work);
     keep(nginx);
     rows
 }
@@ -89,11 +108,12 @@ pub fn thousands() -> Vec<Row> {
         let path = |number: u64| folder.join(format!("deep/d{:03}/file-{number:05}.txt", number / 100));
         time(|| (0..100).for_each(|_| drop(fs::read(path(random.below(10_000))).unwrap()))).0
     };
-    let rows = vec![
-        beside_rclone("`rsync -a`, 10000 files", &nginx, "resourcelist.xml", copy),
-        beside_rclone("`ls -l` of 10000 names without lengths", &nginx, "unsized.xml", list),
-        beside_rclone("100 random files of 10000", &nginx, "resourcelist.xml", read),
+    let copied = "`rsync -a`, 10000 files, cold";
+    let rows = [
+        with_programs(copied, &["rsync"], || beside_rclone(copied, &nginx, "resourcelist.xml", copy)),
+        beside_rclone("`ls -l` of 10000 names without lengths, cold", &nginx, "unsized.xml", list),
+        beside_rclone("100 random files of 10000, cold", &nginx, "resourcelist.xml", read),
     ];
     keep(nginx);
-    rows
+    rows.concat()
 }

@@ -8,7 +8,7 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::{self, FAR};
-use crate::measure::{Row, files, keep, megabytes, percentile, time};
+use crate::measure::{Row, caught, files, keep, megabytes, percentile, time};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// From here to the Source and back.
-const ROUND_TRIP: Duration = Duration::from_millis(40);
+pub const ROUND_TRIP: Duration = Duration::from_millis(40);
 
 /// How often each is timed; the median counts.
 const TIMES: usize = 3;
@@ -24,18 +24,60 @@ const TIMES: usize = 3;
 /// Requests that curl has under way at once.
 const AT_ONCE: usize = 64;
 
-/// Measures in a thread of its own, a round trip away from what it measures.
-pub fn far_away(work: &str, rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Vec<Row> {
-    let thread = std::thread::spawn(move || delay::enter(ROUND_TRIP).map(|()| rows()));
-    match thread.join() {
-        Ok(Ok(rows)) => rows,
-        Ok(Err(cause)) => vec![Row::not_measured(work, &format!("no network with delay can be made: {cause}"))],
-        Err(panic) => std::panic::resume_unwind(panic),
+/// Measures in a thread of its own, a round trip away from what it measures, by these programs.
+pub fn far_away(work: &str, programs: &[&str], rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Vec<Row> {
+    with_programs(work, &[&["ip"], programs].concat(), || {
+        let thread = std::thread::spawn(move || delay::enter(ROUND_TRIP).map(|()| rows()));
+        match thread.join() {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(cause)) => vec![Row::not_measured(work, &format!("no network with delay can be made: {cause}"))],
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// The rows of `work`, or one that says which of these programs are missing, or why it broke off.
+pub fn with_programs(work: &str, programs: &[&str], rows: impl FnOnce() -> Vec<Row>) -> Vec<Row> {
+    let missing: Vec<&str> = programs.iter().copied().filter(|program| !is_installed(program)).collect();
+    match missing.is_empty() {
+        true => caught(work, rows),
+        false => vec![Row::not_measured(work, &format!("not installed: {}", missing.join(", ")))],
     }
 }
 
-pub fn is_installed(program: &str) -> bool {
-    Command::new("which").arg(program).stdout(Stdio::null()).status().is_ok_and(|found| found.success())
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// A server that stands where it should: a connection to it takes a round trip.
+pub fn far(nginx: Nginx) -> Nginx {
+    let url = url::Url::parse(&nginx.url()).unwrap();
+    let server = url.socket_addrs(|| None).unwrap()[0];
+    delay::assert_away(server, ROUND_TRIP);
+    nginx
+}
+
+/// Options of a mount of it.
+pub fn options(nginx: &Nginx) -> String {
+    match is_tls(nginx) {
+        true => format!("poll=1h,ca={}", nginx.ca().display()),
+        false => "poll=1h".into(),
+    }
+}
+
+/// curl that gets something from it, over the same protocol as a mount.
+pub fn curl_from(nginx: &Nginx) -> Command {
+    let mut curl = Command::new("curl");
+    curl.arg("-sSf");
+    if is_tls(nginx) {
+        curl.arg("--http2").arg("--cacert").arg(nginx.ca());
+    }
+    curl
+}
+
+fn is_tls(nginx: &Nginx) -> bool {
+    nginx.url().starts_with("https:")
 }
 
 /// `octets` of lines of small letters.
@@ -81,9 +123,9 @@ pub fn list_for_curl(uris: &[String]) -> tempfile::NamedTempFile {
 }
 
 /// How long curl takes for all of `list`, [`AT_ONCE`] at a time.
-pub fn curl(list: &Path, arguments: &[&str]) -> Duration {
-    let mut curl = Command::new("curl");
-    curl.args(["-sSf", "-Z", "--parallel-max", &AT_ONCE.to_string(), "-K"]).arg(list).args(arguments);
+pub fn curl(nginx: &Nginx, list: &Path, arguments: &[&str]) -> Duration {
+    let mut curl = curl_from(nginx);
+    curl.args(["-Z", "--parallel-max", &AT_ONCE.to_string(), "-K"]).arg(list).args(arguments);
     run(&mut curl).0
 }
 
@@ -110,11 +152,14 @@ impl Asked {
     /// In all so far, of paths that begin with `below`.
     pub fn so_far(nginx: &Nginx, below: &str) -> Asked {
         let mut asked = Asked::default();
+        let protocol = if is_tls(nginx) { "HTTP/2.0" } else { "HTTP/1.1" };
         for line in nginx.access_log().iter().filter(|line| line.contains("\"resyncfs/")) {
             // ADDRESS - - [TIME] "METHOD PATH HTTP/1.1" STATUS OCTETS "REFERRER" "AGENT"
             let mut quoted = line.split('"');
-            let path = quoted.nth(1).and_then(|request| request.split(' ').nth(1)).unwrap_or_default();
+            let request = quoted.nth(1).unwrap_or_default();
+            let path = request.split(' ').nth(1).unwrap_or_default();
             if path.starts_with(below) {
+                assert!(request.ends_with(protocol), "{request} should have come over {protocol}");
                 let octets = quoted.next().and_then(|told| told.split_whitespace().nth(1)?.parse::<u64>().ok());
                 asked.requests += 1;
                 asked.octets += octets.unwrap_or_default();
@@ -148,7 +193,7 @@ pub fn in_turns(
 ) -> (f64, f64, Asked) {
     let (mut ours, mut theirs, mut asked) = (Vec::new(), Vec::new(), Asked::default());
     for _ in 0..TIMES {
-        let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
+        let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), &options(nginx));
         let before = Asked::so_far(nginx, below);
         ours.push(work(&mounted));
         mounted.unmount();
@@ -175,57 +220,75 @@ pub fn beside(work: &str, ours: f64, asked: Asked, peer: &str, theirs: f64, most
     }
 }
 
+/// Files of the walks by `grep`, each folder of 25.
+const FILES: u64 = 726;
+
+pub fn make_some(root: &Path) {
+    make_files(root, FILES, 25, 13_800);
+}
+
+/// How long `grep -r` takes, which must find every file.
+pub fn grep_all(folder: &Path) -> Duration {
+    let (took, found) = grep(folder);
+    assert_eq!(found as u64, FILES, "every file is read");
+    took
+}
+
 /// `grep -r` over a few hundred files.
 pub fn grep_through_files() -> Vec<Row> {
-    far_away("grep", || {
-        let nginx = Nginx::serving_at(FAR, |root| make_files(root, 726, 25, 13_800));
-        let (octets, uris) = published(&nginx, "");
-        let list = list_for_curl(&uris);
-        let all = |(took, found)| {
-            assert_eq!(found, uris.len(), "every file is read");
-            took
-        };
-        let (ours, theirs, asked) =
-            in_turns(&nginx, "resourcelist.xml", "/d", |mounted| all(grep(&mounted.path())), || curl(list.path(), &[]));
-        let work = format!("`grep -r`, {} files, {}, cold, RTT 40 ms", uris.len(), megabytes(octets));
-        let mut rows = vec![beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5)];
-        rows.push(match Rclone::mount(&nginx, &[]) {
-            Ok(rclone) => {
-                let theirs = all(grep(rclone.folder.path())).as_secs_f64();
-                let ratio = theirs / ours;
-                Row {
-                    work: "the same beside another mount, RTT 40 ms".into(),
-                    measured: format!("{ours:.2} s"),
-                    peer: format!("rclone mount {theirs:.2} s"),
-                    ratio: format!("{ratio:.1} times as fast"),
-                    bar: ">= 25".into(),
-                    holds: ratio >= 25.0,
-                }
-            }
-            Err(why) => Row::not_measured("the same beside another mount, RTT 40 ms", &why),
+    far_away("`grep -r`, 726 files, cold, RTT 40 ms", &["curl"], || {
+        let nginx = far(Nginx::serving_at(FAR, make_some));
+        let (ours, row) = grep_beside_curl(&nginx, "RTT 40 ms");
+        let work = "the same beside another mount, RTT 40 ms";
+        let beside_rclone = with_programs(work, &["rclone"], || {
+            let theirs = grep_all(Rclone::mount(&nginx, &[]).folder.path()).as_secs_f64();
+            let ratio = theirs / ours;
+            vec![Row {
+                work: work.into(),
+                measured: format!("{ours:.2} s"),
+                peer: format!("rclone mount {theirs:.2} s"),
+                ratio: format!("{ratio:.1} times as fast"),
+                bar: ">= 25".into(),
+                holds: ratio >= 25.0,
+            }]
         });
         keep(nginx);
-        rows
+        [vec![row], beside_rclone].concat()
     })
+}
+
+/// The same over TLS, all requests in one connection.
+pub fn grep_over_http2() -> Vec<Row> {
+    far_away("`grep -r`, 726 files, cold, RTT 40 ms, TLS and HTTP/2", &["curl", "openssl"], || {
+        let nginx = far(Nginx::serving_tls_at(FAR, make_some));
+        let row = grep_beside_curl(&nginx, "RTT 40 ms, TLS and HTTP/2").1;
+        keep(nginx);
+        vec![row]
+    })
+}
+
+/// How many seconds `grep -r` takes, and its row.
+fn grep_beside_curl(nginx: &Nginx, network: &str) -> (f64, Row) {
+    let (octets, uris) = published(nginx, "");
+    let list = list_for_curl(&uris);
+    let work = |mounted: &Mounted| grep_all(&mounted.path());
+    let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/d", work, || curl(nginx, list.path(), &[]));
+    let work = format!("`grep -r`, {} files, {}, cold, {network}", uris.len(), megabytes(octets));
+    (ours, beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5))
 }
 
 /// The same files as members of one package.
 pub fn grep_through_a_dump() -> Vec<Row> {
-    far_away("grep of a Resource Dump", || {
-        let nginx = Nginx::serving_at(FAR, |root| make_files(root, 726, 25, 13_800));
-        let count = published(&nginx, "").1.len();
+    far_away("`grep -r`, 726 files of a Resource Dump, cold, RTT 40 ms", &["curl"], || {
+        let nginx = far(Nginx::serving_at(FAR, make_some));
         let package = publish_one_package(&nginx);
         let uri = format!("{}documents/{}", nginx.url(), package.file_name().unwrap().to_str().unwrap());
-        let work = |mounted: &Mounted| {
-            let (took, found) = grep(&mounted.path());
-            assert_eq!(found, count, "every file is read");
-            took
-        };
-        let get = || run(Command::new("curl").args(["-sSf", "-o", "/dev/null", &uri])).0;
+        let work = |mounted: &Mounted| grep_all(&mounted.path());
+        let get = || run(curl_from(&nginx).args(["-o", "/dev/null", &uri])).0;
         let (ours, theirs, asked) = in_turns(&nginx, "capabilitylist.xml", "/", work, get);
         let octets = megabytes(package.metadata().unwrap().len());
         keep(nginx);
-        let work = format!("`grep -r`, {count} files of a Resource Dump, one package of {octets}, cold, RTT 40 ms");
+        let work = format!("`grep -r`, {FILES} files of a Resource Dump, one package of {octets}, cold, RTT 40 ms");
         vec![beside(&work, ours, asked, "GET of the package", theirs, 1.15)]
     })
 }
@@ -245,11 +308,8 @@ pub struct Rclone {
 }
 
 impl Rclone {
-    /// With these arguments beside those that it needs. What is wrong where it is not installed.
-    pub fn mount(nginx: &Nginx, arguments: &[&str]) -> Result<Rclone, String> {
-        if !is_installed("rclone") {
-            return Err("rclone is not installed".into());
-        }
+    /// With these arguments beside those that it needs.
+    pub fn mount(nginx: &Nginx, arguments: &[&str]) -> Rclone {
         let folder = tempfile::tempdir().unwrap();
         let mut rclone = Command::new("rclone");
         rclone.args(["mount", ":http:"]).arg(folder.path()).args(arguments);
@@ -258,7 +318,7 @@ impl Rclone {
         let process = rclone.spawn().unwrap();
         let rclone = Rclone { folder, process };
         eventually("rclone has mounted", || rclone.is_mounted());
-        Ok(rclone)
+        rclone
     }
 
     fn is_mounted(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::{eventually, venv_program};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -54,6 +54,12 @@ impl Nginx {
     /// What `make` writes, on all addresses and by one of them; [`Nginx::index_url`] shows its folders as pages.
     pub fn serving_at(address: &str, make: impl Fn(&Path)) -> Nginx {
         let manner = Manner { host: address, address: "0.0.0.0", is_indexed: true, ..PLAIN };
+        Nginx::start(&manner, &[], make)
+    }
+
+    /// What `make` writes, on all addresses and by one of them, over TLS and HTTP/2.
+    pub fn serving_tls_at(address: &str, make: impl Fn(&Path)) -> Nginx {
+        let manner = Manner { scheme: "https", host: address, address: "0.0.0.0", listen: " ssl http2", ..PLAIN };
         Nginx::start(&manner, &[], make)
     }
 
@@ -109,7 +115,7 @@ impl Nginx {
         make(&root.join("files"));
         let mut tls = demands.to_owned();
         if scheme == "https" {
-            make_certificates(root);
+            make_certificates(root, host);
             tls = format!(
                 "ssl_certificate {0}/server.pem; ssl_certificate_key {0}/server.key; ssl_client_certificate {0}/ca.pem; {demands}",
                 root.display()
@@ -310,16 +316,19 @@ fn make_collection(root: &Path, count: u64) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn make_certificates(folder: &Path) {
+/// Of a private CA: the server's, for loopback and for `host`, and a client's.
+fn make_certificates(folder: &Path, host: &str) {
     let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj '/CN=Test CA' -keyout ca.key -out ca.pem \
                   -addext basicConstraints=critical,CA:TRUE && \
                   openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj '/CN=localhost' -keyout server.key -out server.csr && \
-                  printf 'subjectAltName=DNS:localhost,IP:127.0.0.1' > ext && \
+                  printf 'subjectAltName=DNS:localhost,IP:127.0.0.1'\"$HOST_TOO\" > ext && \
                   openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out server.pem && \
                   openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj '/CN=reader' -keyout client.key -out client.csr && \
                   printf 'subjectAltName=DNS:reader\nextendedKeyUsage=clientAuth' > client-ext && \
                   openssl x509 -req -in client.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile client-ext -out client.pem && \
                   cat client.pem client.key > client-both.pem && chmod 600 client-both.pem";
-    let output = Command::new("bash").arg("-c").arg(script).current_dir(folder).output().unwrap();
+    let host_too = if host.parse::<IpAddr>().is_ok() { format!(",IP:{host}") } else { String::new() };
+    let mut openssl = Command::new("bash");
+    let output = openssl.args(["-c", script]).env("HOST_TOO", host_too).current_dir(folder).output().unwrap();
     assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
 }
