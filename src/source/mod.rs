@@ -188,7 +188,7 @@ impl SourceError {
 }
 
 /// Computes what may take long, and keeps nobody else from the worker that this runs on.
-fn off_the_workers<T>(compute: impl FnOnce() -> T) -> T {
+pub(crate) fn off_the_workers<T>(compute: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(compute),

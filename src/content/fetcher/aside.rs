@@ -3,6 +3,7 @@
 //! They are asked under a strong ETag only and held in memory: the stream still brings the whole, and its verdict is of
 //! what the stream brought. What went out of a window is remembered and must equal it.
 
+use super::AT_HAND;
 use super::flight::{Flight, Jump};
 use super::held::Origin;
 use super::single_flight::SingleFlight;
@@ -10,6 +11,7 @@ use super::turns::Turns;
 use crate::content::Content;
 use crate::content::fixity::BLOCK;
 use crate::source::http::{Request, Status};
+use crate::source::off_the_workers;
 use bytes::{Bytes, BytesMut};
 use fuser::INodeNo;
 use lru::LruCache;
@@ -59,7 +61,8 @@ impl Content {
             octets.extend_from_slice(window.get(start..end)?);
         }
         let octets = octets.freeze();
-        let digests: Vec<u128> = octets.chunks(BLOCK as usize).map(|block| self.block_digests.of(block)).collect();
+        let digest = || octets.chunks(BLOCK as usize).map(|block| self.block_digests.of(block)).collect();
+        let digests: Vec<u128> = if octets.len() as u64 > AT_HAND { off_the_workers(digest) } else { digest() };
         let start = (jump.range.start - blocks.start) as usize;
         let end = (jump.range.end - blocks.start) as usize;
         flight.hand_out_aside(jump, &digests).then(|| octets.slice(start..end))

@@ -170,10 +170,16 @@ impl Content {
             Joining::Read(offset, length) => Some((offset, length)),
             Joining::Size | Joining::Ahead(_) => None,
         };
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock: a flight leaves the table only after its object can be found.
+        let flights = || self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_under_way = flights().contains_key(&wanted.ino);
+        // What is here is opened without the lock that all others need.
+        if !is_under_way && let Some(held) = self.find(wanted) {
+            return Ok(Joined::Here(held));
+        }
+        let mut flights = flights();
         let flight = flights.get(&wanted.ino).cloned();
         if flight.is_none() {
+            // Again, under the lock: a flight leaves the table only after its object can be found, and one may have just now.
             if let Some(held) = self.find(wanted) {
                 return Ok(Joined::Here(held));
             }

@@ -1,5 +1,6 @@
 //! Asking the Source whether it still has the bytes that were told or read, behind whoever looks at them.
 
+use super::buffers::GATHERED;
 use super::promise::{is_decoded, published_coding, soft_failure};
 use crate::content::fixity::Verifier;
 use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaining};
@@ -7,6 +8,8 @@ use crate::content::observed::Observation;
 use crate::content::{Content, Event, Verified, Wanted};
 use crate::document::{ChangeFrequency, Digest, Timestamp};
 use crate::source::http::{Body, HttpError, Request, Response, Status, awaited_by_nobody};
+use crate::source::off_the_workers;
+use bytes::Bytes;
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,10 +108,26 @@ impl Content {
     /// Whether a body gives `digest`; `Err(None)`: no progress in time.
     async fn compare_body(&self, digest: &Digest, mut body: Body) -> Result<Finding, Option<HttpError>> {
         let mut verifier = Verifier::new(digest.algorithm());
-        while let Some(chunk) = tokio::time::timeout(self.config.stall, body.chunk()).await.map_err(|_| None)?? {
-            verifier.update(&chunk);
+        let (mut chunks, mut waiting) = (Vec::new(), 0);
+        loop {
+            let chunk = tokio::time::timeout(self.config.stall, body.chunk()).await.map_err(|_| None)??;
+            let is_end = chunk.is_none();
+            waiting += chunk.as_ref().map_or(0, Bytes::len);
+            chunks.extend(chunk);
+            if is_end || waiting >= GATHERED {
+                let mut hash = || chunks.drain(..).for_each(|chunk: Bytes| verifier.update(&chunk));
+                if waiting >= GATHERED {
+                    off_the_workers(hash)
+                } else {
+                    hash()
+                }
+                waiting = 0;
+            }
             if verifier.length() > COMPARE_LIMIT {
                 return Ok(Finding::Other);
+            }
+            if is_end {
+                break;
             }
         }
         Ok(match verifier.finish() {

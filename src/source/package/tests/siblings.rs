@@ -153,9 +153,9 @@ async fn a_reader_comes_before_members_and_windows_that_nobody_waits_for_yet() {
         let (packages, member) = (packages.clone(), PackageMember { package: stage.uri(), path: name.as_str().into() });
         packages.price(&member);
         let awaited = Some(awaited_by_nobody());
-        ahead.push(tokio::spawn(async move {
-            packages.member_for(&member.package, &member.path, awaited).await.map(drop)
-        }));
+        ahead.push(tokio::spawn(
+            async move { packages.member_for(&member.package, &member.path, awaited).await.map(drop) },
+        ));
     }
     all_wait().await;
     let (asking, request) = (client.clone(), get("/read"));
