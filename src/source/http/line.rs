@@ -6,9 +6,12 @@
 //! requests x round trip / requests at once + octets / bandwidth
 //! ```
 //!
-//! *Round trip*: from a request to the head of its answer, of requests for which the server need not make anything first.
+//! *Round trip*: from a request to the head of its answer, of requests for which the server need not make anything first, and
+//! the least of the last [`RECENT`]: of some the name had to be looked up and a connection set up first, and a server at work
+//! answers others late.
 //! *Bandwidth*: of bodies of at least 64 KiB whose reader did not keep them waiting. Both are exponentially weighted means,
-//! kept for each host as long as it is known ([`super::Client::line`]): of a round trip the newest counts an eighth, of a body
+//! kept for each host as long as it is known ([`super::Client::line`]): of a round trip the newest counts an eighth, or a half where it is
+//! shorter, of a body
 //! the more the larger it is, up to a half. Averaged is the time of an octet rather than the octets of a second: a burst out
 //! of a buffer says little. At first a line is [`Line::TYPICAL`]. However near a host, a request is never taken for cheaper
 //! than 20 ms: it costs the server too, and many bear a few requests a second only.
@@ -21,8 +24,12 @@ const LEAST_ROUND_TRIP: f64 = 0.02;
 /// A round trip beyond this many of those before is a pause of the server's.
 const OUTLIER: f64 = 8.0;
 
-/// How much the newest round trip counts.
+/// How much the newest round trip counts, and one that is shorter than was known: nothing makes an answer come too early.
 const NEWEST: f64 = 0.125;
+const SHORTER: f64 = 0.5;
+
+/// Answers of which the fastest counts.
+const RECENT: usize = 8;
 
 /// A smaller body comes in one burst, or in the slow start of its connection.
 pub(super) const WORTH_MEASURING: u64 = 64 << 10;
@@ -46,11 +53,15 @@ impl std::ops::AddAssign for Price {
     }
 }
 
+const NONE_YET: [f64; RECENT] = [f64::INFINITY; RECENT];
+
 /// What lies between here and a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     /// Seconds from a request to the head of its answer.
     round_trip: f64,
+    /// The last of them as they were measured, the oldest first; infinite where there were not so many yet.
+    recent: [f64; RECENT],
     /// Seconds that an octet takes.
     octet: f64,
 }
@@ -63,11 +74,12 @@ impl Default for Line {
 
 impl Line {
     /// A host at some distance, 40 ms and 8 MB/s: round trips decide.
-    pub const TYPICAL: Line = Line { round_trip: 0.04, octet: 1.0 / 8e6 };
+    pub const TYPICAL: Line = Line { round_trip: 0.04, recent: NONE_YET, octet: 1.0 / 8e6 };
 
     /// A line of this round trip that brings so many octets a second.
     pub fn new(round_trip: Duration, bandwidth: u64) -> Line {
-        Line { round_trip: round_trip.as_secs_f64(), octet: 1.0 / bandwidth.max(1) as f64 }
+        let (round_trip, octet) = (round_trip.as_secs_f64(), 1.0 / bandwidth.max(1) as f64);
+        Line { round_trip, recent: NONE_YET, octet }
     }
 
     /// How long that takes, with so many requests under way at once (0 is 1).
@@ -84,7 +96,10 @@ impl Line {
     /// The head of an answer came so long after its request.
     pub(super) fn answered(&mut self, after: Duration) {
         let after = after.as_secs_f64().min(self.round_trip.max(LEAST_ROUND_TRIP) * OUTLIER);
-        self.round_trip += (after - self.round_trip) * NEWEST;
+        self.recent.rotate_left(1);
+        self.recent[RECENT - 1] = after;
+        let least = self.recent.iter().copied().fold(f64::INFINITY, f64::min);
+        self.round_trip += (least - self.round_trip) * if least < self.round_trip { SHORTER } else { NEWEST };
     }
 
     /// A body of so many octets came within this time.
@@ -138,6 +153,22 @@ mod tests {
         let before = line;
         line.brought(10_000, 10_000 * MS);
         assert_eq!(line, before, "too small to tell");
+    }
+
+    #[test]
+    fn what_it_takes_to_set_connections_up_is_no_round_trip() {
+        let mut line = Line::TYPICAL;
+        let request = |line: &Line| line.time(Price { requests: 1, octets: 0 }, 1);
+        // Name, TCP and TLS, of as many as are opened at first; then these are used again.
+        (0..16).for_each(|_| line.answered(160 * MS));
+        (0..4).for_each(|_| line.answered(40 * MS));
+        assert!(request(&line) < 50 * MS, "{:?}", request(&line));
+        for answer in 0..100 {
+            line.answered(if answer % 4 == 0 { 40 * MS } else { 160 * MS });
+        }
+        assert!(request(&line) < 45 * MS, "connections opened now and then: {:?}", request(&line));
+        (0..40).for_each(|_| line.answered(160 * MS));
+        assert!(request(&line) > 140 * MS, "a longer way: {:?}", request(&line));
     }
 
     #[test]
