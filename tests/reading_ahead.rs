@@ -3,6 +3,7 @@
 mod common;
 
 use common::mounted::Mounted;
+use common::small_disk::SmallDisk;
 use common::source::{Resource, Source};
 use common::{eventually, tree};
 use std::collections::BTreeMap;
@@ -243,6 +244,48 @@ fn a_tree_that_its_reader_has_listed_is_known_by_its_first_files() {
 
     assert!((2..=5).contains(&after_one), "{after_one}");
     assert!(requests(&source).len() >= 12, "beyond the first folder, in the next");
+}
+
+#[test]
+fn what_is_fetched_ahead_keeps_to_an_eighth_of_the_cache_that_the_disk_has_room_for() {
+    const FILE: usize = 128 << 10;
+    const DISK: usize = 64 << 20;
+    let disk = SmallDisk::of(DISK as u64);
+    let source = collection(1, 60, |text| Resource::new(text.repeat(FILE / 34)));
+    let mounted = Mounted::with_cache(&source.list_url(), "cache-reserve=0", disk.path());
+    source.take_log();
+
+    for number in 0..3 {
+        fs::read(mounted.join(&format!("top/d00/f{number:03}.txt"))).unwrap();
+    }
+
+    source.wait_for_quiet();
+    let ahead = requests(&source).len() - 3;
+    assert!(ahead > 0 && ahead * FILE <= DISK / 10 / 8, "{ahead} files of {FILE} octets");
+}
+
+#[test]
+fn walks_through_a_cache_that_is_small_and_full_starve_nobody_and_find_what_was_fetched_ahead() {
+    const EACH: usize = 120;
+    let disk = SmallDisk::of(64 << 20);
+    let source = collection(3, EACH, |text| Resource::new(text.repeat(1500)));
+    let mounted = Mounted::with_cache(&source.list_url(), "cache-reserve=0", disk.path());
+    source.pause(Duration::from_millis(2));
+    source.take_log();
+
+    run("grep", &["-rc", "storm", "top/d00"], &mounted);
+    let mut walk = Command::new("grep").args(["-rc", "storm", "top/d01"]).current_dir(mounted.path()).spawn().unwrap();
+    for step in 1..=40usize {
+        let path = format!("top/d02/f{:03}.txt", step * 37 % EACH);
+        fs::read(mounted.join(&path)).unwrap();
+    }
+
+    assert!(walk.wait().unwrap().success());
+    let seen = requests(&source);
+    assert_eq!(seen.len(), 2 * EACH + 40);
+    // Where the first have no room nothing more is fetched ahead, and those are asked for again when they are read.
+    let twice: Vec<_> = seen.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.len() <= 16 && twice.iter().all(|(_, times)| **times == 2), "{twice:?}");
 }
 
 #[test]

@@ -224,7 +224,7 @@ pub fn run(
         runtime.handle().clone(),
         event_sender,
     )?;
-    let packages = open_packages(&config, folders.packages, client.clone())?;
+    let packages = open_packages(&config, content.quota(), folders.packages, client.clone())?;
     content.read_packages(packages.clone());
     let spool = Spool::open(&folders.spool)?;
     let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
@@ -251,7 +251,7 @@ pub fn run(
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
         .with_set_names(set_names)
         .with_programs(programs.clone())
-        .with_reading_ahead(config.http.connections, config.readahead.unwrap_or(ahead_octets(config.content.quota)));
+        .with_reading_ahead(config.http.connections, ahead_octets(config.readahead, content.quota()));
     let control = control_socket(&runtime, &folders.control);
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
@@ -338,15 +338,16 @@ pub fn run(
     result
 }
 
-/// Octets fetched ahead that were not read yet: what is read next must not push out what was read just now.
-fn ahead_octets(quota: Option<u64>) -> u64 {
-    quota.map_or(AHEAD_OCTETS, |quota| AHEAD_OCTETS.min(quota / 8))
+/// Octets fetched ahead that were not read yet, where the cache may take `quota`: what is read next must not push out what was
+/// read just now, whatever is `told`.
+fn ahead_octets(told: Option<u64>, quota: u64) -> u64 {
+    told.map_or(AHEAD_OCTETS.min(quota / 8), |told| told.min(quota / 2))
 }
 
-/// The packages of this mount. Whole ones take at most half of what the cache folder may.
-fn open_packages(config: &MountConfig, folder: PathBuf, client: Client) -> Result<Packages, MountError> {
+/// The packages of this mount. Whole ones take at most half of what the cache folder may, which is `quota`.
+fn open_packages(config: &MountConfig, quota: u64, folder: PathBuf, client: Client) -> Result<Packages, MountError> {
     let usual = PackageConfig::new(folder.clone());
-    let whole = config.content.quota.map_or(usual.whole, |quota| usual.whole.min(quota / 2));
+    let whole = usual.whole.min(quota / 2);
     let reserve = config.content.reserve;
     Packages::open(client, PackageConfig { whole, reserve, free_space, ..usual })
         .map_err(|error| MountError::Cache { folder, cause: std::io::Error::other(error) })
