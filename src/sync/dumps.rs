@@ -120,7 +120,8 @@ impl Synchronizer {
         (manifests, packages)
     }
 
-    /// What the Change Dump at `root` holds that is not known: each package is a list of changes.
+    /// What the Change Dump at `root` holds that is not known: each package is a list of changes. One that cannot be had for
+    /// now keeps no other back that is known to be newer or older, and is asked for again.
     pub(super) async fn read_change_dump(
         &mut self,
         set: SetId,
@@ -152,7 +153,7 @@ impl Synchronizer {
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
         read.is_torn = known.is_of_the_past() && !walked.missing.is_empty();
-        self.note_failed(root, walked.failed.first().map(|it| it.why.clone()), failures);
+        let mut failed = walked.failed.first().map(|it| it.why.clone());
         let locations = |missing: &[Missing]| missing.iter().map(|it| it.location.to_string()).collect();
         let mut absent = Absent { gone: locations(&walked.missing), failed: locations(&walked.failed) };
         let mut asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
@@ -186,11 +187,29 @@ impl Synchronizer {
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
         let mut answers = stated(&packages, listed);
         // Asked for together, they come in the order in which they are listed.
-        for entry in wanted {
+        let mut wanted = wanted.into_iter();
+        while let Some(entry) = wanted.next() {
             let Some((manifest, _)) = answers.next().await else { break };
             let manifest = match manifest {
                 Ok(manifest) => manifest,
-                Err(cause) if cause.is_retryable() => return Err(SyncError::Package(cause)),
+                // The tree of an earlier time is whole or not at all.
+                Err(cause) if cause.is_retryable() && known.is_of_the_past() => {
+                    return Err(SyncError::Package(cause));
+                }
+                Err(cause) if cause.is_retryable() => {
+                    failed.get_or_insert_with(|| chain(&cause));
+                    // Without an interval only its place tells which of the others are newer: those behind it wait for it.
+                    let behind: Vec<Entry> = if entry.until.is_none() { wanted.by_ref().collect() } else { Vec::new() };
+                    for left in std::iter::once(entry).chain(behind) {
+                        let location = left.loc.as_str().to_owned();
+                        if unknown.has_read(&location) {
+                            // What is known of it stays known.
+                            read.unread.push(location.clone());
+                        }
+                        absent.failed.insert(location);
+                    }
+                    continue;
+                }
                 Err(cause) => {
                     tracing::warn!("a package of changes is left: {}", chain(&cause));
                     read.is_torn |= known.is_of_the_past();
@@ -205,6 +224,7 @@ impl Synchronizer {
             read.documents.push(if is_unchanged { document.unchanged() } else { document });
         }
         read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());
+        self.note_failed(root, failed, failures);
         Ok(read)
     }
 

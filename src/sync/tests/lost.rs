@@ -198,6 +198,77 @@ async fn a_package_of_changes_that_cannot_be_read_is_asked_for_until_it_can() {
     assert_eq!(gap(&destination), None);
 }
 
+/// A Source of a Change Dump whose first package was followed; then there are three, each of which holds one change.
+async fn of_three_packages(listed: impl Fn(u32) -> String) -> (Loopback, Destination, Vec<Answer>) {
+    let server = super::dumps::source(&[("resourcelist", LIST), ("changedump", CHANGES)]).await;
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])).etag("list"));
+    let told = [("/e", "change=\"created\""), ("/b", "change=\"deleted\""), ("/b", "change=\"created\" length=\"3\"")];
+    let packed = (9..).zip(told).map(|(hour, (path, md))| {
+        let md = format!("{md} datetime=\"{}\"", time(hour, 30));
+        package(&manifest(&server, "changedump-manifest", &[(path, &md)]), &[])
+    });
+    let packed: Vec<Answer> = packed.collect();
+    (1..).zip(&packed).for_each(|(number, answer)| server.put(&format!("/{number}.zip"), answer.clone()));
+    let dump = |packages: u32| {
+        let entries: Vec<_> =
+            (1..=packages).map(|it| change(&server, &format!("/{it}.zip"), &listed(8 + it))).collect();
+        Answer::xml(urlset("capability=\"changedump\" from=\"2013-01-03T09:00:00Z\"", &[], &entries))
+    };
+    server.put(CHANGES, dump(1));
+    let mut destination = with_packages(&server);
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    server.put(CHANGES, dump(3));
+    (server, destination, packed)
+}
+
+/// The same destination in another process, which does not remember what failed.
+fn anew(server: &Loopback, destination: Destination) -> Destination {
+    let Destination { synchronizer, catalog, _folder: folder } = destination;
+    drop((synchronizer, catalog));
+    let packages = folder.path().join("packages");
+    let mut destination = Destination::over(server, folder);
+    let packages = crate::source::package::PackageConfig::new(packages);
+    let packages = crate::source::package::Packages::open(server.client(), packages).unwrap();
+    destination.synchronizer.read_packages(packages);
+    destination
+}
+
+#[tokio::test]
+async fn a_package_of_changes_that_fails_for_now_keeps_no_other_back_and_never_undoes_what_is_newer() {
+    let (server, mut destination, packed) = of_three_packages(|hour| interval(hour, Some(hour + 1))).await;
+    server.put("/2.zip", packed[1].clone().cut(usize::MAX));
+
+    destination.commit().await;
+    assert_eq!(destination.files()["/b"].1, Some(3), "the third is applied");
+    assert_eq!(gap(&destination), Some(time(10, 0)), "changes may be missing meanwhile");
+    let status = destination.synchronizer.status().read();
+    let answer = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap().answer;
+    assert!(matches!(&answer, status::Answer::Failed(why) if why.contains("/2.zip")), "{answer:?}");
+    server.put("/2.zip", packed[1].clone());
+    let mut destination = anew(&server, destination);
+    destination.refresh().await.unwrap();
+
+    assert_eq!(destination.files()["/b"].1, Some(3), "it was created again after the second told of its end");
+    assert_eq!(gap(&destination), None);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
+#[tokio::test]
+async fn behind_a_package_of_changes_without_an_interval_those_that_follow_it_wait() {
+    let (server, mut destination, packed) = of_three_packages(|_| String::new()).await;
+    server.put("/2.zip", packed[1].clone().cut(usize::MAX));
+
+    destination.refresh().await.unwrap();
+    assert_ne!(destination.files()["/b"].1, Some(3), "the third may be older");
+    server.put("/2.zip", packed[1].clone());
+    let mut destination = anew(&server, destination);
+    destination.refresh().await.unwrap();
+
+    assert_eq!(destination.files()["/b"].1, Some(3));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
 #[tokio::test]
 async fn a_change_list_that_is_gone_is_a_gap_for_which_the_lists_are_asked_once_and_ends_when_it_is_back() {
     let server = source().await;
