@@ -180,12 +180,12 @@ pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
 impl Synchronizer {
     /// A synchronizer that spools documents in `spool` and writes `catalog`.
     pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: Spool) -> Synchronizer {
-        let (schedule, reserve) = (Schedule::new(config.poll), config.reserve);
+        let (schedule, reserve, limits) = (Schedule::new(config.poll), config.reserve, config.limits);
         Synchronizer {
             config,
             client,
             catalog,
-            spool: Arc::new(spool.leaving(reserve, free_space)),
+            spool: Arc::new(spool.leaving(reserve, free_space).within(limits)),
             discovered: None,
             is_stale: false,
             schedule,

@@ -84,7 +84,7 @@ async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in
         client.move_to(authority);
     }
     let reserve = options.cache_reserve.unwrap_or(CACHE_RESERVE);
-    let spool = Spool::open(&spooled_in).map_err(spooling)?.leaving(reserve, free_space);
+    let spool = Spool::open(&spooled_in).map_err(spooling)?.leaving(reserve, free_space).within(limits);
     let mut survey = Survey::default();
     for (capability, location) in source.sets.iter().flat_map(|set| &set.documents) {
         if *capability != Capability::ResourceList || survey.has_walked(location) {

@@ -45,6 +45,8 @@ pub struct Spool {
     folder: PathBuf,
     next_temporary: AtomicU64,
     room: Room,
+    /// For what is read of documents before whoever asked for them reads them.
+    limits: Limits,
 }
 
 /// One document in the spool, complete.
@@ -123,6 +125,7 @@ impl Spool {
             folder: folder.to_owned(),
             next_temporary: AtomicU64::new(0),
             room: Room::new(0, |_| Ok(u64::MAX)),
+            limits: Limits::default(),
         };
         let keys: HashSet<String> = spool
             .files()?
@@ -138,6 +141,11 @@ impl Spool {
     /// The same, which leaves `reserve` octets free on its file system; where less than twice as much is free, the half.
     pub fn leaving(self, reserve: u64, free_space: FreeSpace) -> Spool {
         Spool { room: Room::new(reserve, free_space), ..self }
+    }
+
+    /// The same, which itself reads no more of a document than `limits` allow.
+    pub fn within(self, limits: Limits) -> Spool {
+        Spool { limits, ..self }
     }
 
     /// The document of `location`, where it is here and complete.
@@ -255,10 +263,10 @@ impl Spool {
         }
     }
 
-    /// Whether references in this file are relative, as far as it can be read.
+    /// Whether references in this file are relative; so they may be where it cannot be read to its end.
     fn holds_relative(&self, content: &str) -> bool {
         let read = || {
-            let limits = Limits::default();
+            let limits = self.limits;
             let octets = outermost_but_one(File::open(self.folder.join(content))?, limits.document)?;
             let mut reader = Reader::new(octets, Uri::parse("http://base.invalid/").ok(), limits)?;
             while reader.next_entry()?.is_some() {}

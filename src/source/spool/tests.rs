@@ -245,6 +245,64 @@ fn each_layer_of_compression_keeps_to_the_limit_of_the_document() {
     assert!(spool.reader(&document, Limits::default()).unwrap().next_entry().unwrap().is_none());
 }
 
+/// Counts the octets that are taken of a file.
+struct Counted<'c>(std::io::Cursor<Vec<u8>>, &'c AtomicU64);
+
+impl Read for Counted<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(out)?;
+        self.1.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+impl Seek for Counted<'_> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+/// 4 GiB that come as some megabytes, and as some kilobytes where they are compressed once more.
+#[test]
+fn what_is_unpacked_is_counted_while_it_is_unpacked() {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    let list = b"<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">";
+    let entries = gzip("<url><loc>http://a/x</loc></url>".repeat(1 << 15).as_bytes());
+    let bomb = [gzip(list), entries.repeat(4096)].concat();
+    let limits = Limits { document: 3 << 20, ..Limits::default() };
+    for octets in [bomb.clone(), gzip(&bomb), gzip(&gzip(&bomb))] {
+        let length = octets.len() as u64;
+        TAKEN.store(0, Ordering::Relaxed);
+        let octets = outermost_but_one(Counted(std::io::Cursor::new(octets), &TAKEN), limits.document);
+        let read = || -> Result<(), DocumentError> {
+            let mut reader = Reader::new(octets?, None, limits)?;
+            while reader.next_entry()?.is_some() {}
+            Ok(())
+        };
+        let error = read().unwrap_err();
+
+        let told = crate::causes::chain(&error);
+        assert!(told.contains(&limits.document.to_string()), "the limit is named: {told}");
+        let taken = TAKEN.load(Ordering::Relaxed);
+        assert!(taken <= 8 * BLOCK as u64, "{taken} octets of {length} are taken");
+    }
+}
+
+#[test]
+fn a_spool_looks_no_further_into_a_document_than_its_limits_allow() {
+    let list = |folder: &Path, limits: Limits| {
+        let spool = Spool::open(folder).unwrap().within(limits);
+        let entries = "<url><loc>http://a/x</loc></url>".repeat(1_000);
+        let list = format!("<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{entries}</urlset>");
+        let before = store(&spool, &location("http://a/list.xml"), &gzip(list.as_bytes()));
+        let after = spool.moved(before.clone(), &Uri::parse("http://a/other/list.xml").unwrap()).unwrap();
+        before.document.digest == after.document.digest
+    };
+    let folder = || tempfile::tempdir().unwrap();
+    assert!(list(folder().path(), Limits::default()), "it holds nothing relative: it is the same wherever it lies");
+    assert!(!list(folder().path(), Limits { document: 4_096, ..Limits::default() }), "what is not looked at may be");
+}
+
 /// Octets of a disk that holds nothing but the spool.
 const DISK: u64 = 48 << 20;
 
