@@ -1,11 +1,16 @@
-//! What a walk costs in connections, as the real nginx sees it.
+//! What a walk costs in connections, as the real nginx sees it, and how many requests at a time a host gets.
 
 mod common;
 
 use common::mounted::Mounted;
 use common::nginx::Nginx;
+use common::source::{Resource, Source};
 use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Range;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 const FILES: u64 = 400;
 
@@ -59,4 +64,67 @@ fn over_http_1_1_connections_are_kept_and_tls_sessions_resumed() {
     assert!(log.len() > before.len() + 20);
     let new = connections(&log).difference(&opened).count();
     assert!(new <= opened.len() / 2, "{new} opened although {} were", opened.len());
+}
+
+fn name(number: usize) -> String {
+    format!("{:02}/{number}", number % 50)
+}
+
+/// A Source of so many small files.
+fn of_files(count: usize) -> Source {
+    let source = Source::start();
+    (0..count).for_each(|number| source.put(&name(number), Resource::new(number.to_string())));
+    source
+}
+
+/// Reads those files, by many readers at once; the most requests that were under way at once meanwhile.
+fn read_at_once(mounted: &Mounted, source: &Source, files: Range<usize>) -> usize {
+    let next = AtomicUsize::new(files.start);
+    source.take_most_at_once();
+    std::thread::scope(|scope| {
+        for _ in 0..96 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= files.end {
+                        return;
+                    }
+                    let read = fs::read_to_string(mounted.join(&name(number)));
+                    assert_eq!(read.unwrap(), number.to_string());
+                }
+            });
+        }
+    });
+    source.take_most_at_once()
+}
+
+/// Its answers take four times as long where twice as many are under way as it bears.
+#[test]
+fn a_host_that_slows_down_is_asked_less_until_it_is_fast_again() {
+    const BEARS: usize = 8;
+    let source = of_files(3400);
+    source.pause(Duration::from_millis(50));
+    source.bears(Some(BEARS));
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,connections=64");
+
+    read_at_once(&mounted, &source, 0..900);
+    let pressed = read_at_once(&mounted, &source, 900..1200);
+    source.bears(None);
+    read_at_once(&mounted, &source, 1200..3000);
+    let recovered = read_at_once(&mounted, &source, 3000..3400);
+
+    assert!((BEARS / 2..=4 * BEARS).contains(&pressed), "{pressed} at once, of 64, where {BEARS} are fast");
+    assert!(recovered >= 40, "{recovered} at once although all are fast");
+}
+
+#[test]
+fn a_host_that_is_far_is_asked_as_much_as_is_allowed() {
+    let source = of_files(1500);
+    source.pause(Duration::from_millis(250));
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,connections=64");
+
+    read_at_once(&mounted, &source, 0..1000);
+
+    let at_once = read_at_once(&mounted, &source, 1000..1500);
+    assert!(at_once >= 60, "{at_once} at once");
 }

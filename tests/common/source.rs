@@ -118,6 +118,7 @@ struct State {
     edition: u64,
     /// How long each answer is held back.
     pause: Duration,
+    bears: Option<usize>,
     /// Requests not answered yet, and the most there were.
     under_way: usize,
     most_under_way: usize,
@@ -198,6 +199,11 @@ impl Source {
     pub fn take_most_at_once(&self) -> usize {
         std::mem::take(&mut self.state.lock().unwrap().most_under_way)
     }
+    /// Answers take the longer (by the square) the more than `bears` are under way; with `None` they no longer do.
+    pub fn bears(&self, bears: Option<usize>) {
+        self.state.lock().unwrap().bears = bears;
+    }
+
 
     /// The next `times` answers for `path` go wrong; several faults are taken one after the other.
     pub fn fault(&self, path: &str, fault: Fault, times: u64) {
@@ -264,7 +270,8 @@ impl Source {
                 let mut state = self.state.lock().unwrap();
                 state.under_way += 1;
                 state.most_under_way = state.most_under_way.max(state.under_way);
-                state.pause
+                let times = state.bears.map_or(1.0, |bears| (state.under_way as f64 / bears as f64).powi(2).max(1.0));
+                state.pause.mul_f64(times)
             };
             std::thread::sleep(pause);
             let answered = self.answer(&request, &mut stream);

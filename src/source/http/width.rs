@@ -3,8 +3,12 @@
 //! A state machine without clock: the caller tells the time. It begins with [`FIRST`], doubles in each round trip as long as
 //! the places are taken and answers come as fast as before, and goes back where the host says that it is too much (429, 503), does
 //! not answer, or answers ever slower; from then on it grows by one a round trip (additive increase, multiplicative
-//! decrease, as TCP does, RFC 5681). Slower answers are the fault of too many requests only if fewer are answered
-//! faster: lists that lie ready say nothing of how fast a resource is made.
+//! decrease, as TCP does, RFC 5681).
+//!
+//! Slower answers are the fault of too many requests only if fewer are answered faster: lists that lie ready say nothing of
+//! how fast a resource is made, what a cache holds says nothing of what it does not, and a way may have become longer. So
+//! answers are compared by the means of whole rounds, and a cut for slowness is a trial: one that makes answers hardly faster was
+//! for nothing, is taken back, and what is seen then is as fast as this host is.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +21,8 @@ const TOLERANCE: Duration = Duration::from_millis(50);
 /// See [`TOLERANCE`].
 const SLOWER: u32 = 4;
 
-/// A cut for slowness that made answers no faster than this part of what they were was for nothing.
-const NO_FASTER: f64 = 0.9;
-
-/// After so many times the smoothed latency an earlier width is no longer seen in it.
-const SETTLED: u32 = 4;
+/// What slowness leaves of the requests at a time: so much that answers tell whether they were the reason.
+const SLOWED: f64 = 0.5;
 
 /// One part in so many of the places is left for readers when the rest is taken for what nobody reads yet: more of them than
 /// these wait for the next answer, of which there are many then.
@@ -30,8 +31,14 @@ const FOR_READERS: usize = 16;
 /// One answer counts one part in so many of the smoothed latency.
 const SMOOTHING: u32 = 8;
 
-/// What was fast is forgotten by one part in so many with each answer: routes and servers change.
-const FORGETTING: u32 = 4096;
+/// A round has so many answers at least, and is a round trip long.
+const ANSWERS: u32 = 16;
+
+/// Those of a round that is compared with another, which is two round trips long: means of fewer differ by chance.
+const COMPARED: u32 = 32;
+
+/// Answers of before say nothing of now.
+const STALE: Duration = Duration::from_secs(60);
 
 /// Fewer than this only a host that refuses, or a person, brings about: slowness alone may be the bodies' own.
 const SLOW_LEAST: usize = 4;
@@ -44,22 +51,47 @@ pub(super) struct Width {
     now: f64,
     /// Nothing has been too much yet.
     is_starting: bool,
-    fastest: Option<Duration>,
     smoothed: Duration,
+    /// The lowest mean of a round; the first answer before there is one.
+    fastest: Option<Duration>,
+    round: Option<Round>,
+    pace: Pace,
     cut_at: Option<Instant>,
-    slow: Option<Slow>,
     /// The most that were under way at once in this round trip, and in the one before.
     busiest: [usize; 2],
-    round_began: Option<Instant>,
+    round_trip_began: Option<Instant>,
 }
 
-/// Answers come too slowly.
+/// Answers whose mean counts.
 #[derive(Clone, Copy, Debug)]
-struct Slow {
-    /// Since the width was cut, at first since it was noticed.
-    since: Instant,
-    /// The smoothed latency before the width was cut.
-    before: Option<Duration>,
+struct Round {
+    began: Instant,
+    answers: u32,
+    sum: Duration,
+}
+
+/// How fast answers come.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// As fast as ever.
+    Usual,
+    /// Too slowly, as the last round showed; this one is of answers to what was asked for while there were ever more.
+    Slow,
+    /// This round shows how slowly.
+    Measured,
+    /// Fewer are asked for now; this round is of answers to what was asked for before that.
+    Cut(Trial),
+    /// This round shows whether that makes answers faster.
+    Tried(Trial),
+}
+
+/// Fewer requests at a time than answers would allow if they were not so slow.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    /// The mean latency and the width before it.
+    before: (Duration, f64),
+    /// If requests at a time are all that makes answers slow, they come in this part of the time.
+    part: f64,
 }
 
 impl Width {
@@ -70,12 +102,13 @@ impl Width {
             most,
             now: FIRST.min(most) as f64,
             is_starting: true,
-            fastest: None,
             smoothed: Duration::ZERO,
+            fastest: None,
+            round: None,
+            pace: Pace::Usual,
             cut_at: None,
-            slow: None,
             busiest: [0; 2],
-            round_began: None,
+            round_trip_began: None,
         }
     }
 
@@ -93,36 +126,30 @@ impl Width {
     /// A request is sent, and so many are under way with it.
     pub(super) fn sent(&mut self, under_way: usize, now: Instant) {
         let is_over = |began| now.saturating_duration_since(began) >= self.smoothed;
-        if self.round_began.is_none_or(is_over) {
+        if self.round_trip_began.is_none_or(is_over) {
             self.busiest = [0, self.busiest[0]];
-            self.round_began = Some(now);
+            self.round_trip_began = Some(now);
         }
         self.busiest[0] = self.busiest[0].max(under_way);
     }
 
     /// The head of an answer came after `latency`.
     pub(super) fn answered(&mut self, latency: Duration, now: Instant) {
-        // One fast answer among many is another kind of resource.
-        let fastest = self.fastest.map_or(latency, |fastest| {
-            if latency < fastest { fastest - (fastest - latency) / SMOOTHING } else { fastest + fastest / FORGETTING }
-        });
         self.smoothed = match self.fastest {
             None => latency,
             Some(_) => self.smoothed - self.smoothed / SMOOTHING + latency / SMOOTHING,
         };
-        self.fastest = Some(fastest);
-        if self.smoothed > fastest * SLOWER + TOLERANCE {
-            self.slowed(now);
+        self.fastest.get_or_insert(latency);
+        self.count(latency, now);
+        if !matches!(self.pace, Pace::Usual) {
             return;
         }
-        self.slow = None;
         // How many were under way at once counts, not how many are now: answers come together, and who sent those requests sends
         // the next when all of their bodies are here. Those at the start are followed by twice as many (RFC 2861, 3.1). What
         // is fetched ahead never takes the readers' places, and is to grow all the same.
-        let busiest = self.busiest[0].max(self.busiest[1]);
         let is_used = match self.is_starting {
-            true => busiest * 2 >= self.places(),
-            false => busiest >= self.beside_readers(),
+            true => self.busiest() * 2 >= self.places(),
+            false => self.busiest() >= self.beside_readers(),
         };
         if is_used {
             let more = if self.is_starting { 1.0 } else { 1.0 / self.now };
@@ -130,41 +157,103 @@ impl Width {
         }
     }
 
-    /// Answers come too slowly for so many requests, or for whatever else.
-    fn slowed(&mut self, now: Instant) {
-        self.is_starting = false;
-        let Some(slow) = self.slow else {
-            self.slow = Some(Slow { since: now, before: None });
-            return;
+    fn busiest(&self) -> usize {
+        self.busiest[0].max(self.busiest[1])
+    }
+
+    /// Adds an answer to its round, and learns of the round if it is over with that.
+    fn count(&mut self, latency: Duration, now: Instant) {
+        let mut round = match self.round {
+            Some(round) if now.saturating_duration_since(round.began) < STALE => round,
+            stale => {
+                if stale.is_some() {
+                    self.give_up_trial();
+                }
+                Round { began: now.checked_sub(latency).unwrap_or(now), answers: 0, sum: Duration::ZERO }
+            }
         };
-        let is_settled = now.saturating_duration_since(slow.since) >= self.smoothed * SETTLED;
-        if !is_settled || self.places() <= SLOW_LEAST {
-            return;
+        round.answers += 1;
+        round.sum += latency;
+        self.round = Some(round);
+        let (answers, round_trips) = match self.pace {
+            Pace::Measured | Pace::Tried(_) => (COMPARED, 2),
+            Pace::Usual | Pace::Slow | Pace::Cut(_) => (ANSWERS, 1),
+        };
+        let mean = round.sum / round.answers;
+        if round.answers >= answers && now.saturating_duration_since(round.began) >= mean * round_trips {
+            self.round = Some(Round { began: now, answers: 0, sum: Duration::ZERO });
+            self.learn(mean, now);
         }
-        if slow.before.is_some_and(|before| self.smoothed > before.mul_f64(NO_FASTER)) {
-            // Such are the host's answers, however few are asked for at a time.
-            self.fastest = Some(self.smoothed);
-            self.slow = None;
-            return;
-        }
-        self.slow = Some(Slow { since: now, before: Some(self.smoothed) });
-        self.cut(0.75, now);
     }
 
-    /// The host refused for want of room, or did not answer.
-    pub(super) fn refused(&mut self, now: Instant) {
-        self.cut(0.5, now);
-    }
-
-    /// Once a round trip: all that were sent together say the same.
-    fn cut(&mut self, part: f64, now: Instant) {
+    /// A round is over, and `mean` is its latency.
+    fn learn(&mut self, mean: Duration, now: Instant) {
+        match self.pace {
+            Pace::Cut(trial) => {
+                self.pace = Pace::Tried(trial);
+                return;
+            }
+            Pace::Tried(trial) if mean > trial.before.0.mul_f64((1.0 + trial.part) / 2.0) => {
+                self.give_up_trial();
+                self.is_how_fast_it_is(mean);
+                return;
+            }
+            // They had waited for each other: it is faster than a trial of before may have shown by chance.
+            Pace::Tried(_) => self.fastest = self.fastest.map(|fastest| fastest.min(mean / (SLOWER - 1))),
+            Pace::Usual | Pace::Slow | Pace::Measured => {}
+        }
+        let fastest = self.fastest.map_or(mean, |fastest| fastest.min(mean));
+        self.fastest = Some(fastest);
+        if mean <= fastest * SLOWER + TOLERANCE {
+            self.pace = Pace::Usual;
+            return;
+        }
         self.is_starting = false;
+        if let Pace::Usual | Pace::Slow = self.pace {
+            self.pace = if matches!(self.pace, Pace::Usual) { Pace::Slow } else { Pace::Measured };
+            return;
+        }
+        // Places that nobody takes are no fault of theirs.
+        let used = self.now.min(self.busiest() as f64);
+        let fewer = (used * SLOWED).max(SLOW_LEAST as f64);
+        if fewer.floor() >= used.floor() {
+            // So few are not too many.
+            self.pace = Pace::Usual;
+            self.is_how_fast_it_is(mean);
+            return;
+        }
+        self.pace = Pace::Cut(Trial { before: (mean, self.now), part: fewer.floor() / used.floor() });
+        self.cut_at = Some(now);
+        self.now = fewer;
+    }
+
+    /// Such are the host's answers, however few are asked for at a time; much slower ones ask for another trial.
+    fn is_how_fast_it_is(&mut self, mean: Duration) {
+        self.fastest = Some(mean * 2 / SLOWER);
+    }
+
+    /// Back to as many as before a trial.
+    fn give_up_trial(&mut self) {
+        if let Pace::Cut(trial) | Pace::Tried(trial) = self.pace {
+            self.now = self.now.max(trial.before.1);
+        }
+        self.pace = Pace::Usual;
+    }
+
+    /// The host refused for want of room, or did not answer. Once a round trip: all that were sent together say the same.
+    pub(super) fn refused(&mut self, now: Instant) {
+        self.is_starting = false;
+        // What it says itself needs no trial.
+        if !matches!(self.pace, Pace::Usual) {
+            self.pace = Pace::Usual;
+            self.round = None;
+        }
         let since = self.cut_at.map(|cut_at| now.saturating_duration_since(cut_at));
         if since.is_some_and(|since| since < self.smoothed.max(TOLERANCE)) {
             return;
         }
         self.cut_at = Some(now);
-        self.now = (self.now * part).max(1.0);
+        self.now = (self.now * 0.5).max(1.0);
     }
 }
 

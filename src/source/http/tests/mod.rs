@@ -2,6 +2,7 @@
 
 mod answers;
 mod certificates;
+mod crowd;
 mod forms;
 mod repetition;
 mod server;
