@@ -54,8 +54,8 @@ fn over_http_1_1_connections_are_kept_and_tls_sessions_resumed() {
     let before = nginx.access_log();
     let opened = connections(&before);
     assert!(before.iter().all(|line| line.contains("HTTP/1.1")));
-    // One that is opened for a request which then takes another that has become free is kept too.
-    assert!(opened.len() > 1 && opened.len() <= 2 * AT_ONCE, "{}", opened.len());
+    // Beside the places there is one for lists.
+    assert!(opened.len() > 1 && opened.len() <= AT_ONCE + 1, "{}", opened.len());
     assert!(before.iter().any(|line| line.ends_with(" r")), "sessions are resumed");
 
     walk(&mounted, "with blank");

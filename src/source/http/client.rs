@@ -245,7 +245,8 @@ impl Client {
                 .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
                 .body(form.to_owned()),
         };
-        let outcome = shared.keys.apply(fields, &url, &own.policy, &own.scheme).send().await;
+        let sent = shared.keys.apply(fields, &url, &own.policy, &own.scheme).send();
+        let outcome = host.opening.during(sent).await;
         let outcome = outcome.map_err(|cause| failure(request, uri, &host, cause.without_url()));
         if outcome.is_ok() && form.is_none() && !is_made_first(request) {
             host.line().answered(exchange.begun.elapsed());

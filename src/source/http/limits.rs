@@ -3,6 +3,7 @@
 //! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
 
 use super::line::Line;
+use super::opening::Opening;
 use super::places::{Awaited, Place, Places};
 use super::traffic::{HostCounters, HostTraffic, Traffic};
 use super::width::Width;
@@ -166,6 +167,7 @@ pub(super) struct Host {
     document: Arc<Semaphore>,
     pace: Mutex<Pace>,
     breaker: Mutex<Breaker>,
+    pub(super) opening: Arc<Opening>,
     line: Mutex<Line>,
 }
 
@@ -269,6 +271,7 @@ impl Hosts {
             breaker: Mutex::default(),
             line: Mutex::default(),
         });
+            opening: Arc::default(),
         known.insert(authority.into(), Arc::clone(&host));
         host
     }

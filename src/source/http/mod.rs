@@ -1,7 +1,7 @@
 //! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
-//! reached), `limits` (when: `places`, `width`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections,
+//! reached), `limits` (when: `places`, `width`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections: `opening`,
 //! to which addresses: `names`), `head` (what the answer says), `body` (the answer's octets under the low-speed limit).
 //! `client` holds the loops for redirects and retries; `traffic` counts.
 
@@ -16,6 +16,7 @@ mod line;
 pub(super) mod links;
 mod names;
 mod netrc;
+mod opening;
 mod places;
 mod policy;
 mod retry;

@@ -2,6 +2,7 @@
 //! which certificate it shows.
 
 use super::names::Names;
+use super::opening::OpeningLayer;
 use super::{HttpConfig, HttpError, policy::AddressRefusal, policy::Reach};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -140,6 +141,7 @@ fn pool(config: &HttpConfig, tls: &rustls::ClientConfig) -> reqwest::ClientBuild
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .connect_timeout(config.connect_timeout)
+        .connector_layer(OpeningLayer)
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(config.connections.max(1))
         // What a vanished peer does not acknowledge within the time of a connect is as dead as one that never came up.

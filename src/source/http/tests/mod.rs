@@ -4,6 +4,7 @@ mod answers;
 mod certificates;
 mod crowd;
 mod forms;
+mod opening;
 mod repetition;
 mod server;
 mod tls;

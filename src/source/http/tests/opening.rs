@@ -1,0 +1,95 @@
+//! How many connections a host has open at once, as it counts them itself.
+
+use super::certificates::{CA, server_config};
+use super::*;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const PLACES: usize = 8;
+
+/// A server to which it takes longer to connect than it takes to answer: over TLS from afar it is three round trips to one.
+struct Afar {
+    authority: Box<str>,
+    open: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Afar {
+    fn start(to_connect: Duration, to_answer: Duration) -> Afar {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let afar = Afar {
+            authority: listener.local_addr().unwrap().to_string().into(),
+            open: Arc::default(),
+            most: Arc::default(),
+        };
+        let (open, most) = (Arc::clone(&afar.open), Arc::clone(&afar.most));
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let now = open.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(now, Ordering::SeqCst);
+                let open = Arc::clone(&open);
+                std::thread::spawn(move || {
+                    std::thread::sleep(to_connect);
+                    // Whoever leaves ends the conversation, not the test.
+                    let _ = answer(connection, to_answer);
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        afar
+    }
+}
+
+fn answer(connection: TcpStream, to_answer: Duration) -> std::io::Result<()> {
+    let mut config = Arc::unwrap_or_clone(server_config(false));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let session = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+    let mut stream = rustls::StreamOwned::new(session, connection);
+    let mut head = Vec::new();
+    let mut octets = [0; 4096];
+    loop {
+        let count = stream.read(&mut octets)?;
+        if count == 0 {
+            return Ok(());
+        }
+        head.extend_from_slice(&octets[..count]);
+        while let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") {
+            head.drain(..end + 4);
+            std::thread::sleep(to_answer);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")?;
+            stream.flush()?;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_http_1_1_there_are_no_more_connections_than_places() {
+    let afar = Afar::start(Duration::from_millis(100), Duration::from_millis(10));
+    let config = HttpConfig {
+        own_authority: Some(afar.authority.clone()),
+        ca_bundle: Some(CA.into()),
+        connections: PLACES,
+        ..HttpConfig::default()
+    };
+    let client = client(config);
+    let uri = Uri::parse(&format!("https://{}/", afar.authority)).unwrap();
+
+    let readers: Vec<_> = (0..4 * PLACES)
+        .map(|_| {
+            let (client, uri) = (client.clone(), uri.clone());
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    assert_eq!(get(&client, uri.clone()).await.unwrap().1.unwrap(), b"hello");
+                }
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+
+    let most = afar.most.load(Ordering::SeqCst);
+    assert!(most > PLACES / 2 && most <= PLACES + 1, "{most} at once for {PLACES} places");
+}
