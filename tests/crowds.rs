@@ -25,6 +25,25 @@ fn taken(pid: u32) -> (usize, usize) {
     (count("task"), count("fd"))
 }
 
+/// Soft and hard limit of open files of a process.
+fn open_files(pid: u32) -> (u64, u64) {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap_or(u64::MAX));
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn a_mount_may_have_as_many_files_open_as_the_hard_limit_allows() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.list_url(), "poll=1h").with_open_files(256, 2048);
+
+    mounted.start();
+
+    assert_eq!(open_files(mounted.pid()), (2048, 2048));
+}
+
 fn rss_anon(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

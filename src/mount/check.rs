@@ -18,14 +18,10 @@ const PROGRAM: &str = "/proc/self/exe";
 /// Has the catalog in `folder` read whole by a child process; damage is told to `catalog`, which has its next refresh at once.
 pub async fn run(catalog: Arc<Catalog>, folder: impl AsRef<Path>) {
     tracing::info!("the machine went down while the catalog was open: it is checked behind the mount");
-    let child = Command::new(PROGRAM)
-        .arg(SUBCOMMAND)
-        .arg(folder.as_ref())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .status()
-        .await;
+    let mut child = Command::new(PROGRAM);
+    child.arg(SUBCOMMAND).arg(folder.as_ref()).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    super::descriptors::give_back(child.as_std_mut());
+    let child = child.status().await;
     if let Err(cause) = catalog.end_dead_readers() {
         tracing::warn!(%cause, "the catalog may grow until the next mount");
     }

@@ -8,6 +8,7 @@
 mod audit;
 pub mod check;
 pub mod daemon;
+mod descriptors;
 pub mod evict;
 mod forgetting;
 pub mod identity;
@@ -201,6 +202,7 @@ pub fn run(
     crate::memory::keep_little();
     config.directory = point::prepare(&config.directory)?;
     let folders = Folders::prepare(&config)?;
+    descriptors::raise();
     let mut registration = registered(&config, &folders.control);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)

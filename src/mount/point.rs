@@ -185,6 +185,7 @@ pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
     }
     let mut helper = Command::new("fusermount3");
     helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(directory).stdin(Stdio::null());
+    super::descriptors::give_back(&mut helper);
     let output = helper.output()?;
     if output.status.success() {
         return Ok(());

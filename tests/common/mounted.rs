@@ -3,6 +3,7 @@
 use super::{eventually, eventually_within};
 use std::fs;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -18,6 +19,7 @@ pub struct Mounted {
     source: String,
     options: String,
     environment: Vec<(String, String)>,
+    open_files: Option<(u64, u64)>,
     process: Mutex<Option<Child>>,
 }
 
@@ -41,6 +43,7 @@ impl Mounted {
             source: source.to_owned(),
             options: options.to_owned(),
             environment: Vec::new(),
+            open_files: None,
             process: Mutex::new(None),
         }
     }
@@ -62,6 +65,12 @@ impl Mounted {
     /// The same with a variable of the environment.
     pub fn with_environment(mut self, name: &str, value: &str) -> Mounted {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same with these limits of open files, soft and hard.
+    pub fn with_open_files(mut self, soft: u64, hard: u64) -> Mounted {
+        self.open_files = Some((soft, hard));
         self
     }
 
@@ -104,6 +113,16 @@ impl Mounted {
         }
         command.args(["mount", flag, "-o", &options, &self.source]).arg(self.path());
         command.envs(self.environment.iter().cloned());
+        if let Some((soft, hard)) = self.open_files {
+            let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+            // SAFETY: the limit outlives the call.
+            let set = move || match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            };
+            // SAFETY: between fork and exec nothing is done but a system call, whose argument it owns.
+            unsafe { command.pre_exec(set) };
+        }
         command.env("RESYNCFS_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
