@@ -112,6 +112,28 @@ fn a_source_that_is_down_or_none_has_its_own_exit_code() {
     assert_eq!(down.status.code(), Some(3), "{}", said(&down));
 }
 
+/// A server that speaks no TLS, and a port where nothing listens.
+#[test]
+fn an_address_without_a_scheme_that_does_not_answer_is_told_what_was_assumed_of_it() {
+    let source = Source::start();
+    let directory = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let options = format!("cache={},timeout=2s,connect-timeout=1s", cache.path().display());
+    let authority = source.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    for (address, write) in
+        [(authority.clone(), format!("http://{authority}/")), ("127.0.0.1:1".into(), "http://127.0.0.1:1/".into())]
+    {
+        let mounting = run(&["mount", "-o", &options, &address, directory.path().to_str().unwrap()]);
+        assert_eq!(mounting.status.code(), Some(3), "{}", said(&mounting));
+        assert!(said(&mounting).contains("https was assumed"), "{}", said(&mounting));
+        assert!(said(&mounting).trim_end().ends_with(&format!("for http write {write}")), "{}", said(&mounting));
+    }
+    let exploring = run(&["explore", "-o", "timeout=2s,connect-timeout=1s", &authority]);
+    assert!(said(&exploring).contains("https was assumed"), "{}", said(&exploring));
+    let told = run(&["mount", "-o", &options, &format!("https://{authority}/"), directory.path().to_str().unwrap()]);
+    assert!(!said(&told).contains("assumed"), "{}", said(&told));
+}
+
 #[test]
 fn credentials_that_others_can_read_are_refused_and_never_shown() {
     let source = Source::start();

@@ -102,6 +102,8 @@ fn what_is_left_out_is_told_by_path_and_the_rest_when_the_lists_are_asked() {
     let relative = path(&mounted.path(), &[], &["docs/a.txt"]);
     assert_eq!(relative.status.code(), Some(2));
     assert!(said(&relative).contains("is no address such as"), "{}", said(&relative));
+    let address = run(&["uri", &of("docs/b.txt")]);
+    assert!(said(&address).contains("where it lies tells: resyncfs path http"), "{}", said(&address));
 
     let json = path(&mounted.path(), &["--json"], &[&of("docs/a.txt"), &of("docs/c.tmp")]);
     let lines: Vec<serde_json::Value> = told(&json).lines().map(|line| serde_json::from_str(line).unwrap()).collect();

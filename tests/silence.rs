@@ -8,7 +8,8 @@ use common::mounted::Mounted;
 use common::source::{Fault, Resource, Source, URLSET};
 use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,34 @@ fn a_source_that_is_down_is_said_to_be_so() {
         assert!(said.contains(says), "{said}");
         assert!(began.elapsed() < PATIENCE);
     }
+}
+
+/// The first mount waits for it all the same: it may be about to start.
+#[test]
+fn a_port_where_nothing_listens_is_told_at_once_and_a_server_that_comes_later_is_mounted() {
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = port.local_addr().unwrap();
+    let mounted = Mounted::prepared(&format!("http://{address}/resourcelist.xml"), "poll=1h");
+
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| mounted.try_start());
+        eventually("it is told why nothing comes", || mounted.said().contains("refused"));
+        assert!(!starting.is_finished(), "{}", mounted.said());
+        assert!(mounted.said().contains("it is asked again"), "{}", mounted.said());
+        let port = port.into_raw_fd();
+        // SAFETY: takes no pointers; the socket is open, and nobody else's from here on.
+        let listener = unsafe {
+            assert_eq!(libc::listen(port, 128), 0);
+            TcpListener::from_raw_fd(port)
+        };
+        listener.set_nonblocking(false).unwrap();
+        Source::on(listener).put("a", Resource::new("bytes"));
+        starting.join().unwrap().unwrap();
+    });
+
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+    assert_eq!(mounted.said().matches("it is asked again").count(), 1, "once: {}", mounted.said());
 }
 
 /// A reader of each of 80 files of a dead host; what it ends with.

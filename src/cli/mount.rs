@@ -93,7 +93,8 @@ pub fn start(wanted: &Wanted, background: Background, verbosity: u8) -> Result<u
 
     if background == Background::No {
         start_logging(verbosity, LogTarget::StandardError);
-        mount::run(config, Arc::new(Progress::new().shower()), || Ok(()))?;
+        mount::run(config, Arc::new(Progress::new().shower()), || Ok(()))
+            .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
         return Ok(Exit::Success as u8);
     }
     match daemon::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
@@ -105,7 +106,8 @@ pub fn start(wanted: &Wanted, background: Background, verbosity: u8) -> Result<u
             mount::run(config, Arc::new(progress.shower()), move || {
                 done.finish();
                 waiting.ready()
-            })?;
+            })
+            .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
             Ok(Exit::Success as u8)
         }
     }

@@ -7,6 +7,7 @@ use crate::control::{UrisOrder, ask_paths};
 use crate::document::Uri;
 use crate::mount::names::Located;
 use crate::mount::point;
+use crate::source::EntryPoint;
 use serde_json::json;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -41,10 +42,7 @@ pub struct PathArgs {
 pub fn run(args: PathArgs) -> Result<u8, CliError> {
     for uri in &args.uris {
         if Uri::parse(uri).is_err() {
-            let uri = printable_value(uri);
-            let what =
-                format!("{uri}: is no address such as https://repo.example.org/a.pdf; for a file's: resyncfs uri");
-            return Err(CliError::new(Exit::Usage, what));
+            return Err(CliError::new(Exit::Usage, no_address(uri)));
         }
     }
     let directories = match &args.directory {
@@ -77,7 +75,7 @@ pub fn run(args: PathArgs) -> Result<u8, CliError> {
             } else if let Some(path) = &located.path {
                 output += &format!("{}\n", directory.join(path).display());
             } else if !is_found {
-                let (uri, why) = (printable_value(uri), printable(&why(located, args.ask)));
+                let (uri, why) = (printable_value(uri), printable(&why(directory, located, args.ask)));
                 let _ = writeln!(std::io::stderr(), "resyncfs: {uri}: not in {}: {why}", directory.display());
             }
         }
@@ -118,16 +116,35 @@ fn json_of(directory: &Path, located: &Located) -> serde_json::Value {
     value
 }
 
-/// Why a resource is not in the tree, as far as that is known.
-fn why(located: &Located, asked: bool) -> String {
+/// What is wrong with what was given for an address, and what may have been meant.
+fn no_address(given: &str) -> String {
+    let shown = printable_value(given);
+    match EntryPoint::over_http(given) {
+        Some(http) => {
+            let below = http.as_str().trim_start_matches("http:");
+            format!("{shown}: is no address without a scheme; write https:{below} or http:{below}")
+        }
+        None => format!("{shown}: is no address such as https://repo.example.org/a.pdf; for a file's: resyncfs uri"),
+    }
+}
+
+/// Why a resource is not in the tree at `directory`, as far as that is known, and what to do.
+fn why(directory: &Path, located: &Located, asked: bool) -> String {
     if let Some(error) = &located.error {
         return error.clone();
     }
     let options = |options: &[String]| options.join(", ");
     match located.listed {
-        Some(false) => return "the Source does not list it".to_owned(),
+        Some(false) => {
+            return "the Source does not list it; is it published under another address, with https: in place of http:, \
+                    or another host?"
+                .to_owned();
+        }
         Some(true) if located.hidden_by.is_empty() => {
-            return "the Source lists it now; it comes with the next look: resyncfs refresh".to_owned();
+            return format!(
+                "the Source lists it now; it comes with the next look: resyncfs refresh {}",
+                directory.display()
+            );
         }
         _ => {}
     }
@@ -137,7 +154,11 @@ fn why(located: &Located, asked: bool) -> String {
         return format!("left out by {}{path}{listed}", options(&located.hidden_by));
     }
     if located.may_be_hidden_by.is_empty() {
-        return "the Source did not list it when the mount last looked".to_owned();
+        let directory = directory.display();
+        return format!(
+            "the Source did not list it when the mount last looked; resyncfs status {directory} tells of which Source and when, \
+             resyncfs path --ask reads its lists anew"
+        );
     }
     format!(
         "the Source does not list it, or it is left out by {}; --ask reads the lists anew and tells",
@@ -157,10 +178,20 @@ mod tests {
         let unlisted = Located { listed: Some(false), ..Located::default() };
         let new = Located { listed: Some(true), ..Located::default() };
 
+        let why = |located: &Located, asked| why(Path::new("/mnt/repo"), located, asked);
         assert!(why(&unknown, false).contains("does not list it, or it is left out by type=image/*; --ask"));
         assert_eq!(why(&hidden, false), "left out by exclude=*.tmp (it would be a.tmp), whether it is listed or not");
-        assert_eq!(why(&unlisted, true), "the Source does not list it");
-        assert!(why(&new, true).contains("resyncfs refresh"));
-        assert!(why(&Located::default(), false).contains("did not list it"));
+        assert!(why(&unlisted, true).starts_with("the Source does not list it; is it published under"));
+        assert!(why(&new, true).contains("resyncfs refresh /mnt/repo"));
+        assert!(
+            why(&Located::default(), false).contains("did not list it when the mount last looked; resyncfs status")
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_is_told_with_what_may_have_been_meant() {
+        let told = no_address("repo.example.org/a.pdf");
+        assert!(told.ends_with("write https://repo.example.org/a.pdf or http://repo.example.org/a.pdf"), "{told}");
+        assert!(no_address("mnt/a.pdf").ends_with("for a file's: resyncfs uri"));
     }
 }

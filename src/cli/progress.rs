@@ -1,5 +1,6 @@
 //! What a person sees while the first tree is being made: one live line on a terminal, plain lines otherwise.
 
+use super::printable::printable;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,9 +50,9 @@ impl Progress {
     fn show(&self, stage: Stage) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let step = if shown.live { LIVE_STEP } else { PLAIN_STEP };
-        // A plain log says nothing of a baseline that is over within the first step.
+        // A plain log says nothing of a baseline that is over within the first step, but why nothing comes at once.
         let since = shown.last.unwrap_or(shown.began);
-        if since.elapsed() < step {
+        if since.elapsed() < step && !matches!(stage, Stage::Unanswered(_)) {
             return;
         }
         shown.last = Some(Instant::now());
@@ -73,6 +74,7 @@ fn say(text: std::fmt::Arguments<'_>) {
 fn sentence(stage: Stage) -> String {
     match stage {
         Stage::Discovering => "looking for the Source's documents".to_owned(),
+        Stage::Unanswered(why) => format!("{}; it is asked again", printable(&why)),
         Stage::Fetching(so_far) => {
             let megabytes = so_far.octets as f64 / 1e6;
             format!("fetching documents: {} of {}, {megabytes:.1} MB", so_far.documents, so_far.known)

@@ -5,6 +5,7 @@ use super::within::{Within, by_mount};
 use super::{CliError, Exit, tell};
 use crate::control::{PathsOrder, ask_uris};
 use crate::mount::names::Identified;
+use crate::source::EntryPoint;
 use serde_json::json;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -30,6 +31,14 @@ pub struct UriArgs {
 
 /// Runs the command.
 pub fn run(args: UriArgs) -> Result<u8, CliError> {
+    for path in &args.paths {
+        let given = path.display().to_string();
+        if given.contains("://") && matches!(EntryPoint::parse(&given), Ok(EntryPoint::Uri(_))) {
+            let given = printable_value(&given);
+            let what = format!("{given}: is an address, no path; where it lies tells: resyncfs path {given}");
+            return Err(CliError::new(Exit::Usage, what));
+        }
+    }
     let mut answers: Vec<Option<(PathBuf, Identified)>> = vec![None; args.paths.len()];
     for within in by_mount(&args.paths)? {
         let identified = ask(&within)?;

@@ -65,6 +65,9 @@ pub const ENDING: Duration = LINGER.saturating_add(websub::LEAVING).saturating_a
 /// How often an earlier mount that is ending is looked at.
 const HANDOVER: Duration = Duration::from_millis(20);
 
+/// How often it is looked why a first tree does not come.
+const FAILURES_LOOKED_FOR: Duration = Duration::from_millis(200);
+
 /// How far the kernel reads ahead in a file, where root may say so: a READ is 1 MiB then in place of 128 KiB.
 const READ_AHEAD_KILOBYTES: u32 = 4096;
 
@@ -199,10 +202,10 @@ pub fn run(
     ready: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<(), MountError> {
     privacy::keep_memory();
+    descriptors::raise();
     crate::memory::keep_little();
     config.directory = point::prepare(&config.directory)?;
     let folders = Folders::prepare(&config)?;
-    descriptors::raise();
     let mut registration = registered(&config, &folders.control);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
@@ -243,7 +246,7 @@ pub fn run(
     let from_earlier = catalog.revision()?.is_some();
     if !from_earlier {
         let progress = service::watched_progress(progress);
-        runtime.block_on(first_baseline(&mut synchronizer, progress, &mut signals))?;
+        runtime.block_on(first_baseline(&mut synchronizer, &client, progress, &mut signals))?;
     }
 
     let (notices, inbox) = invalidator::channel();
@@ -412,18 +415,36 @@ fn open_catalog(folder: &Path, directory: &Path) -> Result<Catalog, MountError> 
 
 async fn first_baseline(
     synchronizer: &mut Synchronizer,
+    client: &Client,
     progress: Arc<dyn Fn(Stage) + Send + Sync>,
     signals: &mut Signals,
 ) -> Result<(), MountError> {
-    tokio::select! {
-        outcome = synchronizer.refresh(progress) => {
-            if let Outcome::Committed(_) = outcome? {
-                synchronizer.tidy();
+    let outcome = tokio::select! {
+        outcome = synchronizer.refresh(progress.clone()) => outcome?,
+        never = tell_failures(client, &*progress) => match never {},
+        _ = signals.interrupt.recv() => return Err(MountError::Interrupted),
+        _ = signals.terminate.recv() => return Err(MountError::Interrupted),
+    };
+    if let Outcome::Committed(_) = outcome {
+        synchronizer.tidy();
+    }
+    Ok(())
+}
+
+/// Tells why nothing comes, for as long as a first tree is waited for: once for each time that a host ceases to answer.
+async fn tell_failures(client: &Client, progress: &(dyn Fn(Stage) + Send + Sync)) -> std::convert::Infallible {
+    let mut is_told = false;
+    loop {
+        let unanswered = client.unanswered();
+        match unanswered {
+            Some(why) if !is_told => {
+                is_told = true;
+                progress(Stage::Unanswered(why));
             }
-            Ok(())
+            Some(_) => {}
+            None => is_told = false,
         }
-        _ = signals.interrupt.recv() => Err(MountError::Interrupted),
-        _ = signals.terminate.recv() => Err(MountError::Interrupted),
+        tokio::time::sleep(FAILURES_LOOKED_FOR).await;
     }
 }
 

@@ -42,17 +42,18 @@ pub fn watched_progress(progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Arc<dyn F
     }
     let told = Mutex::new(None::<(Stage, Instant)>);
     Arc::new(move |stage| {
-        progress(stage);
+        progress(stage.clone());
         let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        let same_kind =
-            told.is_some_and(|(before, _)| std::mem::discriminant(&before) == std::mem::discriminant(&stage));
-        let too_soon = told.is_some_and(|(_, when)| when.elapsed() < STEP);
-        if told.is_some_and(|(before, _)| before == stage) || (same_kind && too_soon) {
-            return;
+        if let Some((before, when)) = &*told {
+            let same_kind = std::mem::discriminant(before) == std::mem::discriminant(&stage);
+            if *before == stage || (same_kind && when.elapsed() < STEP) {
+                return;
+            }
         }
+        let line = first_tree(&stage);
+        let time = more_time(&stage);
         *told = Some((stage, Instant::now()));
-        let line = first_tree(stage);
-        match more_time(stage) {
+        match time {
             Some(time) => {
                 let microseconds = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
                 tell(&[NotifyState::Status(&line), NotifyState::ExtendTimeoutUsec(microseconds)]);
@@ -63,19 +64,20 @@ pub fn watched_progress(progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Arc<dyn F
 }
 
 /// How long the next progress may take after this.
-fn more_time(stage: Stage) -> Option<Duration> {
+fn more_time(stage: &Stage) -> Option<Duration> {
     match stage {
-        // A beginning is no progress.
-        Stage::Discovering => None,
+        // A beginning is no progress, and a failure none.
+        Stage::Discovering | Stage::Unanswered(_) => None,
         Stage::Fetching(so_far) => (so_far.octets > 0).then_some(WITHOUT_PROGRESS),
         Stage::Reading(_) => Some(WITHOUT_PROGRESS),
         Stage::Committing => Some(WITHOUT_COMMIT),
     }
 }
 
-fn first_tree(stage: Stage) -> String {
+fn first_tree(stage: &Stage) -> String {
     match stage {
         Stage::Discovering => "first tree: looking for the Source's documents".to_owned(),
+        Stage::Unanswered(why) => format!("first tree: {why}; it is asked again"),
         Stage::Fetching(so_far) => {
             format!(
                 "first tree: fetching documents, {} of {}, {} octets",
@@ -257,10 +259,10 @@ mod tests {
     fn only_progress_earns_more_time() {
         let fetched = |octets| Stage::Fetching(Progress { octets, ..Progress::default() });
 
-        assert_eq!(more_time(Stage::Discovering), None);
-        assert_eq!(more_time(fetched(0)), None);
-        assert_eq!(more_time(fetched(1)), Some(WITHOUT_PROGRESS));
-        assert_eq!(more_time(Stage::Reading(1)), Some(WITHOUT_PROGRESS));
-        assert_eq!(more_time(Stage::Committing), Some(WITHOUT_COMMIT));
+        assert_eq!(more_time(&Stage::Discovering), None);
+        assert_eq!(more_time(&fetched(0)), None);
+        assert_eq!(more_time(&fetched(1)), Some(WITHOUT_PROGRESS));
+        assert_eq!(more_time(&Stage::Reading(1)), Some(WITHOUT_PROGRESS));
+        assert_eq!(more_time(&Stage::Committing), Some(WITHOUT_COMMIT));
     }
 }

@@ -71,6 +71,14 @@ impl EntryPoint {
             _ => Err(EntryPointError::Scheme(pasted.to_owned())),
         }
     }
+
+    /// The same address over http, where nothing that was pasted says which scheme is meant: https was assumed then.
+    pub fn over_http(pasted: &str) -> Option<Uri> {
+        let pasted = pasted.trim();
+        let is_address = matches!(EntryPoint::parse(pasted), Ok(EntryPoint::Uri(_)));
+        let says = scheme(pasted).is_some();
+        (is_address && !says).then(|| Uri::parse(&format!("http://{pasted}")).ok()).flatten()
+    }
 }
 
 /// Scheme and what follows its colon. `HOST:PORT` has none: a port is digits, and no scheme is followed by those.
@@ -140,6 +148,22 @@ mod tests {
             ("example.org/list.xml", "https://example.org/list.xml"),
         ] {
             assert_eq!(EntryPoint::parse(pasted), Ok(uri(understood)), "{pasted}");
+        }
+    }
+
+    #[test]
+    fn what_was_assumed_of_an_address_is_known() {
+        for (pasted, over_http) in [
+            ("localhost:8080", Some("http://localhost:8080/")),
+            (" [::1]:8080/list.xml", Some("http://[::1]:8080/list.xml")),
+            ("example.org", Some("http://example.org/")),
+            ("https://example.org", None),
+            ("http://example.org", None),
+            ("file:///list.xml", None),
+            ("./example.org", None),
+            ("list.xml", None),
+        ] {
+            assert_eq!(EntryPoint::over_http(pasted).as_ref().map(Uri::as_str), over_http, "{pasted}");
         }
     }
 

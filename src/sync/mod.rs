@@ -117,10 +117,12 @@ pub enum Outcome {
 }
 
 /// A stage of a refresh, for whoever shows progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Looking for the Source's documents.
     Discovering,
+    /// A host does not answer, for this reason, and is asked again.
+    Unanswered(Box<str>),
     /// Fetching them.
     Fetching(Progress),
     /// Reading so many entries so far.

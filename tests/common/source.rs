@@ -116,7 +116,7 @@ struct State {
     faults: HashMap<String, VecDeque<(Fault, u64)>>,
     log: Vec<Logged>,
     edition: u64,
-    /// How long each answer is held back.
+    /// How long each answer is held back, while no more than so many are under way: beyond, they get in each other's way.
     pause: Duration,
     bears: Option<usize>,
     /// Requests not answered yet, and the most there were.
@@ -134,7 +134,11 @@ pub struct Source {
 impl Source {
     /// A Source without resources, on a free port.
     pub fn start() -> Source {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        Source::on(TcpListener::bind(("127.0.0.1", 0)).unwrap())
+    }
+
+    /// A Source without resources that serves whoever `listener` hears of.
+    pub fn on(listener: TcpListener) -> Source {
         let source = Source { address: listener.local_addr().unwrap(), state: Arc::default() };
         let serving = source.clone();
         std::thread::spawn(move || {
@@ -195,15 +199,15 @@ impl Source {
         self.state.lock().unwrap().pause = pause;
     }
 
-    /// The most requests that were under way at once since the last call.
-    pub fn take_most_at_once(&self) -> usize {
-        std::mem::take(&mut self.state.lock().unwrap().most_under_way)
-    }
     /// Answers take the longer (by the square) the more than `bears` are under way; with `None` they no longer do.
     pub fn bears(&self, bears: Option<usize>) {
         self.state.lock().unwrap().bears = bears;
     }
 
+    /// The most requests that were under way at once since the last call.
+    pub fn take_most_at_once(&self) -> usize {
+        std::mem::take(&mut self.state.lock().unwrap().most_under_way)
+    }
 
     /// The next `times` answers for `path` go wrong; several faults are taken one after the other.
     pub fn fault(&self, path: &str, fault: Fault, times: u64) {

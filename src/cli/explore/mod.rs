@@ -62,7 +62,7 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     // What is still under way when a signal came is not waited for.
     runtime.shutdown_background();
     drop(scratch);
-    let report = report?;
+    let report = report.map_err(|cause| cause.assuming(&args.source))?;
     let text = if args.json { format!("{}\n", report.json()) } else { printable(&report.text()) };
     tell(&text).map_err(failed)?;
     Ok(Exit::Success as u8)

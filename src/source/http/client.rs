@@ -11,6 +11,7 @@ use super::rewrite::Rewrites;
 use super::traffic::HostTraffic;
 use super::transport::{ProxySettings, Transport};
 use super::{Body, HttpConfig, HttpError, Line, Method, Posted, Request, Response, retry};
+use crate::causes::chain;
 use crate::document::{Uri, UriError};
 use reqwest::header::{self, HeaderName};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -104,6 +105,11 @@ impl Client {
     /// What each host was asked since the client was made, clones included, those asked most first, and how it stands.
     pub fn traffic(&self) -> Vec<HostTraffic> {
         self.shared.hosts.traffic(Instant::now())
+    }
+
+    /// Why a host does not answer, where one has failed and has not answered since.
+    pub fn unanswered(&self) -> Option<Box<str>> {
+        self.shared.hosts.unanswered()
     }
 
     /// How long silence is borne: [`HttpConfig::low_speed_time`].
@@ -457,8 +463,10 @@ impl Exchange<'_> {
         let mut breaker = self.host.breaker();
         match outcome {
             Ok(_) => breaker.succeeded(),
-            Err(HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. }) => {
+            Err(cause @ (HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. })) => {
+                let why = chain(cause);
                 breaker.failed(Instant::now(), self.admission);
+                breaker.failed_for(why);
                 drop(breaker);
                 self.host.unanswered(Instant::now());
             }

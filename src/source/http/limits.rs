@@ -89,6 +89,8 @@ pub(super) struct Breaker {
     open_until: Option<Instant>,
     probing: bool,
     last_failure: Option<Instant>,
+    /// What the last failure was.
+    why: Option<Box<str>>,
 }
 
 /// Whether a request may be sent to a host.
@@ -138,6 +140,11 @@ impl Breaker {
         self.probing &= !is_probe;
     }
 
+    /// Notes what the last failure was.
+    pub(super) fn failed_for(&mut self, why: String) {
+        self.why = Some(why.into());
+    }
+
     /// Whether nothing is lost with it: the last failure is so old that an open breaker would let a probe pass.
     fn is_at_rest(&self, now: Instant) -> bool {
         !self.probing && self.last_failure.is_none_or(|failure| now.saturating_duration_since(failure) >= OPEN_LONGEST)
@@ -160,6 +167,7 @@ impl Breaker {
 pub(super) struct Host {
     pub(super) authority: Box<str>,
     pub(super) counters: Arc<HostCounters>,
+    pub(super) opening: Arc<Opening>,
     places: Arc<Places>,
     /// How many of `places` there are to be; its lock is held while they are brought in line with it.
     width: Mutex<Width>,
@@ -167,7 +175,6 @@ pub(super) struct Host {
     document: Arc<Semaphore>,
     pace: Mutex<Pace>,
     breaker: Mutex<Breaker>,
-    pub(super) opening: Arc<Opening>,
     line: Mutex<Line>,
 }
 
@@ -264,6 +271,7 @@ impl Hosts {
         let host = Arc::new(Host {
             authority: authority.into(),
             counters: self.traffic.of(authority),
+            opening: Arc::default(),
             places,
             width: Mutex::new(width),
             document: Arc::new(Semaphore::new(1)),
@@ -271,9 +279,16 @@ impl Hosts {
             breaker: Mutex::default(),
             line: Mutex::default(),
         });
-            opening: Arc::default(),
         known.insert(authority.into(), Arc::clone(&host));
         host
+    }
+
+    /// What the last failure was of a host that has not answered since.
+    pub(super) fn unanswered(&self) -> Option<Box<str>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let hosts: Vec<_> = known.values().map(Arc::clone).collect();
+        drop(known);
+        hosts.iter().find_map(|host| host.breaker().why.clone())
     }
 
     /// What every host was asked, and how it stands.

@@ -225,7 +225,7 @@ mod tests {
         /// A request that finds no idle connection.
         async fn asked(&self) -> Connecting {
             let mut counted = OpeningLayer.layer(self.connector.clone());
-            self.opening.during(async move { counted.call(()) }).await
+            self.opening.during(poll_fn(|_| Poll::Ready(counted.call(())))).await
         }
 
         /// Turns in which the request waits for it.
