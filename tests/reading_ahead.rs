@@ -98,6 +98,70 @@ fn files_of_unknown_length_come_with_one_request_each_where_they_are_read() {
     assert_eq!(seen.iter().filter(|((method, _), _)| method == "GET").map(|(_, times)| times).sum::<usize>(), 100);
 }
 
+/// Tools that read all of `top`, each run where the mount is; the copies go to `{}`.
+const TOOLS: [&str; 7] = [
+    "grep -rc storm top > /dev/null",
+    "rsync -a top/ {}/",
+    "tar -cf - top | cat > /dev/null",
+    "cp -r top {}/",
+    "md5sum top/*/* > /dev/null",
+    "find top -type f -exec cat {} \\; > /dev/null",
+    "find top -type f -exec cat {} + > /dev/null",
+];
+
+/// Runs one of [`TOOLS`] on a cold mount: what was asked for, and how much of that at once.
+fn asked_by(tool: &str, source: &Source) -> (BTreeMap<(String, String), usize>, usize) {
+    let mounted = Mounted::new(&source.list_url(), "");
+    let copy = tempfile::tempdir().unwrap();
+    let tool = if tool.contains("-exec") { tool.to_owned() } else { tool.replace("{}", copy.path().to_str().unwrap()) };
+    source.pause(PAUSE);
+    source.take_log();
+    source.take_most_at_once();
+
+    run("sh", &["-c", &tool], &mounted);
+
+    source.wait_for_quiet();
+    source.pause(Duration::ZERO);
+    (requests(source), source.take_most_at_once())
+}
+
+#[test]
+fn whatever_goes_through_a_cold_tree_takes_one_request_a_file_and_several_at_once() {
+    let source = collection(6, 20, Resource::new);
+    for tool in TOOLS {
+        let (seen, most) = asked_by(tool, &source);
+
+        assert_eq!(seen.len(), 120, "{tool}: {seen:?}");
+        assert!(seen.iter().all(|((method, _), times)| method == "GET" && *times == 1), "{tool}: {seen:?}");
+        assert!(most >= 6, "{tool}: {most} at a time");
+    }
+}
+
+#[test]
+fn it_does_so_where_lengths_are_unknown_unless_all_of_them_are_asked_for_first() {
+    let source = collection(6, 20, |text| Resource { etag: None, ..Resource::bare(text) });
+    // rsync wants to know all of a folder's before it reads any.
+    for tool in TOOLS.into_iter().filter(|tool| !tool.starts_with("rsync")) {
+        let (seen, most) = asked_by(tool, &source);
+
+        let of = |wanted: &str| seen.iter().filter(|((method, _), _)| method == wanted).map(|(_, times)| times).sum();
+        let (heads, gets): (usize, usize) = (of("HEAD"), of("GET"));
+        assert!(heads <= 3, "{tool}: only what was asked before the walk was known: {heads}");
+        assert_eq!(gets, 120, "{tool}");
+        assert!(most >= 6, "{tool}: {most} at a time");
+    }
+}
+
+#[test]
+fn programs_that_read_a_file_each_are_read_ahead_for_in_folders_of_one_file() {
+    let source = collection(60, 1, Resource::new);
+
+    let (seen, most) = asked_by("find top -type f -exec cat {} \\; > /dev/null", &source);
+
+    assert!(seen.len() == 60 && seen.values().all(|times| *times == 1), "{seen:?}");
+    assert!(most >= 6, "{most} at a time");
+}
+
 #[test]
 fn a_listing_of_sizes_fetches_no_bodies() {
     let source = collection(1, 100, Resource::bare);

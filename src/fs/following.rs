@@ -32,7 +32,12 @@ pub(super) struct Cursor {
     roams: bool,
     /// The uppermost folder that it has been in.
     ceiling: INodeNo,
+    /// How often it went on in another folder, each time read by another program that read no more than a file.
+    crossings: u8,
 }
+
+/// So many [`Cursor::crossings`] tell that somebody goes through the tree, whoever reads.
+const CROSSINGS: u8 = 2;
 
 /// How a look at what follows ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +51,7 @@ pub(super) struct Stopped {
 impl Cursor {
     /// Behind the child `after` of `folder`, where a walk begins.
     pub(super) fn behind(folder: INodeNo, after: EntryId) -> Cursor {
-        Cursor { folder, after, order: Order::Mixed, in_folders: false, roams: false, ceiling: folder }
+        Cursor { folder, after, order: Order::Mixed, in_folders: false, roams: false, ceiling: folder, crossings: 0 }
     }
 
     /// The same place in a walk that goes through all of `top`, which lies above it.
@@ -56,7 +61,14 @@ impl Cursor {
 
     /// The same place in a walk that may end with its folder.
     pub(super) fn in_its_folder(self) -> Cursor {
-        Cursor { roams: false, ceiling: self.folder, ..self }
+        Cursor { roams: false, ceiling: self.folder, crossings: 0, ..self }
+    }
+
+    /// The same place in a walk that goes on in its folder, or, where it has crossed folders often enough, as far as it has been:
+    /// programs that read a file each are run for one after the other (`find -exec`).
+    pub(super) fn handed_on(self) -> Cursor {
+        let crossings = self.crossings.saturating_add(u8::from(self.roams));
+        if crossings < CROSSINGS { Cursor { crossings, ..self.in_its_folder() } } else { Cursor { crossings, ..self } }
     }
 
     /// The same place in the other order.

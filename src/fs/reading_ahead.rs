@@ -13,7 +13,7 @@ use super::places::{Places, Taken};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
 use crate::causes::chain;
 use crate::content::fixity::WHOLE_LIMIT;
-use crate::content::readahead::{Candidate, ENDED, EXPECTED, Host, Ledger, Readahead, Reader, Seen, Wish};
+use crate::content::readahead::{Candidate, ENDED, EXPECTED, Hand, Host, Ledger, Readahead, Reader, Seen, Wish};
 use crate::content::{Content, Wanted};
 use fuser::INodeNo;
 use futures_util::FutureExt;
@@ -146,11 +146,15 @@ impl ReadingAhead {
     fn go_on(self: &Arc<Self>, ino: INodeNo, thread: u32, seen: Seen<Cursor>) {
         let listed = match seen {
             Seen::Enough => Ok(()),
-            // Programs that are run one after the other, each on a folder of its own.
-            Seen::Follows(wish) if wish.is_another_reader => {
-                self.list(&Wish { from: wish.from.in_its_folder(), ..wish })
+            Seen::Follows(wish) => {
+                let from = match wish.hand {
+                    Hand::Same => wish.from,
+                    Hand::Next => wish.from.handed_on(),
+                    // Programs that are run one after the other, each on a folder of its own.
+                    Hand::Other => wish.from.in_its_folder(),
+                };
+                self.list(&Wish { from, ..wish })
             }
-            Seen::Follows(wish) => self.list(&wish),
             Seen::Elsewhere => self.begin(ino, thread),
         };
         if let Err(error) = listed {

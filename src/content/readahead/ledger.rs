@@ -19,16 +19,21 @@ pub struct Ledger {
     recent_wasted: u64,
 }
 
-/// How much evidence is wanted before files are fetched ahead.
+/// How much evidence is wanted before files are fetched ahead, and how far that carries. What is wasted is to stay below a tenth
+/// of what is used: it is much well before that, since what is under way may be wasted too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Caution {
     /// What is fetched ahead is read.
     None,
-    /// More than a tenth of it is not.
+    /// One part in [`SOME`] of what is used is wasted beside.
     Some,
-    /// More than a fifth of it is not.
+    /// One part in [`MUCH`] is.
     Much,
 }
+
+/// See [`Caution`].
+const SOME: u64 = 20;
+const MUCH: u64 = 12;
 
 impl Ledger {
     pub(super) fn fetched(&mut self, octets: u64) {
@@ -47,11 +52,12 @@ impl Ledger {
         self.fade();
     }
 
-    pub(super) fn caution(&self) -> Caution {
-        let wasted = self.recent_wasted.saturating_sub(LEEWAY);
-        if wasted > self.recent_used / 5 {
+    /// Where so many octets besides are likely to be wasted.
+    pub(super) fn caution(&self, doubtful: u64) -> Caution {
+        let wasted = self.recent_wasted.saturating_add(doubtful).saturating_sub(LEEWAY);
+        if wasted > self.recent_used / MUCH {
             Caution::Much
-        } else if wasted > self.recent_used / 10 {
+        } else if wasted > self.recent_used / SOME {
             Caution::Some
         } else {
             Caution::None
@@ -71,16 +77,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waste_beyond_a_tenth_of_what_was_used_makes_cautious_and_use_makes_up_for_it() {
+    fn waste_makes_cautious_well_before_it_is_a_tenth_of_what_was_used_and_use_makes_up_for_it() {
         let mut ledger = Ledger::default();
         ledger.wasted(LEEWAY);
-        assert_eq!(ledger.caution(), Caution::None);
+        assert_eq!((ledger.caution(0), ledger.caution(1)), (Caution::None, Caution::Much));
         ledger.wasted(1 << 20);
-        assert_eq!(ledger.caution(), Caution::Much);
-        ledger.used(6 << 20);
-        assert_eq!(ledger.caution(), Caution::Some);
-        ledger.used(6 << 20);
-        assert_eq!(ledger.caution(), Caution::None);
+        assert_eq!(ledger.caution(0), Caution::Much);
+        ledger.used(12 << 20);
+        assert_eq!(ledger.caution(0), Caution::Some);
+        ledger.used(8 << 20);
+        assert_eq!(ledger.caution(0), Caution::None);
     }
 
     #[test]

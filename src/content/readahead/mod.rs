@@ -10,9 +10,11 @@
 //!   the other, or the first of the list. Readers that jump begin walks that are never known, and nothing is fetched for them.
 //! - A known walk has a window: files ordered and not read yet. It grows with every file that turns out to be read, in files and
 //!   in octets, so that what an abandoned walk leaves behind is in proportion to what it has used.
-//! - What was fetched and never read is counted ([`Ledger`]). While it is more than a tenth of what was used, walks are known
-//!   later and begin smaller.
-//! - Walks take turns, so that a fast one does not keep another waiting.
+//! - What was fetched and never read is counted ([`Ledger`]), and what walks have left that nobody may come back to. Well before
+//!   that is a tenth of what was used, walks are known later and go no further ahead than a part of what they have read; from
+//!   there their windows grow again.
+//! - Walks take turns by what is fetched for each, requests and octets, so that neither a fast one nor one of large files keeps
+//!   another waiting; and each leaves as much of the limit free as it takes, to whoever comes next.
 
 mod ledger;
 #[cfg(test)]
@@ -37,6 +39,13 @@ const WALKS: usize = 16;
 
 /// A walk that was not heard of for so long has ended.
 pub const ENDED: Duration = Duration::from_secs(60);
+
+/// One that was not heard of for so long may have, as may one since which so many others came to be known.
+const SILENT: Duration = Duration::from_secs(5);
+const OVERTAKEN: usize = 2;
+
+/// What a request costs besides its octets, as octets: about as many as come in a round trip over one connection.
+const REQUEST: u64 = 64 << 10;
 
 /// Tells apart whom files are asked of: one that does not answer holds up nobody else's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -105,14 +114,26 @@ pub struct Wish<C> {
     pub octets: u64,
     /// What a file whose size nobody knows is to be counted as.
     pub usual_octets: u64,
-    /// The last file was read by another than the one before: that tells nothing of where the walk goes beyond its folder.
-    pub is_another_reader: bool,
+    /// Who read the last file.
+    pub hand: Hand,
+}
+
+/// Whether whoever goes through files is one, or one after another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hand {
+    /// The last file was read by who read the one before.
+    #[default]
+    Same,
+    /// By another, and the one before had read no more than one: somebody has programs run that read a file each.
+    Next,
+    /// By another: that tells nothing of where the walk goes beyond its folder.
+    Other,
 }
 
 impl<C> Wish<C> {
     /// Only what comes next is asked for.
     fn expecting(walk: WalkId, from: C) -> Wish<C> {
-        Wish { walk, from, files: 0, octets: 0, usual_octets: 0, is_another_reader: false }
+        Wish { walk, from, files: 0, octets: 0, usual_octets: 0, hand: Hand::Same }
     }
 }
 
@@ -136,6 +157,8 @@ pub struct Readahead<C> {
     /// Octets that all walks together may have ordered and not read.
     limit: u64,
     last_walk: u64,
+    /// When the walk served last was due.
+    turn: u64,
     /// Nothing is ordered before: there was no room.
     resting: Option<Instant>,
 }
@@ -149,6 +172,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
             ledger: Ledger::default(),
             limit,
             last_walk: 0,
+            turn: 0,
             resting: None,
         }
     }
@@ -178,10 +202,10 @@ impl<C: Copy + PartialEq> Readahead<C> {
         }
         let found = self.walks.iter().find_map(|walk| Some((walk.id, walk.expected(ino)?)));
         let Some((id, candidate)) = found else { return Seen::Elsewhere };
-        let is_another_reader =
-            self.touch(id, now).is_some_and(|walk| !walk.followed(candidate, octets.or(candidate.octets), thread));
+        let octets = octets.or(candidate.octets);
+        let hand = self.touch(id, now).map(|walk| walk.followed(candidate, octets, thread)).unwrap_or_default();
         let wish = self.wish(id, now).unwrap_or(Wish::expecting(id, candidate.after));
-        Seen::Follows(Wish { is_another_reader, ..wish })
+        Seen::Follows(Wish { hand, ..wish })
     }
 
     /// A walk begins behind a file that no other expected, read by `thread`. Answers it, and what it wants to know.
@@ -218,15 +242,20 @@ impl<C: Copy + PartialEq> Readahead<C> {
     /// The next file to fetch, of the walk whose turn it is, among those of hosts that `may_ask` allows; `None`: nothing is to
     /// be fetched now.
     pub fn take_next(&mut self, may_ask: impl Fn(Host) -> bool) -> Option<(INodeNo, Host)> {
+        // Nobody saves up turns while there is nothing to fetch for it.
+        let due = |walk: &Walk<C>| walk.due.max(self.turn);
         let mut turns: Vec<usize> = (0..self.walks.len()).filter(|place| self.walks[*place].has_queued()).collect();
-        turns.sort_by_key(|place| self.walks[*place].served);
+        turns.sort_by_key(|place| due(&self.walks[*place]));
         let (place, (ino, host)) =
             turns.into_iter().find_map(|place| Some((place, self.walks[place].take_queued(&may_ask)?)))?;
-        let turn = self.walks.iter().map(|walk| walk.served).max().unwrap_or_default() + 1;
-        self.walks[place].served = turn;
+        let mut octets = 0;
         if let Some(ahead) = self.ahead.get_mut(&ino) {
             ahead.is_queued = false;
+            octets = ahead.octets;
         }
+        let walk = &mut self.walks[place];
+        self.turn = self.turn.max(walk.due);
+        walk.due = self.turn.saturating_add(octets).saturating_add(REQUEST);
         Some((ino, host))
     }
 
@@ -263,18 +292,30 @@ impl<C: Copy + PartialEq> Readahead<C> {
             return None;
         }
         let all: u64 = self.walks.iter().map(Walk::outstanding_octets).sum();
-        let (caution, left) = (self.ledger.caution(), self.limit.saturating_sub(all));
+        let caution = self.ledger.caution(self.doubtful(id, now));
         let walk = self.walks.iter_mut().find(|walk| walk.id == id)?;
+        let left = self.limit.saturating_sub(all).saturating_sub(walk.outstanding_octets()) / 2;
         let (files, octets) = walk.wants(caution, left)?;
         let (from, usual_octets) = (walk.front, walk.usual_octets());
-        Some(Wish { walk: id, from, files, octets, usual_octets, is_another_reader: false })
+        Some(Wish { walk: id, from, files, octets, usual_octets, hand: Hand::Same })
+    }
+
+    /// Octets fetched ahead for walks that may have ended; `but` has not.
+    fn doubtful(&self, but: WalkId, now: Instant) -> u64 {
+        let is_overtaken = |walk: &Walk<C>| {
+            let newer = self.walks.iter().filter(|other| other.id.0 > walk.heard_at.0 && other.is_known());
+            newer.count() >= OVERTAKEN
+        };
+        let is_silent = |walk: &Walk<C>| now.saturating_duration_since(walk.heard) > SILENT;
+        let doubtful = self.walks.iter().filter(|walk| walk.id != but && (is_silent(walk) || is_overtaken(walk)));
+        doubtful.map(Walk::outstanding_octets).sum()
     }
 
     /// The walk, now the most recent.
     fn touch(&mut self, id: WalkId, now: Instant) -> Option<&mut Walk<C>> {
         let place = self.walks.iter().position(|walk| walk.id == id)?;
         let mut walk = self.walks.remove(place)?;
-        walk.heard = now;
+        (walk.heard, walk.heard_at) = (now, WalkId(self.last_walk));
         self.walks.push_front(walk);
         self.walks.front_mut()
     }

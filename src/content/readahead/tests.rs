@@ -11,6 +11,8 @@ const HERE: Host = Host(0);
 struct Row {
     readahead: Readahead<u64>,
     sizes: u64,
+    /// Each file has a size of its own, from 2 to 128 KiB, whatever `sizes` is.
+    of_own_size: bool,
     files: u64,
     reader: Reader,
     now: Instant,
@@ -18,18 +20,28 @@ struct Row {
 
 impl Row {
     fn of(files: u64, octets: u64) -> Row {
-        Row { readahead: Readahead::new(64 << 20), sizes: octets, files, reader: Reader::Stranger, now: Instant::now() }
+        let (readahead, reader, now) = (Readahead::new(64 << 20), Reader::Stranger, Instant::now());
+        Row { readahead, sizes: octets, of_own_size: false, files, reader, now }
+    }
+
+    fn size(&self, n: u64) -> u64 {
+        if self.of_own_size { Random(n).within(2 * KIB..128 * KIB) } else { self.sizes }
     }
 
     fn candidates(&self, from: u64, count: usize) -> Vec<Candidate<u64>> {
-        let candidate = |n| Candidate { ino: INodeNo(n), host: HERE, octets: Some(self.sizes), after: n };
+        let candidate = |n| Candidate { ino: INodeNo(n), host: HERE, octets: Some(self.size(n)), after: n };
         (from + 1..=self.files).take(count).map(candidate).collect()
     }
 
     fn supply(&mut self, wish: &Wish<u64>) {
-        let fitting = usize::try_from(wish.octets / self.sizes.max(1)).unwrap();
-        let ordered = self.candidates(wish.from, wish.files.min(fitting.max(1)));
-        let ordered = if wish.files == 0 { Vec::new() } else { ordered };
+        let mut ordered = self.candidates(wish.from, wish.files);
+        let mut octets = 0;
+        let mut fits = |it: &Candidate<u64>| {
+            octets += it.octets.unwrap();
+            octets <= wish.octets
+        };
+        let fitting = ordered.iter().take_while(|it| fits(it)).count();
+        ordered.truncate(fitting.max(1));
         let front = ordered.last().map_or(wish.from, |last| last.after);
         let expected = self.candidates(front, EXPECTED);
         let is_end = expected.is_empty();
@@ -38,20 +50,33 @@ impl Row {
 
     /// Somebody reads file `n`; answers which files are to be fetched now.
     fn reads(&mut self, n: u64) -> Vec<u64> {
-        match self.readahead.read(INodeNo(n), Some(self.sizes), 0, self.now) {
+        let octets = Some(self.size(n));
+        match self.readahead.read(INodeNo(n), octets, 0, self.now) {
             Seen::Enough => {}
             Seen::Follows(wish) => self.supply(&wish),
             Seen::Elsewhere => {
-                let wish = self.readahead.begin(n, Some(self.sizes), self.reader, 0, self.now);
+                let wish = self.readahead.begin(n, octets, self.reader, 0, self.now);
                 self.supply(&wish);
             }
         }
         let fetched: Vec<u64> =
             std::iter::from_fn(|| self.readahead.take_next(|_| true)).map(|(ino, _)| ino.0).collect();
         for n in &fetched {
-            self.readahead.landed(INodeNo(*n), self.sizes);
+            self.readahead.landed(INodeNo(*n), self.size(*n));
         }
         fetched
+    }
+}
+
+/// A fixed sequence (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        range.start + (mixed ^ (mixed >> 31)) % (range.end - range.start)
     }
 }
 
@@ -95,9 +120,10 @@ fn a_walk_that_is_taken_up_by_another_tells_so() {
     let mut row = Row::of(1000, KIB);
     row.reads(1);
 
-    for (n, thread, is_another) in [(2, 0, false), (3, 8, true), (4, 8, false)] {
+    let hands = [(2, 0, Hand::Same), (3, 8, Hand::Other), (4, 9, Hand::Next), (5, 10, Hand::Next), (6, 10, Hand::Same)];
+    for (n, thread, hand) in hands {
         let Seen::Follows(wish) = row.readahead.read(INodeNo(n), Some(KIB), thread, row.now) else { panic!() };
-        assert_eq!(wish.is_another_reader, is_another, "file {n}");
+        assert_eq!(wish.hand, hand, "file {n}");
         let expecting = Wish { files: 0, ..wish };
         row.supply(&expecting);
     }
@@ -190,6 +216,18 @@ fn walks_take_turns() {
 }
 
 #[test]
+fn a_walk_through_large_files_leaves_one_through_small_files_its_part() {
+    const LARGE: u64 = 1 << 20;
+    let mut row = Row { readahead: Readahead::new(8 << 20), ..Row::of(10_000, LARGE) };
+    // The walk through large files is long known and has fetched as much as it may.
+    (1..=40).for_each(|n| drop(row.reads(n)));
+    assert!((2..=4).contains(&row.readahead.outstanding()), "{}", row.readahead.outstanding());
+    row.sizes = 16 * KIB;
+    let small: usize = (5001..=5003).map(|n| row.reads(n).len()).sum();
+    assert!(small >= 16, "the limit has room for who comes later: {small}");
+}
+
+#[test]
 fn a_host_that_may_not_be_asked_holds_up_nobody_elses_files() {
     const SLOW: Host = Host(1);
     let mut row = Row::of(1000, KIB);
@@ -235,14 +273,56 @@ fn abandoned_walks_make_the_next_ones_cautious_and_use_makes_up_for_it() {
     assert_eq!(listed.reads(800_001), NONE, "the first of the listed files neither");
     let mut row = Row { reader: Reader::Stranger, ..listed };
 
-    assert_eq!(row.reads(500_001), NONE);
-    assert_eq!(row.reads(500_002), NONE);
-    assert_eq!(row.reads(500_003), NONE, "three in order are not enough any more");
-    let fetched: usize = (500_004..500_600).map(|n| row.reads(n).len()).sum();
-    assert!(fetched > 400, "a walk that goes on is known all the same: {fetched}");
-    // What was wasted is a small part of what was used by now.
+    let fetched: Vec<usize> = (500_001..500_600).map(|n| row.reads(n).len()).collect();
+
+    assert_eq!(fetched[..15].iter().sum::<usize>(), 0, "three in order are not enough any more");
+    assert!(fetched[..64].iter().sum::<usize>() < 80, "nor is much fetched beyond them: {fetched:?}");
+    assert!(fetched.iter().sum::<usize>() > 400, "a walk that goes on is known all the same: {fetched:?}");
     let ledger = *row.readahead.ledger();
-    assert!(ledger.wasted * 2 < ledger.used, "{ledger:?}");
+    assert!(ledger.wasted * 10 < ledger.used, "{ledger:?}");
+    assert!(row.readahead.outstanding() >= 64, "and has its distance again: {}", row.readahead.outstanding());
+}
+
+/// Readers go on by turns, three at a time, each to its end or to where it leaves; every file has a size of its own.
+#[test]
+fn in_mixed_work_less_than_a_tenth_of_what_is_used_is_wasted_and_those_who_finish_are_fetched_for() {
+    const APART: u64 = 10_000;
+    for seed in 1..=4 {
+        let mut random = Random(seed);
+        let mut readers: Vec<(u64, bool)> =
+            (0..50).flat_map(|_| [(random.within(50..400), true), (random.within(3..60), false)]).collect();
+        readers.sort_by_key(|(files, _)| files.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut row = Row { of_own_size: true, ..Row::of(0, 0) };
+        let (mut under_way, mut last, mut octets_read) = (Vec::new(), 0, 0);
+        while !readers.is_empty() || !under_way.is_empty() {
+            while under_way.len() < 3
+                && let Some((files, is_finished)) = readers.pop()
+            {
+                last += APART;
+                let reader = [Reader::Stranger, Reader::HasListed, Reader::AtFirstListed][random.within(0..3) as usize];
+                let end = last + if is_finished { files } else { APART / 2 };
+                under_way.push((last + 1, last + files, end, reader));
+            }
+            let place = random.within(0..under_way.len() as u64) as usize;
+            let (next, until, end, reader) = under_way[place];
+            (row.reader, row.files) = (reader, end);
+            row.reads(next);
+            octets_read += row.size(next);
+            row.now += Duration::from_millis(10);
+            under_way[place].0 += 1;
+            if next == until {
+                row.now += Duration::from_millis(random.within(0..1000));
+                under_way.remove(place);
+            }
+        }
+        // All walks have ended.
+        row.now += 2 * ENDED;
+        row.reads(last + APART);
+
+        let ledger = *row.readahead.ledger();
+        assert!(ledger.wasted > 0 && ledger.wasted * 10 < ledger.used, "seed {seed}: {ledger:?}");
+        assert!(ledger.used * 10 > octets_read * 8, "seed {seed}: {octets_read} octets were read, {ledger:?}");
+    }
 }
 
 #[test]

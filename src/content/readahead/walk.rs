@@ -1,7 +1,7 @@
 //! One reader's way through the files, as far as it is known.
 
 use super::ledger::Caution;
-use super::{Candidate, Host, IN_ORDER, WalkId};
+use super::{Candidate, Hand, Host, IN_ORDER, WalkId};
 use fuser::INodeNo;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -31,6 +31,11 @@ const UNKNOWN_OCTETS: u64 = 64 << 10;
 /// A window is filled up when it is emptier than its so-manieth part, so that the tree is not looked at for every file.
 const REFILL: usize = 4;
 
+/// While some of what is fetched ahead is wasted, a walk may have fetched one part in so many of what it has read, and while much
+/// is: whenever it is left, it has not wasted more.
+const PART_IF_SOME: u32 = 4;
+const PART_IF_MUCH: u32 = 16;
+
 /// One walk.
 #[derive(Debug)]
 pub(super) struct Walk<C> {
@@ -39,8 +44,10 @@ pub(super) struct Walk<C> {
     pub(super) front: C,
     /// When it was last heard of.
     pub(super) heard: Instant,
-    /// At which turn [`super::Readahead::take_next`] served it last.
-    pub(super) served: u64,
+    /// The last walk that had begun by then.
+    pub(super) heard_at: WalkId,
+    /// When it is to be served next, in octets fetched for those that are served (`super::Readahead::take_next`).
+    pub(super) due: u64,
     expected: Vec<Candidate<C>>,
     /// Files read in order.
     in_order: u32,
@@ -48,6 +55,8 @@ pub(super) struct Walk<C> {
     credit: u32,
     /// Who read the last of them.
     thread: u32,
+    /// How many in a row that one has read.
+    in_hand: u32,
     /// Octets of them.
     read_octets: u64,
     /// Ordered, not given out to be fetched yet.
@@ -73,11 +82,13 @@ impl<C: Copy + PartialEq> Walk<C> {
             id,
             front: after,
             heard: now,
-            served: 0,
+            heard_at: id,
+            due: 0,
             expected: Vec::new(),
             in_order: 1,
             credit,
             thread,
+            in_hand: 1,
             read_octets: octets.unwrap_or(UNKNOWN_OCTETS),
             queue: VecDeque::new(),
             files: 0,
@@ -92,8 +103,8 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.expected.iter().find(|candidate| candidate.ino == ino).copied()
     }
 
-    /// An expected file is read that was not ordered. Whether by who read the one before.
-    pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>, thread: u32) -> bool {
+    /// An expected file is read that was not ordered.
+    pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>, thread: u32) -> Hand {
         self.read_octets = self.read_octets.saturating_add(octets.unwrap_or_else(|| self.usual_octets()));
         if self.expected.first().is_some_and(|next| next.ino != candidate.ino) {
             self.credit = 0;
@@ -101,13 +112,22 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.in_order = self.in_order.saturating_add(1);
         self.front = candidate.after;
         self.is_at_end = false;
-        std::mem::replace(&mut self.thread, thread) == thread
+        self.taken_up(thread)
+    }
+
+    /// The next file is read by `thread`.
+    fn taken_up(&mut self, thread: u32) -> Hand {
+        if std::mem::replace(&mut self.thread, thread) == thread {
+            self.in_hand = self.in_hand.saturating_add(1);
+            return Hand::Same;
+        }
+        if std::mem::replace(&mut self.in_hand, 1) == 1 { Hand::Next } else { Hand::Other }
     }
 
     /// An ordered file is read.
     pub(super) fn passed(&mut self, ino: INodeNo, octets: u64, is_queued: bool, thread: u32) {
         self.leave(ino, octets, is_queued);
-        self.thread = thread;
+        self.taken_up(thread);
         self.read_octets = self.read_octets.saturating_add(octets);
         self.in_order = self.in_order.saturating_add(1);
         self.window = (self.window + GROWTH).min(LARGEST);
@@ -149,6 +169,11 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.is_at_end = is_end;
     }
 
+    /// Whether anything was ever to be fetched for it.
+    pub(super) fn is_known(&self) -> bool {
+        self.window > 0
+    }
+
     pub(super) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }
@@ -180,11 +205,21 @@ impl<C: Copy + PartialEq> Walk<C> {
         }
         let first = if self.in_order < needed && self.window == 0 { FIRST_CAUTIOUS } else { first };
         self.window = self.window.max(first);
+        let mut allowed = self.read_octets.saturating_mul(OCTETS_GROWTH).clamp(OCTETS_FIRST, OCTETS_LARGEST);
+        let part = match caution {
+            Caution::None => None,
+            Caution::Some => Some(PART_IF_SOME),
+            Caution::Much => Some(PART_IF_MUCH),
+        };
+        if let Some(part) = part {
+            // From here it grows again as any window does.
+            self.window = self.window.min((self.in_order / part) as usize);
+            allowed = allowed.min(self.read_octets / u64::from(part));
+        }
         let room = self.window.saturating_sub(self.files);
-        if room * REFILL < self.window {
+        if room == 0 || room * REFILL < self.window {
             return None;
         }
-        let allowed = self.read_octets.saturating_mul(OCTETS_GROWTH).clamp(OCTETS_FIRST, OCTETS_LARGEST);
         let octets = allowed.saturating_sub(self.octets).min(left);
         (octets >= self.usual_octets()).then_some((room, octets))
     }
