@@ -8,6 +8,7 @@ use super::super::sets::SetTable;
 use super::super::sorter::Sorted;
 use super::super::store::{ROOT, Store, TableId, meta};
 use super::super::{Catalog, CatalogError, Naming, Totals};
+use super::coming::Coming;
 use super::going::Going;
 use super::journal::{self, Fate, Speaking};
 use super::losses::{Losses, Tally};
@@ -20,7 +21,6 @@ use super::{Committed, version};
 use crate::document::Timestamp;
 use heed::RoTxn;
 use std::borrow::Cow;
-use std::collections::VecDeque;
 
 /// The revision before.
 pub(super) struct Before<'o> {
@@ -59,8 +59,8 @@ pub(super) struct Merge<'o> {
     before: &'o Before<'o>,
     listing: Listing<'o>,
     placer: Placer<'o>,
-    /// Folders whose children are still to come, as (inode, new in this commit), in the order of the stream.
-    folders: VecDeque<(u64, bool)>,
+    /// In the order of the stream.
+    coming: Coming,
     scratch: Vec<u8>,
 }
 
@@ -101,7 +101,7 @@ impl<'o> Merge<'o> {
             tally: Tally::default(),
             going,
         };
-        Ok(Merge { before, listing, placer, folders: VecDeque::new(), scratch: Vec::new() })
+        Ok(Merge { before, listing, placer, coming: Coming::default(), scratch: Vec::new() })
     }
 
     /// Places everything. Lists do not count for what changes have `overtaken`. Breaks off, and answers `false`, where more than
@@ -146,15 +146,15 @@ impl<'o> Merge<'o> {
             // Each folder holds something, and the stream is sorted by segments: its children come in the order of
             // the folders themselves.
             self.finish_folder()?;
-            let (ino, fresh) = self.folders.pop_front().ok_or_else(|| damaged("order", &path.key))?;
+            let (ino, fresh) = self.coming.pop().ok_or_else(|| damaged("order", &path.key))?;
             self.placer.enter(ino, fresh)?;
             within.0 = parent.0;
             within.1.clear();
             within.1.extend_from_slice(parent.1);
         }
         if let Some(newest) = path.folder {
-            let folder = self.placer.place_folder(name, newest)?;
-            self.folders.push_back(folder);
+            let (ino, fresh) = self.placer.place_folder(name, newest)?;
+            self.coming.push(ino, fresh);
         }
         match path.resources() {
             [] => Ok(()),

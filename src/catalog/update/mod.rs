@@ -12,6 +12,7 @@ mod apart;
 mod baseline;
 mod changed;
 pub mod changes;
+mod coming;
 mod few;
 mod first;
 mod folders;
