@@ -14,14 +14,16 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::environment::Environment;
 use heed::types::Bytes;
 use heed::{Database, Env, RoTxn, RwTxn, WithoutTls};
 
-/// Victims of one transaction: other processes wait for it.
-const VICTIMS: usize = 512;
+/// Victims of one transaction, and how long it may take to find and unlink them: other processes wait for it. Each victim's record
+/// lies anywhere in the tree, and each commit waits for the disk: the more of a large cache go at once, the less each costs.
+const VICTIMS: usize = 4096;
+const HOLD: Duration = Duration::from_millis(150);
 
 const FILE: u8 = b'f';
 const ORDER: u8 = b'o';
@@ -144,12 +146,14 @@ impl Recency {
         mut victim: impl FnMut(&str) -> Fate,
     ) -> heed::Result<u64> {
         let mut txn = self.env.write_txn()?;
+        let began = Instant::now();
         let mut sums = self.read_sums(&txn)?;
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
         let (mut left, mut gone) = (sums.octets, 0);
         let target = target(sums.octets);
         for record in self.database.prefix_iter(&txn, &[ORDER])? {
-            if left <= target || removed.len() == VICTIMS {
+            let is_long = removed.len() == VICTIMS || (!removed.is_empty() && began.elapsed() >= HOLD);
+            if left <= target || is_long {
                 break;
             }
             let Some((used, name)) = record?.0[1..].split_first_chunk::<8>() else { continue };
