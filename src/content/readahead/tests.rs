@@ -225,6 +225,27 @@ fn a_walk_through_large_files_leaves_one_through_small_files_its_part() {
     row.sizes = 16 * KIB;
     let small: usize = (5001..=5003).map(|n| row.reads(n).len()).sum();
     assert!(small >= 16, "the limit has room for who comes later: {small}");
+
+    // Both have much to fetch, and one request is sent at a time.
+    let mut row = Row::of(10_000, LARGE);
+    let mut fetching = Vec::new();
+    let walks = [(1, LARGE), (5001, 16 * KIB)];
+    for (begin, octets) in walks {
+        row.sizes = octets;
+        row.reads(begin);
+        row.reads(begin + 1);
+    }
+    for (begin, octets) in walks {
+        row.sizes = octets;
+        let Seen::Follows(wish) = row.readahead.read(INodeNo(begin + 2), Some(octets), 0, row.now) else { panic!() };
+        row.supply(&wish);
+    }
+    while let Some((ino, _)) = row.readahead.take_next(|_| true) {
+        fetching.push(ino.0);
+    }
+
+    let large: Vec<usize> = (0..fetching.len()).filter(|place| fetching[*place] < 5000).collect();
+    assert!(large.len() >= 2 && large[1] - large[0] >= 10, "octet for octet rather than file for file: {fetching:?}");
 }
 
 #[test]
