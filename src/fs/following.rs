@@ -41,11 +41,13 @@ const CROSSINGS: u8 = 2;
 
 /// How a look at what follows ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stopped {
-    /// Behind all that was looked at.
-    pub(super) at: Cursor,
+pub(super) enum Stopped {
+    /// No more was asked for.
+    Enough,
+    /// As much was looked at as is for one question: what follows lies behind this.
+    Further(Cursor),
     /// Nothing follows.
-    pub(super) is_end: bool,
+    End,
 }
 
 impl Cursor {
@@ -110,7 +112,10 @@ impl Cursor {
                 at = Cursor { folder, after: EntryId(0), in_folders: false, roams: true, ..at };
                 continue;
             }
-            if is_stopped || left == 0 {
+            if is_stopped {
+                return Ok(Stopped::Enough);
+            }
+            if left == 0 {
                 break;
             }
             left -= 1;
@@ -118,7 +123,7 @@ impl Cursor {
                 at = Cursor { after: EntryId(0), in_folders: true, ..at };
                 continue;
             }
-            let Some((parent, entry)) = snapshot.place(at.folder)? else { return Ok(Stopped { at, is_end: true }) };
+            let Some((parent, entry)) = snapshot.place(at.folder)? else { return Ok(Stopped::End) };
             at = Cursor {
                 folder: parent,
                 after: entry,
@@ -128,6 +133,6 @@ impl Cursor {
                 ..at
             };
         }
-        Ok(Stopped { at, is_end: false })
+        Ok(Stopped::Further(at))
     }
 }

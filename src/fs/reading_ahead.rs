@@ -6,7 +6,7 @@
 
 use super::FsOptions;
 use super::error::FsError;
-use super::following::Cursor;
+use super::following::{Cursor, Stopped};
 use super::links::wanted;
 use super::listed::Listed;
 use super::places::{Places, Taken};
@@ -202,12 +202,11 @@ impl ReadingAhead {
         let mut ordered: Vec<Candidate<Cursor>> = Vec::with_capacity(wish.files);
         let mut front = wish.from;
         let mut octets = 0u64;
-        let mut is_blocked = false;
         let mut is_end = false;
         if wish.files > 0 {
             let stopped = wish.from.follow(&snapshot, &mut |node, after| {
                 if wish.from.leads_further(&after) {
-                    is_blocked = true;
+                    is_end = true;
                     return false;
                 }
                 let candidate = self.candidate(node, after);
@@ -224,7 +223,12 @@ impl ReadingAhead {
                 ordered.push(candidate);
                 ordered.len() < wish.files
             })?;
-            is_end = stopped.is_end || is_blocked;
+            match stopped {
+                Stopped::Enough => {}
+                // What was passed over is not looked at again, so that each question comes further.
+                Stopped::Further(at) if !wish.from.leads_further(&at) => front = at,
+                Stopped::Further(_) | Stopped::End => is_end = true,
+            }
         }
         for candidate in &mut ordered {
             let Some(wanted) = wanted(&snapshot, candidate.ino, &self.options)? else { continue };

@@ -36,6 +36,7 @@ fn answer(path: &str) -> (&'static str, &'static str) {
         "/a/sized.txt" => ("200 OK", "hello"),
         "/a/unsized.txt" => ("200 OK", "not told"),
         "/a/secret" => ("403 Forbidden", ""),
+        _ if path.starts_with("/walk/") => ("200 OK", "hello"),
         _ => ("404 Not Found", ""),
     }
 }
@@ -111,6 +112,12 @@ impl Mounted {
         let others = ["a/unsized.txt", "a/missing", "a/secret"].map(|path| mounted.entry(path, None));
         mounted.publish(others.into_iter().chain([sized]));
         mounted
+    }
+
+    /// The same, with files fetched ahead of whoever reads one after the other.
+    fn with_reading_ahead(self) -> Mounted {
+        let fs = Arc::into_inner(self.fs).unwrap().with_reading_ahead(8, 1 << 20);
+        Mounted { fs: Arc::new(fs), ..self }
     }
 
     fn uri(&self, path: &str) -> Uri {
@@ -364,4 +371,20 @@ fn attributes_hold_no_longer_than_the_bytes_of_a_file_are_known_to_be_current() 
     assert_eq!(seconds(mounted.find("always")), (300, 3600));
     let ino = mounted.ino("always");
     assert_eq!(seconds(mounted.getattr(ino).unwrap()), (300, 3600));
+}
+
+/// As `rsync` reads: the files of a folder before its folders.
+#[test]
+fn a_walk_that_reads_files_first_goes_on_into_a_folder_behind_more_files_than_are_looked_at_at_once() {
+    let mounted = Mounted::new(true).with_reading_ahead();
+    let many = |prefix: &'static str, count: usize| (0..count).map(move |number| format!("walk/{prefix}{number:03}"));
+    let read: Vec<String> = many("a", 1).chain(many("c", 300)).chain(many("b/y", 8)).collect();
+    let files = read.iter().cloned().chain(many("m/x", 8));
+    mounted.publish(files.map(|path| mounted.entry(&path, Some(5))).collect::<Vec<_>>());
+
+    for path in &read {
+        mounted.runtime.block_on(mounted.fs.read(mounted.ino(path), 0, 5, 7)).unwrap();
+    }
+
+    assert!(mounted.fs.reading.expects(mounted.ino("walk/m/x000")));
 }
