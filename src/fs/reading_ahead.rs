@@ -284,18 +284,22 @@ impl ReadingAhead {
                 // What was spawned last runs first: whoever waits comes before this.
                 tokio::task::yield_now().await;
                 let fetching = AssertUnwindSafe(ahead.fetch_one(ino)).catch_unwind().await;
-                let Ok((fetched, places)) = fetching else {
-                    ahead.walks().dropped(ino, true);
-                    return;
+                let (fetched, places) = match fetching {
+                    Ok((fetched, places)) => (Some(fetched), places),
+                    Err(_) => (None, None),
                 };
                 match fetched {
-                    Ok(Some(octets)) => ahead.walks().landed(ino, octets),
-                    Ok(None) => ahead.walks().dropped(ino, false),
-                    Err(FsError::Content(error)) if error.is_full() => ahead.walks().no_room(ino, Instant::now()),
-                    Err(error) => {
+                    Some(Ok(Some(octets))) => ahead.walks().landed(ino, octets),
+                    Some(Ok(None)) => ahead.walks().dropped(ino, false),
+                    Some(Err(FsError::Content(error))) if error.is_full() => {
+                        ahead.walks().no_room(ino, Instant::now());
+                    }
+                    Some(Err(error)) => {
                         tracing::debug!(ino = ino.0, "not read ahead: {}", chain(&error));
                         ahead.walks().dropped(ino, true);
                     }
+                    // It panicked: the walk goes on without the file.
+                    None => ahead.walks().dropped(ino, true),
                 }
                 if let Some(places) = places {
                     ahead.places().learn(taken.host(), places);
