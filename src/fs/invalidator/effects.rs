@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A folder and a name in it.
@@ -29,8 +30,9 @@ pub struct Effects {
     pub place: Box<dyn FnMut(INodeNo) -> Option<Place> + Send>,
     /// The names of a folder, piece by piece.
     pub names: Box<NamesAfter>,
-    /// Some inodes that have lost their name and were not let go, greater than this one and ascending; none at their end.
-    pub orphans: Box<dyn FnMut(INodeNo) -> Vec<INodeNo> + Send>,
+    /// Some inodes that have lost their name and were not let go, greater than this one and ascending; none at their end, `None`
+    /// where that cannot be told now.
+    pub orphans: Box<dyn FnMut(INodeNo) -> Option<Vec<INodeNo>> + Send>,
     /// Keeps the object of an orphan.
     pub pin: Box<dyn FnMut(INodeNo) + Send>,
     /// Lets the records and objects of orphans go.
@@ -39,6 +41,8 @@ pub struct Effects {
     pub past: Box<dyn FnMut() -> Option<u64> + Send>,
     /// Lets such a store go, but for these orphans: since it was looked for all were asked about.
     pub settle: Box<dyn FnMut(u64, InodeSet) + Send>,
+    /// Whether one was to go and had to stay, since this was asked last.
+    pub was_kept: Box<dyn FnMut() -> bool + Send>,
 }
 
 /// Orphans behind which it is looked whether the store is worth copying.
@@ -89,20 +93,23 @@ impl Effects {
         };
         let nameless = Arc::clone(&catalog);
         let orphans = move |behind| match nameless.snapshot().and_then(|snapshot| snapshot.orphans(behind, NAMES)) {
-            Ok(orphans) => orphans,
+            Ok(orphans) => Some(orphans),
             Err(error) => {
                 tracing::error!("orphans are not known, their objects may go: {}", chain(&error));
-                Vec::new()
+                None
             }
         };
         let (stores, settling) = (Arc::clone(&catalog), Arc::clone(&catalog));
         let threads = runtime.clone();
+        let kept = Arc::<AtomicBool>::default();
+        let was_kept = Arc::clone(&kept);
         let settle = move |past, known: InodeSet| {
-            let catalog = Arc::clone(&settling);
+            let (catalog, kept) = (Arc::clone(&settling), Arc::clone(&kept));
             // It may wait for a commit, and takes as long as what it frees is big.
             threads.spawn_blocking(move || {
                 if let Err(error) = catalog.settle_orphans(past, &known) {
-                    tracing::warn!("the catalog's old store is kept: {}", chain(&error));
+                    tracing::warn!("the catalog's old store is kept until a later change: {}", chain(&error));
+                    kept.store(true, Ordering::Release);
                 }
             });
         };
@@ -121,6 +128,7 @@ impl Effects {
             }),
             past: Box::new(move || stores.past()),
             settle: Box::new(settle),
+            was_kept: Box::new(move || was_kept.swap(false, Ordering::AcqRel)),
         }
     }
 }

@@ -151,13 +151,20 @@ pub struct Invalidator {
     settled: Vec<INodeNo>,
     /// The kernel has no epoch: the folders that follow are to be dropped with everything below.
     without_epoch: bool,
+    /// The catalog could not tell all orphans, or not let the store go that is kept for them: the kernel is to be asked about them
+    /// again.
+    asks_again: bool,
 }
 
 impl Invalidator {
     /// Starts the thread. It ends after [`Notices::stop`], or when all [`Notices`] are gone.
     pub fn spawn(inbox: Inbox, effects: Effects) -> io::Result<JoinHandle<()>> {
-        let invalidator = Invalidator { inbox, effects, settled: Vec::new(), without_epoch: false };
+        let invalidator = Invalidator::new(inbox, effects);
         thread::Builder::new().name("invalidator".into()).spawn(move || invalidator.run())
+    }
+
+    fn new(inbox: Inbox, effects: Effects) -> Invalidator {
+        Invalidator { inbox, effects, settled: Vec::new(), without_epoch: false, asks_again: false }
     }
 
     fn run(mut self) {
@@ -174,16 +181,28 @@ impl Invalidator {
         self.let_settled_go();
     }
 
-    /// The next notice. Orphans are let go when there is nothing more urgent.
+    /// The next notice. Orphans are asked about again and let go when there is nothing more urgent.
     fn next(&mut self) -> Option<Notice> {
         match self.inbox.receiver.try_recv() {
             Ok(notice) => Some(notice),
             Err(TryRecvError::Disconnected) => None,
             Err(TryRecvError::Empty) => {
                 self.let_settled_go();
+                self.ask_again();
                 self.inbox.receiver.recv().ok()
             }
         }
+    }
+
+    /// Once after some notices, not for ever: what the catalog cannot tell now it may tell after another commit.
+    fn ask_again(&mut self) {
+        if !std::mem::take(&mut self.asks_again) {
+            return;
+        }
+        if catch_unwind(AssertUnwindSafe(|| self.ask_about_all())).is_err() {
+            tracing::error!("the kernel was not asked about all orphans: the invalidator panicked");
+        }
+        self.let_settled_go();
     }
 
     fn let_settled_go(&mut self) {
@@ -196,6 +215,9 @@ impl Invalidator {
         let is_folder = matches!(notice, Notice::Changed(Invalidation::Folder(_) | Invalidation::Folders(_)));
         let folder_after_everything = is_folder && self.without_epoch;
         self.without_epoch = folder_after_everything;
+        if matches!(notice, Notice::Changed(_)) {
+            self.asks_again |= (self.effects.was_kept)();
+        }
         match notice {
             Notice::Changed(Invalidation::Name { parent, name, orphan }) => {
                 self.tell(&Notification::Entry { parent: *parent, name });
@@ -265,7 +287,11 @@ impl Invalidator {
         let past = (self.effects.past)();
         let mut behind = INodeNo(0);
         loop {
-            let orphans = (self.effects.orphans)(behind);
+            let Some(orphans) = (self.effects.orphans)(behind) else {
+                // The store of those that were not asked about must stay.
+                self.asks_again = true;
+                return;
+            };
             let Some(last) = orphans.last() else { break };
             behind = *last;
             for ino in orphans {

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
 
 const ROOT: INodeNo = INodeNo::ROOT;
 
@@ -23,7 +24,10 @@ struct World {
     known: Arc<Mutex<HashSet<u64>>>,
     has_epoch: bool,
     orphans: Vec<INodeNo>,
+    /// The catalog fails once when it is asked for the orphans behind this one.
+    fails_behind: Arc<Mutex<Option<INodeNo>>>,
     past: Option<u64>,
+    was_kept: Arc<AtomicBool>,
     done: Arc<Mutex<Vec<Done>>>,
 }
 
@@ -69,19 +73,25 @@ impl World {
     fn effects(&self) -> Effects {
         let (tell, pin, release, settle) = (self.clone(), self.clone(), self.clone(), self.clone());
         let past = self.past;
+        let was_kept = Arc::clone(&self.was_kept);
         let orphans = self.orphans.clone();
+        let fails_behind = Arc::clone(&self.fails_behind);
         let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
         Effects {
             tell: Box::new(move |notification| tell.tell(notification)),
             place: Box::new(|ino| (ino.0 == 5).then(|| (ROOT, (*b"five").into()))),
             names: Box::new(move |_, after| names.iter().find(|(id, _)| *id > after).cloned().into_iter().collect()),
-            orphans: Box::new(move |behind| orphans.iter().copied().find(|ino| *ino > behind).into_iter().collect()),
+            orphans: Box::new(move |behind| {
+                let fails = fails_behind.lock().unwrap().take_if(|at| *at == behind).is_some();
+                (!fails).then(|| orphans.iter().copied().find(|ino| *ino > behind).into_iter().collect())
+            }),
             pin: Box::new(move |ino| pin.did(Done::Pin(ino.0))),
             release: Box::new(move |inos| release.did(Done::Release(inos.iter().map(|ino| ino.0).collect()))),
             past: Box::new(move || past),
             settle: Box::new(move |past, known| {
                 settle.did(Done::Settle(past, known.iter().map(|ino| ino.0).collect()));
             }),
+            was_kept: Box::new(move || was_kept.swap(false, Ordering::AcqRel)),
         }
     }
 
@@ -145,7 +155,7 @@ fn an_orphan_that_the_kernel_does_not_know_is_let_go_after_its_name() {
 fn an_orphan_in_use_is_pinned_and_let_go_only_when_the_kernel_does_not_know_it_any_more() {
     let world = World::new(&[1, 7], true);
     let (notices, inbox) = channel();
-    let mut invalidator = Invalidator { inbox, effects: world.effects(), settled: Vec::new(), without_epoch: false };
+    let mut invalidator = Invalidator::new(inbox, world.effects());
     invalidator.handle(&name(1, "a", Some(7)));
     assert_eq!(*world.done.lock().unwrap(), [Done::Entry(1, "a".into()), Done::Attributes(7), Done::Pin(7)]);
     // One of two references is forgotten, another inode as well.
@@ -266,4 +276,52 @@ fn a_store_kept_for_orphans_goes_when_all_were_asked_about_and_those_that_are_kn
     let asked = [Done::Attributes(3), Done::Attributes(7), Done::Pin(7), Done::Attributes(9)];
     assert_eq!(done[..4], asked);
     assert_eq!(done[4..], [Done::Settle(2, vec![7]), Done::Release(vec![3, 9])]);
+}
+
+#[test]
+fn a_store_kept_for_orphans_stays_until_the_catalog_could_tell_all_of_them() {
+    let mut world = World::new(&[9], true);
+    world.orphans = [3, 9].map(INodeNo).to_vec();
+    world.past = Some(2);
+    world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(3))));
+    let (notices, inbox) = channel();
+    let mut invalidator = Invalidator::new(inbox, world.effects());
+
+    invalidator.handle(&Notice::Changed(Invalidation::Orphans));
+    assert_eq!(*world.done.lock().unwrap(), [Done::Attributes(3)], "the next is not known");
+
+    notices.stop();
+    invalidator.ask_again();
+    let done = world.done.lock().unwrap().clone();
+    assert_eq!(
+        done[1..],
+        [3, 9]
+            .map(Done::Attributes)
+            .into_iter()
+            .chain([Done::Pin(9), Done::Settle(2, vec![9]), Done::Release(vec![3, 3])])
+            .collect::<Vec<_>>()
+    );
+    assert!(!invalidator.asks_again);
+}
+
+#[test]
+fn a_store_that_could_not_go_is_tried_again_after_the_next_change() {
+    let mut world = World::new(&[1, 9], true);
+    world.orphans = vec![INodeNo(9)];
+    world.past = Some(2);
+    let (notices, inbox) = channel();
+    let mut invalidator = Invalidator::new(inbox, world.effects());
+    invalidator.handle(&Notice::Changed(Invalidation::Orphans));
+    let first = [Done::Attributes(9), Done::Pin(9), Done::Settle(2, vec![9])];
+    assert_eq!(*world.done.lock().unwrap(), first);
+    world.was_kept.store(true, Ordering::Release);
+
+    invalidator.handle(&Notice::Pages(INodeNo(9), 0));
+    assert!(!invalidator.asks_again, "no room has come of that");
+    invalidator.handle(&folder(1));
+    invalidator.ask_again();
+
+    assert_eq!(world.done.lock().unwrap().last(), Some(&Done::Settle(2, vec![9])));
+    assert_eq!(world.done.lock().unwrap().len(), first.len() + 3);
+    drop(notices);
 }
