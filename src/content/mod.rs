@@ -278,7 +278,8 @@ pub struct Content {
     observed: Arc<Observed>,
     block_digests: BlockDigests,
     flights: Mutex<HashMap<INodeNo, Arc<Flight>>>,
-    sizes: SingleFlight<INodeNo, Result<u64, ContentError>>,
+    /// `None`: only the body tells, and it was asked for ahead.
+    sizes: SingleFlight<INodeNo, Result<Option<u64>, ContentError>>,
     /// Tells the questions for sizes that nobody waits for when somebody does.
     sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<bool>>>,
     windows: Windows,
@@ -396,7 +397,11 @@ impl Content {
         self.learnt_size(wanted, true).await
     }
 
-    /// Learns a size that somebody is expected to ask for next, while nobody's read needs what that takes.
+    /// Learns a size that somebody is expected to ask for next, while nobody's read needs what that takes: where only the body
+    /// tells, as [`Content::fetch_ahead`] does, within `size_deadline`.
+    ///
+    /// # Errors
+    /// As [`Content::size`]; what cannot be had ahead keeps nobody from asking.
     pub async fn size_ahead(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
         self.learn_size_ahead(wanted).await
     }

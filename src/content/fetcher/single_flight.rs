@@ -51,15 +51,17 @@ where
         answer
     }
 
-    /// Runs `task` where it is called, unless one is under way for `key`: who joins gets its answer, `None` where it is dropped.
-    pub(super) async fn lead(&self, key: K, task: impl Future<Output = V>) -> Option<V> {
+    /// Runs what `begin` makes where it is called, unless a task is under way for `key`: who joins gets its answer, `None` where it is
+    /// dropped. `begin` is called before anybody can join, and under the lock.
+    pub(super) async fn lead<F: Future<Output = V>>(&self, key: K, begin: impl FnOnce() -> F) -> Option<V> {
         let (give, given) = oneshot::channel();
-        {
+        let (landing, task) = {
             let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
             let Entry::Vacant(vacant) = under_way.entry(key.clone()) else { return None };
+            let task = begin();
             vacant.insert(given.map(Result::ok).boxed().shared());
-        }
-        let landing = Landing { under_way: Arc::clone(&self.under_way), key };
+            (Landing { under_way: Arc::clone(&self.under_way), key }, task)
+        };
         let answer = task.await;
         drop(landing);
         // Nobody has joined, it may be.
@@ -88,18 +90,18 @@ mod tests {
     async fn who_joins_one_that_is_led_gets_its_answer_and_none_where_it_is_given_up() {
         let flights = SingleFlight::<u32, u32>::default();
         let (go, gone) = oneshot::channel::<()>();
-        let mut led = Box::pin(flights.lead(1, async {
+        let mut led = Box::pin(flights.lead(1, || async {
             let _ = gone.await;
             7
         }));
         assert!((&mut led).now_or_never().is_none());
         let joined = flights.join(&Handle::current(), 1, async { unreachable!("one is under way") });
-        assert_eq!(flights.lead(1, async { unreachable!("one is under way") }).await, None);
+        assert_eq!(flights.lead(1, || async { unreachable!("one is under way") }).await, None);
         drop(go);
         assert_eq!((led.await, joined.await), (Some(7), Some(7)));
-        assert_eq!(flights.lead(1, async { 8 }).await, Some(8), "a new one");
+        assert_eq!(flights.lead(1, || async { 8 }).await, Some(8), "a new one");
 
-        let mut left = Box::pin(flights.lead(2, std::future::pending()));
+        let mut left = Box::pin(flights.lead(2, std::future::pending));
         assert!((&mut left).now_or_never().is_none());
         let joined = flights.join(&Handle::current(), 2, async { unreachable!("one is under way") });
         drop(left);

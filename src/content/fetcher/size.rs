@@ -6,9 +6,11 @@ use super::Joined;
 use super::plan::{Place, Proof};
 use super::promise::{is_decoded, published_coding, soft_failure, strong};
 use super::{Joining, ROUNDS};
+use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, Wanted};
 use crate::document::{Timestamp, Uri};
 use crate::source::http::{Awaited, HttpError, Method, Request, Response, Status};
+use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -25,6 +27,17 @@ enum Answer {
     Refused(ContentError),
 }
 
+/// Whether a size is asked for by HEAD and by the first octet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Questions {
+    /// Before the body is fetched for it.
+    First,
+    /// Where the body, which is going to be read, does not tell.
+    AfterBody,
+    /// They were asked, and did not tell.
+    Asked,
+}
+
 impl Content {
     /// See [`Content::size`]; `is_to_be_read`: [`Content::size_with_body`].
     pub(in crate::content) async fn learnt_size(
@@ -35,18 +48,30 @@ impl Content {
         if let Some(size) = self.size_or_failure(wanted) {
             return size;
         }
-        // It may be asked for already, for nobody.
-        let awaited = self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
-        if let Some(awaited) = awaited {
-            awaited.send_replace(true);
-        }
-        let asking = Arc::clone(self).ask_size(wanted.clone(), is_to_be_read, None);
-        let answer = self.sizes.join(&self.runtime, wanted.ino, asking);
-        let answer = tokio::time::timeout(self.config.size_deadline, answer).await;
+        let answer = tokio::time::timeout(self.config.size_deadline, self.asked_size(wanted, is_to_be_read)).await;
         let stalled = || ContentError::Stalled { uri: wanted.uri.clone() };
         let size = answer.ok().flatten().unwrap_or_else(|| Err(stalled()));
         self.note_size(wanted, &size);
         size
+    }
+
+    /// The answer of whoever asks already, or of a task of its own; `None` where that was given up.
+    async fn asked_size(self: &Arc<Self>, wanted: &Wanted, is_to_be_read: bool) -> Option<Result<u64, ContentError>> {
+        let mut questions = if is_to_be_read { Questions::AfterBody } else { Questions::First };
+        loop {
+            let asking = Arc::clone(self).ask_size(wanted.clone(), questions);
+            let answer = self.sizes.join(&self.runtime, wanted.ino, asking);
+            // It may be asked for already, for nobody.
+            let awaited = self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
+            if let Some(awaited) = awaited {
+                awaited.send_replace(true);
+            }
+            match answer.await? {
+                Ok(Some(size)) => return Some(Ok(size)),
+                Ok(None) => questions = Questions::Asked,
+                Err(error) => return Some(Err(error)),
+            }
+        }
     }
 
     /// See [`Content::size_ahead`].
@@ -54,17 +79,36 @@ impl Content {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
         }
-        let (tell, awaited) = watch::channel(false);
-        let asking = async {
+        let asking = || {
+            let (tell, awaited) = watch::channel(false);
             self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino, tell);
-            Arc::clone(self).ask_size(wanted.clone(), false, Some(awaited)).await
+            let asking = Box::pin(self.probe_ahead(wanted, awaited));
+            async move {
+                let size = asking.await;
+                // While nobody else can lead.
+                self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
+                size
+            }
         };
-        let size = self.sizes.lead(wanted.ino, Box::pin(asking)).await;
-        self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
-        // Somebody else asks.
-        let Some(size) = size else { return Ok(()) };
+        let size = match self.sizes.lead(wanted.ino, asking).await {
+            // Somebody else asks.
+            None => return Ok(()),
+            Some(Ok(Some(size))) => Ok(size),
+            Some(Err(error)) => Err(error),
+            Some(Ok(None)) => return self.fetch_for_size(wanted).await,
+        };
         self.note_size(wanted, &size);
         size.map(drop)
+    }
+
+    /// Only the body tells: whoever asks for the size or reads meanwhile makes this fetch its own. It has a deadline, because what
+    /// comes slowly would keep the sizes of others from being learnt.
+    async fn fetch_for_size(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
+        let fetched = tokio::time::timeout(self.config.size_deadline, self.fetch_ahead(wanted, WHOLE_LIMIT)).await;
+        match fetched {
+            Ok(fetched) => fetched.map(drop),
+            Err(_) => Err(ContentError::Stalled { uri: wanted.uri.clone() }),
+        }
     }
 
     /// What is known, or failed so lately that it counts.
@@ -89,43 +133,62 @@ impl Content {
         }
     }
 
-    /// `awaited`: where nobody waits for it yet.
-    async fn ask_size(
-        self: Arc<Self>,
-        wanted: Wanted,
-        is_to_be_read: bool,
-        awaited: Option<Awaited>,
-    ) -> Result<u64, ContentError> {
+    /// Asks for nobody yet; `None`: only the body tells, or it is on its way.
+    async fn probe_ahead(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
+        match self.size_without_question(wanted) {
+            Some(size) => Ok(Some(size)),
+            None if self.is_under_way(wanted.ino) => Ok(None),
+            None => self.size_by_questions(wanted, Some(awaited)).await,
+        }
+    }
+
+    fn is_under_way(&self, ino: INodeNo) -> bool {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino)
+    }
+
+    /// What can be told without asking anybody.
+    fn size_without_question(&self, wanted: &Wanted) -> Option<u64> {
         // Another asker may have learnt it between the look of this one and now.
         if let Some(size) = self.known_size(wanted.ino) {
-            return Ok(size);
+            return Some(size);
         }
         // A digest will hold the member, or whatever comes instead of it, to this.
-        let packed = self.size_in_package(&wanted).filter(|_| self.vouching_digest(&wanted).is_some());
-        if let Some(size) = packed.filter(|_| !is_decoded(&wanted)) {
-            self.observed.update(wanted.ino, |observation| observation.size = Some(size));
-            self.tell(Event::Sized(wanted.ino, size));
-            return Ok(size);
+        let packed = self.size_in_package(wanted).filter(|_| self.vouching_digest(wanted).is_some());
+        let size = packed.filter(|_| !is_decoded(wanted))?;
+        self.observed.update(wanted.ino, |observation| observation.size = Some(size));
+        self.tell(Event::Sized(wanted.ino, size));
+        Some(size)
+    }
+
+    /// `None`: only the body tells.
+    async fn size_by_questions(&self, wanted: &Wanted, awaited: Option<Awaited>) -> Result<Option<u64>, ContentError> {
+        // What the Source says now is no past version's size.
+        match is_decoded(wanted) || wanted.is_past() {
+            true => Ok(None),
+            // Where the resource is not to be had its package may have it.
+            false if wanted.member.is_some() => Ok(self.probe(wanted, awaited).await.unwrap_or(None)),
+            false => self.probe(wanted, awaited).await,
         }
-        let is_under_way = self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.ino);
-        if (is_to_be_read || is_under_way)
+    }
+
+    /// Never `None`: somebody waits.
+    async fn ask_size(self: Arc<Self>, wanted: Wanted, questions: Questions) -> Result<Option<u64>, ContentError> {
+        if let Some(size) = self.size_without_question(&wanted) {
+            return Ok(Some(size));
+        }
+        if (questions == Questions::AfterBody || self.is_under_way(wanted.ino))
             && let Some(size) = self.size_of_body(&wanted).await
         {
-            return size;
+            return size.map(Some);
         }
-        // What the Source says now is no past version's size.
-        let probed = match is_decoded(&wanted) || wanted.is_past() {
-            true => None,
-            // Where the resource is not to be had its package may have it.
-            false if wanted.member.is_some() => self.probe(&wanted, awaited).await.unwrap_or(None),
-            false => self.probe(&wanted, awaited).await?,
-        };
-        if let Some(size) = probed {
-            return Ok(size);
+        if questions != Questions::Asked
+            && let Some(size) = self.size_by_questions(&wanted, None).await?
+        {
+            return Ok(Some(size));
         }
         for _ in 0..ROUNDS {
             let flight = match self.join(&wanted, Joining::Size)? {
-                Joined::Here(held) => return Ok(held.length()),
+                Joined::Here(held) => return Ok(Some(held.length())),
                 Joined::UnderWay(flight) => flight,
             };
             let outcome = loop {
@@ -141,7 +204,7 @@ impl Content {
             };
             match outcome {
                 Err(error) if flight.gave_way(&error) => {}
-                outcome => return outcome.map(|held| held.length()),
+                outcome => return outcome.map(|held| Some(held.length())),
             }
         }
         Err(self.no_room())

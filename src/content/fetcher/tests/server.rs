@@ -45,7 +45,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    fn pass(&self) {
+    pub(super) fn pass(&self) {
         drop(self.0.1.wait_while(self.0.0.lock().unwrap(), |open| !*open).unwrap());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::server::{Gate, Reply, Server, honest};
 use super::*;
+use futures_util::FutureExt;
 
 const ETAG: &str = "\"v1\"";
 
@@ -169,4 +170,120 @@ async fn a_head_that_lies_costs_the_inode_but_not_the_verified_object() {
     assert_eq!(mounted.events().last(), Some(&Event::Changed(told.ino)));
     assert_eq!(mounted.size(&next).await.unwrap(), 1_000);
     assert_eq!(mounted.read_all(&next).await.unwrap(), body);
+}
+
+/// Whether the fetch of `wanted` under way is somebody's who waits.
+fn is_demanded(mounted: &Mounted, wanted: &Wanted) -> Option<bool> {
+    let flights = mounted.content.flights.lock().unwrap();
+    flights.get(&wanted.ino).map(|flight| flight.urgency().is_demanded())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_asked_ahead_leaves_a_prefetch_what_it_is() {
+    let body = octets(300_000, 48);
+    let (gate, whole) = (Gate::default(), body.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| honest(request, &whole, None).gated_at(100_000, &held));
+    let mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+    let fetching = mounted.content.fetch_ahead(&wanted, WHOLE_LIMIT);
+    tokio::pin!(fetching);
+    assert!((&mut fetching).now_or_never().is_none());
+
+    let sizing = mounted.content.size_ahead(&wanted);
+    tokio::pin!(sizing);
+    assert!((&mut sizing).now_or_never().is_none());
+
+    assert_eq!(is_demanded(&mounted, &wanted), Some(false));
+    gate.open();
+    tokio::time::timeout(HANG, sizing).await.unwrap().unwrap();
+    assert_eq!(mounted.content.known_size(wanted.ino), Some(300_000));
+    assert_eq!(fetching.await.unwrap(), Some(300_000));
+    assert_eq!(server.received().len(), 1, "neither HEAD nor another body");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_fetched_for_a_size_ahead_gives_way_until_somebody_waits_for_it() {
+    let body = octets(300_000, 49);
+    let (gate, whole) = (Gate::default(), body.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| honest(request, &whole, None).gated_at(100_000, &held));
+    let mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+    let (content, ahead) = (Arc::clone(&mounted.content), wanted.clone());
+    let sizing = tokio::spawn(async move { content.size_ahead(&ahead).await });
+    tokio::time::timeout(HANG, async {
+        while is_demanded(&mounted, &wanted).is_none() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(is_demanded(&mounted, &wanted), Some(false), "nobody's yet");
+
+    let size = mounted.size(&wanted);
+    tokio::pin!(size);
+    tokio::time::timeout(HANG, async {
+        while is_demanded(&mounted, &wanted) != Some(true) {
+            assert!((&mut size).now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    gate.open();
+
+    assert_eq!(size.await.unwrap(), 300_000);
+    sizing.await.unwrap().unwrap();
+    assert_eq!((server.count("HEAD"), server.count("GET")), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_does_not_end_is_given_up_where_its_size_is_asked_ahead() {
+    let body = octets(300_000, 50);
+    let (gate, whole) = (Gate::default(), body.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| honest(request, &whole, None).gated_at(100_000, &held));
+    let mounted = Mounted::new(&server, |config| {
+        config.size_deadline = Duration::from_millis(300);
+        config.stall = 2 * HANG;
+    });
+    let wanted = bare(&server, "/a");
+
+    let sized = tokio::time::timeout(HANG, mounted.content.size_ahead(&wanted)).await.unwrap();
+
+    assert!(matches!(sized, Err(ContentError::Stalled { .. })));
+    assert_eq!(is_demanded(&mounted, &wanted), None, "it is left");
+    gate.open();
+    let told = tokio::time::timeout(HANG, mounted.content.read(&wanted, 299_000, 4096)).await.unwrap();
+    assert_eq!(told.unwrap(), body[299_000..], "nobody else has lost by it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_size_that_is_asked_ahead_raises_the_question_whoever_asked_ahead_after_it() {
+    let body = octets(1_000, 51);
+    let (gate, whole) = (Gate::default(), body.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| {
+        held.pass();
+        honest(request, &whole, Some(ETAG))
+    });
+    let mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+    let sizing = mounted.content.size_ahead(&wanted);
+    tokio::pin!(sizing);
+    assert!((&mut sizing).now_or_never().is_none());
+    let raised = mounted.content.sizes_ahead.lock().unwrap().get(&wanted.ino).map(|tell| tell.subscribe());
+    let mut raised = raised.unwrap();
+
+    mounted.content.size_ahead(&wanted).await.unwrap();
+    let size = mounted.size(&wanted);
+    tokio::pin!(size);
+    assert!((&mut size).now_or_never().is_none());
+
+    assert_eq!(raised.wait_for(|raised| *raised).now_or_never().map(|raised| raised.is_ok()), Some(true));
+    gate.open();
+    let (sized, size) = tokio::join!(sizing, size);
+    assert_eq!((sized.is_ok(), size.unwrap()), (true, 1_000));
+    assert_eq!(server.received().len(), 1);
 }
