@@ -294,7 +294,7 @@ pub struct Content {
     cooldowns: Mutex<Cooldowns>,
     handed: Mutex<HandedOuts>,
     uncached: Mutex<Uncached>,
-    /// Poisoned inodes of which was told again that their names need others.
+    /// Poisoned inodes of which was told in this mount that their names need others.
     reminded: Mutex<InodeSet>,
     /// Of objects that went past the cache.
     ends: Mutex<Ends>,

@@ -426,12 +426,8 @@ impl Content {
 
     fn poison(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
         let ino = wanted.ino;
-        self.observed.update(ino, |observation| {
-            observation.verified = Verified::Failed;
-            observation.object = None;
-        });
+        self.condemn(ino);
         self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");
         let shown = self.count_unannounced(&error);
         // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
@@ -444,13 +440,20 @@ impl Content {
         let unjudged = self.handed.lock().unwrap_or_else(PoisonError::into_inner).keep(ino, kept);
         for ino in unjudged {
             tracing::warn!(ino = ino.0, "too much went out without a verdict: nothing more does of this version");
-            self.observed.update(ino, |observation| {
-                observation.verified = Verified::Failed;
-                observation.object = None;
-            });
-            self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+            self.condemn(ino);
             self.tell(Event::Poisoned(ino));
         }
+    }
+
+    /// From now on every reader of `ino` fails. The caller tells why.
+    fn condemn(&self, ino: INodeNo) {
+        // Before a reader can find it poisoned, and tell once more.
+        self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
+        self.observed.update(ino, |observation| {
+            observation.verified = Verified::Failed;
+            observation.object = None;
+        });
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
     }
 
     /// Ends a flight and takes it out of the table at once: who comes later finds the object or starts another.

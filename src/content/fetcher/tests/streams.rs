@@ -72,6 +72,23 @@ async fn a_wrong_end_after_most_was_handed_out_poisons_the_inode_for_every_reade
     assert_eq!(server.received().len(), 2);
 }
 
+// On one thread, so that the fetch has told before the next read looks.
+#[tokio::test]
+async fn that_an_inode_is_poisoned_is_told_once_however_many_read_it_then() {
+    let body = octets(LARGE, 52);
+    let gate = Gate::default();
+    let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    mounted.read(&wanted, 0, 10).await.unwrap();
+    gate.open();
+    assert!(mounted.read(&wanted, LARGE as u64 - 10, 10).await.is_err());
+
+    assert!(mounted.read(&wanted, 0, 10).await.is_err() && mounted.read(&wanted, 0, 20).await.is_err());
+
+    assert_eq!(mounted.events(), [Event::Poisoned(wanted.ino)]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_inode_that_follows_a_poisoned_one_shows_nothing_before_the_verdict() {
     let body = octets(LARGE, 60);
