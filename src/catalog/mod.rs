@@ -196,6 +196,9 @@ pub enum CatalogError {
     /// ([`Catalog::distrust`]).
     #[error("the catalog is damaged: {0}")]
     Damaged(String),
+    /// The store before, which orphans alone are read in until the kernel was asked about them, is damaged: the tree is not.
+    #[error("the store of the tree before is damaged: {0}")]
+    DamagedBefore(String),
     /// Changes have nothing to change before the first baseline.
     #[error("the catalog has no revision yet")]
     NoRevision,

@@ -7,6 +7,7 @@ use super::record::{NodeRecord, OrphanRecord, ResourceRecord};
 use super::store::{ROOT, Store};
 use super::symbols::Symbols;
 use super::{CatalogError, Kind, Node, Resource, snapshot};
+use crate::causes::chain;
 use crate::document::{Timestamp, Uri};
 use crate::inodes::InodeSet;
 use fuser::INodeNo;
@@ -16,6 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A store whose files have no name any more, and which nobody writes.
+///
+/// Damage in it says nothing of the present store, so no error of its methods is damage of the catalog: what cannot be read is no
+/// orphan any more, and a list that cannot be read to its end is [`CatalogError::DamagedBefore`].
 pub(super) struct Past {
     /// Of one process.
     pub number: u64,
@@ -47,21 +51,39 @@ impl Past {
         ino != ROOT && !self.with_dropped(|dropped| dropped.contains(INodeNo(ino)))
     }
 
-    /// The node of an orphan.
-    pub(super) fn node(&self, ino: u64) -> Result<Option<Node>, CatalogError> {
+    /// What `read` finds of an orphan.
+    fn orphan<T>(
+        &self,
+        ino: u64,
+        read: impl FnOnce() -> Result<Option<T>, CatalogError>,
+    ) -> Result<Option<T>, CatalogError> {
         if !self.lost(ino) {
             return Ok(None);
         }
-        let txn = self.store.env.read_txn()?;
-        let found = self.store.inode_entry(&txn, ino)?;
-        Ok(found.map(|(_, node)| Node { ctime: self.since, ..node.node() }))
+        match read() {
+            Err(error) if error.is_damage() => {
+                tracing::error!(ino, "an orphan is lost with the store that held it: {}", chain(&error));
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
+    /// The node of an orphan.
+    pub(super) fn node(&self, ino: u64) -> Result<Option<Node>, CatalogError> {
+        self.orphan(ino, || {
+            let txn = self.store.env.read_txn()?;
+            let found = self.store.inode_entry(&txn, ino)?;
+            Ok(found.map(|(_, node)| Node { ctime: self.since, ..node.node() }))
+        })
     }
 
     /// The resource of an orphan; `None` also where it was a folder.
     pub(super) fn resource(&self, ino: u64, symbols: &Symbols) -> Result<Option<Resource>, CatalogError> {
-        if !self.lost(ino) {
-            return Ok(None);
-        }
+        self.orphan(ino, || self.read_resource(ino, symbols))
+    }
+
+    fn read_resource(&self, ino: u64, symbols: &Symbols) -> Result<Option<Resource>, CatalogError> {
         let txn = self.store.env.read_txn()?;
         let Some(place) = self.store.inode(&txn, ino)?.filter(|place| !place.resource.is_empty()) else {
             return Ok(None);
@@ -85,11 +107,12 @@ impl Past {
 
     /// Appends the record that an orphan has in the present store; `false` where it is none.
     pub(super) fn push_orphan(&self, ino: u64, out: &mut Vec<u8>) -> Result<bool, CatalogError> {
-        if !self.lost(ino) {
-            return Ok(false);
-        }
+        Ok(self.orphan(ino, || self.read_orphan(ino, out))?.is_some())
+    }
+
+    fn read_orphan(&self, ino: u64, out: &mut Vec<u8>) -> Result<Option<()>, CatalogError> {
         let txn = self.store.env.read_txn()?;
-        let Some((place, node)) = self.store.inode_entry(&txn, ino)? else { return Ok(false) };
+        let Some((place, node)) = self.store.inode_entry(&txn, ino)? else { return Ok(None) };
         let mut with_uri = Vec::new();
         if node.kind == Kind::File {
             let record = ResourceRecord::decode(place.resource).ok_or_else(|| damaged("resource", &ino_key(ino)))?;
@@ -97,7 +120,7 @@ impl Past {
             record.push_with_uri(Some(uri.as_str()), &mut with_uri);
         }
         OrphanRecord { node: NodeRecord { ctime: self.since, ..node }, resource: &with_uri }.encode(out);
-        Ok(true)
+        Ok(Some(()))
     }
 
     /// Up to `most` inodes behind `behind`, ascending, that lost their name when this store was replaced by `present`.
@@ -111,9 +134,10 @@ impl Past {
         let old = self.store.env.read_txn()?;
         let from = ino_key(behind.0);
         let mut orphans = Vec::new();
-        for pair in self.store.inodes.range(&old, &(Bound::Excluded(&from[..]), Bound::Unbounded))? {
-            let (key, _) = pair?;
-            let ino = Octets(key).number().ok_or_else(|| damaged("key", key))?;
+        let names = self.store.inodes.range(&old, &(Bound::Excluded(&from[..]), Bound::Unbounded));
+        for pair in names.map_err(|error| before(error.into()))? {
+            let (key, _) = pair.map_err(|error| before(error.into()))?;
+            let ino = Octets(key).number().ok_or_else(|| before(damaged("key", key)))?;
             if self.lost(ino) && present.inodes.get(txn, key)?.is_none() && present.orphans.get(txn, key)?.is_none() {
                 orphans.push(INodeNo(ino));
                 if orphans.len() == most {
@@ -122,5 +146,14 @@ impl Past {
             }
         }
         Ok(orphans)
+    }
+}
+
+/// Damage is that of a store before the present one.
+fn before(error: CatalogError) -> CatalogError {
+    match error {
+        CatalogError::Damaged(what) => CatalogError::DamagedBefore(what),
+        error if error.is_damage() => CatalogError::DamagedBefore(chain(&error)),
+        error => error,
     }
 }
