@@ -367,18 +367,21 @@ impl Catalog {
     }
 
     fn compact_beyond(&self, factor: u64, least: u64) -> Result<bool, CatalogError> {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let store = self.store();
         if !store.wastes(factor, least)? {
             return Ok(false);
         }
-        self.replace_store(store.compacted(&self.spill_folder)?, |current| current.past)?;
+        let before = self.replace_store(store.compacted(&self.spill_folder)?, |current| current.past)?;
+        // To close it and to give back what it took needs a while, and commits do not wait for that.
+        drop(writer);
+        drop((store, before));
         Ok(true)
     }
 
     /// Goes on with a store that the whole of a revision was written into. The caller holds `writer`.
     fn succeed(&self, successor: store::Successor, since: Timestamp) -> Result<(), CatalogError> {
-        self.replace_store(successor, |current| Some(Arc::new(past::Past::new(current.store, since))))
+        self.replace_store(successor, |current| Some(Arc::new(past::Past::new(current.store, since)))).map(drop)
     }
 
     /// The number of the store that orphans are still read in beside the present one; `None` where there is none.
@@ -388,26 +391,43 @@ impl Catalog {
 
     /// The kernel was asked about all orphans, beginning when there was the store number `past_number`, and knows these: the records
     /// of all others are dropped with that store. To be called away from every reader.
+    ///
+    /// # Errors
+    /// The records of the known could not be written (the disk is full): the store stays, and may be settled later.
     pub fn settle_orphans(&self, past_number: u64, known: &InodeSet) -> Result<(), CatalogError> {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let Current { store, past } = self.current();
         let Some(past) = past.filter(|known| known.number == past_number) else { return Ok(()) };
         update::take_over(self, &past, known)?;
-        self.current.store(Arc::new(Current { store, past: None }));
+        self.drop_late(&past, known)?;
+        let before = self.current.swap(Arc::new(Current { store, past: None }));
+        // To close it and to give back what it took needs a while, and commits do not wait for that.
+        drop(writer);
+        drop((past, before));
         Ok(())
     }
 
-    /// Goes on with another store. The caller holds `writer`. Snapshots that still have the old one open keep it until they
-    /// are dropped.
+    /// Drops those that were let go while they were taken over: their rows were in neither store that [`Catalog::drop_orphans`] looked
+    /// into. The caller holds `writer`.
+    fn drop_late(&self, past: &past::Past, known: &InodeSet) -> Result<(), CatalogError> {
+        let late = past.dropped(known);
+        if late.is_empty() {
+            return Ok(());
+        }
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(late);
+        update::drop_forgotten(self)
+    }
+
+    /// Goes on with another store. The caller holds `writer`, and drops what there was before without it. Snapshots that still
+    /// have the old one open keep it until they are dropped.
     fn replace_store(
         &self,
         successor: store::Successor,
         past: impl FnOnce(Current) -> Option<Arc<past::Past>>,
-    ) -> Result<(), CatalogError> {
+    ) -> Result<Arc<Current>, CatalogError> {
         let current = self.current();
         let store = Arc::new(successor.take_place_of(&current.store)?);
-        self.current.store(Arc::new(Current { store, past: past(current) }));
-        Ok(())
+        Ok(self.current.swap(Arc::new(Current { store, past: past(current) })))
     }
 
     /// Says that a record was found damaged: the next baseline builds the store anew, which until then answers as well as

@@ -41,6 +41,11 @@ impl Past {
         self.with_dropped(|dropped| dropped.extend(inodes.iter().copied()));
     }
 
+    /// Those of `inodes` that are no orphans any more.
+    pub(super) fn dropped(&self, inodes: &InodeSet) -> Vec<INodeNo> {
+        self.with_dropped(|dropped| inodes.iter().filter(|ino| dropped.contains(*ino)).collect())
+    }
+
     fn with_dropped<T>(&self, operation: impl FnOnce(&mut InodeSet) -> T) -> T {
         operation(&mut self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -2,6 +2,7 @@
 
 use super::changes::{ONE, OTHER, apply, catalog, held, list, measured, statement};
 use super::*;
+use crate::catalog::keys::ino_key;
 use crate::document::Change;
 use std::fs;
 
@@ -121,6 +122,48 @@ fn orphans_are_read_in_the_old_store_until_it_is_settled_which_the_kernel_knows(
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (false, None)));
     catalog.drop_orphans(&[open.node.ino]).unwrap();
     assert_eq!(shown(open), (false, None));
+}
+
+#[test]
+fn damage_of_the_old_store_is_none_of_the_present_one() {
+    let (_folder, catalog) = catalog();
+    catalog.write_in_place(0);
+    commit(&catalog, &edition(1));
+    let lost = tree(&catalog).values().find(|name| name.node.kind == Kind::File).unwrap().node.ino;
+    let old = catalog.store();
+    commit(&catalog, &edition(2));
+    let key = ino_key(lost.0);
+    let mut txn = old.env.write_txn().unwrap();
+    let mut record = old.inodes.get(&txn, &key).unwrap().unwrap().to_vec();
+    let middle = record.len() / 2;
+    record[middle] ^= 4;
+    old.inodes.put(&mut txn, &key, &record).unwrap();
+    txn.commit().unwrap();
+
+    let snapshot = catalog.snapshot().unwrap();
+    assert_eq!((snapshot.attributes(lost).unwrap(), snapshot.resource(lost).unwrap()), (None, None));
+    let known: InodeSet = [lost].into_iter().collect();
+    catalog.settle_orphans(catalog.past().unwrap(), &known).unwrap();
+
+    assert!(!catalog.is_distrusted() && catalog.past().is_none());
+}
+
+#[test]
+fn an_orphan_let_go_while_it_is_taken_over_from_the_old_store_leaves_no_row() {
+    let (_folder, catalog) = catalog();
+    catalog.write_in_place(0);
+    commit(&catalog, &edition(1));
+    let file = tree(&catalog).values().find(|name| name.node.kind == Kind::File).unwrap().node.ino;
+    commit(&catalog, &edition(2));
+    let past = catalog.current().past.unwrap();
+    let known: InodeSet = [file].into_iter().collect();
+
+    crate::catalog::update::take_over(&catalog, &past, &known).unwrap();
+    // Whoever let it go before that was committed found no row in the present store.
+    past.drop_orphans(&[file]);
+    catalog.settle_orphans(past.number, &known).unwrap();
+
+    assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap(), []);
 }
 
 #[test]
