@@ -171,7 +171,13 @@ impl Sorter {
         let behind = self.runs.last().map_or(0, |run| run.order + 1);
         let other = other.spilled()?;
         self.runs.extend(other.runs.into_iter().map(|run| Run { order: behind + run.order, ..run }));
-        Ok(())
+        // What lies before counts as merged as often as what lies behind it, so that the levels go down and are merged each.
+        let mut merges = 0;
+        for run in self.runs.iter_mut().rev() {
+            merges = run.merges.max(merges);
+            run.merges = merges;
+        }
+        self.merge_runs()
     }
 
     fn spill(&mut self) -> Result<(), CatalogError> {
@@ -187,12 +193,10 @@ impl Sorter {
     /// Makes one run of [`MERGED`] that were merged equally often: each pair is written once more for each time that the number
     /// of runs grows so many times over.
     fn merge_runs(&mut self) -> Result<(), CatalogError> {
-        while let Some(merges) = self.runs.last().map(|run| run.merges)
-            && let Some(first) = self.runs.len().checked_sub(MERGED)
-            && self.runs[first].merges == merges
-        {
+        while let Some(first) = self.first_of_enough() {
+            let behind = self.runs.split_off(first + MERGED);
             let ended = self.runs.split_off(first);
-            let order = ended.first().map_or(0, |run| run.order);
+            let (order, merges) = ended.first().map_or((0, 0), |run| (run.order, run.merges));
             let mut sorted = Sorted { folder: self.folder.clone(), heads: BinaryHeap::new(), ended, used: false };
             sorted.rewind()?;
             let mut failed = Ok(());
@@ -216,8 +220,21 @@ impl Sorter {
             failed?;
             let run = run.map_err(|cause| io_error(&self.folder, cause))?;
             self.runs.push(Run::new(order, merges + 1, run));
+            self.runs.extend(behind);
         }
         Ok(())
+    }
+
+    /// The first of [`MERGED`] runs that were merged equally often.
+    fn first_of_enough(&self) -> Option<usize> {
+        let mut first = 0;
+        for equal in self.runs.chunk_by(|one, next| one.merges == next.merges) {
+            if equal.len() >= MERGED {
+                return Some(first);
+            }
+            first += equal.len();
+        }
+        None
     }
 }
 
@@ -499,6 +516,33 @@ mod tests {
             expected.iter().map(|(key, value)| (key.to_be_bytes().to_vec(), value.to_be_bytes().to_vec())).collect();
         assert!(all == expected, "of equal keys in the order they came");
         assert!(most <= 2 * MERGED + 1, "{most} runs at a time");
+    }
+
+    #[test]
+    fn few_runs_are_open_however_many_sorters_are_joined() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = RunLimits { octets: 1 << 20, pairs: 1, resident: 0 };
+        let mut all = Sorter::new(folder.path(), limits);
+        let (mut most, mut pairs) = (0, Vec::new());
+        for set in 0..300u32 {
+            let mut one = Sorter::new(folder.path(), limits);
+            for _ in 0..if set % 10 == 0 { 130 } else { 3 } {
+                let number = pairs.len() as u32;
+                let key = number.wrapping_mul(7919) % 700;
+                one.add(&key.to_be_bytes(), &number.to_be_bytes()).unwrap();
+                pairs.push((key, number));
+            }
+            all.join(one).unwrap();
+            most = most.max(all.runs.len());
+        }
+
+        let (sorted, _) = read(all.finish().unwrap());
+
+        pairs.sort_by_key(|(key, _)| *key);
+        let expected: Vec<_> =
+            pairs.iter().map(|(key, value)| (key.to_be_bytes().to_vec(), value.to_be_bytes().to_vec())).collect();
+        assert!(sorted == expected, "of equal keys in the order they came");
+        assert!(most <= 2 * MERGED, "{most} runs at a time");
     }
 
     #[test]
