@@ -420,7 +420,7 @@ impl Content {
     /// The size as far as it can be told without asking the Source.
     pub fn size_present(&self, wanted: &Wanted) -> Option<u64> {
         let published = wanted.length.filter(|_| !fetcher::is_decoded(wanted));
-        self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length()))
+        self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length_alone()))
     }
 
     /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.

@@ -113,6 +113,11 @@ impl Object {
         self.length
     }
 
+    /// Nobody is about to read it: what came with its footer takes no memory.
+    pub fn forget_octets(&self) {
+        drop(self.take_all());
+    }
+
     /// `length` octets at `offset`, fewer only at the end. Every block it touches is read whole and checked. Blocks on the disk.
     pub fn read(&self, offset: u64, length: usize) -> Result<Bytes, Damaged> {
         let end = offset.saturating_add(length as u64).min(self.length);

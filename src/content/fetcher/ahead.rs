@@ -33,7 +33,8 @@ impl Content {
     /// the fetch and makes it its own. Dropped, the fetch ends unless somebody else waits for it; what has come is kept
     /// where it can be gone on with.
     pub async fn prefetch(self: &Arc<Self>, wanted: &Wanted, begun: Moment) -> Result<Prefetched, ContentError> {
-        if let Some(Held::Disk(_)) = self.find(wanted) {
+        if let Some(Held::Disk(object)) = self.find(wanted) {
+            object.forget_octets();
             return Ok(Prefetched::Here);
         }
         let _turn = self.ahead.take(wanted.uri.authority()).await;

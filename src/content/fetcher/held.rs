@@ -27,6 +27,14 @@ impl Held {
         }
     }
 
+    /// The same for who found it for that alone.
+    pub(in crate::content) fn length_alone(&self) -> u64 {
+        if let Held::Disk(object) = self {
+            object.forget_octets();
+        }
+        self.length()
+    }
+
     /// `length` octets at `offset`, fewer at the end; `None` where they are not here: damaged, or gone past. Blocks on the
     /// disk.
     pub(in crate::content) fn read(&self, offset: u64, length: u32) -> Option<Bytes> {

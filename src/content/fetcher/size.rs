@@ -120,7 +120,7 @@ impl Content {
             return Some(Ok(length));
         }
         if let Some(held) = self.find(wanted) {
-            return Some(Ok(held.length()));
+            return Some(Ok(held.length_alone()));
         }
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).inode(wanted.ino, Instant::now()).map(Err)
     }
