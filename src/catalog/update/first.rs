@@ -1,24 +1,22 @@
 //! The transaction of a first revision, on a thread of its own: what is to be written is noted in batches, and one is written
 //! while the next is being made. Nothing is there to be read in between.
 
-use super::super::store::{Store, TableId, io_error};
+use super::super::store::{Store, TableId};
 use super::super::{CatalogError, octets::seal_in_place};
+use super::beside::Beside;
 use super::transaction::Transaction;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::Receiver;
 
-/// Octets of a batch (in unit tests few, so that nearly every revision needs the thread), and batches that may wait for it.
+/// Octets of a batch; in unit tests few, so that nearly every revision needs the thread.
 const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
-const BATCHES_WAITING: usize = 4;
 
 /// What is to be written in one transaction; dropped before it is committed it leaves no trace. What fits into one batch
 /// needs no thread.
 pub(super) struct FirstRevision<'c> {
     store: &'c Store,
     batch: Batch,
-    writing: Option<Writing>,
+    writing: Option<Beside<Message, ()>>,
 }
 
 /// Where a record goes, or that one goes.
@@ -43,12 +41,6 @@ struct Batch {
 enum Message {
     Write(Batch),
     Commit(Batch),
-}
-
-/// The thread that writes.
-struct Writing {
-    batches: SyncSender<Message>,
-    thread: JoinHandle<Result<(), CatalogError>>,
 }
 
 impl<'c> FirstRevision<'c> {
@@ -85,25 +77,23 @@ impl<'c> FirstRevision<'c> {
     fn hand_over(&mut self, message: fn(Batch) -> Message) -> Result<(), CatalogError> {
         let writing = match self.writing.take() {
             Some(writing) => writing,
-            None => Writing::begin(self.store)?,
+            None => {
+                let store = self.store.clone();
+                let write = move |coming| write_all(&store, &coming);
+                Beside::begin("catalog-writer", "the thread that writes the catalog", write)?
+            }
         };
         let records = Vec::with_capacity(self.batch.records.len());
         let next = Batch { octets: Vec::with_capacity(BATCH + 1024), records };
-        match writing.batches.send(message(std::mem::replace(&mut self.batch, next))) {
-            Ok(()) => {
-                self.writing = Some(writing);
-                Ok(())
-            }
-            // It has failed, and says why.
-            Err(_) => writing.end(),
-        }
+        self.writing = writing.hand_over(message(std::mem::replace(&mut self.batch, next)))?;
+        Ok(())
     }
 
     /// Makes all of it durable.
     pub(super) fn commit(mut self) -> Result<(), CatalogError> {
         if self.writing.is_some() {
             self.hand_over(Message::Commit)?;
-            return self.writing.take().map_or(Ok(()), Writing::end);
+            return self.writing.take().map_or(Ok(()), Beside::end);
         }
         let mut txn = Transaction::begin(self.store)?;
         std::mem::take(&mut self.batch).write(self.store, &mut txn, &mut Vec::new())?;
@@ -118,24 +108,6 @@ impl Drop for FirstRevision<'_> {
             // Whoever has not committed does not ask how it went.
             let _ = writing.end();
         }
-    }
-}
-
-impl Writing {
-    fn begin(store: &Store) -> Result<Writing, CatalogError> {
-        let store = store.clone();
-        let (batches, coming) = sync_channel(BATCHES_WAITING);
-        let thread = thread::Builder::new()
-            .name("catalog-writer".into())
-            .spawn(move || write_all(&store, &coming))
-            .map_err(io_error(Path::new("the thread that writes the catalog")))?;
-        Ok(Writing { batches, thread })
-    }
-
-    /// Waits for the end of the thread, which gets no more to do; how it went.
-    fn end(self) -> Result<(), CatalogError> {
-        drop(self.batches);
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::super::CatalogError;
 use super::super::octets::push_time;
 use super::super::sorter::Sorter;
+use super::merge::split;
 use super::{FIRST_SEEN, tag};
 use crate::document::Timestamp;
 
@@ -23,8 +24,8 @@ impl OpenFolders {
 
     /// [`OpenFolders::enter`] the folder that a sort key lies in.
     pub(super) fn enter_above(&mut self, key: &[u8], sorter: &mut Sorter) -> Result<(), CatalogError> {
-        let path = key.get(1..).unwrap_or_default();
-        self.enter(&path[..path.iter().rposition(|octet| *octet == 0).unwrap_or(0)], sorter)
+        let ((_, path), _) = split(key);
+        self.enter(path, sorter)
     }
 
     /// Leaves the folders that do not lie on the way to `path`, and enters those that do.

@@ -3,8 +3,9 @@
 use super::super::keys::statement_set;
 use super::super::octets::{Octets, damaged, push_string, push_time, unseal};
 use super::super::record::ResourceRecord;
-use super::super::sorter::{RunLimits, Sorted, Sorter};
+use super::super::sorter::{Sorted, Sorter};
 use super::super::{CatalogError, SetId};
+use super::BESIDE_A_LIST;
 use super::changes::HeldDeletion;
 use super::locate::locate;
 use super::merge::Before;
@@ -28,12 +29,6 @@ pub(in crate::catalog) fn decode(key: &[u8], octets: &[u8]) -> Option<HeldDeleti
 /// Is told URI, record and set.
 pub(super) type Tell<'t> = dyn FnMut(&Uri, &[u8], SetId) -> Result<(), CatalogError> + 't;
 
-/// Keys in memory while the list itself takes most of it.
-const LIMITS: RunLimits = match cfg!(test) {
-    true => RunLimits { octets: 1 << 12, pairs: 1 << 6, resident: 1 << 9 },
-    false => RunLimits { octets: 2 << 20, pairs: 1 << 15, resident: 1 << 18 },
-};
-
 /// Tells of every resource that is held back what it is in the tree, but for what is held of the sets `anew`. Answers the keys
 /// of rows that have nothing to hold, which may be as many as there are files.
 pub(super) fn state(
@@ -42,7 +37,7 @@ pub(super) fn state(
     spill_folder: &Path,
     tell: &mut Tell<'_>,
 ) -> Result<Sorted, CatalogError> {
-    let mut stale = Sorter::new(spill_folder, LIMITS);
+    let mut stale = Sorter::new(spill_folder, BESIDE_A_LIST);
     let Some(naming) = &before.naming else { return stale.finish() };
     for pair in before.store.held.iter(before.old)? {
         let (key, sealed) = pair?;
@@ -89,7 +84,7 @@ mod tests {
         let anew = BTreeSet::from([SetId::default()]);
         let mut stale = state(&before, &anew, &catalog.spill_folder, &mut |_, _, _| Ok(())).unwrap();
 
-        assert!(stale.octets_in_memory() <= LIMITS.resident, "{}", stale.octets_in_memory());
+        assert!(stale.octets_in_memory() <= BESIDE_A_LIST.resident, "{}", stale.octets_in_memory());
         let mut told = 0;
         while stale.next().unwrap().is_some() {
             told += 1;

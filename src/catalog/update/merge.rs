@@ -304,7 +304,7 @@ pub(super) fn settled_name<'n>(
 }
 
 /// Depth and path of the folder that a sort key lies in, and its name.
-fn split(key: &[u8]) -> ((u8, &[u8]), &[u8]) {
+pub(super) fn split(key: &[u8]) -> ((u8, &[u8]), &[u8]) {
     let (depth, segments) = key.split_first().map_or((0, &[][..]), |(depth, segments)| (*depth, segments));
     match segments.iter().rposition(|octet| *octet == 0) {
         Some(at) => ((depth, &segments[..at]), &segments[at + 1..]),

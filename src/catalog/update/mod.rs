@@ -4,12 +4,13 @@
 //! it walk the sorted stream and the current revision together, folder by folder (`merge`), bringing together what lists,
 //! changes, packages and held deletions say of each path (`stated`), but for what lists say in vain (`overtaken`). [`Changes`](changes::Changes) finds the few names that
 //! single statements concern. Both place names (`place`) and write what differs (`write`);
-//! a first revision does so on a thread of its own (`first`), and one that shares little with the one before is written whole
-//! into a store of its own (`rewrite`). What makes a new content version,
+//! a first revision does so on a thread of its own (`first`, `beside`), and one that shares little with the one before is written
+//! whole into a store of its own (`rewrite`). What makes a new content version,
 //! and its times, is decided in `version`.
 
 mod apart;
 mod baseline;
+mod beside;
 mod changed;
 pub mod changes;
 mod coming;
@@ -39,6 +40,7 @@ use super::octets::{Octets, damaged};
 use super::past::Past;
 use super::path::disambiguated;
 use super::record::ResourceRecord;
+use super::sorter::RunLimits;
 use super::store::{ROOT, TableId};
 use super::{Catalog, CatalogError, Invalidation, Kind};
 use crate::document::{Timestamp, Uri};
@@ -62,6 +64,12 @@ const MOST_INVALIDATIONS: usize = 20_000;
 
 /// Orphans of the store before that one transaction takes over.
 const TAKEN_OVER_AT_ONCE: usize = 100_000;
+
+/// What is sorted beside a list that takes most of the memory.
+const BESIDE_A_LIST: RunLimits = match cfg!(test) {
+    true => RunLimits { octets: 1 << 12, pairs: 1 << 6, resident: 1 << 9 },
+    false => RunLimits { octets: 2 << 20, pairs: 1 << 15, resident: 1 << 18 },
+};
 
 /// A time later than all: a file without `lastmod` is as new as the moment that it is first seen.
 const FIRST_SEEN: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };

@@ -3,19 +3,14 @@
 
 use super::super::octets::damaged;
 use super::super::record::ResourceRecord;
-use super::super::sorter::{RunLimits, Sorted, Sorter};
+use super::super::sorter::{Sorted, Sorter};
 use super::super::{CatalogError, SetId};
-use super::tag;
+use super::merge::split;
+use super::{BESIDE_A_LIST, tag};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
-
-/// In memory while the list itself takes most of it.
-const LIMITS: RunLimits = match cfg!(test) {
-    true => RunLimits { octets: 1 << 12, pairs: 1 << 6, resident: 1 << 9 },
-    false => RunLimits { octets: 2 << 20, pairs: 1 << 15, resident: 1 << 18 },
-};
 
 /// What changes have overtaken, as it becomes known.
 pub(super) struct Noted {
@@ -48,7 +43,7 @@ struct Along {
 impl Noted {
     /// Spills into `folder`.
     pub(super) fn new(folder: &Path) -> Noted {
-        let sorter = || Sorter::new(folder, LIMITS);
+        let sorter = || Sorter::new(folder, BESIDE_A_LIST);
         Noted { folder: folder.to_path_buf(), resources: sorter(), folders: [sorter(), sorter()], scratch: Vec::new() }
     }
 
@@ -86,7 +81,7 @@ impl Overtaken {
         self.held = None;
         self.rewind()?;
         if !self.folders[0].is_empty()? {
-            let mut held = Sorter::new(&self.folder, LIMITS);
+            let mut held = Sorter::new(&self.folder, BESIDE_A_LIST);
             let (mut scratch, mut above) = (Vec::new(), Vec::new());
             while let Some((key, value)) = sorted.next()? {
                 let stated = match value.split_first() {
@@ -198,12 +193,11 @@ fn for_folders_above(
 
 /// Writes the sort key of the folder that `path` lies in; `false` where that is the root.
 fn push_above(path: &[u8], above: &mut Vec<u8>) -> bool {
+    let ((depth, folder), _) = split(path);
     above.clear();
-    let Some((depth, segments)) = path.split_first() else { return false };
-    let Some(end) = segments.iter().rposition(|octet| *octet == 0) else { return false };
     above.push(depth.saturating_sub(1));
-    above.extend_from_slice(&segments[..end]);
-    true
+    above.extend_from_slice(folder);
+    !folder.is_empty()
 }
 
 /// What stands for a resource of a set among those of one path.
@@ -238,7 +232,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let symbols = Symbols::decode(&[]).unwrap();
         let mut noted = Noted::new(folder.path());
-        let mut sorter = Sorter::new(folder.path(), LIMITS);
+        let mut sorter = Sorter::new(folder.path(), BESIDE_A_LIST);
         let mut file = Vec::new();
         push_resource(&mut file, &Entry::new(Uri::parse("http://h/x").unwrap()), false, &[SET], None, &symbols);
         file.insert(0, tag::FILE);
@@ -276,6 +270,6 @@ mod tests {
         let in_memory = |along: &Along| along.sorted.octets_in_memory();
         let held = overtaken.held.as_ref().map_or(0, in_memory);
         let all = in_memory(&overtaken.resources) + overtaken.folders.iter().map(in_memory).sum::<usize>() + held;
-        assert!(all <= 4 * LIMITS.resident, "{all} octets");
+        assert!(all <= 4 * BESIDE_A_LIST.resident, "{all} octets");
     }
 }

@@ -6,14 +6,13 @@ use super::super::CatalogError;
 use super::super::octets::{damaged, unseal};
 use super::super::record::NodeRecord;
 use super::super::sorter::{RunLimits, Sorter};
-use super::super::store::{Store, TableId, io_error, meta};
+use super::super::store::{Store, TableId, meta};
+use super::beside::Beside;
 use super::first::Target;
 use super::transaction::Appending;
 use heed::{RoTxn, RwTxn};
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::Receiver;
 
 /// Rows in memory; the arena of the statement is free by now.
 const LIMITS: RunLimits = match cfg!(test) {
@@ -33,16 +32,15 @@ mod tag {
     pub const NOTHING: u8 = 1;
 }
 
-/// Octets of a batch, and batches that may wait to be sorted.
+/// Octets of a batch.
 const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
-const BATCHES_WAITING: usize = 4;
 
 /// What is to be written, and where; dropped before it is committed it leaves no trace.
 pub(super) struct Rewrite {
     successor: Store,
     spill_folder: PathBuf,
     batch: Batch,
-    sorting: Option<Sorting>,
+    sorting: Option<Beside<Batch, Sorter>>,
 }
 
 /// Rows, one behind the other: by table, then key; of several rows of one key the last counts, but names join.
@@ -53,37 +51,20 @@ struct Batch {
     ends: Vec<(u32, u32)>,
 }
 
-/// The thread that sorts.
-struct Sorting {
-    batches: SyncSender<Batch>,
-    thread: JoinHandle<Result<Sorter, CatalogError>>,
-}
-
-impl Sorting {
-    fn begin(spill_folder: &Path) -> Result<Sorting, CatalogError> {
-        let mut rows = Sorter::new(spill_folder, LIMITS);
-        let (batches, coming) = sync_channel::<Batch>(BATCHES_WAITING);
-        let sort = move || {
-            for batch in coming {
-                let mut start = 0;
-                for (between, end) in batch.ends {
-                    let (between, end) = (between as usize, end as usize);
-                    rows.add(&batch.octets[start..between], &batch.octets[between..end])?;
-                    start = end;
-                }
+/// Sorts what comes, on a thread of its own.
+fn begin_sorting(spill_folder: &Path) -> Result<Beside<Batch, Sorter>, CatalogError> {
+    let mut rows = Sorter::new(spill_folder, LIMITS);
+    Beside::begin("catalog-sorter", "the thread that sorts the catalog", move |coming: Receiver<Batch>| {
+        for batch in coming {
+            let mut start = 0;
+            for (between, end) in batch.ends {
+                let (between, end) = (between as usize, end as usize);
+                rows.add(&batch.octets[start..between], &batch.octets[between..end])?;
+                start = end;
             }
-            Ok(rows)
-        };
-        let thread = thread::Builder::new().name("catalog-sorter".into()).spawn(sort);
-        let thread = thread.map_err(io_error(Path::new("the thread that sorts the catalog")))?;
-        Ok(Sorting { batches, thread })
-    }
-
-    /// All is handed over: the rows, once they are sorted.
-    fn end(self) -> Result<Sorter, CatalogError> {
-        drop(self.batches);
-        self.thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-    }
+        }
+        Ok(rows)
+    })
 }
 
 impl Rewrite {
@@ -136,24 +117,18 @@ impl Rewrite {
     fn hand_over(&mut self) -> Result<(), CatalogError> {
         let sorting = match self.sorting.take() {
             Some(sorting) => sorting,
-            None => Sorting::begin(&self.spill_folder)?,
+            None => begin_sorting(&self.spill_folder)?,
         };
         let next = Batch { octets: Vec::with_capacity(BATCH + 1024), ends: Vec::with_capacity(self.batch.ends.len()) };
-        match sorting.batches.send(std::mem::replace(&mut self.batch, next)) {
-            Ok(()) => {
-                self.sorting = Some(sorting);
-                Ok(())
-            }
-            // It has failed, and says why.
-            Err(_) => sorting.end().map(|_| ()),
-        }
+        self.sorting = sorting.hand_over(std::mem::replace(&mut self.batch, next))?;
+        Ok(())
     }
 
     /// Writes everything in one transaction, and makes it durable.
     pub(super) fn commit(mut self) -> Result<(), CatalogError> {
         self.hand_over()?;
         let Rewrite { successor, spill_folder, sorting, .. } = self;
-        let rows = sorting.map_or_else(|| Ok(Sorter::new(&spill_folder, LIMITS)), Sorting::end)?;
+        let rows = sorting.map_or_else(|| Ok(Sorter::new(&spill_folder, LIMITS)), Beside::end)?;
         let mut rows = rows.finish()?;
         let mut txn = successor.env.write_txn()?;
         let tables: Result<Vec<_>, _> =
