@@ -101,6 +101,10 @@ impl<'c> Baseline<'c> {
     }
 
     /// Takes what was added to a share.
+    ///
+    /// # Errors
+    /// What was added here before could not be spilled, or what was spilled not be merged (the disk is full): the baseline is given
+    /// up.
     pub fn join(&mut self, shared: Shared) -> Result<(), CatalogError> {
         self.rows.join(shared)
     }

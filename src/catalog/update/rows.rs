@@ -34,11 +34,17 @@ pub struct Shared {
 
 impl Share<'_> {
     /// As [`super::baseline::Baseline::add`].
+    ///
+    /// # Errors
+    /// What does not fit into memory could not be spilled (the disk is full): the share is given up.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
         self.rows.add_file(self.naming, self.symbols, self.set, entry, None)
     }
 
     /// Everything is added.
+    ///
+    /// # Errors
+    /// The rest could not be spilled (the disk is full).
     pub fn finish(mut self) -> Result<Shared, CatalogError> {
         let newest = self.rows.close()?;
         Ok(Shared { sorter: self.rows.sorter.spilled()?, newest })
