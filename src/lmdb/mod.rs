@@ -118,4 +118,25 @@ mod tests {
         reserve_lock_file(folder.path(), 1000).unwrap();
         assert_eq!(lock.metadata().unwrap().len(), 8192);
     }
+
+    #[test]
+    fn what_writes_back_ends_with_its_owner_and_does_nothing_where_there_is_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("data.mdb");
+        std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+        let open = || {
+            let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == file)).count()
+        };
+
+        let mut writing = WritingBack::of(folder.path());
+        (0..9).for_each(|_| writing.wrote(WritingBack::STEP / 2));
+        assert_eq!((open(), writing.written), (1, WritingBack::STEP / 2));
+        drop(writing);
+        assert_eq!(open(), 0, "its thread has ended");
+
+        let mut writing = WritingBack::of(&folder.path().join("none"));
+        writing.wrote(2 * WritingBack::STEP);
+        assert!(writing.asking.is_none());
+    }
 }

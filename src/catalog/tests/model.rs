@@ -190,6 +190,7 @@ fn random_histories_agree_with_the_model() {
 
             // Over the revision before, or as a whole.
             catalog.write_in_place(if random.one_in(2) { random.below(4) } else { u64::MAX });
+            let past = catalog.past();
             let committed =
                 if random.one_in(2) { commit(&catalog, entries) } else { commit_spilling(&catalog, entries) };
 
@@ -203,6 +204,8 @@ fn random_histories_agree_with_the_model() {
                 assert_eq!(committed.invalidations, [], "nothing was shown before");
             } else {
                 check_step(&before, &after, &ever, &committed, same_version);
+                let asks_for_all = committed.invalidations.contains(&Invalidation::Orphans);
+                assert_eq!(asks_for_all, past.is_none() && catalog.past().is_some(), "seed {seed}, step {step}");
             }
             let now = catalog.revision().unwrap().unwrap();
             let files: Vec<_> = after.values().filter(|name| name.node.kind == Kind::File).collect();

@@ -70,7 +70,7 @@ fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_
 }
 
 #[test]
-fn a_tree_that_could_not_be_written_as_a_whole_leaves_the_old_one_and_nothing_else() {
+fn a_tree_that_could_not_be_written_as_a_whole_leaves_the_old_one_and_the_next_takes_its_place() {
     let (folder, catalog) = catalog();
     catalog.write_in_place(0);
     commit(&catalog, &edition(1));

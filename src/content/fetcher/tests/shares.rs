@@ -86,10 +86,7 @@ async fn what_goes_past_the_cache_takes_no_turn_from_other_reads_of_its_host() {
         0 => honest(request, &served[0], None).gated_at(1 << 20, &held),
         other => honest(request, &served[other], None),
     });
-    let mounted = Mounted::new(&server, |config| {
-        config.quota = Some(1);
-        config.stall = Duration::from_secs(5);
-    });
+    let mounted = Mounted::new(&server, |config| config.quota = Some(1));
     let numbers = numbered(&server, &bodies);
     let taken =
         join_all((1..crate::content::FETCHES).map(|_| mounted.content.fetches.take(numbers[0].uri.authority())));
