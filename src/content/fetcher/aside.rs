@@ -17,6 +17,7 @@ use fuser::INodeNo;
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// Octets of a window: a multiple of [`BLOCK`], so that no block lies in two.
 const WINDOW: u64 = 1 << 20;
@@ -27,6 +28,9 @@ const WINDOWS_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 /// Windows under way at once, of all objects of a host: one that hangs holds up nobody else's.
 const WINDOWS_UNDER_WAY: usize = 16;
 
+/// And of all hosts: what is held of them before they are whole.
+const WINDOWS_IN_ALL: usize = 4 * WINDOWS_UNDER_WAY;
+
 /// (inode, attempt, number of the window)
 type WindowKey = (INodeNo, u64, u64);
 
@@ -35,6 +39,8 @@ pub(in crate::content) struct Windows {
     kept: Mutex<LruCache<WindowKey, Bytes>>,
     under_way: SingleFlight<WindowKey, Option<Bytes>>,
     requests: Turns,
+    /// Leave for windows of all hosts. Taken after the turn: who waits at a host takes nothing from the others.
+    room: Semaphore,
 }
 
 impl Default for Windows {
@@ -43,7 +49,17 @@ impl Default for Windows {
             kept: Mutex::new(LruCache::new(WINDOWS_KEPT)),
             under_way: SingleFlight::default(),
             requests: Turns::new(WINDOWS_UNDER_WAY),
+            room: Semaphore::new(WINDOWS_IN_ALL),
         }
+    }
+}
+
+impl Windows {
+    /// Waits until a window may be fetched from `authority`, which lasts as long as what is returned.
+    async fn leave(&self, authority: &str) -> Option<(OwnedSemaphorePermit, SemaphorePermit<'_>)> {
+        let turn = self.requests.take(authority).await?;
+        // It is never closed.
+        Some((turn, self.room.acquire().await.ok()?))
     }
 }
 
@@ -84,8 +100,8 @@ impl Content {
 
     /// One range of the version that `origin` names, whole or not at all.
     async fn fetch_window(&self, origin: &Origin, number: u64) -> Option<Bytes> {
-        let turn = self.windows.requests.take(origin.place.authority());
-        let _turn = tokio::time::timeout(self.config.stall, turn).await.ok()?;
+        let leave = self.windows.leave(origin.place.authority());
+        let _leave = tokio::time::timeout(self.config.stall, leave).await.ok()??;
         let range = number * WINDOW..((number + 1) * WINDOW).min(origin.length);
         let range = origin.first + range.start..origin.first + range.end;
         let mut request = Request::get(origin.place.clone(), self.head_budget(1));
@@ -112,5 +128,30 @@ impl Content {
             window.extend_from_slice(&chunk);
         }
         (window.len() == octets).then(|| window.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn windows_have_a_bound_at_each_host_and_over_all() {
+        let windows = Windows::default();
+        let mut under_way = Vec::new();
+        let mut begin = |host: &str| windows.leave(host).now_or_never().flatten().map(|leave| under_way.push(leave));
+
+        for host in ["one", "two", "three", "four"] {
+            // The runtime lets a task acquire only so much before it gives way.
+            tokio::task::yield_now().await;
+            (0..WINDOWS_UNDER_WAY).for_each(|_| assert!(begin(host).is_some()));
+            assert!(begin(host).is_none());
+        }
+        tokio::task::yield_now().await;
+        assert!(begin("five").is_none(), "all together");
+
+        drop(under_way);
+        assert!(windows.leave("five").now_or_never().flatten().is_some());
     }
 }
