@@ -68,3 +68,86 @@ impl Readers {
 fn is_current(env: &Env<WithoutTls>, reading: &Reading) -> bool {
     env.info().last_txn_id == reading.id()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heed::types::Bytes;
+    use heed::{CommitOrAbort, Database, EnvOpenOptions};
+
+    type Table = Database<'static, Bytes, Bytes>;
+
+    fn environment(folder: &std::path::Path) -> (Env<WithoutTls>, Table) {
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(1 << 30);
+        // SAFETY: nobody else has the folder.
+        let env = unsafe { options.open(folder) }.unwrap();
+        let created = env.create_databases_and_commit(env.write_txn().unwrap(), |creator, txn| {
+            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(creator.create_database::<Bytes, Bytes>(txn, None)?))
+        });
+        let table = created.unwrap().commit().unwrap();
+        (env, table)
+    }
+
+    fn put(env: &Env<WithoutTls>, table: &Table, value: &[u8]) {
+        let mut txn = env.write_txn().unwrap();
+        table.put(&mut txn, b"key", value).unwrap();
+        txn.commit().unwrap();
+    }
+
+    #[test]
+    fn the_next_reader_goes_on_with_the_last_ones_transaction_and_sees_every_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((env, table), readers) = (environment(folder.path()), Readers::default());
+        for number in 0..10u8 {
+            put(&env, &table, &[number]);
+            for _ in 0..2 {
+                let reading = readers.take(&env).unwrap();
+                assert_eq!(table.get(&reading, b"key").unwrap(), Some(&[number][..]), "let go of or not");
+                readers.give_back(&env, reading);
+            }
+            assert!(readers.place().0.lock().unwrap().is_some(), "it waits");
+            if number % 2 == 0 {
+                readers.let_go();
+                assert!(readers.place().0.lock().unwrap().is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_was_in_use_while_something_was_committed_is_not_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((env, table), readers) = (environment(folder.path()), Readers::default());
+        put(&env, &table, b"before");
+        let (first, second) = (readers.take(&env).unwrap(), readers.take(&env).unwrap());
+
+        put(&env, &table, b"after");
+        readers.let_go();
+
+        assert_eq!(table.get(&first, b"key").unwrap(), Some(&b"before"[..]));
+        readers.give_back(&env, first);
+        assert!(readers.place().0.lock().unwrap().is_none());
+        readers.give_back(&env, second);
+        assert_eq!(table.get(&readers.take(&env).unwrap(), b"key").unwrap(), Some(&b"after"[..]));
+    }
+
+    #[test]
+    fn as_long_as_commits_let_go_their_pages_are_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((env, table), readers) = (environment(folder.path()), Readers::default());
+        let size = || env.info().last_page_number;
+        let rounds = |count: usize| {
+            for number in 0..count {
+                readers.give_back(&env, readers.take(&env).unwrap());
+                put(&env, &table, &vec![number as u8; 100_000]);
+                readers.let_go();
+            }
+        };
+
+        rounds(10);
+        let before = size();
+        rounds(50);
+
+        assert!(size() <= before + 30, "{} pages, then {}", before, size());
+    }
+}
