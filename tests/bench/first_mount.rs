@@ -149,15 +149,18 @@ pub fn flat_list() -> Vec<Row> {
 
     source.take_log();
     let folder = mounted.join("record");
-    for command in ["ls \"$1\"", "find \"$1\" -name '*9'", "find \"$1\" -type f"] {
+    let of_nine = (0..FLAT_ENTRIES).filter(|number| number % 10 == 9).count() as u64;
+    let commands =
+        [("ls \"$1\"", FLAT_ENTRIES), ("find \"$1\" -name '*9'", of_nine), ("find \"$1\" -type f", FLAT_ENTRIES)];
+    for (command, expected) in commands {
         let (took, output) = time(|| Command::new("bash").args(["-c", command, "bash"]).arg(&folder).output().unwrap());
         let lines = output.stdout.iter().filter(|octet| **octet == b'\n').count() as u64;
         let requests = source.take_log().len();
         rows.push(Row::bound(
             &format!("`{}` of that folder", command.replace("\"$1\"", "record")),
             format!("{lines} lines in {:.2} s, {requests} requests", took.as_secs_f64()),
-            "0 requests",
-            requests == 0 && lines >= FLAT_ENTRIES / 10 - 1,
+            &format!("{expected} lines, 0 requests"),
+            requests == 0 && lines == expected,
         ));
     }
 
@@ -170,12 +173,12 @@ pub fn flat_list() -> Vec<Row> {
         }));
     }
     let mut restart: Vec<_> = restart.into_iter().map(|(took, ())| took).collect();
-    let restart = percentile(&mut restart, 50).as_secs_f64();
+    let (median, worst) = (percentile(&mut restart, 50), percentile(&mut restart, 100));
     rows.push(Row::bound(
         "restart of that mount to its first name read",
-        format!("{restart:.3} s"),
-        "<= 0.2 s",
-        restart <= 0.2,
+        format!("{:.3} s, slowest {:.3} s", median.as_secs_f64(), worst.as_secs_f64()),
+        "<= 0.2 s, the slowest too",
+        worst <= Duration::from_millis(200),
     ));
     rows.push(unchanged_poll(&source));
     rows
@@ -293,5 +296,6 @@ pub fn million() -> Vec<Row> {
     let memory = rss_anon(mounted.pid()).unwrap_or(0);
 
     let measured = format!("{} ({files} files walked in {:.1} s)", megabytes(memory), took.as_secs_f64());
-    vec![Row::bound("RssAnon with 1 M resources after a full walk", measured, "<= 150 MB", memory <= 150_000_000)]
+    let holds = (1..=150_000_000).contains(&memory) && files == 1_000_000;
+    vec![Row::bound("RssAnon with 1 M resources after a full walk", measured, "<= 150 MB, every file", holds)]
 }

@@ -3,6 +3,7 @@
 
 use crate::common::nginx::{Nginx, free_port};
 use crate::common::source::URLSET;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,6 +77,25 @@ impl BigSource {
         Published { path: path(number, self.resources), length: length(number, self.edition()) }
     }
 
+    /// How many files are published now, changes told.
+    pub fn files(&self) -> u64 {
+        let (mut deleted, mut created) = (HashSet::new(), 0);
+        for number in 0..self.days() * CHANGES {
+            match self.change(number) {
+                (_, "created") => created += 1,
+                (changed, "deleted") => drop(deleted.insert(changed)),
+                (changed, _) => drop(deleted.remove(&changed)),
+            }
+        }
+        self.resources - deleted.len() as u64 + created
+    }
+
+    /// What a change is of, and what it is.
+    fn change(&self, number: u64) -> (u64, &'static str) {
+        let changed = number.wrapping_mul(7919) % self.resources;
+        (changed, ["created", "deleted", "updated", "updated"][number as usize % 4])
+    }
+
     /// Writes what [`BigSource::change_everything`] publishes, unless it is written.
     pub fn write_next(&self) {
         let next = self.edition() + 1;
@@ -98,11 +118,21 @@ impl BigSource {
         self.publish(self.edition() + 1);
     }
 
-    /// Tells one more day's changes: two updates on one creation and one deletion.
-    pub fn change_some(&self) {
+    /// Tells one more day's changes: two updates on one creation and one deletion. How many names that changes: each resource's,
+    /// and those of new folders.
+    pub fn change_some(&self) -> u64 {
+        let before = self.new_folders();
         let days = self.days() + 1;
         fs::write(self.folder.join("days"), days.to_string()).unwrap();
         self.write_changes();
+        CHANGES + self.new_folders() - before
+    }
+
+    /// Folders that changes have made so far, that of all of them too.
+    fn new_folders(&self) -> u64 {
+        let created = (0..self.days() * CHANGES).filter(|number| self.change(*number).1 == "created");
+        let folders = created.map(|number| number / 1000).collect::<HashSet<_>>().len() as u64;
+        folders + u64::from(folders > 0)
     }
 
     fn site(&self) -> PathBuf {
@@ -186,11 +216,10 @@ impl BigSource {
         for number in 0..self.days() * CHANGES {
             let (hour, minute, second) = (number / 3600, number / 60 % 60, number % 60);
             let time = format!("{day}T{hour:02}:{minute:02}:{second:02}Z");
-            let changed = number.wrapping_mul(7919) % self.resources;
-            let (path, change) = match number % 4 {
-                0 => (format!("new/{}/item-{number}.xml", number / 1000), "created"),
-                1 => (path(changed, self.resources), "deleted"),
-                _ => (path(changed, self.resources), "updated"),
+            let (changed, change) = self.change(number);
+            let path = match change {
+                "created" => format!("new/{}/item-{number}.xml", number / 1000),
+                _ => path(changed, self.resources),
             };
             let _ = writeln!(
                 list,
