@@ -307,7 +307,7 @@ impl Synchronizer {
     /// Goes on from lists and changes: where the lists are others than before a new baseline is made.
     async fn rebase(
         &mut self,
-        step: Step,
+        mut step: Step,
         mut read: Vec<ReadSet>,
         mut changes: Vec<ReadChanges>,
         progress: &Progressing,
@@ -335,7 +335,12 @@ impl Synchronizer {
             return self.advance(step, changes, progress).await;
         }
         match believed {
-            Ok(_) => {}
+            Ok(believed) if believed.is_empty() => {}
+            Ok(believed) => {
+                believed.into_iter().for_each(|(set, at)| step.position.go_back(set, at));
+                // What has been seen between then and what is shown is in neither the lists nor the catalog's journal.
+                changes = self.read_changes(&step.sets, &step.position, &Extent::Everything, progress).await?;
+            }
             Err(older) if step.anew => return Err(older),
             Err(older) => {
                 tracing::warn!("a Resource List is left: {}", chain(&older));

@@ -223,6 +223,15 @@ impl Position {
         }
     }
 
+    /// The part of this set is to be made of lists that speak for `at`, an earlier time than what is shown: nothing is known of
+    /// its changes but these.
+    pub fn go_back(&mut self, set: SetId, at: Timestamp) {
+        for set in self.sets.iter_mut().filter(|it| it.id == set.0) {
+            set.at = Some((at.seconds, at.nanos));
+            set.changes.clear();
+        }
+    }
+
     /// Forgets the change documents that are not followed any more.
     pub fn retain(&mut self, sets: &[FollowedSet]) {
         for set in &mut self.sets {

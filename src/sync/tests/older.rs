@@ -113,3 +113,50 @@ async fn that_the_older_list_of_one_set_is_believed_lets_in_that_of_no_other_set
 
     assert_eq!(destination.paths(), ["/one/a", "/two/a", "/two/b"]);
 }
+
+#[tokio::test]
+async fn what_changed_between_an_older_list_that_is_believed_and_the_one_before_is_read_once_more() {
+    let server = source().await;
+    let changes = [
+        change(&server, "/b", &format!("change=\"deleted\" {}", datetime(15))),
+        change(&server, "/e", &format!("change=\"created\" {} length=\"5\"", datetime(20))),
+        change(&server, "/f", &format!("change=\"created\" {}", datetime(40))),
+    ];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes).etag("changes"));
+    server.put(LIST, list_of(&server, "10:30", &["/a", "/c", "/d", "/e"]));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let shown = ["/a", "/c", "/d", "/e", "/f"];
+    assert_eq!(destination.paths(), shown);
+    server.put(LIST, list_of(&server, "10:10", &["/a", "/b", "/c", "/d"]));
+    destination.refresh().await.unwrap();
+
+    destination.synchronizer.lagging.age(lagging::LONGEST);
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), shown);
+    assert_eq!(destination.files()["/e"].1, Some(5));
+    let status = destination.synchronizer.status().read();
+    assert_eq!((status.sets[0].at.as_deref(), &status.sets[0].gap_since), (Some("2013-01-03T10:10:00Z"), &None));
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+}
+
+#[tokio::test]
+async fn changes_between_an_older_list_that_is_believed_and_the_one_before_that_are_published_no_more_are_told_as_a_gap()
+ {
+    let server = source().await;
+    server.put(LIST, list_of(&server, "10:30", &["/a", "/c", "/d"]));
+    let kept = [change(&server, "/f", &format!("change=\"created\" {}", datetime(40)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T10:20:00Z\"", &kept));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
+    destination.refresh().await.unwrap();
+
+    destination.synchronizer.lagging.age(lagging::LONGEST);
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/c", "/f"]);
+    let gap_since = destination.synchronizer.status().read().sets[0].gap_since.clone();
+    assert_eq!(gap_since.as_deref(), Some("2013-01-03T10:10:00Z"));
+}
