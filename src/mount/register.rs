@@ -195,6 +195,10 @@ fn known(mounted: Vec<Mounted>, all: &[Mounted], written: Vec<Written>) -> Vec<K
 
 /// What is written down of this mount, where that is certain. Numbers of devices are given again: to another directory while the
 /// process that had it before is still ending, and to the same one before its new process has written it down.
+///
+/// Of a mount that was moved (`mount --move`, or a folder above it renamed) nothing is certain: it looks as one of the same Source
+/// does that was given the device of a process that is still ending, and that nothing is written down of. A command to the one
+/// must not reach the other, so neither is told.
 fn told_of<'w>(mounted: &Mounted, all: &[Mounted], written: &'w [Written]) -> Option<&'w Written> {
     let of_user = |it: &&Written| mounted.user.is_none_or(|user| user == it.user);
     let has_device = |it: &&Written| it.record.device.as_ref() == Some(&mounted.device);
