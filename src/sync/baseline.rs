@@ -103,6 +103,23 @@ fn shares(documents: &[SpooledDocument], most: usize) -> Vec<&[SpooledDocument]>
     if largest > all / 4 * 3 { vec![documents] } else { shares }
 }
 
+/// What `work` makes. Whatever keeps it from that, a panic too, has the others told that it has `failed`.
+fn telling<T>(failed: &AtomicBool, work: impl FnOnce() -> Result<T, SyncError>) -> Result<T, SyncError> {
+    /// Told when it is dropped, unless it is forgotten.
+    struct Failing<'a>(&'a AtomicBool);
+
+    impl Drop for Failing<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let failing = Failing(failed);
+    let made = work()?;
+    std::mem::forget(failing);
+    Ok(made)
+}
+
 impl Reading<'_> {
     /// Reads and enters each share on a thread of its own.
     fn shared(
@@ -140,12 +157,13 @@ impl Reading<'_> {
                         })?;
                         Ok((share.finish()?, counts))
                     };
-                    let read = move || read().inspect_err(|_: &SyncError| failed.store(true, Ordering::Relaxed));
-                    thread::Builder::new().name("list-reader".into()).spawn_scoped(scope, read)
+                    let read = move || telling(failed, read);
+                    let started = thread::Builder::new().name("list-reader".into()).spawn_scoped(scope, read);
+                    telling(failed, || started.map_err(SyncError::NoThread))
                 })
                 .collect();
             let join = |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-            started.into_iter().map(|thread| thread.map_err(SyncError::NoThread).and_then(join)).collect::<Vec<_>>()
+            started.into_iter().map(|thread| thread.and_then(join)).collect::<Vec<_>>()
         });
         let mut counts = Vec::new();
         // All of them before any: one that broke off for the failure of another has not failed itself.
@@ -328,6 +346,20 @@ mod tests {
             .collect();
         let shares = shares(&documents, most).into_iter();
         shares.map(|share| share.iter().map(|document| document.size).collect()).collect()
+    }
+
+    #[test]
+    fn whatever_ends_the_reading_of_one_share_is_told_to_the_others() {
+        let failed = AtomicBool::new(false);
+        let refused = || SyncError::NoThread(std::io::Error::from(std::io::ErrorKind::WouldBlock));
+
+        assert_eq!(telling(&failed, || Ok(1)).unwrap(), 1);
+        assert!(!failed.swap(false, Ordering::Relaxed));
+        telling(&failed, || Err::<(), _>(refused())).unwrap_err();
+        assert!(failed.swap(false, Ordering::Relaxed));
+        let panicked =
+            thread::scope(|scope| scope.spawn(|| telling(&failed, || -> Result<(), _> { panic!("a test") })).join());
+        assert!(panicked.is_err() && failed.into_inner());
     }
 
     #[test]
