@@ -62,28 +62,43 @@ impl Window {
         self.version == *version && self.first <= extent.start && extent.end <= self.state().end
     }
 
-    /// Fetches it; `goes_on` is told the octets of each piece, and answers whether anybody wants more.
-    pub async fn bring(self: Arc<Self>, client: Client, package: Uri, goes_on: impl Fn(u64) -> bool) {
+    /// Fetches it; `goes_on` is told the octets of each piece, and answers whether anybody wants more. Whoever waits for any of it
+    /// is told the end, even where what this returns panics or is dropped.
+    pub fn bring(
+        self: Arc<Self>,
+        client: Client,
+        package: Uri,
+        goes_on: impl Fn(u64) -> bool,
+    ) -> impl Future<Output = ()> {
         let end = self.state().end;
-        let outcome = async {
-            let awaited = Some(self.awaited.subscribe());
-            let mut body = remote::ask_range(&client, &package, &self.version, self.first..end, awaited).await?;
-            while let Some(piece) = remote::chunk(&package, &mut body).await? {
-                let octets = piece.len() as u64;
-                self.add(piece);
-                // Whoever asks for its octets once it had to make room asks for them anew.
-                if !goes_on(octets) || Arc::strong_count(&self) == 1 {
-                    tracing::debug!(%package, "nobody reads what was asked for in a package: it is not waited for");
-                    break;
+        let ending = Ending(self);
+        async move {
+            let Ending(window) = &ending;
+            let outcome = async {
+                let awaited = Some(window.awaited.subscribe());
+                let mut body =
+                    remote::ask_range(&client, &package, &window.version, window.first..end, awaited).await?;
+                while let Some(piece) = remote::chunk(&package, &mut body).await? {
+                    let octets = piece.len() as u64;
+                    window.add(piece);
+                    // Whoever asks for its octets once it had to make room asks for them anew.
+                    if !goes_on(octets) || Arc::strong_count(window) == 1 {
+                        tracing::debug!(%package, "nobody reads what was asked for in a package: it is not waited for");
+                        break;
+                    }
                 }
-            }
-            Ok(())
-        };
-        let outcome = outcome.await;
-        self.end_with(outcome.err());
+                Ok(())
+            };
+            let outcome = outcome.await;
+            window.end_with(outcome.err());
+        }
     }
 
     fn add(&self, piece: Bytes) {
+        // A body may come in frames that hold nothing; that of a place is the one piece that begins there.
+        if piece.is_empty() {
+            return;
+        }
         let mut state = self.state();
         let here = state.here;
         state.here += piece.len() as u64;
@@ -92,8 +107,12 @@ impl Window {
         self.moved.notify_waiters();
     }
 
+    /// The first word counts.
     fn end_with(&self, error: Option<PackageError>) {
         let mut state = self.state();
+        if state.is_ended {
+            return;
+        }
         state.end = state.here;
         state.is_ended = true;
         state.error = error;
@@ -122,7 +141,8 @@ impl Window {
         octets.await
     }
 
-    /// These of its octets, once they are here. `None`: they do not come, which is no fault of theirs.
+    /// These of its octets, once they are here. `None`: they do not come, which is no fault of theirs. There is no deadline but
+    /// those of [`Window::bring`], whose requests and bodies have the client's: whatever ends it ends the wait too.
     pub async fn octets(&self, extent: &Range<u64>) -> Result<Option<Bytes>, PackageError> {
         loop {
             let moved = self.moved.notified();
@@ -144,9 +164,17 @@ impl Window {
                     None => {}
                 }
             }
-            // A body comes, or fails within the client's deadlines.
             moved.await;
         }
+    }
+}
+
+/// Ends a window where its fetch has not: it was dropped, or has panicked.
+struct Ending(Arc<Window>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end_with(None);
     }
 }
 
@@ -245,8 +273,11 @@ mod tests {
     #[tokio::test]
     async fn octets_are_handed_out_as_they_come_whatever_their_pieces() {
         let window = Window::new(&version("a"), 100..110);
+        window.add(Bytes::new());
         window.add(Bytes::from_static(b"01"));
+        window.add(Bytes::new());
         window.add(Bytes::from_static(b"234"));
+        window.add(Bytes::new());
         window.add(Bytes::from_static(b"5"));
         assert_eq!(window.octets(&(102..105)).await.unwrap().unwrap(), "234");
         assert_eq!(window.octets(&(101..106)).await.unwrap().unwrap(), "12345");

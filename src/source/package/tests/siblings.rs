@@ -172,6 +172,30 @@ async fn a_reader_comes_before_members_and_windows_that_nobody_waits_for_yet() {
 }
 
 #[tokio::test]
+async fn whoever_waits_for_a_window_whose_fetch_panics_or_is_dropped_goes_on_without_it() {
+    let stage = Stage::with(noise(1, 8 << 20), Ranges::Right).await;
+    let (package, client) = (stage.uri(), stage.server.client());
+    let version = remote::version(&package, &remote::ask_whole(&client, &package).await.unwrap(), 8 << 20).unwrap();
+    for panics in [true, false] {
+        let window = Arc::new(Window::new(&version, 0..8 << 20));
+        let goes_on = move |_: u64| -> bool {
+            assert!(!panics, "a test");
+            true
+        };
+        let fetch = tokio::spawn(Arc::clone(&window).bring(client.clone(), package.clone(), goes_on));
+        if !panics {
+            fetch.abort();
+        }
+
+        let last = (8 << 20) - 1..8 << 20;
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(20), window.octets(&last)).await;
+
+        assert!(waited.expect("it does not wait for ever").unwrap().is_none());
+        assert_eq!(fetch.await.unwrap_err().is_panic(), panics);
+    }
+}
+
+#[tokio::test]
 async fn a_window_that_nobody_holds_any_more_is_not_fetched_to_its_end() {
     let stage = Stage::with(noise(1, 8 << 20), Ranges::Right).await;
     let (package, client) = (stage.uri(), stage.server.client());
