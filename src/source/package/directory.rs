@@ -43,7 +43,7 @@ pub(super) struct Version {
     pub etag: Option<Box<str>>,
     /// A weak one: it tells whether the whole is still the same.
     pub weak_etag: Option<Box<str>>,
-    /// `Last-Modified`, as the server wrote it.
+    /// `Last-Modified`, as the server wrote it, where it is old enough to tell two versions apart.
     pub last_modified: Option<Box<str>>,
     /// Octets of the whole.
     pub length: u64,

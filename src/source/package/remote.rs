@@ -258,7 +258,7 @@ pub(super) fn version(package: &Uri, response: &Response, length: u64) -> Result
         final_uri: response.final_uri.clone(),
         etag: strong(response).map(Box::from),
         weak_etag: response.etag.clone().filter(|_| strong(response).is_none()),
-        last_modified: response.last_modified.clone(),
+        last_modified: response.modified_validator.clone(),
         length,
     })
 }

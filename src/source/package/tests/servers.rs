@@ -208,3 +208,21 @@ async fn of_what_is_no_zip_only_the_beginning_is_fetched() {
         assert_eq!(fs::read_dir(stage.folder.path()).unwrap().count(), 0);
     }
 }
+
+/// A server with `Last-Modified` alone cannot tell two versions of one second apart (RFC 9110, 8.8.2.2).
+#[tokio::test]
+async fn a_package_that_is_replaced_within_the_second_of_its_last_modified_is_read_again() {
+    let second = "Thu, 03 Jan 2013 12:00:00 GMT";
+    let publish = |octets: Vec<u8>| {
+        let answer = Answer::new("application/zip", octets).ranges(Ranges::Right);
+        answer.header("Last-Modified", second).header("Date", second)
+    };
+    let [before, after] = [b"before", b"after!"].map(|octets| zip(&[("a", octets.to_vec(), false)]));
+    let stage = Stage::answering(publish(before)).await;
+    assert_eq!(stage.member("a").await.unwrap(), b"before");
+
+    stage.server.put("/dump.zip", publish(after));
+    stage.packages.current(&stage.uri()).await.unwrap();
+
+    assert_eq!(stage.member("a").await.unwrap(), b"after!");
+}
