@@ -8,7 +8,8 @@
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
 //! `main > cli > mount > {control | fs | sync} > {catalog | content} > {source > document | lmdb}`;
-//! any may name `causes`; what counts inodes by the million names `inodes`, and what frees much at once `memory`.
+//! any may name `causes`; what counts inodes by the million names `inodes`, what frees much at once `memory`, and what writes much to
+//! the disk of the cache `room`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
@@ -23,5 +24,6 @@ pub mod inodes;
 pub mod lmdb;
 mod memory;
 pub mod mount;
+pub mod room;
 pub mod source;
 pub mod sync;

@@ -8,13 +8,16 @@ use common::random::Random;
 use common::small_disk::SmallDisk;
 use common::source::{Resource, Source, URLSET};
 use common::{eventually, rounds, tree};
-use std::collections::BTreeMap;
+use flate2::{Compression, write::GzEncoder};
+use resyncfs::content::disk::free_space;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Neither quota nor reserve: the disk itself is what says no.
@@ -97,6 +100,71 @@ fn a_list_without_end_does_not_fill_the_disk_of_the_cache() {
     let left: Vec<_> =
         tree(disk.path()).into_keys().filter(|path| path.extension().is_some_and(|it| it == "tmp")).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// A Resource List of so many resources: little when it is compressed, much when it is a tree.
+fn compressed_list(resources: usize) -> Vec<u8> {
+    let name = "n".repeat(230);
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    write!(encoder, "{URLSET}").unwrap();
+    for number in 0..resources {
+        write!(encoder, "<url><loc>http://h/{}/{number}-{name}</loc></url>", number / 100).unwrap();
+    }
+    write!(encoder, "</urlset>").unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Where whatever is in the mutex is served.
+fn served(document: Arc<Mutex<Vec<u8>>>) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}/list.xml.gz", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let _ = client.read(&mut [0; 4096]);
+            let document = document.lock().unwrap().clone();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", document.len());
+            let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(&document));
+        }
+    });
+    url
+}
+
+/// Promise: never a surprise on the disk. A catalog leaves the reserve too, the first and each one after it.
+#[test]
+fn a_catalog_without_room_beside_the_reserve_says_so_and_leaves_nothing() {
+    let (reserve, disk) = (20 << 20, SmallDisk::of(48 << 20));
+    let few = compressed_list(100);
+    let list = Arc::new(Mutex::new(compressed_list(120_000)));
+    let url = served(list.clone());
+    let options = format!("timeout=20s,poll=1h,cache-size=1G,cache-reserve={reserve}");
+    let free = || free_space(disk.path()).unwrap();
+    let is_told = |said: &str| {
+        let of_disk = said.contains(&disk.path().display().to_string());
+        of_disk && ["no room for it", "cache-reserve=", "octets are free"].iter().all(|part| said.contains(part))
+    };
+    let mounted = Mounted::prepared_with_cache(&url, &options, disk.path());
+
+    let said = mounted.try_start().unwrap_err();
+    assert!(is_told(&said), "{said}");
+    assert!(free() > 44 << 20, "{} octets are free after a first mount", free());
+
+    *list.lock().unwrap() = few;
+    mounted.start();
+    let names = || {
+        let names =
+            |folder: &str| fs::read_dir(mounted.join(folder)).unwrap().map(|name| name.unwrap().file_name()).collect();
+        ["%host/h", "%host/h/0"].map(names).map(BTreeSet::from_iter as fn(Vec<_>) -> BTreeSet<_>)
+    };
+    let (before, free_before) = (names(), free());
+    assert_eq!(before.each_ref().map(BTreeSet::len), [1, 100]);
+    *list.lock().unwrap() = compressed_list(120_000);
+    mounted.refresh();
+    eventually("the refresh fails", || is_told(&mounted.said()));
+    assert!(names() == before);
+    assert!(free() + (4 << 20) > free_before, "{} of {free_before} octets are free after a refresh", free());
+    mounted.kill();
+    mounted.start();
+    assert!(names() == before);
 }
 
 #[test]

@@ -35,9 +35,11 @@ pub mod update;
 
 use crate::document::{ChangeFrequency, Digest, Link, PackageMember, Timestamp, Uri};
 use crate::inodes::InodeSet;
+use crate::room::Room;
 use arc_swap::ArcSwap;
 use fuser::INodeNo;
 use heed::MdbError;
+use sorter::SpillFolder;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -235,7 +237,7 @@ pub struct Catalog {
     current: ArcSwap<Current>,
     symbols: symbols::Symbols,
     /// Where baselines spill.
-    spill_folder: PathBuf,
+    spill_folder: SpillFolder,
     /// One commit at a time: the revision a commit was computed from is the one it replaces.
     writer: Mutex<()>,
     /// Whether damage was found in `store`, and who waits for that.
@@ -265,8 +267,8 @@ impl Catalog {
         store::make_folder(folder)?;
         let lock = FolderLock::take(folder, holder)?;
         let running = running::Running::mark(folder)?;
-        let spill_folder = folder.join("tmp");
-        store::empty_folder(&spill_folder)?;
+        let spill_folder = SpillFolder::new(&folder.join("tmp"));
+        store::empty_folder(&spill_folder.path)?;
         let store = store::Store::open(folder)?;
         let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
@@ -282,6 +284,17 @@ impl Catalog {
             most_in_place: AtomicU64::new(if cfg!(test) { u64::MAX } else { update::REWRITTEN_LEAST }),
             _lock: lock,
         })
+    }
+
+    /// The same, which leaves `room` free on its disk: whatever would take of that fails, and changes nothing.
+    pub fn leaving(mut self, room: Room) -> Catalog {
+        self.spill_folder.room = Arc::new(room);
+        self
+    }
+
+    /// What is left free on its disk.
+    pub fn room(&self) -> Arc<Room> {
+        self.spill_folder.room.clone()
     }
 
     fn store(&self) -> Arc<store::Store> {
@@ -369,7 +382,10 @@ impl Catalog {
     fn compact_beyond(&self, factor: u64, least: u64) -> Result<bool, CatalogError> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let store = self.store();
-        if !store.wastes(factor, least)? {
+        let Some(octets) = store.wastes(factor, least)? else { return Ok(false) };
+        let SpillFolder { path, room } = &self.spill_folder;
+        if let Err(short) = room.look(path, octets) {
+            tracing::info!(folder = %path.display(), "the catalog keeps its holes: {short}");
             return Ok(false);
         }
         let before = self.replace_store(store.compacted(&self.spill_folder)?, |current| current.past)?;

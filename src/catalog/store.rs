@@ -17,6 +17,7 @@ use super::keys::{entry_key, ino_key, name_hash, name_key};
 use super::octets::{Octets, damaged, push_string, seal, unseal};
 use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::sets::SetTable;
+use super::sorter::SpillFolder;
 use super::symbols::Symbols;
 use super::{CatalogError, Naming};
 use crate::lmdb::{Readers, WritingBack, reserve_lock_file};
@@ -153,6 +154,10 @@ impl Store {
     fn open_checked(folder: &Path) -> Result<Store, CatalogError> {
         let store = Store::open_tables(folder)?;
         store.check()?;
+        // A process that was killed may have left it longer.
+        if let Err(error) = store.shorten() {
+            tracing::warn!(%error, "the catalog's file stays longer than what is in it");
+        }
         store.clear_orphans()?;
         Ok(store)
     }
@@ -287,8 +292,15 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the file takes more than `factor` times what is in it, and more than `least` octets.
-    pub(super) fn wastes(&self, factor: u64, least: u64) -> Result<bool, CatalogError> {
+    /// Gives back what a transaction wrote behind the end of the store that was not committed. The caller alone writes.
+    pub(super) fn shorten(&self) -> Result<(), CatalogError> {
+        let whole = whole_length(&self.env);
+        // Readers have no page behind it.
+        if self.env.real_disk_size()? > whole { set_length(&self.folder, whole) } else { Ok(()) }
+    }
+
+    /// What a copy without holes would take, where the file takes more than `factor` times as much and more than `least` octets.
+    pub(super) fn wastes(&self, factor: u64, least: u64) -> Result<Option<u64>, CatalogError> {
         let used = self.env.real_disk_size()?;
         let txn = self.env.read_txn()?;
         let mut live = 0;
@@ -296,20 +308,20 @@ impl Store {
             let stat = table.stat(&txn)?;
             live += (stat.branch_pages + stat.leaf_pages + stat.overflow_pages) as u64 * u64::from(stat.page_size);
         }
-        Ok(used > least && used / factor > live)
+        Ok((used > least && used / factor > live).then_some(live))
     }
 
     /// A copy of the current revision without holes, to take the place of this store. Nothing may be committed here meanwhile.
-    pub(super) fn compacted(&self, spill_folder: &Path) -> Result<Successor, CatalogError> {
-        let folder = SuccessorFolder::new(spill_folder)?;
+    pub(super) fn compacted(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
+        let folder = SuccessorFolder::new(&spill_folder.path)?;
         let file = self.env.copy_to_path(folder.path.join("data.mdb"), CompactionOption::Enabled)?;
         file.sync_all().map_err(io_error(&folder.path))?;
         Ok(Successor { store: Store::open_tables(&folder.path)?, folder })
     }
 
     /// An empty store, to take the place of another.
-    pub(super) fn empty(spill_folder: &Path) -> Result<Successor, CatalogError> {
-        let folder = SuccessorFolder::new(spill_folder)?;
+    pub(super) fn empty(spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
+        let folder = SuccessorFolder::new(&spill_folder.path)?;
         Ok(Successor { store: Store::open_tables(&folder.path)?, folder })
     }
 
@@ -444,16 +456,25 @@ impl Store {
 /// was cut, a missing page is a SIGBUS where it is read. In the longer file it is zeros, which are no page of a table, and
 /// as part of a record fail its checksum.
 fn lengthen(folder: &Path, env: &Env<WithoutTls>) -> Result<bool, CatalogError> {
-    let pages = env.info().last_page_number as u64 + 1;
-    let whole = pages.saturating_mul(u64::from(env.unnamed_database_stat().page_size));
+    let whole = whole_length(env);
     let length = env.real_disk_size()?;
     // A new file has no pages yet.
     if length == 0 || length >= whole {
         return Ok(false);
     }
-    let path = folder.join("data.mdb");
-    File::options().write(true).open(&path).and_then(|file| file.set_len(whole)).map_err(io_error(&path))?;
+    set_length(folder, whole)?;
     Ok(true)
+}
+
+/// Octets of all pages that were committed.
+fn whole_length(env: &Env<WithoutTls>) -> u64 {
+    let pages = env.info().last_page_number as u64 + 1;
+    pages.saturating_mul(u64::from(env.unnamed_database_stat().page_size))
+}
+
+fn set_length(folder: &Path, octets: u64) -> Result<(), CatalogError> {
+    let path = folder.join("data.mdb");
+    File::options().write(true).open(&path).and_then(|file| file.set_len(octets)).map_err(io_error(&path))
 }
 
 /// A store that is to take the place of another; its files go with it unless it does.

@@ -33,6 +33,7 @@ use crate::fs::invalidator::{self, Effects, Invalidator, Notices};
 use crate::fs::programs::Programs;
 use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
 use crate::fs::{Filesystem, FsOptions};
+use crate::room::Room;
 use crate::source::SourceError;
 use crate::source::http::{Client, HttpConfig, HttpError};
 use crate::source::package::{PackageConfig, Packages};
@@ -213,7 +214,8 @@ pub fn run(
         .build()
         .map_err(|cause| MountError::System { what: "no threads", cause })?;
 
-    let catalog = Arc::new(open_catalog(&folders.catalog, &config.directory)?);
+    let catalog = open_catalog(&folders.catalog, &config.directory)?;
+    let catalog = Arc::new(catalog.leaving(Room::new(config.sync.reserve, free_space)));
     let client = Client::new(config.http.clone())?;
     let (event_sender, events) = mpsc::unbounded_channel();
     let instance = content_name(&catalog.instance()?, config.content.fixity);

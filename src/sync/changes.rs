@@ -325,7 +325,7 @@ impl Synchronizer {
             let answers = self.gone(asked, &mut leave).await;
             unanswered.extend(answers.unanswered);
             for uri in answers.gone {
-                let scratch = || self.spool.scratch();
+                let scratch = |octets| self.spool.scratch(octets);
                 sorted.gone.add(uri.as_str(), &scratch).map_err(SyncError::Scratch)?;
             }
         }

@@ -139,7 +139,7 @@ impl Synchronizer {
         let merge = move |catalog: &Catalog| {
             let _writer = writer;
             let Reading { naming, mut read, missing, position, mut news } = reading;
-            let scratch = || spool.scratch();
+            let scratch = |octets| spool.scratch(octets);
             let mut plan = Plan::new(&selection, &naming, &scratch);
             if plan.reads_lists() {
                 news.each(&mut |set, new| plan.change(set, new.change, &new.entry).map_err(SyncError::Scratch))?;

@@ -40,7 +40,6 @@ mod waiting;
 
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
 use crate::causes::chain;
-use crate::content::disk::free_space;
 use crate::document::{Capability, Limits, Timestamp, Uri};
 use crate::source::discovery::discover;
 use crate::source::http::Client;
@@ -103,7 +102,7 @@ pub struct SyncConfig {
     pub max_delete: MaxDelete,
     /// `at=`: the state of that time in place of today's.
     pub as_of: Option<Timestamp>,
-    /// `cache-reserve=`: octets that documents leave free on the disk.
+    /// `cache-reserve=`: octets that documents and the catalog leave free on the disk.
     pub reserve: u64,
 }
 
@@ -180,14 +179,14 @@ struct Step {
 pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
 
 impl Synchronizer {
-    /// A synchronizer that spools documents in `spool` and writes `catalog`.
+    /// A synchronizer that spools documents in `spool` and writes `catalog`, on one disk.
     pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: Spool) -> Synchronizer {
-        let (schedule, reserve, limits) = (Schedule::new(config.poll), config.reserve, config.limits);
+        let (schedule, limits) = (Schedule::new(config.poll), config.limits);
         Synchronizer {
             config,
             client,
+            spool: Arc::new(spool.leaving(catalog.room()).within(limits)),
             catalog,
-            spool: Arc::new(spool.leaving(reserve, free_space).within(limits)),
             discovered: None,
             is_stale: false,
             schedule,

@@ -5,18 +5,19 @@
 //! are merged at a time one is made, so that few are open however much comes.
 
 mod arena;
+mod spill;
 
 use super::CatalogError;
 use super::octets::push_varint;
 use arena::{common_prefix, pair, sorted};
+use spill::Spill;
+pub(super) use spill::SpillFolder;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Cursor, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{self, AtomicU64};
+use std::path::Path;
 
 /// How much is held in memory before a run is written.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ const MERGED: usize = 128;
 
 /// Takes pairs in any order.
 pub(super) struct Sorter {
-    folder: PathBuf,
+    folder: SpillFolder,
     limits: RunLimits,
     /// Each pair as key length, value length, key, value.
     arena: Vec<u8>,
@@ -51,7 +52,7 @@ pub(super) struct Sorter {
 
 /// Hands the pairs out, smallest key first.
 pub(super) struct Sorted {
-    folder: PathBuf,
+    folder: SpillFolder,
     /// Boxed: they change places for many a pair.
     heads: BinaryHeap<Box<Run>>,
     /// Runs that were read to their end.
@@ -115,8 +116,8 @@ impl BufRead for Source {
 
 impl Sorter {
     /// Spills into `folder`, which must exist when the first run is written.
-    pub(super) fn new(folder: &Path, limits: RunLimits) -> Sorter {
-        Sorter { folder: folder.to_path_buf(), limits, arena: Vec::new(), starts: Vec::new(), runs: Vec::new() }
+    pub(super) fn new(folder: &SpillFolder, limits: RunLimits) -> Sorter {
+        Sorter { folder: folder.clone(), limits, arena: Vec::new(), starts: Vec::new(), runs: Vec::new() }
     }
 
     /// Takes one pair.
@@ -142,7 +143,7 @@ impl Sorter {
     pub(super) fn finish(mut self) -> Result<Sorted, CatalogError> {
         if self.runs.is_empty() && self.arena.len() <= self.limits.resident {
             let mut octets = Vec::with_capacity(self.arena.len());
-            write_run(&self.arena, &self.starts, &mut octets).map_err(|cause| io_error(&self.folder, cause))?;
+            write_run(&self.arena, &self.starts, &mut octets).map_err(|cause| io_error(&self.folder.path, cause))?;
             self.runs.push(Run::new(0, 0, Source::Memory(Cursor::new(octets))));
         } else if !self.starts.is_empty() {
             self.spill()?;
@@ -183,7 +184,7 @@ impl Sorter {
     fn spill(&mut self) -> Result<(), CatalogError> {
         let order = self.runs.last().map_or(0, |run| run.order + 1);
         let run = run_file(&self.folder, |out| write_run(&self.arena, &self.starts, out))
-            .map_err(|cause| io_error(&self.folder, cause))?;
+            .map_err(|cause| io_error(&self.folder.path, cause))?;
         self.runs.push(Run::new(order, 0, run));
         self.arena.clear();
         self.starts.clear();
@@ -218,7 +219,7 @@ impl Sorter {
                 }
             });
             failed?;
-            let run = run.map_err(|cause| io_error(&self.folder, cause))?;
+            let run = run.map_err(|cause| io_error(&self.folder.path, cause))?;
             self.runs.push(Run::new(order, merges + 1, run));
             self.runs.extend(behind);
         }
@@ -239,21 +240,15 @@ impl Sorter {
 }
 
 /// A run that `write` writes to a file, to be read from its beginning.
-fn run_file(folder: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> std::io::Result<Source> {
-    let mut file = BufWriter::with_capacity(1 << 18, spill_file(folder)?);
+fn run_file(
+    folder: &SpillFolder,
+    write: impl FnOnce(&mut BufWriter<Spill<'_>>) -> std::io::Result<()>,
+) -> std::io::Result<Source> {
+    let mut file = BufWriter::with_capacity(1 << 18, folder.file()?);
     write(&mut file)?;
-    let mut file = file.into_inner().map_err(|error| error.into_error())?;
+    let mut file = file.into_inner().map_err(|error| error.into_error())?.file;
     file.rewind()?;
     Ok(Source::File(BufReader::with_capacity(1 << 16, file)))
-}
-
-/// A file without a name: whatever ends this process ends it too.
-fn spill_file(folder: &Path) -> std::io::Result<File> {
-    static FILES: AtomicU64 = AtomicU64::new(0);
-    let path = folder.join(format!("run-{}", FILES.fetch_add(1, atomic::Ordering::Relaxed)));
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 fn io_error(path: &Path, cause: std::io::Error) -> CatalogError {
@@ -319,7 +314,7 @@ impl Sorted {
         self.ended.extend(std::mem::take(&mut self.heads).into_iter().map(|run| *run));
         self.used = false;
         for mut run in std::mem::take(&mut self.ended) {
-            match run.rewind().map_err(|cause| io_error(&self.folder, cause))? {
+            match run.rewind().map_err(|cause| io_error(&self.folder.path, cause))? {
                 true => self.heads.push(Box::new(run)),
                 false => self.ended.push(run),
             }
@@ -346,7 +341,7 @@ impl Sorted {
     fn pass_by(&mut self) -> Result<(), CatalogError> {
         if std::mem::replace(&mut self.used, false)
             && let Some(mut top) = self.heads.peek_mut()
-            && !top.advance().map_err(|cause| io_error(&self.folder, cause))?
+            && !top.advance().map_err(|cause| io_error(&self.folder.path, cause))?
         {
             self.ended.push(*PeekMut::pop(top));
         }
@@ -435,13 +430,16 @@ impl Eq for Run {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::room::Room;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
     /// What a sorter with these limits hands out.
     fn sort(pairs: &[(Vec<u8>, Vec<u8>)], limits: RunLimits) -> Pairs {
         let folder = tempfile::tempdir().unwrap();
-        let mut sorter = Sorter::new(folder.path(), limits);
+        let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), limits);
         for (key, value) in pairs {
             sorter.add(key, value).unwrap();
         }
@@ -462,7 +460,7 @@ mod tests {
     fn what_was_read_can_be_read_again_with_more_among_it() {
         let folder = tempfile::tempdir().unwrap();
         let sorted = |values: &[u8], limits| {
-            let mut sorter = Sorter::new(folder.path(), limits);
+            let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), limits);
             values.iter().for_each(|value| sorter.add(&[*value / 10], &[*value]).unwrap());
             sorter.finish().unwrap()
         };
@@ -500,7 +498,8 @@ mod tests {
     #[test]
     fn few_runs_are_open_however_much_comes() {
         let folder = tempfile::tempdir().unwrap();
-        let mut sorter = Sorter::new(folder.path(), RunLimits { octets: 1 << 20, pairs: 1, resident: 0 });
+        let mut sorter =
+            Sorter::new(&SpillFolder::new(folder.path()), RunLimits { octets: 1 << 20, pairs: 1, resident: 0 });
         let mut most = 0;
         let pairs: Vec<_> = (0..5000u32).map(|number| (number.wrapping_mul(7919) % 700, number)).collect();
         for (key, value) in &pairs {
@@ -522,10 +521,10 @@ mod tests {
     fn few_runs_are_open_however_many_sorters_are_joined() {
         let folder = tempfile::tempdir().unwrap();
         let limits = RunLimits { octets: 1 << 20, pairs: 1, resident: 0 };
-        let mut all = Sorter::new(folder.path(), limits);
+        let mut all = Sorter::new(&SpillFolder::new(folder.path()), limits);
         let (mut most, mut pairs) = (0, Vec::new());
         for set in 0..300u32 {
-            let mut one = Sorter::new(folder.path(), limits);
+            let mut one = Sorter::new(&SpillFolder::new(folder.path()), limits);
             for _ in 0..if set % 10 == 0 { 130 } else { 3 } {
                 let number = pairs.len() as u32;
                 let key = number.wrapping_mul(7919) % 700;
@@ -582,9 +581,32 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_written_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        let mut sorter = Sorter::new(&folder.path().join("gone"), RunLimits { octets: 64, pairs: 2, resident: 0 });
+        let mut sorter = Sorter::new(
+            &SpillFolder::new(&folder.path().join("gone")),
+            RunLimits { octets: 64, pairs: 2, resident: 0 },
+        );
         let result = (0..10).try_for_each(|_| sorter.add(b"key", b"value"));
 
         assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn a_run_leaves_free_what_is_to_stay_free() {
+        static FREE: AtomicU64 = AtomicU64::new(150 << 20);
+        let folder = tempfile::tempdir().unwrap();
+        let room = Arc::new(Room::new(50 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
+        let limits = RunLimits { octets: 1 << 20, pairs: 1 << 16, resident: 0 };
+        let mut sorter = Sorter::new(&SpillFolder { path: folder.path().to_owned(), room }, limits);
+        let mut fill =
+            || (0u32..6000).try_for_each(|number| sorter.add(&number.to_be_bytes(), &[7; 1000]).map(|()| ()));
+        fill().unwrap();
+
+        FREE.store((50 << 20) - 1, Ordering::Relaxed);
+        let failed = fill().unwrap_err();
+
+        let CatalogError::Io { path, cause } = failed else { panic!("{failed}") };
+        assert_eq!((&*path, cause.kind()), (folder.path(), std::io::ErrorKind::StorageFull));
+        assert!(cause.to_string().contains("cache-reserve="), "{cause}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -1,6 +1,7 @@
 //! What is killed, full, locked or damaged.
 
 use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn a_second_opener_is_told_who_holds_the_catalog() {
@@ -47,6 +48,56 @@ fn a_spill_folder_that_fails_is_an_error_and_the_old_tree_stays() {
 
     assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");
     assert_eq!(tree(&catalog), before);
+}
+
+/// Promise: never a surprise on the disk. What would leave less free than is to stay free changes nothing, and leaves nothing.
+#[test]
+fn a_commit_that_finds_too_little_room_is_an_error_and_leaves_nothing() {
+    static FREE: AtomicU64 = AtomicU64::new(0);
+    let few: Vec<_> = (0..50).map(|index| entry(&format!("http://h/few/{index}"))).collect();
+    let name = "n".repeat(200);
+    let many = |content: u8| -> Vec<_> {
+        let entry = |index| Entry {
+            hashes: vec![digest(Algorithm::Sha256, content)],
+            ..entry(&format!("http://h/{index}/{name}"))
+        };
+        (0..3000).map(entry).collect()
+    };
+    // A first revision, one written whole, and one written over the one before.
+    for (before, after, in_place) in [(None, many(0), 0), (Some(few), many(0), 0), (Some(many(0)), many(1), u64::MAX)] {
+        let folder = tempfile::tempdir().unwrap();
+        FREE.store(1 << 30, Ordering::Relaxed);
+        let room = Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed)));
+        let catalog = open(folder.path()).leaving(room);
+        catalog.write_in_place(in_place);
+        before.iter().for_each(|before| drop(commit(&catalog, before)));
+        let shown = tree(&catalog);
+        let taken = || -> u64 { lengths(folder.path()) };
+        let (store, octets) = (catalog.store(), taken());
+
+        catalog.room().look(folder.path(), 0).unwrap();
+        FREE.store((100 << 20) + 1000, Ordering::Relaxed);
+        let mut baseline = catalog.baseline(naming()).unwrap();
+        let failed = after.iter().try_for_each(|entry| baseline.add(entry));
+        let failed = failed.and_then(|()| baseline.commit(None, b"").map(drop)).unwrap_err();
+
+        let CatalogError::Io { cause, .. } = &failed else { panic!("{failed}") };
+        assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull, "{cause}");
+        assert!(Arc::ptr_eq(&store, &catalog.store()));
+        assert_eq!(tree(&catalog), shown);
+        assert_eq!(taken(), octets);
+        FREE.store(1 << 30, Ordering::Relaxed);
+        commit(&catalog, &after);
+        assert_eq!(tree(&catalog).len(), 2 * after.len());
+    }
+}
+
+/// Octets of all files below.
+fn lengths(folder: &Path) -> u64 {
+    let below = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    below
+        .map(|entry| if entry.path().is_dir() { lengths(&entry.path()) } else { entry.metadata().unwrap().len() })
+        .sum()
 }
 
 /// Flips one bit of each record of a table in turn and asks `read` for it.

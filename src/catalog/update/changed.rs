@@ -4,13 +4,12 @@ use super::super::CatalogError;
 use super::super::keys::ino_key;
 use super::super::octets::{Octets, damaged, push_time};
 use super::super::record::NodeRecord;
-use super::super::sorter::{RunLimits, Sorted, Sorter};
+use super::super::sorter::{RunLimits, Sorted, Sorter, SpillFolder};
 use super::super::store::ROOT;
 use super::write::Writer;
 use crate::document::Timestamp;
 use fuser::INodeNo;
 use heed::RoTxn;
-use std::path::{Path, PathBuf};
 
 /// Beside the store's dirty pages; 20 octets a folder.
 const LIMITS: RunLimits = RunLimits { octets: 4 << 20, pairs: 1 << 17, resident: 4 << 20 };
@@ -32,15 +31,15 @@ impl FolderChange {
 
 /// Takes changes in any order; those of one folder in a row cost nothing.
 pub(super) struct ChangedFolders {
-    spill_folder: PathBuf,
+    spill_folder: SpillFolder,
     sorter: Option<Sorter>,
     /// The folder noted last, which is not in the sorter yet.
     last: Option<(u64, FolderChange)>,
 }
 
 impl ChangedFolders {
-    pub(super) fn new(spill_folder: &Path) -> ChangedFolders {
-        ChangedFolders { spill_folder: spill_folder.to_path_buf(), sorter: None, last: None }
+    pub(super) fn new(spill_folder: &SpillFolder) -> ChangedFolders {
+        ChangedFolders { spill_folder: spill_folder.clone(), sorter: None, last: None }
     }
 
     /// Notes a change of `folder`, an inode.
@@ -156,7 +155,7 @@ mod tests {
     #[test]
     fn of_each_folder_the_newest_time_counts_and_whether_any_change_was_of_its_names() {
         let folder = tempfile::tempdir().unwrap();
-        let mut changed = ChangedFolders::new(folder.path());
+        let mut changed = ChangedFolders::new(&SpillFolder::new(folder.path()));
         let at = |seconds| Timestamp { seconds, nanos: 0 };
         assert_eq!(changed.take().unwrap().next().unwrap(), None);
         for (folder, seconds, listing) in [(7, 5, false), (7, 9, false), (2, 1, false), (7, 3, true), (2, 0, false)] {

@@ -1,9 +1,11 @@
 //! The transaction of a first revision, on a thread of its own: what is to be written is noted in batches, and one is written
 //! while the next is being made. Nothing is there to be read in between.
 
+use super::super::sorter::SpillFolder;
 use super::super::store::{Store, TableId};
 use super::super::{CatalogError, octets::seal_in_place};
 use super::beside::Beside;
+use super::growth::Growth;
 use super::transaction::Transaction;
 use std::ops::Range;
 use std::sync::mpsc::Receiver;
@@ -15,6 +17,7 @@ const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
 /// needs no thread.
 pub(super) struct FirstRevision<'c> {
     store: &'c Store,
+    spill_folder: &'c SpillFolder,
     batch: Batch,
     writing: Option<Beside<Message, ()>>,
 }
@@ -44,8 +47,9 @@ enum Message {
 }
 
 impl<'c> FirstRevision<'c> {
-    pub(super) fn new(store: &'c Store) -> FirstRevision<'c> {
-        FirstRevision { store, batch: Batch::default(), writing: None }
+    /// Into `store`, on the disk of `spill_folder`.
+    pub(super) fn new(store: &'c Store, spill_folder: &'c SpillFolder) -> FirstRevision<'c> {
+        FirstRevision { store, spill_folder, batch: Batch::default(), writing: None }
     }
 
     /// Whether there is anything to be written.
@@ -78,8 +82,8 @@ impl<'c> FirstRevision<'c> {
         let writing = match self.writing.take() {
             Some(writing) => writing,
             None => {
-                let store = self.store.clone();
-                let write = move |coming| write_all(&store, &coming);
+                let (store, growth) = (self.store.clone(), Growth::of_empty(self.spill_folder));
+                let write = move |coming| write_all(&store, growth, &coming);
                 Beside::begin("catalog-writer", "the thread that writes the catalog", write)?
             }
         };
@@ -112,18 +116,21 @@ impl Drop for FirstRevision<'_> {
 }
 
 /// Writes what comes. Where the batches end without a commit nothing is written.
-fn write_all(store: &Store, coming: &Receiver<Message>) -> Result<(), CatalogError> {
+fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> Result<(), CatalogError> {
     let mut txn = Transaction::begin(store)?;
     let mut record = Vec::new();
     let mut writing_back = store.writing_back();
     for message in coming {
         match message {
             Message::Write(batch) => {
+                growth.appended(batch.octets.len())?;
                 writing_back.wrote(batch.octets.len());
                 batch.write(store, &mut txn, &mut record)?;
             }
             Message::Commit(batch) => {
+                growth.appended(batch.octets.len())?;
                 batch.write(store, &mut txn, &mut record)?;
+                growth.fits()?;
                 return store.commit(txn.txn);
             }
         }

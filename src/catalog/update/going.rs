@@ -2,7 +2,7 @@
 
 use super::super::octets::{Octets, damaged, push_varint};
 use super::super::record::ResourceRecord;
-use super::super::sorter::{RunLimits, Sorted, Sorter};
+use super::super::sorter::{RunLimits, Sorted, Sorter, SpillFolder};
 use super::super::symbols::Symbols;
 use super::super::{CatalogError, Naming, SetId};
 use super::locate::path_by_rule;
@@ -10,14 +10,13 @@ use super::{FIRST_SEEN, OpenFolders, push_key, tag};
 use crate::document::{Timestamp, Uri};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 /// Of these there are few, or the memory of the list itself is free by now.
 const LIMITS: RunLimits = RunLimits { octets: 8 << 20, pairs: 1 << 17, resident: 1 << 20 };
 
 /// Resources by the path that rules give them in the new tree.
 pub(super) struct Going {
-    folder: PathBuf,
+    folder: SpillFolder,
     sorter: Sorter,
     /// Inodes that do not stand for their resource any more because it has another name.
     moved: Vec<u64>,
@@ -25,8 +24,8 @@ pub(super) struct Going {
 
 impl Going {
     /// Spills into `folder`.
-    pub(super) fn new(folder: &Path) -> Going {
-        Going { folder: folder.to_path_buf(), sorter: Sorter::new(folder, LIMITS), moved: Vec::new() }
+    pub(super) fn new(folder: &SpillFolder) -> Going {
+        Going { folder: folder.clone(), sorter: Sorter::new(folder, LIMITS), moved: Vec::new() }
     }
 
     /// Notes that the resource of `uri` would go from `sets`. `ino` stood for it, 0 where that does not matter.

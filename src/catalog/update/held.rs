@@ -3,7 +3,7 @@
 use super::super::keys::statement_set;
 use super::super::octets::{Octets, damaged, push_string, push_time, unseal};
 use super::super::record::ResourceRecord;
-use super::super::sorter::{Sorted, Sorter};
+use super::super::sorter::{Sorted, Sorter, SpillFolder};
 use super::super::{CatalogError, SetId};
 use super::BESIDE_A_LIST;
 use super::changes::HeldDeletion;
@@ -11,7 +11,6 @@ use super::locate::locate;
 use super::merge::Before;
 use crate::document::{Timestamp, Uri};
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// What the table has of a deletion.
 pub(super) fn encode(time: Timestamp, uri: &Uri, out: &mut Vec<u8>) {
@@ -34,7 +33,7 @@ pub(super) type Tell<'t> = dyn FnMut(&Uri, &[u8], SetId) -> Result<(), CatalogEr
 pub(super) fn state(
     before: &Before<'_>,
     anew: &BTreeSet<SetId>,
-    spill_folder: &Path,
+    spill_folder: &SpillFolder,
     tell: &mut Tell<'_>,
 ) -> Result<Sorted, CatalogError> {
     let mut stale = Sorter::new(spill_folder, BESIDE_A_LIST);

@@ -18,6 +18,7 @@ mod few;
 mod first;
 mod folders;
 mod going;
+mod growth;
 pub(super) mod held;
 pub(super) mod journal;
 pub(super) mod locate;

@@ -3,18 +3,17 @@
 
 use super::super::octets::damaged;
 use super::super::record::ResourceRecord;
-use super::super::sorter::{Sorted, Sorter};
+use super::super::sorter::{Sorted, Sorter, SpillFolder};
 use super::super::{CatalogError, SetId};
 use super::merge::split;
 use super::{BESIDE_A_LIST, tag};
 use std::cmp::Ordering;
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// What changes have overtaken, as it becomes known.
 pub(super) struct Noted {
-    folder: PathBuf,
+    folder: SpillFolder,
     /// Digests of (set, resource) by the path that a list gives it.
     resources: Sorter,
     /// Folders in which a list says in vain that something is, twice: to be read along with folders, and with what lies in them.
@@ -24,7 +23,7 @@ pub(super) struct Noted {
 
 /// The same, to be read along with the statement.
 pub(super) struct Overtaken {
-    folder: PathBuf,
+    folder: SpillFolder,
     resources: Along,
     /// The digests of one path.
     here: HashSet<u128>,
@@ -42,9 +41,9 @@ struct Along {
 
 impl Noted {
     /// Spills into `folder`.
-    pub(super) fn new(folder: &Path) -> Noted {
+    pub(super) fn new(folder: &SpillFolder) -> Noted {
         let sorter = || Sorter::new(folder, BESIDE_A_LIST);
-        Noted { folder: folder.to_path_buf(), resources: sorter(), folders: [sorter(), sorter()], scratch: Vec::new() }
+        Noted { folder: folder.clone(), resources: sorter(), folders: [sorter(), sorter()], scratch: Vec::new() }
     }
 
     /// The list of `set` does not count for the resource that lies at `path` (a sort key) and is known there by its scheme, or by
@@ -231,8 +230,8 @@ mod tests {
         const FOLDERS: u32 = 3000;
         let folder = tempfile::tempdir().unwrap();
         let symbols = Symbols::decode(&[]).unwrap();
-        let mut noted = Noted::new(folder.path());
-        let mut sorter = Sorter::new(folder.path(), BESIDE_A_LIST);
+        let mut noted = Noted::new(&SpillFolder::new(folder.path()));
+        let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), BESIDE_A_LIST);
         let mut file = Vec::new();
         push_resource(&mut file, &Entry::new(Uri::parse("http://h/x").unwrap()), false, &[SET], None, &symbols);
         file.insert(0, tag::FILE);

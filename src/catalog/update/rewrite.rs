@@ -5,13 +5,13 @@
 use super::super::CatalogError;
 use super::super::octets::{damaged, unseal};
 use super::super::record::NodeRecord;
-use super::super::sorter::{RunLimits, Sorter};
+use super::super::sorter::{RunLimits, Sorter, SpillFolder};
 use super::super::store::{Store, TableId, meta};
 use super::beside::Beside;
 use super::first::Target;
+use super::growth::Growth;
 use super::transaction::Appending;
 use heed::{RoTxn, RwTxn};
-use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 
 /// Rows in memory; the arena of the statement is free by now.
@@ -38,7 +38,7 @@ const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
 /// What is to be written, and where; dropped before it is committed it leaves no trace.
 pub(super) struct Rewrite {
     successor: Store,
-    spill_folder: PathBuf,
+    spill_folder: SpillFolder,
     batch: Batch,
     sorting: Option<Beside<Batch, Sorter>>,
 }
@@ -52,7 +52,7 @@ struct Batch {
 }
 
 /// Sorts what comes, on a thread of its own.
-fn begin_sorting(spill_folder: &Path) -> Result<Beside<Batch, Sorter>, CatalogError> {
+fn begin_sorting(spill_folder: &SpillFolder) -> Result<Beside<Batch, Sorter>, CatalogError> {
     let mut rows = Sorter::new(spill_folder, LIMITS);
     Beside::begin("catalog-sorter", "the thread that sorts the catalog", move |coming: Receiver<Batch>| {
         for batch in coming {
@@ -73,9 +73,9 @@ impl Rewrite {
         successor: &Store,
         store: &Store,
         old: &RoTxn<'_>,
-        spill_folder: &Path,
+        spill_folder: &SpillFolder,
     ) -> Result<Rewrite, CatalogError> {
-        let (successor, spill_folder) = (successor.clone(), spill_folder.to_path_buf());
+        let (successor, spill_folder) = (successor.clone(), spill_folder.clone());
         let mut rewrite = Rewrite { successor, spill_folder, batch: Batch::default(), sorting: None };
         for id in [TableId::Orphans, TableId::Held] {
             for pair in store.table(id).iter(old)? {
@@ -135,15 +135,18 @@ impl Rewrite {
             successor.tables().map(|table| Appending::new(table, &txn)).into_iter().collect();
         let mut tables = tables?;
         let (mut row, mut writing_back) = (Row::default(), successor.writing_back());
+        let mut growth = Growth::of_empty(&spill_folder);
         while let Some((key, value)) = rows.next()? {
             if key != row.key {
                 row.write(&mut tables, &mut txn)?;
                 row.begin(key);
             }
+            growth.appended(key.len() + value.len())?;
             writing_back.wrote(key.len() + value.len());
             row.take(value)?;
         }
         row.write(&mut tables, &mut txn)?;
+        growth.fits()?;
         successor.commit(txn)
     }
 }

@@ -1,13 +1,12 @@
 //! Entries as rows of the sorted statement: each thread that enters some has a share of its own.
 
 use super::super::record::push_resource;
-use super::super::sorter::{RunLimits, Sorter};
+use super::super::sorter::{RunLimits, Sorter, SpillFolder};
 use super::super::symbols::Symbols;
 use super::super::{CatalogError, Naming, SetId};
 use super::folders::OpenFolders;
 use super::{FIRST_SEEN, push_key, tag, within_depth};
 use crate::document::{Entry, PackageMember, Timestamp};
-use std::path::Path;
 
 /// Rows on their way into the sorter, with the folders that they imply.
 pub(super) struct Rows {
@@ -52,7 +51,7 @@ impl Share<'_> {
 }
 
 impl Rows {
-    pub(super) fn new(spill_folder: &Path, limits: RunLimits) -> Rows {
+    pub(super) fn new(spill_folder: &SpillFolder, limits: RunLimits) -> Rows {
         Rows {
             sorter: Sorter::new(spill_folder, limits),
             folders: OpenFolders::new(),

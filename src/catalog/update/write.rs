@@ -9,6 +9,7 @@ use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming,
 use super::apart::Apart;
 use super::changed::ChangedFolders;
 use super::first::{FirstRevision, Target};
+use super::growth::Growth;
 use super::locate::{path_by_rule, split};
 use super::rewrite::Rewrite;
 use super::transaction::Transaction;
@@ -30,6 +31,8 @@ pub(super) struct Writer<'c> {
     pub(super) catalog: &'c Catalog,
     pub(super) store: &'c Store,
     pub(super) txn: Option<Transaction<'c>>,
+    /// Of that transaction.
+    growth: Option<Growth>,
     /// In its place for a revision that is written apart, and reads nothing of what it writes.
     pub(super) apart: Option<Apart<'c>>,
     /// The time of this commit.
@@ -52,6 +55,8 @@ pub(super) struct Writer<'c> {
     updated: u64,
     touched: u64,
     deleted: u64,
+    /// Whether what was written into the store is none of it.
+    is_given_up: bool,
 }
 
 /// The numbers that a revision ends with: no later one gives any of them again.
@@ -97,7 +102,8 @@ impl<'c> Writer<'c> {
             catalog,
             store,
             txn: None,
-            apart: (!shown).then(|| Apart::First(FirstRevision::new(store))),
+            growth: None,
+            apart: (!shown).then(|| Apart::First(FirstRevision::new(store, &catalog.spill_folder))),
             now,
             numbers,
             record: Vec::new(),
@@ -111,6 +117,7 @@ impl<'c> Writer<'c> {
             updated: 0,
             touched: 0,
             deleted: 0,
+            is_given_up: false,
         }
     }
 
@@ -139,6 +146,7 @@ impl<'c> Writer<'c> {
             return Err(CatalogError::Damaged("a first revision finds something to replace".into()));
         }
         if self.txn.is_none() {
+            self.growth = Some(Growth::of(self.store, &self.catalog.spill_folder)?);
             self.txn = Some(Transaction::begin(self.store)?);
         }
         Ok(())
@@ -150,6 +158,7 @@ impl<'c> Writer<'c> {
         write: impl FnOnce(&mut Transaction<'c>, &mut Vec<u8>) -> Result<(), CatalogError>,
     ) -> Result<(), CatalogError> {
         self.begin()?;
+        self.growth.as_mut().map_or(Ok(()), Growth::touched)?;
         self.record.clear();
         match &mut self.txn {
             Some(txn) => write(txn, &mut self.record),
@@ -539,11 +548,14 @@ impl<'c> Writer<'c> {
     }
 
     /// Commits what is no change of the tree.
-    pub(super) fn commit_bare(self) -> Result<(), CatalogError> {
-        match (self.apart, self.txn) {
-            (Some(apart), _) if apart.is_begun() => apart.commit(),
-            (_, Some(txn)) => self.store.commit(txn.txn),
-            (_, None) => Ok(()),
+    pub(super) fn commit_bare(mut self) -> Result<(), CatalogError> {
+        if let Some(apart) = self.apart.take_if(|apart| apart.is_begun()) {
+            return apart.commit().inspect_err(|_| self.is_given_up = true);
+        }
+        self.growth.as_ref().map_or(Ok(()), Growth::fits)?;
+        match self.txn.take() {
+            Some(txn) => self.store.commit(txn.txn).inspect_err(|_| self.is_given_up = true),
+            None => Ok(()),
         }
     }
 
@@ -567,6 +579,18 @@ impl<'c> Writer<'c> {
         };
         self.commit_bare()?;
         Ok(committed)
+    }
+}
+
+impl Drop for Writer<'_> {
+    /// Gives the room back that a transaction has taken which was not committed.
+    fn drop(&mut self) {
+        let has_written = self.txn.take().is_some() | self.apart.take().is_some_and(|apart| apart.is_begun());
+        if (has_written || self.is_given_up)
+            && let Err(error) = self.store.shorten()
+        {
+            tracing::warn!(%error, "the catalog's file stays longer than what is in it");
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::scratch::Scratch;
 use super::{CliError, Exit, tell};
 use crate::content::disk::free_space;
 use crate::document::{Capability, Uri};
+use crate::room::Room;
 use crate::source::discovery::discover;
 use crate::source::http::{Client, Method, Request};
 use crate::source::spool::Spool;
@@ -18,6 +19,7 @@ use crate::source::walk::walk;
 use crate::source::{EntryPoint, SourceError};
 use report::Report;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use survey::Survey;
 use tokio::signal::unix::{SignalKind, signal};
@@ -84,7 +86,8 @@ async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in
         client.move_to(authority);
     }
     let reserve = options.cache_reserve.unwrap_or(CACHE_RESERVE);
-    let spool = Spool::open(&spooled_in).map_err(spooling)?.leaving(reserve, free_space).within(limits);
+    let room = Arc::new(Room::new(reserve, free_space));
+    let spool = Spool::open(&spooled_in).map_err(spooling)?.leaving(room).within(limits);
     let mut survey = Survey::default();
     for (capability, location) in source.sets.iter().flat_map(|set| &set.documents) {
         if *capability != Capability::ResourceList || survey.has_walked(location) {

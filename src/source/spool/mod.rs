@@ -12,16 +12,14 @@
 //! so a killed process leaves the document of before or the new one, never a mixture. Nothing is synced: what a power
 //! cut leaves is found by the length, by gzip's CRC, or by the reader of the document, and is fetched again.
 
-mod room;
 #[cfg(test)]
 mod tests;
 
 use super::{DocumentLocation, SourceError, off_the_workers};
 use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
 use crate::document::{DocumentError, Limits, Reader, Rule, Timestamp, Uri};
+use crate::room::{Room, Short};
 use flate2::{Compression, write::GzEncoder};
-pub use room::FreeSpace;
-use room::{Room, Short};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -29,7 +27,10 @@ use std::{
     io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
@@ -44,7 +45,7 @@ const BLOCK: usize = 128 * 1024;
 pub struct Spool {
     folder: PathBuf,
     next_temporary: AtomicU64,
-    room: Room,
+    room: Arc<Room>,
     /// For what is read of documents before whoever asked for them reads them.
     limits: Limits,
 }
@@ -124,7 +125,7 @@ impl Spool {
         let spool = Spool {
             folder: folder.to_owned(),
             next_temporary: AtomicU64::new(0),
-            room: Room::new(0, |_| Ok(u64::MAX)),
+            room: Arc::default(),
             limits: Limits::default(),
         };
         let keys: HashSet<String> = spool
@@ -138,9 +139,9 @@ impl Spool {
         Ok(spool)
     }
 
-    /// The same, which leaves `reserve` octets free on its file system; where less than twice as much is free, the half.
-    pub fn leaving(self, reserve: u64, free_space: FreeSpace) -> Spool {
-        Spool { room: Room::new(reserve, free_space), ..self }
+    /// The same, which leaves `room` free on its file system.
+    pub fn leaving(self, room: Arc<Room>) -> Spool {
+        Spool { room, ..self }
     }
 
     /// The same, which itself reads no more of a document than `limits` allow.
@@ -290,13 +291,9 @@ impl Spool {
         })
     }
 
-    /// An empty file beside the documents that has no name: whatever ends this process ends it too.
-    pub fn scratch(&self) -> io::Result<File> {
-        // What goes there is no larger than the documents it is made of.
-        self.room.take(&self.folder, 0).map_err(|Short { free, floor }| {
-            let what = format!("{free} octets are free and {floor} are to stay free; free some space, or mount with a smaller -o cache-reserve=SIZE");
-            io::Error::new(io::ErrorKind::StorageFull, what)
-        })?;
+    /// An empty file beside the documents, for so many octets, that has no name: whatever ends this process ends it too.
+    pub fn scratch(&self, octets: u64) -> io::Result<File> {
+        self.room.take(&self.folder, octets, octets)?;
         let path = self.temporary();
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         fs::remove_file(&path)?;
@@ -411,14 +408,13 @@ pub(super) struct Arriving<'a> {
 impl Arriving<'_> {
     /// Adds the next octets, where there is room for them. They go to the page cache, so this is taken not to block an async task.
     pub fn write(&mut self, octets: &[u8]) -> Result<(), SourceError> {
-        self.spool.room.take(&self.spool.folder, octets.len() as u64).map_err(|Short { free, floor }| {
-            SourceError::NoRoom {
-                location: self.location.clone(),
-                folder: self.spool.folder.clone(),
-                size: self.size,
-                free,
-                floor,
-            }
+        let (room, count) = (&self.spool.room, octets.len() as u64);
+        room.take(&self.spool.folder, count, 0).map_err(|Short { free, floor, .. }| SourceError::NoRoom {
+            location: self.location.clone(),
+            folder: self.spool.folder.clone(),
+            size: self.size,
+            free,
+            floor,
         })?;
         self.file.write_all(octets).map_err(failed(&self.path))?;
         self.digest.update(octets);

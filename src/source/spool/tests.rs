@@ -333,7 +333,7 @@ fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let at = location("http://a/endless.xml");
     let reserve = 16 << 20;
-    let spool = Spool::open(folder.path()).unwrap().leaving(reserve, left_of_the_disk);
+    let spool = Spool::open(folder.path()).unwrap().leaving(Arc::new(Room::new(reserve, left_of_the_disk)));
 
     let (taken, told) = taken_without_end(&spool, &at);
 
@@ -348,7 +348,7 @@ fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
 #[test]
 fn of_less_than_twice_the_reserve_the_half_stays_free_however_many_documents_come() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap().leaving(1 << 30, left_of_the_disk);
+    let spool = Spool::open(folder.path()).unwrap().leaving(Arc::new(Room::new(1 << 30, left_of_the_disk)));
     let mut came = 0;
     let told = loop {
         let mut arriving = spool.receive(&location(&format!("http://a/{came}"))).unwrap();
@@ -362,5 +362,5 @@ fn of_less_than_twice_the_reserve_the_half_stays_free_however_many_documents_com
         assert!(came < 48, "the disk is full");
     };
     assert!((20..=32).contains(&came), "{came}: {told}");
-    assert!(spool.scratch().is_err());
+    assert!(spool.scratch(1).is_err());
 }

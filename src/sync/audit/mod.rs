@@ -17,7 +17,9 @@ use super::{Stage, SyncConfig, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::causes::chain;
 use crate::content::check::{self, Asked, Checked};
+use crate::content::disk::free_space;
 use crate::content::{Content, Wanted};
+use crate::room::Room;
 use crate::source::DocumentLocation;
 use crate::source::http::Client;
 use crate::source::spool::Spool;
@@ -208,7 +210,8 @@ pub async fn listed(
     folder: &Path,
     progress: Arc<dyn Fn(Stage) + Send + Sync>,
 ) -> Result<Arc<Catalog>, AuditError> {
-    let catalog = Arc::new(Catalog::open(&folder.join("catalog"), "an audit")?);
+    let catalog = Catalog::open(&folder.join("catalog"), "an audit")?;
+    let catalog = Arc::new(catalog.leaving(Room::new(config.reserve, free_space)));
     let spool = Spool::open(&folder.join("spool")).map_err(SyncError::from)?;
     let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool);
     // What it logs is not of the tree that is shown.

@@ -14,8 +14,8 @@ const BLOCK: usize = 256;
 /// Octets of one digest.
 const WIDTH: usize = 16;
 
-/// Where a set's files come from: files without a name, on a disk with room.
-pub type Scratch<'a> = &'a dyn Fn() -> io::Result<File>;
+/// Where a set's files come from: files without a name, on a disk with room for so many octets.
+pub type Scratch<'a> = &'a dyn Fn(u64) -> io::Result<File>;
 
 /// A set being collected.
 #[derive(Debug, Default)]
@@ -56,7 +56,8 @@ impl Collected {
             self.digests.dedup();
             // A list that names the same few again and again does not fill files with them.
             if self.digests.len() > in_memory / 2 {
-                self.runs.push(Run::write(&self.digests, scratch()?)?);
+                let octets = (self.digests.len() * WIDTH) as u64;
+                self.runs.push(Run::write(&self.digests, scratch(octets)?)?);
                 self.digests.clear();
             }
         }
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_was_added_is_found_in_memory_and_in_files() {
-        let scratch = || tempfile::tempfile();
+        let scratch = |_| tempfile::tempfile();
         let uri = |number: u32| format!("http://h/{number}");
         for in_memory in [10, 600, 5000, IN_MEMORY] {
             let mut set = Collected::default();
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_same_again_and_again_needs_no_file() {
-        let scratch = || panic!("no file is needed");
+        let scratch = |_| panic!("no file is needed");
         let mut set = Collected::default();
         for number in 0..10_000 {
             set.add_within(&format!("http://h/{}", number % 7), &scratch, 20).unwrap();
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_disk_without_room_is_an_error() {
-        let scratch = || Err(io::Error::from(io::ErrorKind::StorageFull));
+        let scratch = |_| Err(io::Error::from(io::ErrorKind::StorageFull));
         let mut set = Collected::default();
 
         let result = (0..100).try_for_each(|number| set.add_within(&format!("http://h/{number}"), &scratch, 20));

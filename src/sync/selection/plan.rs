@@ -203,7 +203,7 @@ mod tests {
 
     fn chosen(selection: &Selection, changes: &[(Change, Entry)]) -> Vec<String> {
         let naming = Naming::new("h", [], false).unwrap();
-        let scratch = || tempfile::tempfile();
+        let scratch = |_| tempfile::tempfile();
         let mut plan = Plan::new(selection, &naming, &scratch);
         for (change, entry) in changes {
             plan.change(SetId(0), *change, entry).unwrap();
