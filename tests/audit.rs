@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 
 const IN_SYNC: i32 = 0;
 const DIFFERENCES: i32 = 9;
+const CANNOT_TELL: i32 = 11;
 
 fn audit(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).arg("audit").args(arguments).output().unwrap()
@@ -169,6 +170,47 @@ fn the_lists_are_brought_forward_by_the_changes_since_them() {
     assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
 }
 
+/// What only a change has told is neither extra nor missing where the change cannot be had.
+#[test]
+fn changes_that_cannot_be_had_are_no_ground_for_a_verdict() {
+    let source = source();
+    let base = source.url();
+    let offer = |name: &str, capability: &str| {
+        format!("<url><loc>{base}{name}</loc><rs:md capability=\"{capability}\"/></url>")
+    };
+    let offers = offer("resourcelist.xml", "resourcelist") + &offer("changelist.xml", "changelist");
+    source.document("capabilitylist.xml", format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{offers}</urlset>"));
+    source.document("resourcelist.xml", source.resource_list_at("2024-05-20T00:00:00Z"));
+    let tell = |from: &str, entries: &str| {
+        let header = format!("<rs:md capability=\"changelist\" from=\"{from}\"/>");
+        source.document("changelist.xml", format!("{URLSET}{header}{entries}</urlset>"));
+    };
+    let deleted = "<lastmod>2024-06-01T00:00:00Z</lastmod><rs:md change=\"deleted\"/>";
+    tell("2024-05-01T00:00:00Z", &format!("<url><loc>{base}a/one</loc>{deleted}</url>"));
+    let mounted = Mounted::new(&source.url(), "");
+    let directory = mounted.path();
+    let directory = directory.to_str().unwrap();
+    let unjudged = |why: &str| {
+        let output = audit(&["--json", directory]);
+        assert_eq!(output.status.code(), Some(CANNOT_TELL), "{why}: {output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["differences"].as_array().map(Vec::len), Some(0), "{report}");
+        assert!(report["error"].as_str().unwrap().contains(why), "{why}: {report}");
+    };
+    assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
+
+    for fault in
+        [Fault::Status(403, String::new()), Fault::Status(404, String::new()), Fault::Body(b"<urlset".to_vec())]
+    {
+        source.fault("changelist.xml", fault, 100);
+        unjudged("changelist.xml");
+        source.mend();
+    }
+    assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
+    tell("2024-07-01T00:00:00Z", "");
+    unjudged("2024-");
+}
+
 /// What is in a list that cannot be had is not extra.
 #[test]
 fn lists_that_are_incomplete_are_no_ground_for_a_verdict() {
@@ -189,7 +231,7 @@ fn lists_that_are_incomplete_are_no_ground_for_a_verdict() {
     source.fault("b.xml", Fault::Status(404, String::new()), 100);
     let output = audit(&[mounted.path().to_str().unwrap()]);
 
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(CANNOT_TELL), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("b.xml"), "{output:?}");
 }
 

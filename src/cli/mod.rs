@@ -92,6 +92,8 @@ pub enum Exit {
     OutOfSync = 9,
     /// The cache has no more room.
     Full = 10,
+    /// An audit cannot tell, for the Source does not say enough now.
+    Unjudged = 11,
     /// Interrupted.
     Interrupted = 130,
 }
@@ -108,7 +110,8 @@ impl Exit {
         7  the cache folder cannot be used\n   \
         8  only somebody else may ask this of the mount\n   \
         9  an audit found differences, or a check of the cache damage\n  \
-        10  the cache has no more room for what is to be fetched ahead\n \
+        10  the cache has no more room for what is to be fetched ahead\n  \
+        11  an audit cannot tell, since part of what the Source says cannot be had now\n \
         130  interrupted";
 }
 

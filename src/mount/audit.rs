@@ -101,7 +101,7 @@ impl Auditor {
         let config = SyncConfig { selection: Selection::default(), set: None, as_of: None, ..config.clone() };
         let scratch = self.scratch().map_err(|cause| format!("{}: {}", self.folder.display(), chain(&cause)))?;
         let listed = audit::listed(&config, &self.audit.client, scratch.path(), Arc::new(|_| ())).await;
-        listed.map(|catalog| (catalog, scratch)).map_err(|cause| chain(&cause))
+        listed.map(|listed| (listed.catalog, scratch)).map_err(|cause| chain(&cause))
     }
 
     fn scratch(&self) -> io::Result<TempDir> {

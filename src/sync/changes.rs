@@ -7,7 +7,7 @@ use super::incremental::{
 };
 use super::position::Position;
 use super::sorted::{SortedChanges, sort};
-use super::{Extent, Progressing, SyncError, Synchronizer};
+use super::{Extent, Progressing, SyncError, Synchronizer, Unheard};
 use crate::catalog::SetId;
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Header, Limits, Timestamp, Uri};
@@ -126,6 +126,7 @@ impl Synchronizer {
         let mut read = Vec::new();
         self.room = Room::default();
         self.unfollowed = None;
+        self.unheard.clear();
         for set in sets {
             let (purpose, roots) = set.incremental();
             for root in roots {
@@ -144,6 +145,7 @@ impl Synchronizer {
                     }
                     Err(cause) if cause.is_gone() => {
                         tracing::warn!("changes cannot be followed any more: {}", chain(&cause));
+                        self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
                         read.extend(ReadChanges::gone(set.id, root, &known));
                         self.is_stale = true;
                     }
@@ -154,6 +156,7 @@ impl Synchronizer {
                         | SyncError::Worker(_)),
                     ) => {
                         tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
+                        self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
                         self.schedule.failed(root, chain(&cause), super::schedule::jitter(), Instant::now());
                         self.unfollowed.get_or_insert(cause);
                     }
@@ -168,6 +171,7 @@ impl Synchronizer {
     pub(super) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>, before: u32) {
         if let Some(why) = why {
             tracing::warn!("some changes cannot be followed for now: {why}");
+            self.unheard.push(Unheard { root: root.clone(), why: why.clone() });
             self.schedule.failed_in_part(root, (why, before), super::schedule::jitter(), Instant::now());
         }
     }

@@ -157,6 +157,8 @@ pub struct Synchronizer {
     room: Room,
     /// Why some change document could not be had or read at the look that is under way.
     unfollowed: Option<SyncError>,
+    /// All of which that is so.
+    unheard: Vec<Unheard>,
     /// The spool being settled behind the last commit.
     settling: Option<JoinHandle<()>>,
     status: SharedStatus,
@@ -173,6 +175,15 @@ struct Step {
     anew: bool,
     /// The position of the current revision, with room for all sets.
     position: Position,
+}
+
+/// Changes that could not be had.
+#[derive(Clone, Debug)]
+pub(crate) struct Unheard {
+    /// The document that they are offered by.
+    pub root: DocumentLocation,
+    /// Why, for a person.
+    pub why: String,
 }
 
 /// Whoever shows progress.
@@ -200,6 +211,7 @@ impl Synchronizer {
             writing: Arc::default(),
             room: Room::default(),
             unfollowed: None,
+            unheard: Vec::new(),
             settling: None,
             status: SharedStatus::default(),
             channels: watch::Sender::default(),

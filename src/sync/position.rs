@@ -368,6 +368,18 @@ impl Position {
         self.missing.iter().find(|gap| !before.lacked(gap))?.location.document()
     }
 
+    /// Whether something was read of the changes that `root` offers.
+    pub fn has_heard(&self, root: &DocumentLocation) -> bool {
+        let root = Location::from(root);
+        let mut changes = self.sets.iter().flat_map(|set| &set.changes);
+        changes.any(|(location, known)| *location == root && known.locations().next().is_some())
+    }
+
+    /// Since when changes of some set may be missing.
+    pub fn missing_since(&self) -> Option<Timestamp> {
+        self.sets.iter().flat_map(|set| &set.changes).filter_map(|(_, known)| known.missing_since()).min()
+    }
+
     /// The packages of the dumps in force; Change Lists stand among them, where no package is.
     pub fn packages(&self) -> HashSet<Uri> {
         let of_dumps = self.sets.iter().flat_map(|set| &set.packages).map(String::as_str);

@@ -39,7 +39,7 @@ impl Manifest {
                 }
                 return Ok(Some(Ok(Exit::Success)));
             }
-            Event::Failure(what) => {
+            Event::Unjudged(what) | Event::Failure(what) => {
                 self.output.flush()?;
                 return Ok(Some(Err(CliError::new(Exit::Failure, what))));
             }

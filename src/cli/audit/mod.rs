@@ -121,13 +121,13 @@ async fn source_tree(args: &AuditArgs, scratch: &Path) -> Result<Audit, CliError
     let config = configure(&options, &args.tree, scratch)?;
     let client = Client::new(config.http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let progress = Progress::new();
-    let catalog = listed(&config.sync, &client, scratch, Arc::new(progress.shower())).await;
+    let listed = listed(&config.sync, &client, scratch, Arc::new(progress.shower())).await;
     progress.finish();
     let view = config.fs;
     Ok(Audit {
         config: None,
         client,
-        catalog: catalog?,
+        catalog: listed?.catalog,
         content: None,
         versions: Arc::new(move |snapshot, ino| fs::wanted(snapshot, ino, &view)),
         scratch: scratch.to_owned(),

@@ -37,6 +37,10 @@ impl Report {
                 let differs = summary.differences() > 0;
                 return Ok(Some(Ok(if differs { Exit::OutOfSync } else { Exit::Success })));
             }
+            Event::Unjudged(what) => {
+                self.end(&json!({ "error": what }), "")?;
+                return Ok(Some(Err(CliError::new(Exit::Unjudged, what))));
+            }
             Event::Failure(what) => {
                 self.end(&json!({ "error": what }), "")?;
                 return Ok(Some(Err(CliError::new(Exit::Failure, what))));

@@ -13,12 +13,13 @@ mod pending;
 mod tests;
 
 use super::position::Position;
-use super::{Stage, SyncConfig, SyncError, Synchronizer};
+use super::{Stage, SyncConfig, SyncError, Synchronizer, Unheard};
 use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::causes::chain;
 use crate::content::check::{self, Asked, Checked};
 use crate::content::disk::free_space;
 use crate::content::{Content, Wanted};
+use crate::document::Timestamp;
 use crate::room::Room;
 use crate::source::DocumentLocation;
 use crate::source::http::Client;
@@ -144,6 +145,8 @@ pub enum Event {
     Progress(String),
     /// All was looked at.
     Summary(Summary),
+    /// What the Source says does not suffice to tell what differs: why.
+    Unjudged(String),
     /// It could not go on: why.
     Failure(String),
 }
@@ -163,6 +166,22 @@ pub enum AuditError {
         /// Which part.
         location: DocumentLocation,
     },
+    /// Changes cannot be had that the tree was brought forward by.
+    #[error(
+        "the Source's changes cannot be read now, and the tree holds some that its lists do not: what differs cannot be told: {why}"
+    )]
+    Unheard {
+        /// Which, and why.
+        why: String,
+    },
+    /// Changes are not published any more that the tree was brought forward by.
+    #[error(
+        "the Source tells no more what changed since {since}, which the tree was told: what differs cannot be told before it has a newer list"
+    )]
+    Forgotten {
+        /// Since when they may be missing.
+        since: Timestamp,
+    },
     /// A catalog does not answer.
     #[error("the catalog does not answer")]
     Catalog(#[from] CatalogError),
@@ -181,6 +200,27 @@ pub enum AuditError {
     /// Nobody wants to know any more.
     #[error("the audit was left before its end")]
     Left,
+}
+
+impl AuditError {
+    /// Whether it is by what the Source says, or does not, that nothing can be told.
+    pub fn is_of_source(&self) -> bool {
+        matches!(
+            self,
+            AuditError::Source(_)
+                | AuditError::Incomplete { .. }
+                | AuditError::Unheard { .. }
+                | AuditError::Forgotten { .. }
+        )
+    }
+}
+
+/// What the Source has now.
+pub struct Listed {
+    /// As a mount would show it.
+    pub catalog: Arc<Catalog>,
+    /// Changes that could not be had.
+    unheard: Vec<Unheard>,
 }
 
 /// Finds the version behind an inode as the tree shows it; `None` where there is no such file any more.
@@ -209,14 +249,14 @@ pub async fn listed(
     client: &Client,
     folder: &Path,
     progress: Arc<dyn Fn(Stage) + Send + Sync>,
-) -> Result<Arc<Catalog>, AuditError> {
+) -> Result<Listed, AuditError> {
     let catalog = Catalog::open(&folder.join("catalog"), "an audit")?;
     let catalog = Arc::new(catalog.leaving(Room::new(config.reserve, free_space)));
     let spool = Spool::open(&folder.join("spool")).map_err(SyncError::from)?;
     let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool);
     // What it logs is not of the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
-    Ok(catalog)
+    Ok(Listed { catalog, unheard: synchronizer.unheard })
 }
 
 impl Audit {
@@ -229,6 +269,7 @@ impl Audit {
         let last = match audited {
             Ok(summary) => Event::Summary(summary),
             Err(AuditError::Left) => return,
+            Err(cause) if cause.is_of_source() => Event::Unjudged(chain(&cause)),
             Err(cause) => Event::Failure(chain(&cause)),
         };
         // Who left before the end does not want to know.
@@ -294,7 +335,7 @@ impl Audit {
             None => None,
         };
         let (audit, telling) = (self.clone(), events.clone());
-        let compared = tokio::task::spawn_blocking(move || audit.compare(depth, listed.as_deref(), &telling));
+        let compared = tokio::task::spawn_blocking(move || audit.compare(depth, listed.as_ref(), &telling));
         let Found { mut summary, findings, pending } = compared.await??;
         let telling = events.clone();
         tokio::task::spawn_blocking(move || findings.tell(&telling)).await??;
@@ -306,7 +347,7 @@ impl Audit {
     }
 
     /// Compares the tree with what is `listed`, waiting for nobody.
-    fn compare(&self, depth: Depth, listed: Option<&Catalog>, events: &Events) -> Result<Found, AuditError> {
+    fn compare(&self, depth: Depth, listed: Option<&Listed>, events: &Events) -> Result<Found, AuditError> {
         let mut findings = Findings::new(&self.scratch)?;
         let mut pending = if depth.content || depth.fetch { Some(Pending::new(&self.scratch)?) } else { None };
         let mut summary = Summary::default();
@@ -339,10 +380,9 @@ impl Audit {
         let shown = self.catalog.snapshot()?;
         let at = match listed {
             Some(listed) => {
-                let listed = listed.snapshot()?;
-                if let Some(location) = newly_missing(&shown, &listed)? {
-                    return Err(AuditError::Incomplete { location });
-                }
+                let unheard = &listed.unheard;
+                let listed = listed.catalog.snapshot()?;
+                is_comparable(&shown, &listed, unheard)?;
                 compare::compare(&shown, &listed, &mut visit)?;
                 listed.at()?
             }
@@ -483,11 +523,21 @@ fn tell(events: &Events, progress: String) {
     let _ = events.try_send(Event::Progress(progress));
 }
 
-/// What the lists lack that they did not lack when the tree was made.
-fn newly_missing(shown: &Snapshot<'_>, listed: &Snapshot<'_>) -> Result<Option<DocumentLocation>, CatalogError> {
+/// Whether what is `listed` holds all that `shown` was made of, and can be compared with it.
+fn is_comparable(shown: &Snapshot<'_>, listed: &Snapshot<'_>, unheard: &[Unheard]) -> Result<(), AuditError> {
     let position = |stored: Option<Box<[u8]>>| stored.as_deref().and_then(Position::decode);
     let (shown, listed) = (position(shown.position()?), position(listed.position()?));
-    Ok(shown.zip(listed).and_then(|(shown, listed)| listed.lacks_beyond(&shown)))
+    let (Some(shown), Some(listed)) = (shown, listed) else { return Ok(()) };
+    if let Some(location) = listed.lacks_beyond(&shown) {
+        return Err(AuditError::Incomplete { location });
+    }
+    if let Some(Unheard { why, .. }) = unheard.iter().find(|it| shown.has_heard(&it.root)) {
+        return Err(AuditError::Unheard { why: why.clone() });
+    }
+    match (listed.missing_since(), shown.missing_since()) {
+        (Some(since), None) => Err(AuditError::Forgotten { since }),
+        _ => Ok(()),
+    }
 }
 
 /// How a file of the two trees differs, if it does.

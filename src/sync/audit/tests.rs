@@ -25,6 +25,7 @@ async fn the_trees_are_compared_and_left_though_nobody_reads_what_was_found() {
     let at = |name: &str| folder.path().join(name);
     std::fs::create_dir(at("scratch")).unwrap();
     let (shown, listed) = (catalog(&at("shown"), &["a", "b", "c", "d"]), catalog(&at("listed"), &["d", "e"]));
+    let listed = Listed { catalog: listed, unheard: Vec::new() };
     let audit = Audit {
         config: None,
         client: server.client(),
@@ -36,7 +37,7 @@ async fn the_trees_are_compared_and_left_though_nobody_reads_what_was_found() {
     let (events, mut told) = mpsc::channel(1);
     let comparing = audit.clone();
     let telling = events.clone();
-    let compared = tokio::task::spawn_blocking(move || comparing.compare(Depth::default(), Some(&*listed), &telling));
+    let compared = tokio::task::spawn_blocking(move || comparing.compare(Depth::default(), Some(&listed), &telling));
 
     let compared = tokio::time::timeout(Duration::from_secs(20), compared).await.expect("it ends").unwrap();
 
