@@ -335,6 +335,46 @@ fn a_damaged_object_is_found_removed_and_fetched_again() {
     }
 }
 
+/// Whatever somebody put where an object lay: the file is fetched again, the log tells what became of it, and nobody's data go.
+#[test]
+fn a_folder_where_an_object_lay_goes_aside_and_the_file_is_fetched_again() {
+    let source = Source::start();
+    put(&source, "a", 4);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    assert!(run(&["prefetch"], &[mounted.path()]).status.success());
+    let stored = objects(mounted.cache());
+    let replace = |path: &PathBuf| {
+        fs::remove_file(path).unwrap();
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("thesis"), "not saved elsewhere").unwrap();
+    };
+    let aside = mounted.cache().join("content/aside");
+    mounted.unmount();
+    stored.iter().for_each(replace);
+    mounted.start();
+
+    let shown = tree(&mounted.path());
+
+    for (path, bytes) in source.published() {
+        assert_eq!(shown[Path::new(&path)], bytes, "{path}");
+    }
+    let kept = || tree(&aside).values().filter(|bytes| *bytes == b"not saved elsewhere").count();
+    assert_eq!(kept(), 4);
+    let log = mounted.said();
+    assert!(log.contains(aside.to_str().unwrap()) && !log.contains("removed from the cache"), "{log}");
+    assert_eq!(cache(&["verify"], mounted.cache()).status.code(), Some(0));
+
+    replace(&stored[0]);
+    fs::remove_file(&stored[1]).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", &stored[1]).unwrap();
+    let verified = cache(&["verify"], mounted.cache());
+    assert_eq!(verified.status.code(), Some(9), "{}", said(&verified));
+    assert!(told(&verified).contains("2 damaged and removed, 0 could not be read"), "{}", told(&verified));
+    assert!(said(&verified).contains(aside.to_str().unwrap()), "{}", said(&verified));
+    assert_eq!(kept(), 5);
+    assert_eq!(cache(&["verify"], mounted.cache()).status.code(), Some(0));
+}
+
 #[test]
 fn what_is_mounted_is_never_cleared_and_what_it_shares_stays() {
     let source = Source::start();

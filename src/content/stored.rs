@@ -1,6 +1,6 @@
 //! The objects of a cache folder held to what they must be, with no mount.
 
-use super::disk::{BLOCK, Inventory, ObjectKey};
+use super::disk::{BLOCK, Inventory, ObjectKey, PutAway};
 use super::fixity::Verifier;
 use crate::document::Algorithm;
 use std::io;
@@ -26,7 +26,7 @@ pub fn check(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
         Ok(object) => object,
     };
     let what = match &object {
-        None => "it is not whole".to_owned(),
+        None => "it is not whole, or no file of the cache".to_owned(),
         Some(object) => {
             let digest = key.vouching();
             let mut verifier = Verifier::new(digest.map_or(Algorithm::Sha256, |digest| digest.algorithm()));
@@ -51,6 +51,7 @@ pub fn check(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
     };
     match inventory.remove_damaged(key, object.as_ref()) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => Checked::Failed(format!("{what}; {cause}")),
+        Ok(put @ PutAway::Aside(_)) => Checked::Damaged(format!("{what}: {put}")),
         _ => Checked::Damaged(what),
     }
 }

@@ -1,6 +1,7 @@
 //! The cache folder as one process sees it: room, eviction, the hot objects and what is still to be written down.
 
 use super::beside::Beside;
+use super::foreign::{self, PutAway};
 use super::object::Object;
 use super::opening::PARTIALS;
 use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
@@ -47,6 +48,8 @@ pub(super) struct Cache {
     pub(super) quota: u64,
     reserve: u64,
     free_space: FreeSpace,
+    /// Of the objects.
+    owner: Option<u32>,
     pub(super) recency: Arc<Recency>,
     pub(super) beside: Beside,
     /// Held by the one thread that evicts.
@@ -93,6 +96,7 @@ impl Cache {
         recency: Arc<Recency>,
     ) -> Cache {
         Cache {
+            owner: foreign::owner(&folder),
             folder,
             quota,
             reserve,
@@ -305,15 +309,34 @@ impl Cache {
                 }
                 outcome => outcome,
             };
-            let Ok(file) = file else { continue };
-            if let Some(object) = Object::open(key, file, Arc::downgrade(self)) {
-                return Some(Arc::new(object));
+            match file {
+                Ok(file) => {
+                    let is_ours = foreign::is_ours(&file, self.owner);
+                    if let Some(object) = is_ours.then(|| Object::open(key, file, Arc::downgrade(self))).flatten() {
+                        return Some(Arc::new(object));
+                    }
+                }
+                Err(_) if foreign::is_in_the_way(&path) => {}
+                Err(_) => continue,
             }
-            tracing::warn!(path = %path.display(), "not a whole object: removed from the cache");
-            let _ = std::fs::remove_file(&path);
+            // What cannot be taken away is told, and met again when the object is to lie there.
+            let _ = self.put_away(&path);
             self.note(&object_name(key), Change::Gone, 0);
         }
         None
+    }
+
+    /// Takes away what is no whole object or partial of ours, and tells what became of it.
+    pub(super) fn put_away(&self, path: &Path) -> io::Result<PutAway> {
+        let put = foreign::put_away(&self.folder, path);
+        match &put {
+            Ok(put) => tracing::warn!(path = %path.display(), "not a whole file of the cache: {put}"),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(cause) => {
+                tracing::error!(path = %path.display(), %cause, "not a whole file of the cache, and it cannot be removed: remove it by hand");
+            }
+        }
+        put
     }
 
     /// Gives a complete file its place: `name` is its path until now, `charged` what it was charged there.
@@ -328,8 +351,16 @@ impl Cache {
         let (from, to) = (self.path(name), self.path(&object_name));
         let renamed = self.retry_when_full(victims, || {
             std::fs::rename(&from, &to).or_else(|_| {
+                if foreign::is_in_the_way(&to) {
+                    self.put_away(&to)?;
+                }
                 // The first object of its shard.
-                to.parent().map_or(Ok(()), make_folder)?;
+                to.parent().map_or(Ok(()), |shard| {
+                    if std::fs::symlink_metadata(shard).is_ok_and(|metadata| !metadata.is_dir()) {
+                        self.put_away(shard)?;
+                    }
+                    make_folder(shard)
+                })?;
                 std::fs::rename(&from, &to)
             })
         });

@@ -1,6 +1,7 @@
 //! A cache folder looked through and cleared by a process that mounts nothing from it, while others may.
 
 use super::cache::{allocated, same_file, unlink_idle_partial};
+use super::foreign::{self, PutAway};
 use super::object::Object;
 use super::opening::PARTIALS;
 use super::recency::{Change, Changes, Fate, OBJECTS, Recency};
@@ -69,23 +70,31 @@ impl Inventory {
         allocated(&self.folder.join(object_name(key)))
     }
 
-    /// Opens an object without counting that as a use. `Ok(None)`: it is not whole.
+    /// Opens an object without counting that as a use. `Ok(None)`: it is not whole, or no file of the cache.
     pub fn read(&self, key: &ObjectKey) -> io::Result<Option<Object>> {
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = file.open(self.folder.join(object_name(key)))?;
-        Ok(Object::open(key, file, Weak::new()))
+        let path = self.folder.join(object_name(key));
+        match file.open(&path) {
+            Ok(file) if foreign::is_ours(&file, foreign::owner(&self.folder)) => {
+                Ok(Object::open(key, file, Weak::new()))
+            }
+            Err(cause) if !foreign::is_in_the_way(&path) => Err(cause),
+            _ => Ok(None),
+        }
     }
 
-    /// Removes what was found damaged, unless another file has its name by now (`object`: the one that was read).
-    pub fn remove_damaged(&mut self, key: &ObjectKey, object: Option<&Object>) -> io::Result<()> {
+    /// Removes what was found damaged, unless another file has its name by now (`object`: the one that was read); what became
+    /// of it.
+    pub fn remove_damaged(&mut self, key: &ObjectKey, object: Option<&Object>) -> io::Result<PutAway> {
         let name = object_name(key);
         let path = self.folder.join(&name);
         if object.is_none_or(|object| same_file(object.file(), &path)) {
-            std::fs::remove_file(&path)?;
+            let put = foreign::put_away(&self.folder, &path)?;
             self.note_gone(name);
+            return Ok(put);
         }
-        Ok(())
+        Ok(PutAway::Removed)
     }
 
     /// Removes an object that no running mount has pinned.
@@ -96,10 +105,10 @@ impl Inventory {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Removed::Absent),
             known => known?,
         };
-        if metadata.nlink() > 1 {
+        if metadata.is_file() && metadata.nlink() > 1 {
             return Ok(Removed::InUse);
         }
-        std::fs::remove_file(&path)?;
+        foreign::put_away(&self.folder, &path)?;
         self.note_gone(name);
         Ok(Removed::Octets(metadata.blocks() * 512))
     }

@@ -6,6 +6,7 @@
 //!        tmp/KEY.present   what is present of it (`sidecar` draws its format)
 //!        pins/PID/KEY      hard links to objects that a process keeps from eviction; PID is flock'ed by it
 //!        recency/          last use and size of all files (`recency` draws its format)
+//!        aside/            folders of somebody's that lay where a file belongs
 //! ```
 //!
 //! Any number of mounts and processes share a folder. What they rely on: a file appears below `objects/` by a rename
@@ -15,6 +16,7 @@
 mod beside;
 mod cache;
 mod environment;
+mod foreign;
 mod inventory;
 mod key;
 mod object;
@@ -28,6 +30,7 @@ mod tests;
 mod victims;
 
 pub use beside::allocated_below;
+pub use foreign::PutAway;
 pub use inventory::{Inventory, Removed};
 pub use key::ObjectKey;
 pub use object::{Damaged, Object};
@@ -149,8 +152,7 @@ impl Disk {
         opening::make_folders(folder)?;
         // One process at a time clears up and makes environments. It ends with the descriptor.
         let whole = File::open(folder).map_err(io_error(folder))?;
-        // SAFETY: the descriptor is open; the call touches no memory of ours.
-        unsafe { libc::flock(whole.as_raw_fd(), libc::LOCK_EX) };
+        opening::lock(&whole).map_err(io_error(folder))?;
         let (pins, died) = opening::open_pins(&folder.join("pins"))?;
         let environment = folder.join("recency");
         let (recency, anew) =
@@ -247,6 +249,9 @@ impl Disk {
     fn create_locked(&self, name: &str, victims: &Victims) -> Result<Option<File>, DiskError> {
         let path = self.cache.path(name);
         loop {
+            if foreign::is_in_the_way(&path) {
+                self.cache.put_away(&path).map_err(io_error(&path))?;
+            }
             let mut file = None;
             let made = self.cache.retry_when_full(victims, || {
                 let mut options = OpenOptions::new();

@@ -9,7 +9,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
+
+/// For so long another process may clear up and make environments in the folder that is to be opened.
+const OPENING: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 60 });
 
 /// Partials lie below it.
 pub(super) const PARTIALS: &str = "tmp/";
@@ -18,6 +21,19 @@ pub(super) const PARTIALS: &str = "tmp/";
 pub(super) struct PinFolder {
     pub(super) path: PathBuf,
     _lock: File,
+}
+
+/// Locks the folder that is opened, for one process at a time clears up and makes environments.
+pub(super) fn lock(file: &File) -> io::Result<()> {
+    let due = Instant::now() + OPENING;
+    while !flock(file) {
+        if Instant::now() >= due {
+            let what = "another process has held its lock all the time that it takes to open a cache: it hangs; fuser -v names it";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Removes the pins of dead processes and makes a folder for this one's. The flag: some process died without closing.
@@ -123,4 +139,24 @@ pub(super) fn make_folders(folder: &Path) -> Result<(), DiskError> {
         make_folder(&path).map_err(io_error(&path))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Disk;
+    use super::*;
+
+    #[test]
+    fn a_process_that_hangs_while_it_opens_the_cache_does_not_make_others_hang() {
+        let folder = tempfile::tempdir().unwrap();
+        let hanging = File::open(folder.path()).unwrap();
+        assert!(flock(&hanging));
+
+        let told = Disk::open(folder.path(), None, 0).err().unwrap();
+
+        let DiskError::Io { path, cause } = told else { panic!("{told}") };
+        assert_eq!((&*path, cause.kind()), (folder.path(), io::ErrorKind::TimedOut));
+        drop(hanging);
+        Disk::open(folder.path(), None, 0).unwrap();
+    }
 }
