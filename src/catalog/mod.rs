@@ -201,6 +201,19 @@ pub enum CatalogError {
     /// The store before, which orphans alone are read in until the kernel was asked about them, is damaged: the tree is not.
     #[error("the store of the tree before is damaged: {0}")]
     DamagedBefore(String),
+    /// What is stated of one path is more than is held together.
+    #[error(
+        "more than {most_uris} URIs, or {most_octets} octets, are stated for the one path {path}: no tree is made of that. Leave \
+         it out by -o exclude=PATH"
+    )]
+    Crowded {
+        /// The path by rule.
+        path: String,
+        /// URIs that may have one path.
+        most_uris: usize,
+        /// Octets of their records.
+        most_octets: usize,
+    },
     /// Changes have nothing to change before the first baseline.
     #[error("the catalog has no revision yet")]
     NoRevision,

@@ -27,6 +27,7 @@ mod unmount;
 mod uri;
 mod within;
 
+use crate::catalog::CatalogError;
 use crate::causes::chain;
 use crate::mount::MountError;
 use crate::source::SourceError;
@@ -144,7 +145,7 @@ impl From<MountError> for CliError {
         let exit = match &cause {
             MountError::Directory { .. } | MountError::Kernel { .. } => Exit::MountPoint,
             MountError::Cache { .. } => Exit::Cache,
-            MountError::Catalog(crate::catalog::CatalogError::Busy { .. }) => Exit::Busy,
+            MountError::Catalog(CatalogError::Busy { .. }) => Exit::Busy,
             MountError::Catalog(_) | MountError::Content(_) | MountError::Spool(_) => Exit::Cache,
             MountError::FirstBaseline(inner) => sync_exit(inner),
             MountError::Http(_) => Exit::Usage,
@@ -171,6 +172,7 @@ fn sync_exit(cause: &SyncError) -> Exit {
         | SyncError::OlderList { .. }
         | SyncError::Document { .. }
         | SyncError::Package(_) => Exit::NoSource,
+        SyncError::Catalog(CatalogError::Crowded { .. }) => Exit::NoSource,
         SyncError::Catalog(_) | SyncError::Scratch(_) => Exit::Cache,
         SyncError::Naming(_) => Exit::Usage,
         SyncError::Worker(_) | SyncError::NoThread(_) => Exit::Failure,

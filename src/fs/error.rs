@@ -160,6 +160,7 @@ fn catalog_errno(error: &CatalogError) -> Errno {
         | CatalogError::Store(_)
         | CatalogError::Damaged(_)
         | CatalogError::DamagedBefore(_)
+        | CatalogError::Crowded { .. }
         | CatalogError::NoRevision => Errno::EIO,
     }
 }

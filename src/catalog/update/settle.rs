@@ -16,6 +16,7 @@ use super::locate::{folder, locate, path_by_rule, split};
 use super::losses::Tally;
 use super::merge::settled_name;
 use super::place::{File, Folder, Placer, uri as uri_of};
+use super::stated::{MOST_OCTETS, MOST_URIS, crowded};
 use super::write::Writer;
 use crate::document::{Timestamp, Uri};
 use heed::RoTxn;
@@ -183,9 +184,9 @@ impl<'o> Settling<'o> {
                     updated: file.updated,
                 })?;
             }
+            let names: HashSet<&[u8]> = group.files.iter().map(|file| file.name.as_bytes()).collect();
             for old in &group.before {
-                let stays = (group.folder.is_some() && old.name == name.as_bytes())
-                    || group.files.iter().any(|file| file.name.as_bytes() == old.name);
+                let stays = (group.folder.is_some() && old.name == name.as_bytes()) || names.contains(&old.name[..]);
                 if !stays && let Some((entry, node)) = self.store.named(self.old, parent, &old.name)? {
                     placer.remove(entry, &node)?;
                 }
@@ -232,6 +233,10 @@ impl<'o> Settling<'o> {
                 now_here.push((uri, resource, stated.changed, stated.updated));
             }
         }
+        let octets: usize = now_here.iter().map(|(_, record, _, _)| record.len()).sum();
+        if now_here.len() > MOST_URIS || now_here.len() > 1 && octets > MOST_OCTETS {
+            return Err(crowded(&path));
+        }
         now_here.sort_by(|a, b| a.0.cmp(&b.0));
 
         let mut files = Vec::with_capacity(now_here.len());
@@ -263,7 +268,8 @@ impl<'o> Settling<'o> {
         let names_now: HashSet<&[u8]> = names_now.collect();
         let gone: Vec<Vec<u8>> =
             before.iter().map(|old| old.name.clone()).filter(|old| !names_now.contains(&old[..])).collect();
-        let come = names_now.iter().filter(|name| before.iter().all(|old| old.name != **name)).count() as u64;
+        let were: HashSet<&[u8]> = before.iter().map(|old| &old.name[..]).collect();
+        let come = names_now.iter().filter(|name| !were.contains(**name)).count() as u64;
         if !above.is_empty() && (come > 0 || !gone.is_empty()) {
             self.due.insert((depth(above), above.to_owned()), ());
             let children = self.children.entry(above.to_owned()).or_default();

@@ -14,6 +14,11 @@ use xxhash_rust::xxh3::xxh3_128;
 /// So many URIs of one path are told apart by a look at each; more are found by a digest.
 const FEW: usize = 8;
 
+/// URIs of one path, and octets of their records, which are brought together in memory. They share a path where they differ by
+/// scheme or by which of their reserved characters are escaped: of honest ones there are a few.
+pub(super) const MOST_URIS: usize = 10_000;
+pub(super) const MOST_OCTETS: usize = 32 << 20;
+
 /// The time that the list of each set speaks for, ascending by set.
 pub(super) type Lists = [(SetId, Option<Timestamp>)];
 
@@ -42,6 +47,8 @@ pub(super) struct Path {
     places: HashMap<u128, usize>,
     /// Records of resources that a package holds, each with its member.
     members: Vec<Vec<u8>>,
+    /// Octets of all records.
+    octets: usize,
     /// How many records were looked at to find one.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
@@ -69,6 +76,7 @@ impl Path {
         self.files = 0;
         self.places.clear();
         self.members.clear();
+        self.octets = 0;
     }
 
     /// The resources, one for each URI.
@@ -112,7 +120,11 @@ impl Path {
                 self.take_resource(octets.0, Some((time, shown, flags & 1 != 0)), lists)
             }
             Some((&tag::MEMBER, record)) => {
-                self.members.push(record.to_vec());
+                // Without it the resource comes by its own URI.
+                if self.octets + record.len() <= MOST_OCTETS {
+                    self.octets += record.len();
+                    self.members.push(record.to_vec());
+                }
                 Ok(())
             }
             Some((&tag::KEPT, kept)) => {
@@ -143,6 +155,7 @@ impl Path {
     /// Fills a resource of a new URI.
     fn add_resource(&mut self, octets: &[u8]) -> Result<&mut Resource, CatalogError> {
         let place = self.files;
+        self.count(octets.len())?;
         self.new_resource().octets.extend_from_slice(octets);
         // From the first that is too many on all are entered.
         let entered = if self.files == FEW + 1 { 0 } else { place };
@@ -154,6 +167,13 @@ impl Path {
             }
         }
         Ok(&mut self.resources[place])
+    }
+
+    /// Counts the record of a new URI.
+    fn count(&mut self, octets: usize) -> Result<(), CatalogError> {
+        self.octets += octets;
+        let is_crowded = self.files >= MOST_URIS || self.files > 0 && self.octets > MOST_OCTETS;
+        if is_crowded { Err(crowded(&String::from_utf8_lossy(&self.key[1..]).replace('\0', "/"))) } else { Ok(()) }
     }
 
     /// A resource of a new URI, to be filled.
@@ -213,6 +233,7 @@ impl Path {
             resource.change = change;
         }
         resource.stamp = Some(if stays { known_stamp } else { new_stamp });
+        self.octets = (self.octets + merged.len()).saturating_sub(resource.octets.len());
         resource.octets = merged;
         resource.only_kept = false;
         Ok(())
@@ -297,6 +318,11 @@ pub(super) enum Held {
     Listed,
 }
 
+/// Of `path` more is stated than is brought together.
+pub(super) fn crowded(path: &str) -> CatalogError {
+    CatalogError::Crowded { path: path.to_owned(), most_uris: MOST_URIS, most_octets: MOST_OCTETS }
+}
+
 /// What tells the URIs of one path apart.
 fn digest(record: &ResourceRecord<'_>) -> u128 {
     let mut octets = vec![u8::from(record.https)];
@@ -357,5 +383,46 @@ mod tests {
             assert!(!record.member.is_empty());
         }
         assert!(path.looks.get() <= 100, "{} looks", path.looks.get());
+    }
+
+    #[test]
+    fn no_more_of_one_path_is_held_than_the_bounds_say() {
+        let symbols = Symbols::decode(&[]).unwrap();
+        let value = |number: u32, length: usize, kind: u8| {
+            let escaped: String = (0..20).map(|bit| if number >> bit & 1 == 1 { "%2C" } else { "," }).collect();
+            let uri = format!("http://h/{escaped}?{}", "x".repeat(length));
+            let entry = Entry::new(Uri::parse(&uri).unwrap());
+            let member = PackageMember { package: Uri::parse("http://h/package").unwrap(), path: "x".into() };
+            let mut value = vec![kind];
+            push_resource(&mut value, &entry, true, &[SetId(0)], (kind == tag::MEMBER).then_some(&member), &symbols);
+            value
+        };
+        for length in [1, 20_000] {
+            let mut path = Path::default();
+            path.begin(b"\x01a\0b");
+            let mut taken = 0;
+            let crowded = loop {
+                match path.take(&value(taken, length, tag::FILE), &[], None) {
+                    Ok(()) => taken += 1,
+                    Err(crowded) => break crowded,
+                }
+            };
+            assert!(crowded.to_string().contains("a/b") && crowded.to_string().contains("exclude="), "{crowded}");
+            let held: usize = path.resources().iter().map(|resource| resource.octets.len()).sum();
+            assert!(held <= MOST_OCTETS && taken as usize <= MOST_URIS, "{taken} of {held} octets");
+            assert!(held > MOST_OCTETS - 25_000 || taken as usize == MOST_URIS, "{taken} of {held} octets");
+        }
+
+        let mut path = Path::default();
+        path.begin(b"\x01a");
+        for _ in 0..2000 {
+            path.take(&value(0, 20_000, tag::FILE), &[], None).unwrap();
+            path.take(&value(0, 20_000, tag::MEMBER), &[], None).unwrap();
+        }
+        assert!(
+            path.members.iter().map(Vec::len).sum::<usize>() <= MOST_OCTETS,
+            "what is said again takes no more room"
+        );
+        path.settle(&symbols, |_, _, _| Ok(())).unwrap();
     }
 }
