@@ -8,7 +8,7 @@ use common::source::{Fault, Resource, Source};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn run(arguments: &[&str], directory: &Path) -> Output {
     Command::new(PROGRAM).args(arguments).arg(directory).output().unwrap()
@@ -48,6 +48,31 @@ fn a_refresh_answers_when_the_change_can_be_seen() {
     assert_eq!(refreshed, "1 file new, 0 changed, 0 with other metadata, 0 gone\n");
     assert_eq!(fs::read(mounted.join("b")).unwrap(), b"more");
     assert_eq!(told(&run(&["refresh"], &mounted.path())), "nothing has changed\n");
+}
+
+/// Promise: never a stuck process. Who waits for what a mount was asked learns that it hangs.
+#[test]
+fn a_mount_that_stops_in_the_middle_of_what_it_was_asked_is_told_of() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    for command in ["refresh", "audit"] {
+        source.fault("resourcelist.xml", Fault::Held(10), 1);
+        source.take_log();
+        let mut asking = Command::new(PROGRAM);
+        let asking =
+            asking.arg(command).arg(mounted.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("it is under way", || !source.requests_of("resourcelist.xml").is_empty());
+
+        mounted.signal(libc::SIGSTOP);
+        let output = asking.wait_with_output().unwrap();
+        mounted.signal(libc::SIGCONT);
+
+        assert_eq!(output.status.code(), Some(1), "{command}: {}", said(&output));
+        assert!(said(&output).contains("does not answer"), "{command}: {}", said(&output));
+        source.mend();
+        assert!(run(&["refresh"], &mounted.path()).status.success());
+    }
 }
 
 #[test]

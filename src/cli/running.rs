@@ -88,7 +88,8 @@ impl Running {
         &self.socket
     }
 
-    /// Asks it something that may take long, and waits for the answer; an error where it gives no sign of life.
+    /// Asks it something that may take long, and waits for the answer; an error where it gives no sign of life, at the beginning or
+    /// while it is waited for.
     pub fn ask<'s, T, A>(&'s self, question: impl FnOnce(&'s Path) -> A) -> Result<T, CliError>
     where
         A: Future<Output = Result<T, ControlError>>,
@@ -99,8 +100,21 @@ impl Running {
             .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
         runtime.block_on(async {
             self.hear_within(PATIENCE, ask_status::<IgnoredAny>).await?;
-            self.hear(question).await
+            tokio::select! {
+                heard = self.hear(question) => heard,
+                cause = self.fallen_silent() => Err(cause),
+            }
         })
+    }
+
+    /// Ends when it gives no sign of life any more: a process that is stopped keeps its connections.
+    async fn fallen_silent(&self) -> CliError {
+        loop {
+            tokio::time::sleep(PATIENCE).await;
+            if let Err(cause) = self.hear_within(PATIENCE, ask_status::<IgnoredAny>).await {
+                return cause;
+            }
+        }
     }
 
     /// The same where the answer is due within `patience`. Within a runtime only.
