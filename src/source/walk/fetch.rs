@@ -1,7 +1,7 @@
 //! One document into the spool: conditionally, and anew where its body breaks.
 
 use super::Asking;
-use crate::document::Limits;
+use crate::document::{Limits, Timestamp};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
     http::{Client, HttpError, Request, Status},
@@ -139,9 +139,20 @@ async fn fetch_once(
         arriving.write(&octets)?;
         received(octets.len() as u64);
     }
-    let validators = Validators { etag: response.etag, last_modified: response.modified_validator };
+    let lasts = response.modified_validator.is_some();
+    let tells_more = |tag: &str| lasts || !response.modified.is_some_and(|modified| is_of_the_second(tag, modified));
+    let etag = response.etag.filter(|tag| tells_more(tag));
+    let validators = Validators { etag, last_modified: response.modified_validator };
     let held = arriving.complete(Some(response.final_uri), response.modified, validators)?;
     Ok(Fetched::Document { held, octets: size, max_age: response.max_age })
+}
+
+/// Whether an `ETag` is made of nothing but the second of the last change and the length, as nginx makes it: a document that
+/// grows no longer in the same second has it still.
+fn is_of_the_second(tag: &str, modified: Timestamp) -> bool {
+    let tag = tag.trim_start_matches("W/").trim_matches('"');
+    let second = tag.split_once('-').and_then(|(second, _)| i64::from_str_radix(second, 16).ok());
+    second == Some(modified.seconds)
 }
 
 /// A document on disk is copied, so that it stays the same while it is read.
@@ -182,4 +193,42 @@ fn too_large(location: &DocumentLocation, limits: Limits) -> SourceError {
 
 fn unusable(location: &DocumentLocation, what: &str) -> SourceError {
     SourceError::Structure { location: location.clone(), what: what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::walk;
+    use super::*;
+    use crate::source::loopback::{Answer, Loopback, limits, resource_list};
+
+    /// What nginx does with a list that is written twice within a second, at one length.
+    #[tokio::test]
+    async fn a_list_written_twice_in_the_second_of_its_etag_is_read_again() {
+        let (second, now, later) =
+            ("Thu, 03 Jan 2013 09:00:00 GMT", "Thu, 03 Jan 2013 09:00:00 GMT", "Thu, 03 Jan 2013 09:00:01 GMT");
+        let served = |resource: &str, etag: &str, date: &str| {
+            let list = Answer::xml(resource_list(resource)).etag(etag);
+            list.header("Last-Modified", second).header("Date", date)
+        };
+        let read_of = async |etag: &str, date: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let spool = Spool::open(folder.path()).unwrap();
+            let server = Loopback::with(&[("/list.xml", served("/a", etag, date))]).await;
+            let location = DocumentLocation::Uri(server.uri("/list.xml"));
+            walk(&server.client(), &spool, &location, limits(), &|_| {}).await.unwrap();
+            server.put("/list.xml", served("/b", etag, date));
+            let walked = walk(&server.client(), &spool, &location, limits(), &|_| {}).await.unwrap();
+            let mut reader = spool.reader(&walked.leaves[0].document, limits()).unwrap();
+            reader.next_entry().unwrap().unwrap().loc.path().to_owned()
+        };
+
+        assert_eq!(read_of("\"50e54890-2a\"", now).await, "/b");
+        assert_eq!(read_of("W/\"50e54890-2a\"", now).await, "/b");
+        assert_eq!(read_of("\"50e54890-2a\"", later).await, "/a", "its second was over");
+        assert_eq!(
+            read_of("\"digest-of-the-octets\"", now).await,
+            "/a",
+            "a tag of another kind tells all versions apart"
+        );
+    }
 }
