@@ -57,6 +57,7 @@ fn a_mount_that_stops_in_the_middle_of_what_it_was_asked_is_told_of() {
     source.put("a", Resource::new("bytes"));
     let mounted = Mounted::new(&source.url(), "poll=1h");
     for command in ["refresh", "audit"] {
+        source.put(command, Resource::new("new"));
         source.fault("resourcelist.xml", Fault::Held(10), 1);
         source.take_log();
         let mut asking = Command::new(PROGRAM);

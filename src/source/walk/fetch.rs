@@ -222,13 +222,8 @@ mod tests {
             reader.next_entry().unwrap().unwrap().loc.path().to_owned()
         };
 
-        assert_eq!(read_of("\"50e54890-2a\"", now).await, "/b");
-        assert_eq!(read_of("W/\"50e54890-2a\"", now).await, "/b");
-        assert_eq!(read_of("\"50e54890-2a\"", later).await, "/a", "its second was over");
-        assert_eq!(
-            read_of("\"digest-of-the-octets\"", now).await,
-            "/a",
-            "a tag of another kind tells all versions apart"
-        );
+        assert_eq!(read_of("50e54890-2a", now).await, "/b");
+        assert_eq!(read_of("50e54890-2a", later).await, "/a", "its second was over");
+        assert_eq!(read_of("digest-of-the-octets", now).await, "/a", "a tag of another kind tells all versions apart");
     }
 }
