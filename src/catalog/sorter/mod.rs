@@ -597,8 +597,7 @@ mod tests {
         let room = Arc::new(Room::new(50 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
         let limits = RunLimits { octets: 1 << 20, pairs: 1 << 16, resident: 0 };
         let mut sorter = Sorter::new(&SpillFolder { path: folder.path().to_owned(), room }, limits);
-        let mut fill =
-            || (0u32..6000).try_for_each(|number| sorter.add(&number.to_be_bytes(), &[7; 1000]).map(|()| ()));
+        let mut fill = || (0u32..6000).try_for_each(|number| sorter.add(&number.to_be_bytes(), &[7; 1000]));
         fill().unwrap();
 
         FREE.store((50 << 20) - 1, Ordering::Relaxed);
