@@ -1,0 +1,176 @@
+use super::*;
+use crate::room::Room;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a sorter with these limits hands out.
+fn sort(pairs: &[(Vec<u8>, Vec<u8>)], limits: RunLimits) -> Pairs {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), limits);
+    for (key, value) in pairs {
+        sorter.add(key, value).unwrap();
+    }
+    let sorted = sorter.finish().unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "runs have no names");
+    read(sorted).0
+}
+
+fn read(mut sorted: Sorted) -> (Pairs, Sorted) {
+    let mut all = Vec::new();
+    while let Some((key, value)) = sorted.next().unwrap() {
+        all.push((key.to_vec(), value.to_vec()));
+    }
+    (all, sorted)
+}
+
+#[test]
+fn what_was_read_can_be_read_again_with_more_among_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let sorted = |values: &[u8], limits| {
+        let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), limits);
+        values.iter().for_each(|value| sorter.add(&[*value / 10], &[*value]).unwrap());
+        sorter.finish().unwrap()
+    };
+    let small = RunLimits { octets: 64, pairs: 2, resident: 0 };
+    for limits in [small, RunLimits::default()] {
+        let mut ours = sorted(&[30, 10, 11, 20, 12], limits);
+        ours.next().unwrap();
+        let (all, ours) = read(ours.again_with(Some(sorted(&[13, 5, 40], small))).unwrap());
+        let values: Vec<_> = all.iter().map(|(_, value)| value[0]).collect();
+        assert_eq!(values, [5, 10, 11, 12, 13, 20, 30, 40]);
+        assert_eq!(read(ours.again_with(None).unwrap()).0, all);
+    }
+}
+
+#[test]
+fn runs_and_memory_agree_with_a_stable_sort() {
+    let mut seed = 7u64;
+    let pairs: Vec<_> = (0..5000u32)
+        .map(|index| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let key = format!("shared/prefix/{}", (seed >> 33) % 900).repeat((seed >> 60) as usize % 3 + 1);
+            (key.into_bytes(), index.to_le_bytes().to_vec())
+        })
+        .collect();
+    let mut expected = pairs.clone();
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+
+    for (octets, pairs_per_run) in [(36 << 20, 1 << 19), (4096, 1 << 19), (36 << 20, 10)] {
+        let limits = RunLimits { octets, pairs: pairs_per_run, resident: 1 << 20 };
+        assert_eq!(sort(&pairs, limits), expected, "{limits:?}");
+    }
+    assert_eq!(sort(&[], RunLimits::default()), []);
+}
+
+#[test]
+fn few_runs_are_open_however_much_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sorter =
+        Sorter::new(&SpillFolder::new(folder.path()), RunLimits { octets: 1 << 20, pairs: 1, resident: 0 });
+    let mut most = 0;
+    let pairs: Vec<_> = (0..5000u32).map(|number| (number.wrapping_mul(7919) % 700, number)).collect();
+    for (key, value) in &pairs {
+        sorter.add(&key.to_be_bytes(), &value.to_be_bytes()).unwrap();
+        most = most.max(sorter.runs.len());
+    }
+
+    let (all, _) = read(sorter.finish().unwrap());
+
+    let mut expected = pairs.clone();
+    expected.sort_by_key(|(key, _)| *key);
+    let expected: Vec<_> =
+        expected.iter().map(|(key, value)| (key.to_be_bytes().to_vec(), value.to_be_bytes().to_vec())).collect();
+    assert!(all == expected, "of equal keys in the order they came");
+    assert!(most <= 2 * MERGED + 1, "{most} runs at a time");
+}
+
+#[test]
+fn few_runs_are_open_however_many_sorters_are_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = RunLimits { octets: 1 << 20, pairs: 1, resident: 0 };
+    let mut all = Sorter::new(&SpillFolder::new(folder.path()), limits);
+    let (mut most, mut pairs) = (0, Vec::new());
+    for set in 0..300u32 {
+        let mut one = Sorter::new(&SpillFolder::new(folder.path()), limits);
+        for _ in 0..if set % 10 == 0 { 130 } else { 3 } {
+            let number = pairs.len() as u32;
+            let key = number.wrapping_mul(7919) % 700;
+            one.add(&key.to_be_bytes(), &number.to_be_bytes()).unwrap();
+            pairs.push((key, number));
+        }
+        all.join(one).unwrap();
+        most = most.max(all.runs.len());
+    }
+
+    let (sorted, _) = read(all.finish().unwrap());
+
+    pairs.sort_by_key(|(key, _)| *key);
+    let expected: Vec<_> =
+        pairs.iter().map(|(key, value)| (key.to_be_bytes().to_vec(), value.to_be_bytes().to_vec())).collect();
+    assert!(sorted == expected, "of equal keys in the order they came");
+    assert!(most <= 2 * MERGED, "{most} runs at a time");
+}
+
+#[test]
+fn long_and_short_beginnings_that_many_keys_share_are_sorted_through() {
+    let mut seed = 11u64;
+    let mut below = |limit: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % limit
+    };
+    for alphabet in [&b"\0"[..], b"\0a", b"ab\xff"] {
+        let pairs: Vec<_> = (0..3000u32)
+            .map(|index| {
+                let (shared, own) = (below(4) * 9, below(12));
+                let mut key = vec![alphabet[0]; shared as usize];
+                key.extend((0..own).map(|_| alphabet[below(alphabet.len() as u64) as usize]));
+                (key, index.to_le_bytes().to_vec())
+            })
+            .collect();
+        let mut expected = pairs.clone();
+        expected.sort_by(|a, b| a.0.cmp(&b.0));
+
+        assert_eq!(sort(&pairs, RunLimits::default()), expected, "{alphabet:?}");
+    }
+}
+
+#[test]
+fn empty_keys_and_keys_that_differ_in_trailing_nuls_are_told_apart() {
+    let pairs = [(b"a\0".to_vec(), vec![1]), (b"a".to_vec(), vec![2]), (vec![], vec![]), (b"a\0\0".to_vec(), vec![3])];
+
+    let sorted = sort(&pairs, RunLimits::default());
+
+    let keys: Vec<_> = sorted.iter().map(|(key, _)| &key[..]).collect();
+    assert_eq!(keys, [&b""[..], b"a", b"a\0", b"a\0\0"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sorter =
+        Sorter::new(&SpillFolder::new(&folder.path().join("gone")), RunLimits { octets: 64, pairs: 2, resident: 0 });
+    let result = (0..10).try_for_each(|_| sorter.add(b"key", b"value"));
+
+    assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");
+}
+
+#[test]
+fn a_run_leaves_free_what_is_to_stay_free() {
+    static FREE: AtomicU64 = AtomicU64::new(150 << 20);
+    let folder = tempfile::tempdir().unwrap();
+    let room = Arc::new(Room::new(50 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
+    let limits = RunLimits { octets: 1 << 20, pairs: 1 << 16, resident: 0 };
+    let mut sorter = Sorter::new(&SpillFolder { path: folder.path().to_owned(), room }, limits);
+    let mut fill = || (0u32..6000).try_for_each(|number| sorter.add(&number.to_be_bytes(), &[7; 1000]));
+    fill().unwrap();
+
+    FREE.store((50 << 20) - 1, Ordering::Relaxed);
+    let failed = fill().unwrap_err();
+
+    let CatalogError::Io { path, cause } = failed else { panic!("{failed}") };
+    assert_eq!((&*path, cause.kind()), (folder.path(), std::io::ErrorKind::StorageFull));
+    assert!(cause.to_string().contains("cache-reserve="), "{cause}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
