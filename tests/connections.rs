@@ -102,7 +102,8 @@ fn read_at_once(mounted: &Mounted, source: &Source, files: Range<usize>) -> usiz
 #[test]
 fn a_host_that_slows_down_is_asked_less_until_it_is_fast_again() {
     const BEARS: usize = 8;
-    let source = of_files(2500);
+    const FILES: usize = 6700;
+    let source = of_files(FILES);
     source.pause(Duration::from_millis(50));
     source.bears(Some(BEARS));
     let mounted = Mounted::new(&source.list_url(), "poll=1h,connections=64");
@@ -110,11 +111,15 @@ fn a_host_that_slows_down_is_asked_less_until_it_is_fast_again() {
     read_at_once(&mounted, &source, 0..500);
     let pressed = read_at_once(&mounted, &source, 500..700);
     source.bears(None);
-    read_at_once(&mounted, &source, 700..2200);
-    let recovered = read_at_once(&mounted, &source, 2200..2500);
+    // One more a round trip, unless this machine itself is slow for a while.
+    let recovered: Vec<_> = (700..FILES)
+        .step_by(500)
+        .map(|first| read_at_once(&mounted, &source, first..first + 500))
+        .take_while(|at_once| *at_once < 40)
+        .collect();
 
     assert!((BEARS / 2..=4 * BEARS).contains(&pressed), "{pressed} at once, of 64, where {BEARS} are fast");
-    assert!(recovered >= 40, "{recovered} at once although all are fast");
+    assert!(recovered.len() < (FILES - 700) / 500, "{recovered:?} at once although all are fast");
 }
 
 #[test]
