@@ -83,6 +83,17 @@ fn a_list_without_end_leaves_half_of_the_disk_free_and_nothing_behind() {
         running.wait().unwrap();
         assert_eq!(folders().len(), left, "after signal {signal}");
     }
+    // As soon as there is a folder, and before there is anything in it.
+    for _ in 0..4 * rounds() {
+        let mut running = explore(&url).spawn().unwrap();
+        while folders().is_empty() {
+            assert!(running.try_wait().unwrap().is_none(), "it ends by itself");
+        }
+        // SAFETY: as above.
+        unsafe { libc::kill(running.id() as i32, libc::SIGTERM) };
+        running.wait().unwrap();
+        assert!(folders().is_empty(), "after a signal at the very beginning");
+    }
 }
 
 #[test]

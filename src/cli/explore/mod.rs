@@ -22,12 +22,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use survey::Survey;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Time for an answer to each request of the survey.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for an answer to a HEAD that only measures the host's pace.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long what is under way at the end is waited for.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// Tell what a Source offers: sets, capabilities, counts, sizes, types, pace, deviations
 #[derive(Debug, clap::Args)]
@@ -52,17 +55,19 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     let entry = EntryPoint::parse(&args.source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let client = Client::new(http(&options, &entry, TIMEOUT)?).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
+    // Before there is anything that a signal could leave behind.
+    let mut signals = runtime.block_on(async { Signals::new() }).map_err(failed)?;
     let scratch = Scratch::of("explore").map_err(failed)?;
     let spooled_in = scratch.path().to_owned();
     let report = runtime.block_on(async {
         let exploring = tokio::spawn(explore(client, entry, options, spooled_in));
         tokio::select! {
             explored = exploring => explored.map_err(|cause| CliError::of(Exit::Failure, &cause))?,
-            signal = ended() => Err(signal.map_or_else(failed, |()| CliError::new(Exit::Interrupted, "interrupted"))),
+            () = signals.any() => Err(CliError::new(Exit::Interrupted, "interrupted")),
         }
     });
-    // What is still under way when a signal came is not waited for.
-    runtime.shutdown_background();
+    // What is still under way when a signal came ends where it waits next; else it might write where the folder was.
+    runtime.shutdown_timeout(ENDING);
     drop(scratch);
     let report = report.map_err(|cause| cause.assuming(&args.source))?;
     let text = if args.json { format!("{}\n", report.json()) } else { printable(&report.text()) };
@@ -70,12 +75,22 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     Ok(Exit::Success as u8)
 }
 
-/// Until a signal asks for the end.
-async fn ended() -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        interrupt = tokio::signal::ctrl_c() => interrupt,
-        _ = terminate.recv() => Ok(()),
+/// The signals that ask for the end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 
