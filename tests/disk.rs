@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// Neither quota nor reserve: the disk itself is what says no.
 const UNBOUNDED: &str = "timeout=5s,poll=1h,cache-size=1G,cache-reserve=0";
@@ -103,11 +104,24 @@ fn a_list_without_end_does_not_fill_the_disk_of_the_cache() {
     let url = list_without_end(usize::MAX);
     let options = format!("cache={},cache-size=8M,cache-reserve=24M,timeout=5s", disk.path().display());
 
-    let ended = Command::new(PROGRAM).args(["mount", "-o", &options, &url]).arg(directory.path()).output().unwrap();
+    let mut mount = Command::new(PROGRAM);
+    mount.args(["mount", "-o", &options, &url]).arg(directory.path()).stderr(Stdio::piped());
+    let mut mounting = mount.spawn().unwrap();
+    let mut least = disk.free_space();
+    while mounting.try_wait().unwrap().is_none() {
+        least = least.min(disk.free_space());
+        thread::sleep(Duration::from_millis(1));
+    }
+    let ended = mounting.wait_with_output().unwrap();
 
+    println!("{} KiB free at least", least >> 10);
+    // Room is looked for once for each 4 MiB that are written.
+    assert!(least >= (24 - 4) << 20, "{least} octets were free");
     let told = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(7), "{told}");
-    assert!(told.contains(&url) && told.contains("cache-reserve="), "{told}");
+    for part in [&*url, "cache-reserve=", &format!("{} are to stay free", 24 << 20)] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
     let left: Vec<_> =
         tree(disk.path()).into_keys().filter(|path| path.extension().is_some_and(|it| it == "tmp")).collect();
     assert!(left.is_empty(), "{left:?}");

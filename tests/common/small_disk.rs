@@ -42,6 +42,16 @@ impl SmallDisk {
         std::fs::remove_file(self.filler()).unwrap();
     }
 
+    /// Octets that are free now.
+    pub fn free_space(&self) -> u64 {
+        let path = c_path(self.path());
+        // SAFETY: all zeros is a valid value of this plain structure.
+        let mut told: libc::statvfs = unsafe { std::mem::zeroed() };
+        // SAFETY: `path` is NUL-terminated; both outlive the call.
+        assert_eq!(unsafe { libc::statvfs(path.as_ptr(), &mut told) }, 0, "{}", std::io::Error::last_os_error());
+        told.f_bavail * told.f_frsize
+    }
+
     fn filler(&self) -> PathBuf {
         self.path().join("filler")
     }
