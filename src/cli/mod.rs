@@ -166,7 +166,7 @@ impl From<SourceError> for CliError {
 fn sync_exit(cause: &SyncError) -> Exit {
     match cause {
         SyncError::Source(cause) => source_exit(cause),
-        SyncError::ChangesOfThen { cause, .. } => sync_exit(cause),
+        SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => sync_exit(cause),
         SyncError::NoResourceList { .. }
         | SyncError::NothingThatOld { .. }
         | SyncError::OlderList { .. }

@@ -158,6 +158,7 @@ impl Synchronizer {
                         tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
                         self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
                         self.schedule.failed(root, chain(&cause), super::schedule::jitter(), Instant::now());
+                        self.lacks_packages |= matches!(purpose, Purpose::ChangeDump);
                         self.unfollowed.get_or_insert(cause);
                     }
                     Err(cause) => return Err(cause),

@@ -113,6 +113,7 @@ impl Synchronizer {
                 }
                 Err(cause) => {
                     tracing::warn!("the dump {dump} is left for now: {}", chain(&cause));
+                    self.lacks_packages = true;
                     packages = None;
                 }
             }

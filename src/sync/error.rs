@@ -9,6 +9,9 @@ use crate::source::{DocumentLocation, SourceError};
 /// Why a refresh changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
+    /// All that could be had was looked at, and nothing of it is new. What could not is asked for again when it is due.
+    #[error(transparent)]
+    Behind(Box<SyncError>),
     /// The Source did not give its documents.
     #[error("the Source cannot be read")]
     Source(#[from] SourceError),

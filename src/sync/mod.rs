@@ -159,6 +159,8 @@ pub struct Synchronizer {
     unfollowed: Option<SyncError>,
     /// All of which that is so.
     unheard: Vec<Unheard>,
+    /// Whether packages may be offered that this look could not reach.
+    lacks_packages: bool,
     /// The spool being settled behind the last commit.
     settling: Option<JoinHandle<()>>,
     status: SharedStatus,
@@ -212,6 +214,7 @@ impl Synchronizer {
             room: Room::default(),
             unfollowed: None,
             unheard: Vec::new(),
+            lacks_packages: false,
             settling: None,
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
@@ -237,6 +240,7 @@ impl Synchronizer {
     pub async fn refresh_of(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
         self.settled().await;
         self.status.begun();
+        self.lacks_packages = false;
         let began = Instant::now();
         let (extent, contradicted) = self.widened(extent);
         let outcome = match self.try_refresh(extent, false, &progress).await {
@@ -246,8 +250,13 @@ impl Synchronizer {
         };
         let outcome = outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged));
         match &outcome {
+            // What fails may be offered elsewhere by now; but it may fail for long.
+            Err(SyncError::Behind(_)) => self.is_stale |= self.is_discovered_before(self.usual_interval()),
             Err(_) => self.is_stale = true,
-            Ok(_) => self.corrected(&contradicted),
+            Ok(_) => {}
+        }
+        if matches!(outcome, Ok(_) | Err(SyncError::Behind(_))) && !self.lacks_packages {
+            self.corrected(&contradicted);
         }
         self.tell(&outcome, began.elapsed());
         outcome
@@ -296,7 +305,12 @@ impl Synchronizer {
             // Without the lists these changes cannot be applied.
             Err(cause) if anew => return Err(cause),
             // Changes are followed all the same.
-            Err(cause) => (None, Some(cause)),
+            Err(cause) => {
+                self.lacks_packages = true;
+                // They may have moved.
+                self.is_stale = true;
+                (None, Some(cause))
+            }
         };
         let step = Step { source, sets, is_first_tree, anew, position };
         let outcome = match read {
@@ -305,7 +319,7 @@ impl Synchronizer {
         };
         let unfollowed = self.unfollowed.take();
         match (outcome, failure.or(undiscovered.map(SyncError::Source)).or(unfollowed)) {
-            (Some(Outcome::Unchanged), Some(cause)) => Err(cause),
+            (Some(Outcome::Unchanged), Some(cause)) => Err(SyncError::Behind(cause.into())),
             (outcome, failure) => {
                 failure
                     .iter()
@@ -471,6 +485,11 @@ impl Synchronizer {
         self.discovered = Some((source.clone(), Instant::now()));
         self.is_stale = false;
         Ok((source, None))
+    }
+
+    /// Whether the Source was discovered last so long ago.
+    fn is_discovered_before(&self, interval: Duration) -> bool {
+        self.discovered.as_ref().is_none_or(|(_, since)| since.elapsed() >= interval)
     }
 
     /// The position of the current revision.

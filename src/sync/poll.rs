@@ -5,7 +5,7 @@ use super::looks::{AGAIN_DUE, Unseen};
 use super::schedule::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
 use super::waiting::{Next, Waiting};
-use super::{Outcome, Progressing, Stage, SyncError, Synchronizer};
+use super::{Outcome, Progressing, SHORTEST_PAUSE, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::causes::chain;
 use crate::document::{Change, Timestamp, Uri};
@@ -65,7 +65,7 @@ pub enum Look {
 pub struct Listeners {
     /// Called after each commit, with what the kernel must be told.
     pub invalidate: Box<dyn Fn(Vec<Invalidation>) + Send + Sync>,
-    /// Called after each refresh that succeeded, changed or not.
+    /// Called after each refresh that succeeded, changed or not, if only in part.
     pub refreshed: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -163,10 +163,19 @@ pub async fn run(
             Err(cause) => {
                 failures += 1;
                 let pause = jittered(retry_pause(failures, synchronizer.usual_interval()), jitter());
-                let again = Instant::now() + pause;
+                let ended = Instant::now();
+                let mut again = ended + pause;
+                if matches!(cause, SyncError::Behind(_)) {
+                    // What cannot be had keeps no other document waiting; and the Source answers where one of them has.
+                    let others = synchronizer.schedule.next_after(now).map(|next| next.max(ended + SHORTEST_PAUSE));
+                    again = others.map_or(again, |next| next.min(again));
+                    if synchronizer.schedule.has_answered_since(now) {
+                        (listeners.refreshed)();
+                    }
+                }
                 // What is announced and cannot be had puts off no other document.
                 due = if is_look { due.min(again) } else { again };
-                report(&cause, pause);
+                report(&cause, again - ended);
             }
         }
         let milliseconds = u64::try_from(now.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -146,6 +146,16 @@ impl Schedule {
         self.documents.values().map(|plan| plan.due).min()
     }
 
+    /// When the next document is due of those that are not due at `now`.
+    pub fn next_after(&self, now: Instant) -> Option<Instant> {
+        self.documents.values().map(|plan| plan.due).filter(|due| *due > now).min()
+    }
+
+    /// Whether a document has answered since `then`, it and all that it leads to.
+    pub fn has_answered_since(&self, then: Instant) -> bool {
+        self.documents.values().any(|plan| plan.failures == 0 && plan.asked >= Some(then))
+    }
+
     /// Every document, in the order of their locations.
     pub fn documents(&self) -> impl Iterator<Item = Planned<'_>> {
         self.documents.iter().map(|(location, plan)| Planned {
@@ -287,6 +297,8 @@ mod tests {
         schedule.failed(&at("a"), "gone".into(), 0.0, now);
 
         assert_eq!(schedule.next(), Some(now + FIRST_RETRY));
+        assert!(schedule.has_answered_since(now) && !schedule.has_answered_since(now + FIRST_RETRY));
+        assert_eq!(schedule.next_after(now + FIRST_RETRY), Some(now + SHORTEST.mul_f64(1.1)), "the other one");
         assert!(!schedule.is_due(&at("b"), now + SHORTEST), "a tenth later by jitter");
         assert!(schedule.is_due(&at("b"), now + SHORTEST.mul_f64(1.1)));
     }

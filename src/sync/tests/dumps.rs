@@ -249,6 +249,39 @@ async fn what_a_copy_says_beyond_the_manifest_inside_is_corrected_when_the_packa
 }
 
 #[tokio::test]
+async fn what_a_package_says_itself_is_not_taken_for_known_while_the_dump_that_lists_it_cannot_be_had() {
+    let server = source(&[("resourcedump", "/dump.xml"), ("changelist", "/changes.xml")]).await;
+    let held = [("/a", "path=\"/b.bin\""), ("/b", "path=\"/a.bin\"")];
+    let lies = [("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\"")];
+    let held = manifest(&server, "resourcedump-manifest", &held);
+    server.put("/1.zip", large_package(&held, &["a.bin", "b.bin"]));
+    server.put("/1.xml", Answer::xml(manifest(&server, "resourcedump-manifest", &lies)));
+    server.put("/dump.xml", dump(&server, "resourcedump", "/1.zip", "/1.xml"));
+    let changes = |entries: &[String]| {
+        Answer::xml(urlset("capability=\"changelist\" from=\"2013-01-03T09:00:00Z\"", &[], entries))
+    };
+    server.put("/changes.xml", changes(&[]));
+    let mut destination = destination(&server);
+    destination.commit().await;
+    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone().unwrap());
+    packages.directory(&package).await.unwrap();
+    let listed = server.answer("/dump.xml");
+    server.put("/dump.xml", Answer::status(403));
+    let new = url(server.uri("/c").as_str(), "change=\"created\" datetime=\"2013-01-03T10:00:00Z\"");
+    server.put("/changes.xml", changes(&[new]));
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c"], "changes are followed");
+    assert!(packages.is_contradicted(&package), "no member of it may stand for a version that no digest vouches for");
+    assert!(destination.refresh().await.is_err() && packages.is_contradicted(&package));
+
+    server.put("/dump.xml", listed);
+    destination.commit().await;
+    assert!(!packages.is_contradicted(&package));
+    assert_eq!(member_of(&destination, "a").as_deref(), Some("/b.bin"));
+}
+
+#[tokio::test]
 async fn the_copy_of_a_change_dumps_manifest_is_applied_and_what_it_lacks_follows_from_the_manifest_inside() {
     let server = source(&[("resourcelist", LIST), ("changedump", "/changes.xml")]).await;
     let list =

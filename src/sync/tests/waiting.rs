@@ -122,3 +122,48 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
     drop(commands);
     running.await.unwrap();
 }
+
+/// It is put off ever longer; what else there is comes as often as ever.
+#[tokio::test]
+async fn a_change_list_that_fails_for_good_slows_no_other_and_has_the_source_neither_discovered_nor_distrusted_each_time()
+ {
+    const POLLS: usize = 20;
+    let server = source().await;
+    let offers = [("resourcelist", LIST), ("changelist", "/changes.xml"), ("changelist", "/more.xml")];
+    let offers = offers.map(|(capability, path)| offer(capability, server.uri(path).as_str()));
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    server.put("/more.xml", server.answer("/changes.xml"));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    // The documents are due often, and the pause after a refresh that fails as a whole is the usual one.
+    destination.synchronizer.schedule = Schedule::new(Some(std::time::Duration::from_millis(50)));
+    destination.commit().await;
+    destination.refresh().await.unwrap();
+    server.put("/changes.xml", Answer::status(403));
+    server.asked();
+    let (commands, receiver) = mpsc::channel(64);
+    let (told, mut refreshed) = mpsc::unbounded_channel();
+    let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(move || _ = told.send(())) };
+    let Destination { synchronizer, catalog: _catalog, _folder } = destination;
+    let status = synchronizer.status();
+    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+
+    let mut asked: Vec<String> = Vec::new();
+    let times = |asked: &[String], path: &str| asked.iter().filter(|it| *it == path).count();
+    let polled = async {
+        while times(&asked, "/more.xml") < POLLS || times(&asked, "/changes.xml") == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            asked.extend(server.asked().into_iter().map(|asked| asked.path));
+        }
+    };
+
+    tokio::time::timeout(std::time::Duration::from_secs(30), polled).await.expect("the other one is polled");
+    assert_eq!(times(&asked, "/caps.xml"), 0);
+    refreshed.recv().await.unwrap();
+    let (asker, answer) = oneshot::channel();
+    commands.try_send(Command::Asked { accept_deletions: false, asker }).unwrap();
+    let told = answer.await.unwrap().outcome;
+    assert!(matches!(&told, status::RefreshOutcome::Failed(why) if why.contains("/changes.xml")), "{told:?}");
+    assert!(status.read().failures > 0);
+    drop(commands);
+    running.await.unwrap();
+}
