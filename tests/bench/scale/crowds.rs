@@ -5,11 +5,14 @@ use super::{PATIENCE, memory};
 use crate::common::mounted::{Mounted, PROGRAM};
 use crate::common::random::Random;
 use crate::common::source::{Resource, Source, URLSET};
-use crate::measure::{MemoryWatch, ROUNDS, Row, megabytes, percentile, rss_anon, time};
+use crate::measure::{MemoryWatch, ROUNDS, Row, caught, megabytes, percentile, rss_anon, time};
 use resyncfs::content::disk::{Disk, ObjectKey};
+use resyncfs::document::{Algorithm, Digest};
+use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{Read, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -51,7 +54,14 @@ pub fn flat_folder() -> Vec<Row> {
     source.take_log();
     let folder = mounted.join("flat");
     let watch = MemoryWatch::of_process_with(&mounted.path());
-    for command in ["ls -f \"$1\"", "ls \"$1\"", "find \"$1\" -name '*7.xml'", "ls -l \"$1\""] {
+    let of_seven = (0..NAMES).filter(|number| name(*number).ends_with("7.xml")).count() as u64;
+    // `.` and `..`; a line that tells a total.
+    for (command, expected) in [
+        ("ls -f \"$1\"", NAMES + 2),
+        ("ls \"$1\"", NAMES),
+        ("find \"$1\" -name '*7.xml'", of_seven),
+        ("ls -l \"$1\"", NAMES + 1),
+    ] {
         // The kernel knows nothing of a new mount.
         mounted.unmount();
         mounted.start();
@@ -61,8 +71,8 @@ pub fn flat_folder() -> Vec<Row> {
         rows.push(Row::bound(
             &format!("`{}` of a flat folder of 1 M names, cold", command.replace("\"$1\"", "flat")),
             format!("{lines} lines in {:.2} s, {requests} requests", took.as_secs_f64()),
-            "every name, 0 requests",
-            requests == 0 && lines >= NAMES / 20,
+            &format!("{expected} lines, 0 requests"),
+            requests == 0 && lines == expected,
         ));
     }
     rows.push(memory("peak RssAnon of these", watch.peak()));
@@ -193,16 +203,31 @@ const OBJECTS: u64 = 1_000_000;
 /// Octets of each object.
 const SIZE: u64 = 100;
 
-fn key(number: u64) -> ObjectKey {
-    ObjectKey::parse(&format!("sha-256-{:016x}{:016x}{:016x}{number:016x}", scattered(number), 0, 0)).unwrap()
+fn object(number: u64) -> Vec<u8> {
+    let mut bytes = number.to_be_bytes().repeat(13);
+    bytes.truncate(SIZE as usize);
+    bytes
 }
 
-fn fill(disk: &Disk, numbers: impl Iterator<Item = u64>) {
+fn key(number: u64) -> ObjectKey {
+    let digest = Digest::new(Algorithm::Sha256, &Sha256::digest(object(number))).unwrap();
+    ObjectKey::digest("https://repo.example.org/", &digest)
+}
+
+/// Keeps those that are not there; how many.
+fn fill(disk: &Disk, numbers: impl Iterator<Item = u64>) -> u64 {
+    let mut filled = 0;
     for number in numbers {
-        let partial = disk.begin(&key(number), Some(SIZE)).unwrap();
-        partial.write_at(0, &number.to_be_bytes().repeat(13)[..SIZE as usize]).unwrap();
-        partial.commit(&key(number), SIZE).unwrap();
+        let key = key(number);
+        if disk.has(&key) {
+            continue;
+        }
+        let partial = disk.begin(&key, Some(SIZE)).unwrap();
+        partial.write_at(0, &object(number)).unwrap();
+        partial.commit(&key, SIZE).unwrap();
+        filled += 1;
     }
+    filled
 }
 
 /// A cache of a million objects, kept in `SCALE_FOLDER` where there is one.
@@ -218,14 +243,13 @@ pub fn million_objects() -> Vec<Row> {
     let mut rows = Vec::new();
     let disk = Disk::open(&content, Some(1 << 40), 0).unwrap();
     let before = rss_anon(std::process::id()).unwrap_or(0);
-    let held = disk.glance().objects;
-    if held < objects {
-        let took = time(|| fill(&disk, held..objects)).0;
+    let (took, filled) = time(|| fill(&disk, 0..objects));
+    if filled > 0 {
         rows.push(Row::bound(
-            &format!("{} objects of {SIZE} octets kept", objects - held),
-            format!("{:.0} us each", took.as_secs_f64() * 1e6 / (objects - held) as f64),
+            &format!("{filled} objects of {SIZE} octets kept"),
+            format!("{:.0} us each", took.as_secs_f64() * 1e6 / filled as f64),
             "<= 1 ms each",
-            took.as_secs_f64() / (objects - held) as f64 <= 0.001,
+            took.as_secs_f64() / filled as f64 <= 0.001,
         ));
     }
     let usage = disk.usage();
@@ -261,52 +285,81 @@ pub fn million_objects() -> Vec<Row> {
             took.0
         })
         .collect();
-    let median = percentile(&mut times, 50);
+    let (median, worst) = (percentile(&mut times, 50), percentile(&mut times, 100));
     rows.push(Row::bound(
         "restart with that cache to the first name read",
-        format!("{:.3} s", median.as_secs_f64()),
-        "<= 0.1 s",
-        median <= Duration::from_millis(100),
+        format!("{:.3} s, slowest {:.3} s", median.as_secs_f64(), worst.as_secs_f64()),
+        "<= 0.1 s, the slowest too",
+        worst <= Duration::from_millis(100),
     ));
-    for subcommand in ["list", "verify"] {
-        let mut command = Command::new(PROGRAM);
-        command.args(["cache", subcommand, "-o", &format!("cache={}", cache.display())]);
-        // Verified once: nothing of it is a digest that the objects have, so damaged ones would go.
-        if subcommand == "verify" && std::env::var_os("SCALE_FOLDER").is_some() {
-            continue;
-        }
-        let began = Instant::now();
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let mut peak = 0;
-        while child.try_wait().unwrap().is_none() {
-            peak = peak.max(rss_anon(child.id()).unwrap_or(0));
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        rows.push(Row::bound(
-            &format!("`resyncfs cache {subcommand}` of it"),
-            format!("{:.1} s, peak RssAnon {}", began.elapsed().as_secs_f64(), megabytes(peak)),
-            "<= 100 MB",
-            peak <= 100_000_000,
-        ));
-    }
-    rows.push(evicted(&content));
+    rows.extend(caught("eviction", || vec![evicted(&content, objects)]));
+    rows.extend(caught("`resyncfs cache list`", || vec![listed(&cache)]));
+    rows.extend(caught("`resyncfs cache verify`", || vec![verified(&cache)]));
     rows
 }
 
+/// `resyncfs cache SUBCOMMAND`: seconds, peak RssAnon, and what it printed.
+fn told(cache: &Path, subcommand: &str) -> (f64, u64, String) {
+    let mut command = Command::new(PROGRAM);
+    command.args(["cache", subcommand, "-o", &format!("cache={}", cache.display())]);
+    let mut printed = tempfile::tempfile().unwrap();
+    command.stdout(printed.try_clone().unwrap()).stderr(Stdio::null());
+    let began = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let mut peak = 0;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        peak = peak.max(rss_anon(child.id()).unwrap_or(0));
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let took = began.elapsed().as_secs_f64();
+    assert!(status.success(), "cache {subcommand} ended with {status}");
+    let mut text = String::new();
+    printed.rewind().unwrap();
+    printed.read_to_string(&mut text).unwrap();
+    (took, peak, text)
+}
+
+fn listed(cache: &Path) -> Row {
+    let (took, peak, _) = told(cache, "list");
+    let measured = format!("{took:.1} s, peak RssAnon {}", megabytes(peak));
+    Row::bound("`resyncfs cache list` of it", measured, "<= 100 MB", peak <= 100_000_000)
+}
+
+/// Every object is read, and gives the digest that it is called by.
+fn verified(cache: &Path) -> Row {
+    let (took, peak, said) = told(cache, "verify");
+    let held = {
+        let disk = Disk::open(&cache.join("content"), Some(1 << 40), 0).unwrap();
+        disk.usage().objects
+    };
+    let said = said.trim();
+    Row::bound(
+        "`resyncfs cache verify` of it",
+        format!("{took:.1} s, peak RssAnon {}; {said}", megabytes(peak)),
+        &format!("<= 100 MB, {held} intact, 0 damaged"),
+        peak <= 100_000_000
+            && said.replace(',', "").starts_with(&format!("{held} cached files intact"))
+            && said.contains(" 0 damaged"),
+    )
+}
+
 /// A tenth of what is there must go for what comes: those used least recently, and at the same cost each as the first.
-fn evicted(content: &Path) -> Row {
+fn evicted(content: &Path, objects: u64) -> Row {
     let disk = Disk::open(content, Some(1 << 40), 0).unwrap();
     let usage = disk.usage();
     // Used just now, and so spared.
-    let spared: HashSet<u64> = (0..1000).map(|number| number * usage.objects / 1000).collect();
+    let spared: HashSet<u64> = (0..1000).map(|number| number * objects / 1000).collect();
     let spared: Vec<u64> = spared.into_iter().filter(|number| disk.get(&key(*number)).is_some()).collect();
     disk.close();
     drop(disk);
     let quota = usage.octets / 10 * 9;
     let disk = Disk::open(content, Some(quota), 0).unwrap();
-    let (took, ()) = time(|| fill(&disk, usage.objects + 1..usage.objects + 1001));
+    let (took, came) = time(|| fill(&disk, objects..objects + 1000));
     let after = disk.usage();
-    let gone = (usage.objects + 1000).saturating_sub(after.objects);
+    let gone = (usage.objects + came).saturating_sub(after.objects);
     let lost = spared.iter().filter(|number| disk.get(&key(**number)).is_none()).count();
     Row::bound(
         "eviction of a tenth of them for 1000 new ones",
@@ -316,6 +369,10 @@ fn evicted(content: &Path) -> Row {
             spared.len()
         ),
         "<= 200 us each, none of those used last",
-        gone > 0 && lost == 0 && took.as_secs_f64() / gone as f64 <= 0.0002 && after.octets <= quota,
+        gone >= usage.objects / 10
+            && came == 1000
+            && lost == 0
+            && took.as_secs_f64() / gone as f64 <= 0.0002
+            && after.octets <= quota,
     )
 }
