@@ -168,7 +168,7 @@ impl Fetch {
             return Ok(landed);
         }
         if self.flight.is_passing() {
-            self.go_past().await;
+            self.go_past().await?;
         }
         self.adopt_partial().await;
         loop {

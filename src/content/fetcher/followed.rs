@@ -49,10 +49,11 @@ impl Fetch {
         if self.is_followed_within(HELD_OPEN).await { Ok(()) } else { Err(Stop::Rest) }
     }
 
-    /// Waits without a body until somebody reads on; not for ever, and no more objects than may.
+    /// Waits without a body until somebody reads on; not for ever, and no more objects than may. Meanwhile others have the turn at
+    /// the host.
     pub(super) async fn stand_still(&mut self) -> Result<(), Ended> {
         self.flight.hold_latest(false);
-        self.latest = None;
+        (self.latest, self.turn) = (None, None);
         if self.resting.is_none() {
             self.resting = Arc::clone(&self.content.resting).try_acquire_owned().ok();
         }
@@ -61,6 +62,13 @@ impl Fetch {
             return Err(Ended::Left);
         }
         self.resting = None;
+        let turn = self.content.fetches.take(self.wanted.uri.authority());
+        let Ok(turn) = tokio::time::timeout(self.content.config.stall, turn).await else {
+            self.keep().await;
+            return Err(Ended::Failed(self.stalled()));
+        };
+        self.turn = turn;
+        self.flight.touch();
         Ok(())
     }
 

@@ -497,6 +497,8 @@ impl Content {
                 }
                 Look::Octets(pieces) => return Ok(Found::Octets(joined(pieces))),
                 Look::Jump(jump) => {
+                    // What goes past does not wait for who has a request of its own.
+                    standing = None;
                     let aside = tokio::time::timeout(self.config.stall, self.aside(wanted.ino, flight, &jump)).await;
                     match aside {
                         Ok(Some(octets)) => return Ok(Found::Octets(octets)),

@@ -5,11 +5,14 @@ use super::promise::Form;
 use super::writer::{Room, WriteError};
 use crate::content::fixity::WHOLE_LIMIT;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// What goes past the cache goes on for so long while no reader follows it.
 const UNFOLLOWED: Duration = Duration::from_secs(10);
+
+/// For so many times as long as a server's silence is borne, a place is waited for that others have.
+const TURNS: u32 = 4;
 
 impl Fetch {
     /// Without room on disk the object is fetched into memory; one too large for that goes past, to those who read it now.
@@ -28,37 +31,42 @@ impl Fetch {
         tracing::warn!(uri = %self.wanted.uri, %error, "the object is not cached");
         if is_large {
             self.flight.pass_by(&self.content.memory);
-            self.go_past().await;
+            self.go_past().await
         } else {
             self.room = Room::Memory;
             let content = Arc::clone(&self.content);
-            self.memory = self.in_turn(content.memory.whole()).await;
+            self.memory = self.in_turn(content.memory.whole()).await?;
+            Ok(())
         }
-        Ok(())
     }
 
     /// The object goes past the cache.
-    pub(super) async fn go_past(&mut self) {
+    pub(super) async fn go_past(&mut self) -> Result<(), Ended> {
         self.room = Room::Nowhere;
         // Not held while another is waited for: those who have that one may wait for this.
         self.memory = None;
         let content = Arc::clone(&self.content);
-        self.memory = self.in_turn(content.memory.passing()).await;
+        self.memory = self.in_turn(content.memory.passing()).await?;
+        Ok(())
     }
 
-    /// Waits for a place. That others have them is no fault of the server's: readers wait on. Meanwhile others have the turn at the
-    /// host, and later as well, for who has a place may stand as still as its readers do: the places are bound enough.
+    /// Waits for a place. That others have them is no fault of the server's: readers wait on, but not for ever, for who has a place
+    /// comes as slowly as its readers do. Meanwhile others have the turn at the host, and later as well: the places are bound enough.
     async fn in_turn(
         &mut self,
         place: impl Future<Output = Option<OwnedSemaphorePermit>>,
-    ) -> Option<OwnedSemaphorePermit> {
+    ) -> Result<Option<OwnedSemaphorePermit>, Ended> {
         self.turn = None;
+        let stall = self.content.config.stall;
+        let until = Instant::now() + stall * TURNS;
         tokio::pin!(place);
         loop {
-            let taken = tokio::time::timeout(self.content.config.stall / 8, &mut place).await;
+            let taken = tokio::time::timeout(stall / 8, &mut place).await;
             self.flight.touch();
-            if let Ok(place) = taken {
-                return place;
+            match taken {
+                Ok(place) => return Ok(place),
+                Err(_) if Instant::now() >= until => return Err(Ended::Failed(self.stalled())),
+                Err(_) => {}
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Memory for what the cache folder has no room for: whole objects, and the latest octets of those that go past it.
 //!
 //! All who read share it. Of what goes past the less is held the more of it goes past at once; what somebody waits for is held
-//! in any case. Who finds no place waits for one, however long: who has one comes further or ends, within the deadlines of a fetch.
+//! in any case. Who finds no place waits for one, some minutes at most: who has one comes further or ends, within the deadlines of
+//! a fetch, but no sooner than its readers do.
 
 use crate::content::fetcher::window::WINDOW;
 use std::sync::Arc;

@@ -147,9 +147,11 @@ struct Stripe {
     is_anew: bool,
     /// Others were faster.
     is_late: bool,
-    /// Of [`ALL_AT_ONCE`].
-    _place: OwnedSemaphorePermit,
+    /// Of [`ALL_AT_ONCE`], as long as it is under way or held.
+    place: Place,
 }
+
+type Place = Arc<OwnedSemaphorePermit>;
 
 impl Stripe {
     /// Nothing more comes of it: its connection is free.
@@ -286,37 +288,30 @@ impl Stripes {
         let most = self.lanes.now.min(coming + free);
         while coming < most && asked < limit {
             let Ok(place) = Arc::clone(&self.content.stripes).try_acquire_owned() else { break };
-            asked = self.ask(asked, place);
+            asked = self.ask(asked, Arc::new(place));
             coming += 1;
         }
         self.asked = Some(asked);
     }
 
     /// Asks for the range from `first` on; answers the octet behind it.
-    fn ask(&mut self, first: u64, place: OwnedSemaphorePermit) -> u64 {
+    fn ask(&mut self, first: u64, place: Place) -> u64 {
         let end = (first + 1).next_multiple_of(STRIPE).min(self.origin.length);
-        let (pieces, task) = self.begin(first..end);
+        let (pieces, task) = self.begin(first..end, &place);
         let begun = Instant::now();
-        let stripe = Stripe {
-            left: first..end,
-            first: None,
-            pieces,
-            task,
-            begun,
-            is_anew: false,
-            is_late: false,
-            _place: place,
-        };
+        let stripe =
+            Stripe { left: first..end, first: None, pieces, task, begun, is_anew: false, is_late: false, place };
         self.under_way.push_back(stripe);
         end
     }
 
-    fn begin(&self, range: Range<u64>) -> (UnboundedReceiver<Bytes>, AbortHandle) {
+    fn begin(&self, range: Range<u64>, place: &Place) -> (UnboundedReceiver<Bytes>, AbortHandle) {
         let (sender, pieces) = mpsc::unbounded_channel();
         let bringing = bring(Arc::clone(&self.content), self.origin.clone(), range, sender, Arc::clone(&self.usual));
-        let ended = Arc::clone(&self.ended);
+        let (ended, place) = (Arc::clone(&self.ended), Arc::clone(place));
         let task = self.content.runtime.spawn(async move {
             bringing.await;
+            drop(place);
             ended.notify_one();
         });
         (pieces, task.abort_handle())
@@ -335,8 +330,11 @@ impl Stripes {
         if here == 0 || 2 * here < self.under_way.len() - 1 {
             return;
         }
-        let Some(left) = self.under_way.front().map(|first| first.left.clone()) else { return };
-        let (pieces, task) = self.begin(left);
+        let Some((left, place)) = self.under_way.front().map(|first| (first.left.clone(), Arc::clone(&first.place)))
+        else {
+            return;
+        };
+        let (pieces, task) = self.begin(left, &place);
         if let Some(first) = self.under_way.front_mut() {
             (first.pieces, first.task, first.is_anew) = (pieces, task, true);
         }
@@ -350,7 +348,7 @@ impl Stripes {
             if self.under_way.is_empty() {
                 let place = Arc::clone(&self.content.stripes).acquire_owned();
                 let place = tokio::time::timeout(patience, place).await.ok()?.ok()?;
-                self.asked = Some(self.ask(self.at, place));
+                self.asked = Some(self.ask(self.at, Arc::new(place)));
             }
             let slow_at = self.slow_at().map_or(silent_at, |slow_at| slow_at.max(Instant::now() + LOOK).min(silent_at));
             let stripe = self.under_way.front_mut()?;

@@ -2,6 +2,7 @@
 
 use super::server::{Gate, Received, Server, honest};
 use super::*;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 /// As the kernel reads ahead: so many octets at a time, so many times at once.
@@ -97,4 +98,35 @@ async fn what_goes_past_the_cache_takes_no_turn_from_other_reads_of_its_host() {
 
     gate.open();
     assert!(other.unwrap() == bodies[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_finds_no_place_beside_the_cache_waits_for_one_but_not_for_ever() {
+    let bodies = [octets(LARGE, 130), octets(3 * BLOCK as usize, 131)];
+    let served = bodies.to_vec();
+    let server = Server::start(move |request| honest(request, &served[body_of(request, &served)], None));
+    let mounted = Mounted::new(&server, |config| {
+        config.quota = Some(1);
+        config.stall = Duration::from_secs(1);
+    });
+    let wanted = numbered(&server, &bodies);
+    let memory = &mounted.content.memory;
+    let mut taken = Vec::new();
+    while let Some(place) = memory.passing().now_or_never() {
+        taken.push(place);
+    }
+    while let Some(place) = memory.whole_at_once() {
+        taken.push(Some(place));
+    }
+
+    for wanted in &wanted {
+        assert!(matches!(mounted.read(wanted, 0, 10).await, Err(ContentError::Stalled { .. })));
+    }
+
+    drop(taken);
+    for (wanted, body) in wanted.iter().zip(&bodies) {
+        // A block that failed a moment ago is not asked for again at once.
+        let next = BLOCK as usize;
+        assert!(mounted.read(wanted, BLOCK, 100).await.unwrap() == body[next..next + 100]);
+    }
 }

@@ -320,3 +320,23 @@ async fn a_fetch_that_was_left_is_gone_on_with_and_its_readers_wait_for_no_verdi
     assert!(next.field("if-range") == Some(ETAG) && next.range(body.len()).unwrap().start > 0);
     assert!(mounted.read_all(&wanted).await.unwrap() == body);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stands_still_takes_no_turn_from_other_reads_of_its_host() {
+    let body = octets(2 * HUGE, 96);
+    let server = Server::of(&body, Some(ETAG));
+    let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(10));
+    let wanted = vouched(&server, &body);
+    let taken = (1..crate::content::FETCHES).map(|_| mounted.content.fetches.take(wanted.uri.authority()));
+    let taken = futures_util::future::join_all(taken).await;
+    let resting = Arc::clone(&mounted.content.resting);
+    let places = resting.available_permits();
+    assert!(mounted.read(&wanted, 0, MIB as u32).await.unwrap() == body[..MIB], "one turn is left");
+    until(|| resting.available_permits() < places).await;
+
+    let other = Wanted { ino: INodeNo(77), uri: server.uri("/other"), ..wanted.clone() };
+    assert!(mounted.read(&other, 0, 10).await.unwrap() == body[..10]);
+
+    drop(taken);
+    assert!(mounted.read_all(&wanted).await.unwrap() == body, "who comes back gets it");
+}
