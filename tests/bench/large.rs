@@ -5,7 +5,7 @@ use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::FAR;
 use crate::measure::{Row, caught, keep, megabytes, time};
-use crate::near::{HERE, beside_rclone};
+use crate::near::{HERE, beside_rclone_often};
 use crate::wire::{
     Asked, ROUND_TRIP, Rclone, curl_from, far, far_away, in_turns, options, run, wait_for_the_last_connection,
     with_programs,
@@ -159,7 +159,7 @@ pub fn archive_directory_nearby() -> Vec<Row> {
     let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold";
     with_programs(work, &["unzip", "rclone"], || {
         let nginx = serve_an_archive_at(HERE);
-        let rows = beside_rclone(work, &nginx, "resourcelist.xml", list_members);
+        let rows = beside_rclone_often(work, &nginx, "resourcelist.xml", list_members);
         keep(nginx);
         rows
     })

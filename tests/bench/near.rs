@@ -17,6 +17,9 @@ pub const HERE: &str = "127.0.0.1";
 /// How often each is timed; of ours the median counts, of the peer's the fastest.
 const TIMES: usize = 3;
 
+/// How often what takes some milliseconds alone is timed.
+const OFTEN: usize = 10 * TIMES;
+
 /// How rclone keeps what it reads. The faster counts.
 const CACHES: [&str; 2] = ["full", "off"];
 
@@ -47,6 +50,41 @@ fn in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> D
         work: name.into(),
         measured: format!("{ours:.3} s"),
         peer: format!("rclone mount {:.3} s (--vfs-cache-mode {cache}, the faster of two)", theirs.as_secs_f64()),
+        ratio: format!("{ratio:.2}"),
+        bar: "<= 1".into(),
+        holds: ratio <= 1.0,
+    }
+}
+
+/// The same for what takes some milliseconds: often, and of both the median counts.
+pub fn beside_rclone_often(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Vec<Row> {
+    let name = format!("{name}, RTT 0");
+    with_programs(&name, &["rclone"], || vec![often_in_turns(&name, nginx, document, work)])
+}
+
+fn often_in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Row {
+    let (mut ours, mut theirs) = (Vec::new(), CACHES.map(|cache| (Vec::new(), cache)));
+    for round in 0..OFTEN {
+        let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
+        ours.push(work(&mounted.path()));
+        mounted.unmount();
+        let (times, cache) = &mut theirs[round % CACHES.len()];
+        let kept = tempfile::tempdir().unwrap();
+        let rclone = Rclone::mount(nginx, &["--vfs-cache-mode", cache, "--cache-dir", kept.path().to_str().unwrap()]);
+        times.push(work(rclone.folder.path()));
+    }
+    let milliseconds = |times: &mut [Duration], percent| percentile(times, percent).as_secs_f64() * 1e3;
+    let told = |times: &mut [Duration]| {
+        let [first, median, last] = [25, 50, 75].map(|percent| milliseconds(times, percent));
+        format!("{median:.1} ms (half of them {first:.1} to {last:.1})")
+    };
+    let (times, cache) =
+        theirs.iter_mut().min_by_key(|(times, _)| percentile(&mut times.clone(), 50)).expect("rclone was timed");
+    let ratio = milliseconds(&mut ours, 50) / milliseconds(times, 50);
+    Row {
+        work: format!("{name}, {OFTEN} fresh mounts"),
+        measured: told(&mut ours),
+        peer: format!("rclone mount {} (--vfs-cache-mode {cache}, the faster of two)", told(times)),
         ratio: format!("{ratio:.2}"),
         bar: "<= 1".into(),
         holds: ratio <= 1.0,
