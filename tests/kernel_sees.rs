@@ -259,7 +259,18 @@ fn a_file_that_becomes_a_prefix_of_others_is_renamed_and_back() {
 /// a million names.
 #[test]
 fn labels_and_acls_are_not_merely_absent() {
-    let (_source, mounted) = mounted(&[("a", "bytes")]);
+    const FILES: usize = 20;
+    /// What is asked of one name: a label and two ACLs, each by the kernel twice at most.
+    const MOST_ASKED: usize = 6;
+    let names: Vec<_> = (0..FILES).map(|number| format!("f{number}")).collect();
+    let resources = names.iter().map(|name| (name.clone(), Resource::new("bytes")));
+    let source =
+        ChangingSource::start(Style::Rolling(1000), resources.chain([("a".to_owned(), Resource::new("bytes"))]));
+    // It tells of each attribute that is refused.
+    let mounted = Mounted::prepared(&source.source().url(), "poll=1h")
+        .with_environment("RESYNCFS_LOG", "info,resyncfs::fs=debug");
+    mounted.start();
+    let refused = || mounted.said().lines().filter(|line| line.contains("getxattr: ")).count();
     let path = CString::new(mounted.join("a").as_os_str().as_bytes()).unwrap();
     for (name, errno) in [
         ("security.selinux", libc::EOPNOTSUPP),
@@ -272,6 +283,12 @@ fn labels_and_acls_are_not_merely_absent() {
         let answered = unsafe { libc::getxattr(path.as_ptr(), attribute.as_ptr(), std::ptr::null_mut(), 0) };
         assert_eq!((answered, io::Error::last_os_error().raw_os_error()), (-1, Some(errno)), "{name}");
     }
+    let before = refused();
+    assert!(before >= 4, "{}", mounted.said());
+
     let listed = Command::new("ls").arg("-l").arg(mounted.path()).output().unwrap();
+
     assert!(listed.status.success() && listed.stderr.is_empty(), "{listed:?}");
+    let asked = refused() - before;
+    assert!((1..=MOST_ASKED).contains(&asked), "{asked} attributes of {FILES} names: {}", mounted.said());
 }

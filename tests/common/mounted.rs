@@ -112,7 +112,7 @@ impl Mounted {
             options = format!("{options},{}", self.options);
         }
         command.args(["mount", flag, "-o", &options, &self.source]).arg(self.path());
-        command.envs(self.environment.iter().cloned());
+        command.env("RESYNCFS_LOG", "info").envs(self.environment.iter().cloned());
         if let Some((soft, hard)) = self.open_files {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             // SAFETY: the limit outlives the call.
@@ -123,7 +123,7 @@ impl Mounted {
             // SAFETY: between fork and exec nothing is done but a system call, whose argument it owns.
             unsafe { command.pre_exec(set) };
         }
-        command.env("RESYNCFS_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
 
