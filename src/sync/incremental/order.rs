@@ -148,13 +148,18 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     // with a time can come to be mistaken for an earlier one.
     let is_timeless = times.iter().all(Option::is_none);
     let now = frame.now.max(frame.floor.unwrap_or(frame.now));
-    let floors = [Some(now).filter(|_| is_timeless), frame.floor];
+    // Behind the end of the document nothing in it has happened: then they lie at its end, one before the other.
+    let last = frame.until.map(|until| earlier(until, marks.len() as u32));
+    let floors = [Some(last.map_or(now, |last| now.min(last))).filter(|_| is_timeless), frame.floor];
     let mut before = frame.from;
+    // The latest time that something up to there bears.
+    let mut borne = frame.from;
     for (rank, place) in in_order(order, marks.len()).enumerate() {
         let moment = match times[place] {
             Some(time) => {
                 if order != Order::None {
                     before = before.max(Some(time));
+                    borne = borne.max(Some(time));
                 }
                 let is_doubtful = frame.is_first_look && frame.at.is_none();
                 (!frame.came_before_baseline(time)).then_some(Moment {
@@ -169,7 +174,7 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                 let is_older = next.is_some_and(|next| frame.is_first_look && frame.is_in_baseline(next))
                     || [frame.until, frame.written_by()].into_iter().flatten().any(|end| frame.is_in_baseline(end));
                 let is_later =
-                    order != Order::None && before.is_some_and(|before| frame.at.is_some_and(|at| at <= before));
+                    order != Order::None && borne.is_some_and(|borne| frame.at.is_some_and(|at| at <= borne));
                 let is_doubtful = order == Order::None || frame.is_first_look && !is_later;
                 let time = between(before, floors, next, frame.now);
                 before = Some(time);
@@ -206,6 +211,17 @@ fn between(
     let behind = floors.into_iter().flatten().map(|floor| successor(before.map_or(floor, |before| before.max(floor))));
     let wanted = behind.chain(before.map(successor)).find(is_before_next);
     wanted.or(next).unwrap_or(now)
+}
+
+/// So many nanoseconds before `time`.
+fn earlier(time: Timestamp, nanos: u32) -> Timestamp {
+    match time.nanos.checked_sub(nanos) {
+        Some(nanos) => Timestamp { nanos, ..time },
+        None => Timestamp {
+            seconds: time.seconds.saturating_sub(1),
+            nanos: (time.nanos + 1_000_000_000).saturating_sub(nanos),
+        },
+    }
 }
 
 fn successor(time: Timestamp) -> Timestamp {

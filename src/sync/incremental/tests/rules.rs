@@ -231,6 +231,20 @@ fn a_deletion_of_an_unknown_time_is_doubtful_only_where_it_may_be_older_than_the
     assert!(doubtful(0, vec![change("a", Deleted), dated("b", Created, 9)]).is_empty(), "before an earlier change");
 }
 
+/// A list of resources may be as of any time in between, and all changes since then are to be applied to it in their order.
+#[test]
+fn changes_of_a_closed_list_that_bears_no_times_count_as_of_its_end() {
+    let entries = vec![change("a", Created), change("a", Updated), change("b", Deleted), change("c", Deleted)];
+
+    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(5), Some(100), entries)], 120);
+
+    let times: Vec<_> = news.changes.iter().map(|change| change.time).collect();
+    assert!(times.is_sorted_by(|before, next| before < next), "{times:?}");
+    assert!(times[0] > t(99) && *times.last().unwrap() <= t(100), "{times:?}");
+    let doubtful: Vec<_> = news.changes.iter().filter(|it| it.change == Deleted).map(|it| it.is_doubtful).collect();
+    assert_eq!(doubtful, [true, true], "each may be older than the baseline");
+}
+
 #[test]
 fn a_deletion_of_no_time_that_was_not_there_at_the_last_look_is_certain() {
     let mut it = list("l", None, None, vec![change("a", Created)]);
