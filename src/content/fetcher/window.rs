@@ -4,7 +4,6 @@ use bytes::{Bytes, BytesMut};
 use fuser::INodeNo;
 use lru::LruCache;
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
 use std::ops::Range;
 
 /// Octets that are held for readers that follow the stream, at most.
@@ -17,8 +16,8 @@ pub(super) const LEAD: u64 = 4;
 /// Octets beyond what is to be held that are held for those who wait for them: what comes before the stream is stopped.
 const WAITED_FOR: u64 = 4 << 20;
 
-/// Objects whose end is held for those who followed them.
-const ENDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+/// Octets of the ends that are held for those who followed: of few objects that went past alone, or of as many as go past at once.
+const ENDS: u64 = 64 << 20;
 
 /// The end of what has come so far.
 #[derive(Clone, Debug)]
@@ -73,6 +72,10 @@ impl Window {
         self.range.end - self.range.start >= self.most && self.loses(waited_for)
     }
 
+    fn octets(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
     /// Where the octets that are here lie in the object.
     pub(super) fn range(&self) -> &Range<u64> {
         &self.range
@@ -123,11 +126,13 @@ pub(super) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
 /// The ends of the objects that went past last: whoever followed one reads on when its fetch has ended.
 pub(in crate::content) struct Ends {
     by_inode: LruCache<INodeNo, Window>,
+    /// Of all of them.
+    octets: u64,
 }
 
 impl Default for Ends {
     fn default() -> Self {
-        Ends { by_inode: LruCache::new(ENDS) }
+        Ends { by_inode: LruCache::unbounded(), octets: 0 }
     }
 }
 
@@ -136,12 +141,20 @@ impl Ends {
         self.by_inode.get(&ino).cloned()
     }
 
+    /// The least recent make room; this one stays, whatever it takes.
     pub(super) fn put(&mut self, ino: INodeNo, end: Window) {
+        self.remove(ino);
+        self.octets += end.octets();
+        while self.octets > ENDS
+            && let Some((_, least)) = self.by_inode.pop_lru()
+        {
+            self.octets -= least.octets();
+        }
         self.by_inode.put(ino, end);
     }
 
     pub(super) fn remove(&mut self, ino: INodeNo) {
-        self.by_inode.pop(&ino);
+        self.octets -= self.by_inode.pop(&ino).map_or(0, |end| end.octets());
     }
 }
 
@@ -169,5 +182,27 @@ mod tests {
         }
         assert_eq!(window.read(&(range.start - 1..range.end)), None);
         assert_eq!(window.read(&(range.start..range.end + 1)), None);
+    }
+
+    #[test]
+    fn ends_of_many_are_here_where_they_are_short_and_of_few_where_they_are_long() {
+        let end = |octets: usize| {
+            let mut window = Window::default();
+            window.push(vec![0; octets].into());
+            window
+        };
+        let held_of = |octets: usize| {
+            let mut ends = Ends::default();
+            (2..=50).for_each(|ino| ends.put(INodeNo(ino), end(octets)));
+            ends.put(INodeNo(50), end(octets));
+            ends.remove(INodeNo(49));
+            let held: Vec<_> = (2..=50).filter(|ino| ends.get(INodeNo(*ino)).is_some()).collect();
+            assert_eq!(ends.octets, (held.len() * octets) as u64);
+            held
+        };
+
+        assert_eq!(held_of(2 << 20), (19..=50).filter(|ino| *ino != 49).collect::<Vec<_>>());
+        assert_eq!(held_of(20 << 20), [48, 50]);
+        assert_eq!(held_of(100 << 20), [50]);
     }
 }
