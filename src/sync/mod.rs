@@ -16,6 +16,7 @@ mod changes;
 mod children;
 mod commit;
 mod deviations;
+mod discovery;
 mod dumps;
 mod error;
 pub mod extent;
@@ -41,12 +42,11 @@ mod waiting;
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
 use crate::causes::chain;
 use crate::document::{Capability, Limits, Timestamp, Uri};
-use crate::source::discovery::discover;
 use crate::source::http::Client;
 use crate::source::package::Packages;
 use crate::source::spool::Spool;
 use crate::source::walk::Progress;
-use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
+use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
 use changes::ReadChanges;
 use children::Children;
 use commit::{Made, Reading};
@@ -69,9 +69,6 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-/// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
-const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// So many applied documents are remembered whether they are still published or not.
 const MANY_APPLIED: usize = 10_000;
@@ -459,39 +456,6 @@ impl Synchronizer {
         self.applied.retain(|location, _| known.contains(location));
     }
 
-    /// The Source as it was discovered, or discovers it anew. Where that fails the documents known of are followed on, and
-    /// why it failed is told. `hurried`: discovery that is for safety's sake alone is left for the next poll.
-    async fn source(&mut self, hurried: bool) -> Result<(Source, Option<SourceError>), SourceError> {
-        if let Some((source, since)) = &self.discovered
-            && since.elapsed() < DISCOVERY_LIFETIME
-            && (hurried || !self.is_stale)
-        {
-            return Ok((source.clone(), None));
-        }
-        let (entry, set) = (&self.config.entry, self.config.set.as_ref());
-        let source = match (discover(&self.client, entry, set, self.config.limits).await, &self.discovered) {
-            (Ok(source), _) => source,
-            (Err(cause), Some((before, _))) => {
-                self.is_stale = true;
-                return Ok((before.clone(), Some(cause)));
-            }
-            (Err(cause), None) => return Err(cause),
-        };
-        if let Some(authority) = &source.moved_to {
-            // Whoever fetches what the lists name has a clone of this client.
-            self.client.move_to(authority);
-        }
-        self.channels.send_replace(Some(notification::channels(&source, self.config.host.as_deref())));
-        self.discovered = Some((source.clone(), Instant::now()));
-        self.is_stale = false;
-        Ok((source, None))
-    }
-
-    /// Whether the Source was discovered last so long ago.
-    fn is_discovered_before(&self, interval: Duration) -> bool {
-        self.discovered.as_ref().is_none_or(|(_, since)| since.elapsed() >= interval)
-    }
-
     /// The position of the current revision.
     fn position(&mut self) -> Result<Option<Position>, SyncError> {
         if self.position.is_none() {
@@ -518,11 +482,6 @@ impl Synchronizer {
     /// Whether deletions are held back.
     pub fn holds_deletions(&self) -> Result<bool, CatalogError> {
         Ok(self.catalog.snapshot()?.held_count()? > 0)
-    }
-
-    /// Has the next refresh read Source Description and Capability Lists again: a person asks what there is now.
-    fn distrust_discovery(&mut self) {
-        self.is_stale = true;
     }
 
     /// Whether every set has a notification channel that is alive.

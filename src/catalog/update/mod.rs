@@ -27,6 +27,7 @@ mod merge;
 mod meta;
 mod overtaken;
 mod place;
+mod removal;
 mod rewrite;
 mod rows;
 mod settle;

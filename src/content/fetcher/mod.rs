@@ -13,6 +13,7 @@ mod aside;
 mod buffers;
 mod coding;
 mod cooldown;
+mod ending;
 mod failures;
 mod fetch;
 mod flight;
@@ -59,16 +60,14 @@ pub(super) use window::Ends;
 
 use super::disk::{Moment, ObjectKey};
 use super::{Content, ContentError, Event, Mirrors, Unannounced, Verified, Wanted};
-use crate::causes::chain;
-use crate::document::{Timestamp, Uri};
+use crate::document::Uri;
 use bytes::Bytes;
 use cooldown::Fault;
-use fetch::{Ended, Fetch, Landed};
+use ending::Crash;
+use fetch::{Ended, Fetch};
 use flight::Look;
 use fuser::INodeNo;
-use handed::Kept;
 use plan::{Place, Proof, places};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use window::joined;
@@ -323,151 +322,6 @@ impl Content {
         drop(crash);
     }
 
-    fn landed(&self, wanted: &Wanted, flight: &Flight, landed: Landed) {
-        let ino = wanted.ino;
-        let size = landed.held.length();
-        self.counters.fetched(size);
-        let on_disk = match &landed.held {
-            Held::Disk(_) => Some(landed.key.clone()),
-            Held::Memory(octets) => {
-                self.uncached.lock().unwrap_or_else(PoisonError::into_inner).put(ino, octets.clone());
-                None
-            }
-            Held::Passed(_) => None,
-        };
-        if let Some(key) = &on_disk {
-            self.keep_for_patches(wanted, landed.origin.media_type.as_deref(), key, size);
-        }
-        let mut known = None;
-        self.observed.update(ino, |observation| {
-            known = observation.size.replace(size);
-            observation.etag = landed.origin.etag;
-            observation.last_modified = landed.origin.last_modified;
-            observation.media_type = landed.origin.media_type;
-            observation.digests = vec![landed.digest];
-            observation.object = on_disk;
-            observation.verified = landed.verified;
-            observation.validated_at = Some(Timestamp::now());
-        });
-        self.pin_landed(ino, &landed.key);
-        match &landed.held {
-            Held::Passed(end) => {
-                // Those who followed it have not read all of it yet.
-                self.ends.lock().unwrap_or_else(PoisonError::into_inner).put(ino, end.clone());
-                self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true, version: None });
-            }
-            _ => self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino),
-        }
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).landed(ino, &wanted.uri);
-        if known != Some(size) {
-            self.tell(Event::Sized(ino, size));
-        }
-        self.end(ino, flight, Ok(landed.held));
-    }
-
-    fn failed(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
-        let ino = wanted.ino;
-        let version = flight.version();
-        // First, so that nothing goes out after the look at what went out.
-        flight.close();
-        self.counters.fetch_failed(&wanted.uri, &error);
-        let handed = flight.handed();
-        let went_out = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        let mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });
-        if went_out && mismatch {
-            // Before the name gets its new inode, whose readers would be shown the same bytes.
-            self.failures.lock().unwrap_or_else(PoisonError::into_inner).doubt(&wanted.uri);
-            return self.poison(wanted, flight, error);
-        }
-        if went_out {
-            // What was proved before stays so.
-            let before = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(ino);
-            let is_whole = before.is_some_and(|before| before.is_whole);
-            let version = version.filter(|_| !mismatch && !matches!(error, ContentError::Changed { .. }));
-            self.remember_handed(ino, Kept { handed, is_whole, version });
-        }
-        let changed = matches!(error, ContentError::Changed { .. });
-        if changed || mismatch || matches!(error, ContentError::Unarchived { .. }) {
-            tracing::warn!(ino = ino.0, error = %chain(&error), "an object is not what the Source published");
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            failures.inode_failed(ino, &error, Instant::now());
-        } else if flight.gave_way(&error) {
-            tracing::debug!(ino = ino.0, "no room for an object that nobody reads yet");
-        } else {
-            tracing::info!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
-        }
-        // That a past version is no longer to be had tells nobody anything new.
-        if changed && !wanted.is_past() {
-            self.tell(Event::Changed(ino));
-        } else if self.count_unannounced(&error) {
-            self.tell(Event::Unannounced(ino));
-        }
-        self.end(ino, flight, Err(error));
-    }
-
-    /// Nobody follows a flight any more: what is here stays for who comes back.
-    fn left(&self, wanted: &Wanted, flight: &Flight) {
-        let version = flight.version();
-        flight.leave();
-        flight.close();
-        let handed = flight.handed();
-        if !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            self.remember_handed(wanted.ino, Kept { handed, is_whole: false, version });
-        }
-        self.end(wanted.ino, flight, Err(ContentError::Stalled { uri: wanted.uri.clone() }));
-    }
-
-    /// Counts a failure that the Source has not announced yet; whether its bytes are to be shown.
-    fn count_unannounced(&self, error: &ContentError) -> bool {
-        let ContentError::Unannounced { shown, .. } = error else { return false };
-        self.unannounced.fetch_add(1, Ordering::Relaxed);
-        *shown
-    }
-
-    fn poison(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
-        let ino = wanted.ino;
-        self.condemn(ino);
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
-        tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");
-        let shown = self.count_unannounced(&error);
-        // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
-        self.end(ino, flight, Err(error));
-        self.tell(if shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
-    }
-
-    /// Remembers what went out, and gives up the inodes that are forgotten for it.
-    fn remember_handed(&self, ino: INodeNo, kept: Kept) {
-        let unjudged = self.handed.lock().unwrap_or_else(PoisonError::into_inner).keep(ino, kept);
-        for ino in unjudged {
-            tracing::warn!(ino = ino.0, "too much went out without a verdict: nothing more does of this version");
-            self.condemn(ino);
-            self.tell(Event::Poisoned(ino));
-        }
-    }
-
-    /// From now on every reader of `ino` fails. The caller tells why.
-    fn condemn(&self, ino: INodeNo) {
-        // Before a reader can find it poisoned, and tell once more.
-        self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
-        self.observed.update(ino, |observation| {
-            observation.verified = Verified::Failed;
-            observation.object = None;
-        });
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
-    }
-
-    /// Ends a flight and takes it out of the table at once: who comes later finds the object or starts another.
-    fn end(&self, ino: INodeNo, flight: &Flight, outcome: Result<Held, ContentError>) {
-        // What is kept for a later flight is written down here, without the lock.
-        flight.close();
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that was left may have a successor there.
-        if flights.get(&ino).is_some_and(|found| std::ptr::eq(&**found, flight)) {
-            flights.remove(&ino);
-        }
-        flight.land(outcome);
-    }
-
     /// Waits until `flight` has these octets, as long as something arrives.
     async fn wait(
         self: &Arc<Self>,
@@ -592,20 +446,4 @@ impl Content {
 fn poisoned(wanted: &Wanted) -> ContentError {
     let what = "bytes handed out earlier were wrong; open the name again".into();
     ContentError::Mismatch { uri: wanted.uri.clone(), what }
-}
-
-/// Ends a flight whose task was dropped or panicked, so that no reader waits for it.
-struct Crash<'a> {
-    content: &'a Content,
-    wanted: &'a Wanted,
-    flight: &'a Flight,
-}
-
-impl Drop for Crash<'_> {
-    fn drop(&mut self) {
-        if self.flight.outcome().is_none() {
-            let error = ContentError::Stalled { uri: self.wanted.uri.clone() };
-            self.content.end(self.wanted.ino, self.flight, Err(error));
-        }
-    }
 }

@@ -18,7 +18,7 @@ mod urgency;
 use super::super::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use super::*;
 use crate::content::fixity::{BLOCK, Verifier, WHOLE_LIMIT};
-use crate::document::{Algorithm, Digest};
+use crate::document::{Algorithm, Digest, Timestamp};
 use crate::source::http::{Client, HttpConfig};
 use server::Server;
 use std::time::Duration;

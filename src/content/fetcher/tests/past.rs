@@ -2,7 +2,7 @@
 
 use super::server::{Gate, Reply, Server, honest};
 use super::*;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// More than what is held of what goes past.
 const HUGE: usize = 2 * WHOLE_LIMIT as usize + (5 << 20) + 77_777;

@@ -1,0 +1,50 @@
+//! The Source as Source Description and Capability Lists tell it, read seldom: a day is long for them, and a person may ask.
+
+use super::{Synchronizer, notification};
+use crate::source::discovery::discover;
+use crate::source::{Source, SourceError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a discovered Source Description and its Capability Lists are trusted before they are read again.
+const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+impl Synchronizer {
+    /// The Source as it was discovered, or discovers it anew. Where that fails the documents known of are followed on, and
+    /// why it failed is told. `hurried`: discovery that is for safety's sake alone is left for the next poll.
+    pub(super) async fn source(&mut self, hurried: bool) -> Result<(Source, Option<SourceError>), SourceError> {
+        if let Some((source, since)) = &self.discovered
+            && since.elapsed() < DISCOVERY_LIFETIME
+            && (hurried || !self.is_stale)
+        {
+            return Ok((source.clone(), None));
+        }
+        let (entry, set) = (&self.config.entry, self.config.set.as_ref());
+        let source = match (discover(&self.client, entry, set, self.config.limits).await, &self.discovered) {
+            (Ok(source), _) => source,
+            (Err(cause), Some((before, _))) => {
+                self.is_stale = true;
+                return Ok((before.clone(), Some(cause)));
+            }
+            (Err(cause), None) => return Err(cause),
+        };
+        if let Some(authority) = &source.moved_to {
+            // Whoever fetches what the lists name has a clone of this client.
+            self.client.move_to(authority);
+        }
+        self.channels.send_replace(Some(notification::channels(&source, self.config.host.as_deref())));
+        self.discovered = Some((source.clone(), Instant::now()));
+        self.is_stale = false;
+        Ok((source, None))
+    }
+
+    /// Whether the Source was discovered last so long ago.
+    pub(super) fn is_discovered_before(&self, interval: Duration) -> bool {
+        self.discovered.as_ref().is_none_or(|(_, since)| since.elapsed() >= interval)
+    }
+
+    /// Has the next refresh read Source Description and Capability Lists again: a person asks what there is now.
+    pub(super) fn distrust_discovery(&mut self) {
+        self.is_stale = true;
+    }
+}
