@@ -77,7 +77,9 @@ impl Answer {
         self
     }
 
-    pub fn etag(self, etag: &str) -> Answer {
+    /// In place of an earlier one.
+    pub fn etag(mut self, etag: &str) -> Answer {
+        self.headers.retain(|(name, _)| *name != "ETag");
         self.header("ETag", &format!("\"{etag}\""))
     }
 

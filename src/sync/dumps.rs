@@ -29,6 +29,8 @@ pub struct ReadDump {
     pub manifests: Vec<Manifest>,
     /// Those that cannot.
     pub missing: Vec<Missing>,
+    /// Some of these may be readable at the next look.
+    pub is_behind: bool,
 }
 
 impl Synchronizer {
@@ -72,6 +74,7 @@ impl Synchronizer {
                 Ok(manifest) => dump.manifests.push(manifest),
                 Err(cause) if cause.is_retryable() && !bears_failure => return Err(SyncError::Package(cause)),
                 Err(cause) => {
+                    dump.is_behind |= cause.is_retryable();
                     let why = chain(&cause);
                     tracing::warn!("a package is left: {why}");
                     dump.missing.push(Missing { location: DocumentLocation::Uri(package), entries: 0, why });
@@ -108,6 +111,7 @@ impl Synchronizer {
             };
             match read {
                 Ok(found) => {
+                    self.lacks_packages |= found.is_behind;
                     manifests.extend(found.manifests);
                     packages.iter_mut().for_each(|packages| packages.extend(found.packages.iter().cloned()));
                 }
@@ -225,6 +229,11 @@ impl Synchronizer {
             read.documents.push(if is_unchanged { document.unchanged() } else { document });
         }
         read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());
+        if failed.is_some() {
+            // Only what was read whole may be passed over where it is the same at the next look.
+            read.digests.clear();
+            self.lacks_packages = true;
+        }
         self.note_failed(root, failed, failures);
         Ok(read)
     }

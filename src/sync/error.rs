@@ -85,8 +85,42 @@ pub enum SyncError {
 }
 
 impl SyncError {
+    /// Whether it is by what the Source says, or does not say for now; else something fails on this machine.
+    pub(super) fn is_of_source(&self) -> bool {
+        match self {
+            SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => cause.is_of_source(),
+            SyncError::Source(cause) => !matches!(cause, SourceError::NoRoom { .. } | SourceError::Spool { .. }),
+            SyncError::Package(cause) => !matches!(cause, PackageError::Folder { .. }),
+            SyncError::Document { .. }
+            | SyncError::NoResourceList { .. }
+            | SyncError::OlderList { .. }
+            | SyncError::NothingThatOld { .. } => true,
+            SyncError::Catalog(_)
+            | SyncError::Scratch(_)
+            | SyncError::Naming(_)
+            | SyncError::Worker(_)
+            | SyncError::NoThread(_) => false,
+        }
+    }
+
     /// Whether a document is not there, by its server's word: 404 or 410.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self, SyncError::Source(cause) if cause.is_gone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_on_this_machine_is_not_said_of_the_source() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let spool = || SyncError::Source(SourceError::Spool { path: "/spool".into(), cause: full() });
+        let nothing = SourceError::NothingFound { entry: "http://h/".into(), tried: "all".into() };
+
+        assert!(SyncError::Behind(Box::new(SyncError::Source(nothing))).is_of_source());
+        assert!(!spool().is_of_source() && !SyncError::Behind(Box::new(spool())).is_of_source());
+        assert!(!SyncError::Scratch(full()).is_of_source() && !SyncError::NoThread(full()).is_of_source());
     }
 }

@@ -62,12 +62,15 @@ impl Fetch {
             return Err(Ended::Left);
         }
         self.resting = None;
-        let turn = self.content.fetches.take(self.wanted.uri.authority());
-        let Ok(turn) = tokio::time::timeout(self.content.config.stall, turn).await else {
-            self.keep().await;
-            return Err(Ended::Failed(self.stalled()));
-        };
-        self.turn = turn;
+        let content = Arc::clone(&self.content);
+        let authority = self.wanted.uri.authority().to_owned();
+        match self.in_turn(content.fetches.take(&authority)).await {
+            Ok(turn) => self.turn = turn,
+            Err(late) => {
+                self.keep().await;
+                return Err(late);
+            }
+        }
         self.flight.touch();
         Ok(())
     }

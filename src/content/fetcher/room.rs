@@ -52,7 +52,7 @@ impl Fetch {
 
     /// Waits for a place. That others have them is no fault of the server's: readers wait on, but not for ever, for who has a place
     /// comes as slowly as its readers do. Meanwhile others have the turn at the host, and later as well: the places are bound enough.
-    async fn in_turn(
+    pub(super) async fn in_turn(
         &mut self,
         place: impl Future<Output = Option<OwnedSemaphorePermit>>,
     ) -> Result<Option<OwnedSemaphorePermit>, Ended> {

@@ -79,6 +79,9 @@ impl Content {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
         }
+        if self.is_under_way(wanted.ino) {
+            return self.fetch_for_size(wanted).await;
+        }
         let asking = || {
             let (tell, awaited) = watch::channel(false);
             self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino, tell);
@@ -97,7 +100,8 @@ impl Content {
             Some(Err(error)) => Err(error),
             Some(Ok(None)) => return self.fetch_for_size(wanted).await,
         };
-        self.note_size(wanted, &size);
+        // A failure counts for those who wait for it: nobody who asks later is answered by a question that was none of theirs.
+        self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
         size.map(drop)
     }
 
@@ -133,11 +137,10 @@ impl Content {
         }
     }
 
-    /// Asks for nobody yet; `None`: only the body tells, or it is on its way.
+    /// Asks for nobody yet; `None`: only the body tells.
     async fn probe_ahead(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
         match self.size_without_question(wanted) {
             Some(size) => Ok(Some(size)),
-            None if self.is_under_way(wanted.ino) => Ok(None),
             None => self.size_by_questions(wanted, Some(awaited)).await,
         }
     }

@@ -133,7 +133,7 @@ pub struct Summary {
     pub at: Option<String>,
 }
 
-/// What an audit tells while it runs; the last is a summary or a failure.
+/// What an audit tells while it runs; the last is a summary, a failure, or that nothing can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
@@ -205,13 +205,11 @@ pub enum AuditError {
 impl AuditError {
     /// Whether it is by what the Source says, or does not, that nothing can be told.
     pub fn is_of_source(&self) -> bool {
-        matches!(
-            self,
-            AuditError::Source(_)
-                | AuditError::Incomplete { .. }
-                | AuditError::Unheard { .. }
-                | AuditError::Forgotten { .. }
-        )
+        match self {
+            AuditError::Source(cause) => cause.is_of_source(),
+            AuditError::Incomplete { .. } | AuditError::Unheard { .. } | AuditError::Forgotten { .. } => true,
+            AuditError::Catalog(_) | AuditError::Scratch { .. } | AuditError::Worker(_) | AuditError::Left => false,
+        }
     }
 }
 

@@ -269,6 +269,44 @@ async fn behind_a_package_of_changes_without_an_interval_those_that_follow_it_wa
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
 }
 
+/// The open package of a dump, which grows until it is closed.
+#[tokio::test]
+async fn a_package_of_changes_that_was_read_and_then_fails_is_asked_for_until_what_it_says_now_is_read() {
+    let server = super::dumps::source(&[("resourcelist", LIST), ("changedump", CHANGES)]).await;
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])).etag("list"));
+    let dump = |md: &str| {
+        let listed = [change(&server, "/1.zip", md)];
+        Answer::xml(urlset("capability=\"changedump\" from=\"2013-01-03T09:00:00Z\"", &[], &listed))
+    };
+    let first = ("/e", format!("change=\"created\" datetime=\"{}\"", time(9, 30)));
+    let then = ("/h", format!("change=\"created\" datetime=\"{}\"", time(10, 30)));
+    let packed = |changes: &[&(&str, String)]| {
+        let changes: Vec<_> = changes.iter().map(|(path, md)| (*path, md.as_str())).collect();
+        package(&manifest(&server, "changedump-manifest", &changes), &[])
+    };
+    server.put("/1.zip", packed(&[&first]));
+    server.put(CHANGES, dump(&interval(9, None)));
+    let mut destination = with_packages(&server);
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    let grown = packed(&[&first, &then]).etag("grown");
+    server.put("/1.zip", grown.clone().cut(usize::MAX));
+    server.put(CHANGES, dump(&interval(9, Some(11))));
+    assert!(destination.refresh().await.is_ok());
+
+    server.put("/1.zip", grown);
+    // Nothing is remembered of how it failed.
+    let folder = destination._folder.path().join("later");
+    std::fs::create_dir(&folder).unwrap();
+    let packages = crate::source::package::PackageConfig::new(folder);
+    let packages = crate::source::package::Packages::open(server.client(), packages).unwrap();
+    destination.synchronizer.read_packages(packages);
+    let _ = destination.refresh().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/h"]);
+    assert_eq!(gap(&destination), None);
+}
+
 #[tokio::test]
 async fn a_change_list_that_is_gone_is_a_gap_for_which_the_lists_are_asked_once_and_ends_when_it_is_back() {
     let server = source().await;

@@ -287,3 +287,21 @@ async fn who_waits_for_a_size_that_is_asked_ahead_raises_the_question_whoever_as
     assert_eq!((sized.is_ok(), size.unwrap()), (true, 1_000));
     assert_eq!(server.received().len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_that_cannot_be_had_ahead_keeps_nobody_from_asking() {
+    let body = octets(1_000, 53);
+    let is_refused = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let refused = Arc::clone(&is_refused);
+    let server = Server::start(move |request| match refused.load(std::sync::atomic::Ordering::Relaxed) {
+        true => Reply::status(403),
+        false => honest(request, &body, Some(ETAG)),
+    });
+    let mounted = Mounted::plain(&server);
+    let wanted = bare(&server, "/a");
+    assert!(mounted.content.size_ahead(&wanted).await.is_err());
+
+    is_refused.store(false, std::sync::atomic::Ordering::Relaxed);
+
+    assert_eq!(mounted.size(&wanted).await.unwrap(), 1_000);
+}
