@@ -12,7 +12,8 @@ use crate::source::http::{Request, Response, Status};
 use std::sync::Arc;
 
 impl Fetch {
-    pub(super) async fn ask(&self, place: &Place, from: u64) -> Result<Response, Stop> {
+    /// The whole of it.
+    pub(super) fn request(&self, place: &Place) -> Request {
         let mut request = Request::get(place.uri().clone(), self.content.head_budget(self.plan.len()));
         if let Place::TimeGate(_) = place {
             request.accept_datetime = self.wanted.moment();
@@ -23,6 +24,11 @@ impl Fetch {
         }
         request.no_cache = self.plan.past_caches();
         request.awaited = self.flight.urgency().awaited();
+        request
+    }
+
+    pub(super) async fn ask(&self, place: &Place, from: u64) -> Result<Response, Stop> {
+        let mut request = self.request(place);
         if from > 0 {
             request.range = Some((from, None));
             request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());

@@ -310,7 +310,7 @@ impl Fetch {
         }
         let from = self.received;
         let asked = Instant::now();
-        let response = self.ask(place, from).await?;
+        let response = self.ask_where_it_is_read(place).await?;
         let round_trip = asked.elapsed();
         self.flight.touch();
         let resumed = match response.status {
@@ -324,7 +324,8 @@ impl Fetch {
             }
             Status::Full => {
                 // The server has another version, or knows no ranges: never a mix, this body is the whole.
-                if from > 0 {
+                let is_other = |(from, _): &(Uri, _)| from != place.uri() || !self.is_same_version(&response);
+                if from > 0 || self.validator.as_ref().is_some_and(is_other) {
                     self.begin_again(false).await;
                 }
                 false

@@ -49,17 +49,20 @@ impl Fetch {
         if self.is_followed_within(HELD_OPEN).await { Ok(()) } else { Err(Stop::Rest) }
     }
 
-    /// Waits without a body until somebody reads on; not for ever, and no more objects than may. Meanwhile others have the turn at
-    /// the host.
+    /// Waits without a body until somebody reads on; not for ever, and of more objects than may only while readers are served aside.
+    /// Meanwhile others have the turn at the host.
     pub(super) async fn stand_still(&mut self) -> Result<(), Ended> {
         self.flight.hold_latest(false);
         (self.latest, self.turn) = (None, None);
         if self.resting.is_none() {
             self.resting = Arc::clone(&self.content.resting).try_acquire_owned().ok();
         }
-        if self.resting.is_none() || !self.is_followed_within(LONGEST).await {
-            self.keep().await;
-            return Err(Ended::Left);
+        let patience = if self.resting.is_some() { LONGEST } else { HELD_OPEN };
+        while !self.is_followed_within(patience).await {
+            if !self.flight.serves_aside() {
+                self.keep().await;
+                return Err(Ended::Left);
+            }
         }
         self.resting = None;
         let content = Arc::clone(&self.content);

@@ -4,7 +4,7 @@
 //! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`answer`] reads what they promise, [`writer`] keeps, hashes
 //! and publishes its bytes, [`flight`] says what may go out when; [`patched`] makes a version of the one before it,
 //! [`memento`] tells versions by time. A large object comes in several [`stripes`] at once, as far as it is [`followed`];
-//! [`buffers`] hold what is on its way, [`held`] is what came of it, [`aside`] serves readers that jump far ahead,
+//! [`buffers`] hold what is on its way, [`held`] is what came of it, [`aside`] serves readers that jump far ahead, [`far`] those who begin there,
 //! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
 
 mod ahead;
@@ -15,6 +15,7 @@ mod coding;
 mod cooldown;
 mod ending;
 mod failures;
+mod far;
 mod fetch;
 mod flight;
 mod followed;

@@ -20,6 +20,8 @@ pub(in crate::content) struct Urgency {
 struct Waiting {
     /// A read or a size was asked for, and may be again: the flight goes on to its end.
     demanded: bool,
+    /// Of the reads that were asked for the one that begins first: where, and how many octets.
+    nearest: Option<(u64, u32)>,
     /// Prefetches that wait for it.
     ahead: usize,
     /// The first who asked for it was a prefetch.
@@ -38,6 +40,11 @@ impl Urgency {
     /// Somebody begins to wait. Each [`Joining::Ahead`] ends with [`Urgency::leave`].
     pub(super) fn join(&self, joining: Joining) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Joining::Read(offset, length) = joining
+            && waiting.nearest.is_none_or(|(nearest, _)| offset < nearest)
+        {
+            waiting.nearest = Some((offset, length));
+        }
         match joining {
             Joining::Read(..) | Joining::Size => {
                 waiting.demanded = true;
@@ -81,6 +88,11 @@ impl Urgency {
     /// Whether somebody asked for its bytes or its size.
     pub(super) fn is_demanded(&self) -> bool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).demanded
+    }
+
+    /// Of the reads that were asked for so far the one that begins first: where, and how many octets.
+    pub(super) fn nearest_read(&self) -> Option<(u64, u32)> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).nearest
     }
 
     /// Tells a request of it when somebody waits; `None` where somebody does already.

@@ -2,6 +2,7 @@
 //!
 //! Driven by a task of its own it goes on when every reader has given up; a large one comes no further than they are likely to read.
 
+mod far;
 mod passing;
 
 use super::held::{Held, Origin, Version};
@@ -134,6 +135,8 @@ pub(in crate::content) struct Flight {
     /// A reader has jumped away.
     turned: Notify,
     urgency: Urgency,
+    /// Held by each reader that is served aside.
+    aside: Arc<()>,
 }
 
 impl Flight {
@@ -179,6 +182,7 @@ impl Flight {
             urgency: Urgency::default(),
             wanted: Notify::new(),
             turned: Notify::new(),
+            aside: Arc::default(),
         }
     }
 

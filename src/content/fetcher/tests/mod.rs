@@ -2,6 +2,7 @@
 //! without end.
 
 mod checks;
+mod jumps;
 mod lies;
 mod members;
 mod mementos;

@@ -28,7 +28,7 @@ fn first_of(request: &Received) -> usize {
 }
 
 /// Waits until nothing is fetched for a while, which is when nobody reads.
-async fn until(is_so: impl Fn() -> bool) {
+pub(super) async fn until(is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,0 +1,36 @@
+//! Readers that are far from what has come.
+
+use super::Flight;
+use crate::content::Fixity;
+use crate::content::fixity::WHOLE_LIMIT;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Flight {
+    /// What is read first of an object of `length` octets of which nothing is announced yet, where no reader is near what is here:
+    /// nobody needs what follows that, and what is read may go out as soon as its version is known.
+    pub(in crate::content::fetcher) fn far_read(&self, length: u64) -> Option<Range<u64>> {
+        let (offset, octets) = self.urgency.nearest_read().filter(|(offset, _)| *offset < length)?;
+        let progress = self.progress();
+        let may_go_out = !progress.doubted && (!progress.whole || progress.bound_to.is_some());
+        let is_first = progress.origin.is_none() && progress.window.is_none() && !self.urgency.is_wanted_whole();
+        let is_streamed = length > WHOLE_LIMIT && self.fixity != Fixity::Strict;
+        (is_streamed && is_first && may_go_out && progress.is_far(offset))
+            .then(|| offset..offset.saturating_add(octets.into()).min(length))
+    }
+
+    /// The number of the attempt under way.
+    pub(in crate::content::fetcher) fn attempt(&self) -> u64 {
+        self.progress().attempt
+    }
+
+    /// A reader is served aside of the stream until what is returned is dropped.
+    pub(in crate::content::fetcher) fn serve_aside(&self) -> Arc<()> {
+        Arc::clone(&self.aside)
+    }
+
+    /// Whether any reader is.
+    pub(in crate::content::fetcher) fn serves_aside(&self) -> bool {
+        Arc::strong_count(&self.aside) > 1
+    }
+}

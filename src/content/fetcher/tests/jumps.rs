@@ -1,0 +1,291 @@
+//! Readers that look at large objects here and there, or at their end alone: they get what they read, and little else is sent.
+
+use super::server::{Gate, Received, Reply, Server, honest};
+use super::stripes::until;
+use super::*;
+use crate::content::State;
+use crate::content::fixity::releasable;
+use futures_util::FutureExt;
+use std::sync::atomic::AtomicBool;
+
+const ETAG: &str = "\"v1\"";
+
+/// Octets of an object that comes as far as it is read, whose last block is short.
+const HUGE: usize = (48 << 20) + 3 * BLOCK as usize + 12_345;
+
+const STEP: usize = 8 << 10;
+
+/// Where the last block begins.
+const LAST: usize = HUGE - HUGE % BLOCK as usize;
+
+/// A server whose answers to ranges are what `ranges` makes of them.
+fn answering(body: &[u8], ranges: impl Fn(&Received, &[u8]) -> Reply + Send + Sync + 'static) -> Server {
+    let body = body.to_vec();
+    Server::start(move |request| match request.field("range") {
+        Some(_) => ranges(request, &body),
+        None => honest(request, &body, Some(ETAG)),
+    })
+}
+
+fn asked(server: &Server) -> Vec<Option<String>> {
+    server.received().iter().map(|request| request.field("range").map(str::to_owned)).collect()
+}
+
+fn range(first: usize, end: usize) -> Option<String> {
+    Some(format!("bytes={first}-{}", end - 1))
+}
+
+async fn read_the_end(mounted: &Mounted, wanted: &Wanted, body: &[u8]) {
+    let octets = mounted.read(wanted, HUGE as u64 - 100, 4096).await.unwrap();
+    assert!(octets == body[HUGE - 100..]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_begins_at_the_end_has_that_asked_for_and_nothing_else_until_somebody_reads_on() {
+    let body = octets(HUGE, 101);
+    let server = Server::of(&body, Some(ETAG));
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+
+    read_the_end(&mounted, &wanted, &body).await;
+    let before = LAST - STEP;
+    assert!(mounted.read(&wanted, before as u64, STEP as u32).await.unwrap() == body[before..LAST]);
+
+    let window = range(LAST - BLOCK as usize, HUGE);
+    assert_eq!(asked(&server), [window], "one range, without a body");
+    assert!(server.sent() < 200 << 10, "{} octets sent", server.sent());
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(server.received()[1].field("range"), None);
+    assert_eq!(mounted.content.state(wanted.ino), (State::Cached, Verified::Digest(Algorithm::Sha256)));
+    let recheck = Event::Recheck(wanted.ino, releasable(Fixity::Stream, Some(HUGE as u64), HUGE as u64));
+    assert_eq!(mounted.events(), [recheck, Event::Sized(wanted.ino, HUGE as u64)], "the end meets the verdict");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_begins_at_the_end_gets_it_however_the_range_is_answered() {
+    let body = octets(HUGE, 102);
+    type Answer = fn(&Received, &[u8]) -> Reply;
+    let answers: [(&str, usize, Answer); 9] = [
+        ("the whole", 1, |_, body| Reply::full(body).with("ETag", ETAG)),
+        ("a weak ETag", 2, |request, body| {
+            let range = request.range(HUGE).unwrap();
+            let told = format!("bytes {}-{}/{HUGE}", range.start, range.end - 1);
+            Reply::full(&body[range]).with_status(206).with("ETag", "W/\"v1\"").with("Content-Range", &told)
+        }),
+        ("no ETag", 2, |request, body| {
+            let range = request.range(HUGE).unwrap();
+            let told = format!("bytes {}-{}/{HUGE}", range.start, range.end - 1);
+            Reply::full(&body[range]).with_status(206).with("Content-Range", &told)
+        }),
+        ("another place", 2, |request, body| {
+            let range = request.range(HUGE).unwrap();
+            let told = format!("bytes {}-{}/{HUGE}", range.start - 1, range.end - 2);
+            Reply::full(&body[range]).with_status(206).with("ETag", ETAG).with("Content-Range", &told)
+        }),
+        ("a coding", 2, |request, body| honest(request, body, Some(ETAG)).with("Content-Encoding", "gzip")),
+        ("not satisfiable", 2, |_, _| Reply::status(416)),
+        ("forbidden", 2, |_, _| Reply::status(403)),
+        ("nothing of it", 2, |request, body| honest(request, body, Some(ETAG)).cut_at(0)),
+        ("too little", 2, |request, body| honest(request, body, Some(ETAG)).cut_at(BLOCK as usize + 5)),
+    ];
+    for (what, requests, answer) in answers {
+        let is_first = AtomicBool::new(true);
+        let server = answering(&body, move |request, body| match is_first.swap(false, Ordering::SeqCst) {
+            true => answer(request, body),
+            false => honest(request, body, Some(ETAG)),
+        });
+        let mounted = Mounted::plain(&server);
+
+        read_the_end(&mounted, &vouched(&server, &body), &body).await;
+
+        let asked = server.received();
+        assert!(asked.len() >= requests, "{what}: {} requests", asked.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_range_that_is_cut_midway_what_is_read_is_asked_for_once_more() {
+    let body = octets(HUGE, 113);
+    let is_first = AtomicBool::new(true);
+    let server = answering(&body, move |request, body| {
+        let reply = honest(request, body, Some(ETAG));
+        if is_first.swap(false, Ordering::SeqCst) { reply.cut_at(BLOCK as usize + 5) } else { reply }
+    });
+    let mounted = Mounted::plain(&server);
+
+    read_the_end(&mounted, &vouched(&server, &body), &body).await;
+
+    assert_eq!(asked(&server), [range(LAST - BLOCK as usize, HUGE), range(LAST - BLOCK as usize, HUGE)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_no_end_is_known_or_nothing_may_go_out_before_the_verdict_the_body_is_asked_for() {
+    let body = octets(HUGE, 103);
+    let servers = [(); 4].map(|()| Server::of(&body, Some(ETAG)));
+    let [strict, bare, coded, near] = &servers;
+
+    let mounted = Mounted::new(strict, |config| config.fixity = Fixity::Strict);
+    read_the_end(&mounted, &vouched(strict, &body), &body).await;
+    read_the_end(&Mounted::plain(bare), &super::bare(bare, "/a"), &body).await;
+    let wanted = Wanted { encoding: Some("gzip".into()), ..vouched(coded, &body) };
+    let no_gzip = Mounted::plain(coded).read(&wanted, HUGE as u64 - 100, 4096).await;
+    assert!(matches!(no_gzip, Err(ContentError::Mismatch { .. })), "{no_gzip:?}");
+    let at = 3 << 20;
+    let read = Mounted::plain(near).read(&vouched(near, &body), at as u64, 10).await;
+    assert_eq!(read.unwrap(), body[at..at + 10]);
+
+    assert!(servers.iter().all(|server| server.received()[0].field("range").is_none()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_of_another_length_than_is_published_is_an_error() {
+    let body = octets(HUGE, 104);
+    let longer = octets(HUGE + 1, 105);
+    let server = Server::of(&longer, Some(ETAG));
+    let mounted = Mounted::plain(&server);
+    let read = mounted.read(&vouched(&server, &body), HUGE as u64 - 100, 4096).await;
+    assert!(matches!(read, Err(ContentError::Mismatch { .. })), "{read:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_bytes_that_were_answered_out_of_a_range_poison_the_inode() {
+    let body = octets(HUGE, 106);
+    let mut wrong = body.clone();
+    wrong[HUGE - 1] ^= 1;
+    let server = answering(&body, move |request, _| honest(request, &wrong, Some(ETAG)));
+    let mut mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    let end = mounted.read(&wanted, HUGE as u64 - 1, 1).await.unwrap();
+    assert_eq!(end, [body[HUGE - 1] ^ 1][..], "not verified yet");
+
+    assert!(is_mismatch(&mounted.read_all(&wanted).await));
+    let told: Vec<_> = std::iter::from_fn(|| mounted.events.try_recv().ok()).collect();
+    assert!(told.contains(&Event::Poisoned(wanted.ino)), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_version_behind_the_end_that_went_out_is_never_mixed_with_it() {
+    let (body, newer) = (octets(HUGE, 107), octets(HUGE, 108));
+    let (other, is_newer) = (newer.clone(), Arc::new(AtomicBool::new(false)));
+    let (whole, now) = (body.clone(), Arc::clone(&is_newer));
+    let server = Server::start(move |request| match now.load(Ordering::SeqCst) {
+        true => honest(request, &other, Some("\"v2\"")),
+        false => honest(request, &whole, Some(ETAG)),
+    });
+    let mut mounted = Mounted::plain(&server);
+    let wanted = measured(&server, &body);
+    read_the_end(&mounted, &wanted, &body).await;
+    is_newer.store(true, Ordering::SeqCst);
+
+    for offset in [0, HUGE as u64 / 2, HUGE as u64 - 50] {
+        let read = mounted.read(&wanted, offset, 10).await;
+        let at = offset as usize;
+        assert!(read.as_ref().map_or(true, |octets| *octets == body[at..at + 10]), "{read:?} at {offset}");
+    }
+    assert!(mounted.read(&wanted, 0, 10).await.is_err());
+    assert!(mounted.events().contains(&Event::Changed(wanted.ino)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_backwards_or_on_from_a_far_place_asks_for_little_first_and_then_for_more_at_once() {
+    let body = octets(HUGE, 109);
+    let block = BLOCK as usize;
+    let server = Server::of(&body, Some(ETAG));
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    let mib = 1 << 20;
+
+    for step in 1..=mib / STEP {
+        let at = HUGE - step * STEP;
+        assert!(mounted.read(&wanted, at as u64, STEP as u32).await.unwrap() == body[at..at + STEP]);
+    }
+    let [two, four, eight] = [2, 6, 14].map(|blocks| LAST - block - blocks * block);
+    let backwards = [range(LAST - block, HUGE), range(two, LAST - block), range(four, two), range(eight, four)];
+    assert_eq!(asked(&server), backwards);
+
+    let far = 20 * mib;
+    for step in 0..mib / STEP {
+        let at = far + step * STEP;
+        assert!(mounted.read(&wanted, at as u64, STEP as u32).await.unwrap() == body[at..at + STEP]);
+    }
+    let on = [0, 1, 3, 7, 15].map(|blocks| far + blocks * block);
+    let forwards: Vec<_> = on.windows(2).map(|window| range(window[0], window[1])).collect();
+    assert_eq!(asked(&server)[4..], forwards);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_is_answered_when_its_octets_are_here_whatever_else_of_the_range_is_to_come() {
+    let body = octets(HUGE, 110);
+    let (far, block) = (20 << 20, BLOCK as usize);
+    let gate = Gate::default();
+    let held = gate.clone();
+    let server = answering(&body, move |request, body| {
+        let reply = honest(request, body, Some(ETAG));
+        // Of two blocks the second comes later.
+        let is_second = request.range(HUGE).is_some_and(|range| range.start == far + block);
+        if is_second { reply.gated_at(block + 100, &held) } else { reply }
+    });
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    let read = |block_number: usize| {
+        let at = far + block_number * block;
+        let read = mounted.read(&wanted, at as u64 + 5, 1000);
+        let expected = body[at + 5..at + 1005].to_vec();
+        async move { assert!(read.await.unwrap() == expected) }
+    };
+
+    read(0).await;
+    read(1).await;
+    let late = read(2);
+    tokio::pin!(late);
+    assert!((&mut late).now_or_never().is_none());
+    gate.open();
+    late.await;
+    assert_eq!(asked(&server), [range(far, far + block), range(far + block, far + 3 * block)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_goes_on_with_what_an_earlier_mount_left_has_what_is_read_asked_for_first() {
+    let body = octets(HUGE, 111);
+    let server = Server::of(&body, Some(ETAG));
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    assert!(mounted.read(&wanted, 0, 1 << 20).await.unwrap() == body[..1 << 20]);
+    // As many others stand still as may: what is here is left.
+    let resting = Arc::clone(&mounted.content.resting);
+    let _others = resting.acquire_many(resting.available_permits() as u32).await.unwrap();
+    until(|| mounted.content.flights.lock().unwrap().is_empty()).await;
+    let mounted = mounted.restarted(&server).await;
+    let before = server.received().len();
+
+    read_the_end(&mounted, &wanted, &body).await;
+
+    let first = server.received()[before].clone();
+    assert_eq!(first.field("range").map(str::to_owned), range(LAST - BLOCK as usize, HUGE));
+    assert_eq!(first.field("if-range"), Some(ETAG), "of the version that is here in part");
+    assert_eq!(server.received().len(), before + 1);
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    let next = server.received()[before + 1].range(HUGE).unwrap();
+    assert!(next.start >= 1 << 20, "what is here does not come again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_more_objects_than_may_stand_still_get_what_comes_slowly() {
+    let body = octets(HUGE, 112);
+    let gate = Gate::default();
+    let held = gate.clone();
+    let server = answering(&body, move |request, body| honest(request, body, Some(ETAG)).gated_at(100, &held));
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    let resting = Arc::clone(&mounted.content.resting);
+    let _others = resting.acquire_many(resting.available_permits() as u32).await.unwrap();
+
+    let read = read_the_end(&mounted, &wanted, &body);
+    tokio::pin!(read);
+    // Longer than what nobody follows is held without leave.
+    assert!(tokio::time::timeout(Duration::from_secs(5), &mut read).await.is_err());
+    gate.open();
+    read.await;
+
+    assert_eq!(server.received().len(), 1);
+}
