@@ -401,6 +401,7 @@ async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender:
     let mut request = Request::get(origin.place.clone(), content.head_budget(1));
     request.range = Some((first, Some(last)));
     request.if_range = Some(origin.etag.clone());
+    request.is_bulk = true;
     // Who refuses one of several is not asked for several again.
     request.repeats = false;
     let mut response = match content.client.send(request).await {

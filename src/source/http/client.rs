@@ -1,6 +1,7 @@
 //! The client: redirects inside tries, tries inside the deadline.
 
 use super::body::LowSpeed;
+use super::bulk::{Refusal, Way};
 use super::credentials::{Keys, OwnScheme};
 use super::due::Due;
 use super::head::{self, Head};
@@ -9,7 +10,7 @@ use super::places::Place;
 use super::policy::{AddressPolicy, AddressRefusal, Authority};
 use super::rewrite::Rewrites;
 use super::traffic::HostTraffic;
-use super::transport::{ProxySettings, Transport};
+use super::transport::{Pools, ProxySettings, Transport};
 use super::{Body, HttpConfig, HttpError, Line, Method, Posted, Request, Response, retry};
 use crate::causes::chain;
 use crate::document::{Uri, UriError};
@@ -210,8 +211,8 @@ impl Client {
         }
     }
 
-    /// One exchange with one host: the head of its answer and the place among its connections. `form` is posted, without
-    /// one it is a GET or HEAD.
+    /// The head of one host's answer and the place among its connections. `form` is posted, without one it is a GET or HEAD. What
+    /// the host does not take over a connection of its own is asked for once more over the one for all.
     async fn ask(
         &self,
         request: &Request,
@@ -233,15 +234,47 @@ impl Client {
             cause,
         })?;
         let host = shared.hosts.host(uri.authority(), Instant::now());
-        let (place, admission) = admitted(request, due, &host, is_retry).await?;
+        let pools = shared.transport.pools(reach, own.policy.is_own(&url), is_proxied);
+        let target = Target { uri, url, own: &own, host: &host, pools };
+        let exchange = |way| self.exchange(request, due, &target, form, is_retry, way);
 
-        let client = shared.transport.client(reach, own.policy.is_own(&url), is_proxied);
+        if !request.is_bulk || host.bulk().way(Instant::now()) == Way::Shared {
+            return exchange(Way::Shared).await;
+        }
+        let answered = exchange(Way::Apart).await;
+        let status = answered.as_ref().map(|(answer, _)| answer.status().as_u16());
+        let Some(refusal) = Refusal::of(status) else { return answered };
+        tracing::debug!(%uri, ?status, "not over a connection of its own");
+        // Its place is free for what follows.
+        drop(answered);
+        let answered = exchange(Way::Shared).await;
+        if answered.as_ref().is_ok_and(|(answer, _)| answer.status().as_u16() < 400) {
+            host.bulk().refused(refusal, Instant::now());
+        }
+        answered
+    }
+
+    /// One exchange with one host.
+    async fn exchange(
+        &self,
+        request: &Request,
+        due: &Due,
+        target: &Target<'_>,
+        form: Option<&str>,
+        is_retry: bool,
+        way: Way,
+    ) -> Result<(reqwest::Response, Place), HttpError> {
+        let Target { uri, url, own, host, pools } = target;
+        let (place, admission) = admitted(request, due, host, is_retry).await?;
+
+        let client = pools.of(way);
         host.sent(Instant::now());
         let exchange = Exchange {
-            host: &host,
+            host,
+            way,
             admission,
             begun: Instant::now(),
-            patience: shared.connect_timeout,
+            patience: self.shared.connect_timeout,
             is_over: false,
         };
         let fields = match form {
@@ -251,9 +284,14 @@ impl Client {
                 .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
                 .body(form.to_owned()),
         };
-        let sent = shared.keys.apply(fields, &url, &own.policy, &own.scheme).send();
-        let outcome = host.opening.during(sent).await;
-        let outcome = outcome.map_err(|cause| failure(request, uri, &host, cause.without_url()));
+        let sent = self.shared.keys.apply(fields, url, &own.policy, &own.scheme).send();
+        let outcome = host.opening(way).during(sent).await;
+        let outcome = outcome.map_err(|cause| failure(request, uri, host, cause.without_url()));
+        if let Ok(answer) = &outcome
+            && url.scheme() == "https"
+        {
+            host.bulk().answered(way, answer.version(), answer.status().as_u16());
+        }
         if outcome.is_ok() && form.is_none() && !is_made_first(request) {
             host.line().answered(exchange.begun.elapsed());
         }
@@ -440,9 +478,19 @@ fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::Req
         .fold(client.request(method, url), |builder, (name, value)| builder.header(name, value))
 }
 
+/// Where a request goes, and by which rules.
+struct Target<'a> {
+    uri: &'a Uri,
+    url: Url,
+    own: &'a Own,
+    host: &'a Host,
+    pools: &'a Pools,
+}
+
 /// An exchange under way, which tells the breaker how it ended, also when it is dropped before it ended.
 struct Exchange<'a> {
     host: &'a Host,
+    way: Way,
     admission: Admission,
     begun: Instant,
     /// A host that stays silent for so long has failed even if the caller gave up.
@@ -463,6 +511,8 @@ impl Exchange<'_> {
         let mut breaker = self.host.breaker();
         match outcome {
             Ok(_) => breaker.succeeded(),
+            // That the host takes no further connection says nothing about those that it has.
+            Err(_) if self.way == Way::Apart => breaker.abandoned(self.admission),
             Err(cause @ (HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. })) => {
                 let why = chain(cause);
                 breaker.failed(Instant::now(), self.admission);
@@ -482,7 +532,7 @@ impl Drop for Exchange<'_> {
         if self.is_over {
             return;
         }
-        if self.begun.elapsed() >= self.patience {
+        if self.begun.elapsed() >= self.patience && self.way == Way::Shared {
             self.host.counters.failed();
             self.host.breaker().failed(Instant::now(), self.admission);
             self.host.unanswered(Instant::now());

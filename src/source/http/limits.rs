@@ -2,6 +2,7 @@
 //!
 //! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
 
+use super::bulk::{Bulk, Way};
 use super::line::Line;
 use super::opening::Opening;
 use super::places::{Awaited, Place, Places};
@@ -167,7 +168,9 @@ impl Breaker {
 pub(super) struct Host {
     pub(super) authority: Box<str>,
     pub(super) counters: Arc<HostCounters>,
-    pub(super) opening: Arc<Opening>,
+    opening: Arc<Opening>,
+    /// The same of those for requests that go apart.
+    opening_apart: Arc<Opening>,
     places: Arc<Places>,
     /// How many of `places` there are to be; its lock is held while they are brought in line with it.
     width: Mutex<Width>,
@@ -176,6 +179,7 @@ pub(super) struct Host {
     pace: Mutex<Pace>,
     breaker: Mutex<Breaker>,
     line: Mutex<Line>,
+    bulk: Mutex<Bulk>,
 }
 
 impl Host {
@@ -235,6 +239,18 @@ impl Host {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn bulk(&self) -> MutexGuard<'_, Bulk> {
+        self.bulk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connections that are being opened for requests of this way.
+    pub(super) fn opening(&self, way: Way) -> &Arc<Opening> {
+        match way {
+            Way::Shared => &self.opening,
+            Way::Apart => &self.opening_apart,
+        }
+    }
+
     fn is_at_rest(&self, now: Instant) -> bool {
         self.pace().is_at_rest(now) && self.breaker().is_at_rest(now)
     }
@@ -272,12 +288,14 @@ impl Hosts {
             authority: authority.into(),
             counters: self.traffic.of(authority),
             opening: Arc::default(),
+            opening_apart: Arc::default(),
             places,
             width: Mutex::new(width),
             document: Arc::new(Semaphore::new(1)),
             pace: Mutex::new(Pace::new(self.rate)),
             breaker: Mutex::default(),
             line: Mutex::default(),
+            bulk: Mutex::default(),
         });
         known.insert(authority.into(), Arc::clone(&host));
         host

@@ -1,11 +1,12 @@
 //! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
-//! reached), `limits` (when: `places`, `width`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections: `opening`,
-//! to which addresses: `names`), `head` (what the answer says), `body` (the answer's octets under the low-speed limit).
+//! reached), `limits` (when: `places`, `width`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections: `bulk`,
+//! `opening`; to which addresses: `names`), `head` (what the answer says), `body` (the answer's octets under the low-speed limit).
 //! `client` holds the loops for redirects and retries; `traffic` counts.
 
 mod body;
+mod bulk;
 mod client;
 mod credentials;
 mod due;
@@ -145,6 +146,9 @@ pub struct Request {
     pub is_document: bool,
     /// Where nobody waits for it yet: who does comes before it. `None`: somebody does.
     pub awaited: Option<Awaited>,
+    /// One of several parts of something large that are asked for at once: over a connection of its own, also from a host whose requests
+    /// share one.
+    pub is_bulk: bool,
     /// Whether it is asked again at once where that can help.
     pub repeats: bool,
     /// The response head must be here by then, retries included.
@@ -168,6 +172,7 @@ impl Request {
             no_cache: false,
             is_document: false,
             awaited: None,
+            is_bulk: false,
             repeats: true,
             deadline: Instant::now() + within,
         }

@@ -1,6 +1,7 @@
-//! The connection pools: one for each kind of connection, because a pool decides which addresses it connects to and
-//! which certificate it shows.
+//! The connection pools: one for each kind of connection, because a pool decides which addresses it connects to, which
+//! certificate it shows and which protocols it offers.
 
+use super::bulk::Way;
 use super::names::Names;
 use super::opening::OpeningLayer;
 use super::{HttpConfig, HttpError, policy::AddressRefusal, policy::Reach};
@@ -16,6 +17,11 @@ use url::Url;
 const USER_AGENT: &str = concat!("resyncfs/", env!("CARGO_PKG_VERSION"));
 /// Shorter than the 75 s after which common servers close: a connection found closed costs a round trip.
 const IDLE: Duration = Duration::from_secs(60);
+/// The same of connections that a request has for itself, of which there are many for a short time.
+const IDLE_APART: Duration = Duration::from_secs(15);
+/// A host that does not take further connections may leave them without an answer: then what was to come over one comes over the
+/// shared one, before its reader loses patience.
+const CONNECT_APART: Duration = Duration::from_secs(3);
 /// HTTP/2 flow control for one body.
 const STREAM_WINDOW: u32 = 2 << 20;
 /// How often a connection with requests under way is asked whether it is alive, and how long it may take to answer.
@@ -71,12 +77,12 @@ impl ProxySettings {
 
 /// Every pool that is needed; cheap to share, independent of which host is the Source's own.
 pub(super) struct Transport {
-    public: reqwest::Client,
-    trusted: reqwest::Client,
-    proxied: Option<reqwest::Client>,
+    public: Pools,
+    trusted: Pools,
+    proxied: Option<Pools>,
     /// The last two with the client certificate, where there is one.
-    own: Option<reqwest::Client>,
-    own_proxied: Option<reqwest::Client>,
+    own: Option<Pools>,
+    own_proxied: Option<Pools>,
     proxy_matcher: Matcher,
 }
 
@@ -87,13 +93,15 @@ impl Transport {
         let proxies = settings.proxies()?;
         let names = Arc::new(Names::default());
         let direct = |tls: &rustls::ClientConfig, reach| {
-            let resolver = CheckedResolver { reach, names: Arc::clone(&names) };
-            build(pool(config, tls).no_proxy().dns_resolver(resolver))
+            Pools::new(config, tls, |pool| {
+                let resolver = CheckedResolver { reach, names: Arc::clone(&names) };
+                pool.no_proxy().dns_resolver(resolver)
+            })
         };
         let proxied = |tls: &rustls::ClientConfig| {
             // The resolver only ever sees the proxy's name here, which the person chose.
-            let builder = proxies.iter().cloned().fold(pool(config, tls), reqwest::ClientBuilder::proxy);
-            (!proxies.is_empty()).then(|| build(builder)).transpose()
+            let through = |pool| proxies.iter().cloned().fold(pool, reqwest::ClientBuilder::proxy);
+            (!proxies.is_empty()).then(|| Pools::new(config, tls, through)).transpose()
         };
         Ok(Transport {
             public: direct(&anonymous, Reach::Public)?,
@@ -111,8 +119,8 @@ impl Transport {
             && url.as_str().parse().is_ok_and(|target| self.proxy_matcher.intercept(&target).is_some())
     }
 
-    /// The pool for requests to a host of that reach.
-    pub(super) fn client(&self, reach: Reach, is_own: bool, is_proxied: bool) -> &reqwest::Client {
+    /// The pools for requests to a host of that reach.
+    pub(super) fn pools(&self, reach: Reach, is_own: bool, is_proxied: bool) -> &Pools {
         let direct = match reach {
             Reach::Public => &self.public,
             Reach::Trusted => &self.trusted,
@@ -122,6 +130,36 @@ impl Transport {
             false => (self.own.as_ref(), direct),
         };
         own.filter(|_| is_own).unwrap_or(other)
+    }
+}
+
+/// The pools of one kind of connection.
+pub(super) struct Pools {
+    shared: reqwest::Client,
+    apart: reqwest::Client,
+}
+
+impl Pools {
+    /// With the same addresses, proxies, certificates and sessions; `through` says how hosts are reached.
+    fn new(
+        config: &HttpConfig,
+        tls: &rustls::ClientConfig,
+        through: impl Fn(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+    ) -> Result<Pools, HttpError> {
+        let mut alone = tls.clone();
+        alone.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let apart = through(pool(config, &alone))
+            .pool_idle_timeout(IDLE_APART)
+            .connect_timeout(config.connect_timeout.min(CONNECT_APART));
+        Ok(Pools { shared: build(through(pool(config, tls)))?, apart: build(apart)? })
+    }
+
+    /// The one for requests that go this way.
+    pub(super) fn of(&self, way: Way) -> &reqwest::Client {
+        match way {
+            Way::Shared => &self.shared,
+            Way::Apart => &self.apart,
+        }
     }
 }
 

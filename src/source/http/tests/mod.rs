@@ -1,6 +1,7 @@
 //! The client against servers that tell the truth and servers that lie.
 
 mod answers;
+mod bulk;
 mod certificates;
 mod crowd;
 mod forms;
