@@ -2,12 +2,15 @@
 
 mod common;
 
+use common::far::Far;
 use common::mounted::Mounted;
 use common::nginx::Nginx;
+use common::random::Random;
 use common::source::{Resource, Source};
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Range;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -64,6 +67,75 @@ fn over_http_1_1_connections_are_kept_and_tls_sessions_resumed() {
     assert!(log.len() > before.len() + 20);
     let new = connections(&log).difference(&opened).count();
     assert!(new <= opened.len() / 2, "{new} opened although {} were", opened.len());
+}
+
+/// Octets of a file that comes in several ranges at once where the Source is far.
+const LARGE: usize = 80 << 20;
+
+/// Two large files and a small one, the same whenever they are made.
+fn make_large(root: &Path) {
+    fs::create_dir_all(root).unwrap();
+    for (seed, name) in ["first", "second"].into_iter().enumerate() {
+        fs::write(root.join(name), Random::new(seed as u64).bytes(LARGE)).unwrap();
+    }
+    fs::write(root.join("small"), "small").unwrap();
+}
+
+/// A mount of it from afar.
+fn mounted_afar(nginx: &Nginx, far: &Far, options: &str) -> Mounted {
+    let there = format!("https://127.0.0.1:{}/", far.port());
+    mounted(nginx, &format!("rewrite={}={there},poll=1h,{options}", nginx.url()))
+}
+
+/// Reads `name` to its end, which must be what is published.
+fn read_all(mounted: &Mounted, nginx: &Nginx, name: &str) {
+    assert!(fs::read(mounted.join(name)).unwrap() == fs::read(nginx.files().join(name)).unwrap(), "{name}");
+}
+
+/// The lines that tell of answers of this status.
+fn answered(log: &[String], status: u16) -> Vec<String> {
+    log.iter().filter(|line| line.contains(&format!("\" {status} "))).cloned().collect()
+}
+
+/// One connection brings a window in a round trip, several bring several.
+#[test]
+fn over_http_2_the_ranges_of_a_large_file_take_connections_of_their_own_as_many_as_places_at_most() {
+    const PLACES: usize = 6;
+    let nginx = Nginx::serving_tls_at("127.0.0.1", make_large);
+    let far = Far::to(nginx.port(), Duration::from_millis(20));
+    let mounted = mounted_afar(&nginx, &far, &format!("connections={PLACES}"));
+
+    read_all(&mounted, &nginx, "first");
+    read_all(&mounted, &nginx, "small");
+    read_all(&mounted, &nginx, "second");
+
+    let log = nginx.access_log();
+    let ranges = answered(&log, 206);
+    let others: Vec<_> = log.iter().filter(|line| !ranges.contains(line)).cloned().collect();
+    assert!(ranges.len() > 8 && ranges.iter().all(|line| line.contains("HTTP/1.1")), "{ranges:?}");
+    assert!(others.iter().all(|line| line.contains("HTTP/2.0")) && connections(&others).len() == 1, "{others:?}");
+    let opened = connections(&ranges);
+    // Both files use the same ones, but for those that were let go with a range that nobody waited for any more.
+    assert!(opened.len() > 2 && opened.len() < ranges.len() / 2, "{} connections for {ranges:?}", opened.len());
+    assert!(far.most_open() <= PLACES + 1, "{} open at once", far.most_open());
+}
+
+/// Promise: nobody sees an error.
+#[test]
+fn a_server_that_refuses_ranges_over_http_1_1_is_asked_for_them_over_http_2() {
+    let nginx = Nginx::serving_http2_alone_at("127.0.0.1", make_large);
+    let far = Far::to(nginx.port(), Duration::from_millis(20));
+    let mounted = mounted_afar(&nginx, &far, "connections=16");
+
+    read_all(&mounted, &nginx, "first");
+    let refused = answered(&nginx.access_log(), 426).len();
+    read_all(&mounted, &nginx, "second");
+
+    let log = nginx.access_log();
+    assert!((1..=12).contains(&refused), "{refused} of those that were sent at once at first: {log:?}");
+    assert_eq!(answered(&log, 426).len(), refused, "it is remembered");
+    let ranges = answered(&log, 206);
+    assert!(ranges.len() > 8 && ranges.iter().all(|line| line.contains("HTTP/2.0")), "{ranges:?}");
 }
 
 fn name(number: usize) -> String {

@@ -3,6 +3,7 @@
 
 pub mod changing;
 pub mod deadline;
+pub mod far;
 pub mod flask_hub;
 pub mod hub;
 pub mod mounted;

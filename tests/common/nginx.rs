@@ -63,6 +63,14 @@ impl Nginx {
         Nginx::start(&manner, &[], make)
     }
 
+    /// The same for HTTP/2 alone: whoever comes with another version is told to upgrade.
+    pub fn serving_http2_alone_at(address: &str, make: impl Fn(&Path)) -> Nginx {
+        let demands = "if ($server_protocol != HTTP/2.0) { return 426; }";
+        let manner =
+            Manner { scheme: "https", host: address, address: "0.0.0.0", listen: " ssl http2", demands, ..PLAIN };
+        Nginx::start(&manner, &[], make)
+    }
+
     /// The same by a server that knows no ranges.
     pub fn serving_without_ranges(files: u64) -> Nginx {
         let manner = Manner { demands: "max_ranges 0;", ..PLAIN };
@@ -216,6 +224,11 @@ impl Nginx {
             .unwrap();
         serde_json::to_writer(writing.stdin.take().unwrap(), orders).unwrap();
         assert!(writing.wait().unwrap().success(), "the library wrote no {orders}");
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The Source's root.
