@@ -9,7 +9,7 @@
 //! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
 //! | journal | set, URI (digest) | what was changed there last (`update::journal`) |
 //! | held | set, URI (digest) | a deletion held back: its time, the URI |
-//! | meta | a word | format, instance, revision, position, naming, symbols, sets |
+//! | meta | a word | format, instance, revision, position, naming, symbols, sets, crowds |
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
 
@@ -19,6 +19,7 @@ use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::sets::SetTable;
 use super::sorter::SpillFolder;
 use super::symbols::Symbols;
+use super::update::crowd::Crowds;
 use super::{CatalogError, Naming};
 use crate::lmdb::{Readers, WritingBack, reserve_lock_file};
 use heed::types::Bytes;
@@ -75,6 +76,8 @@ pub(super) mod meta {
     pub const NAMING: &[u8] = b"naming";
     pub const SYMBOLS: &[u8] = b"symbols";
     pub const SETS: &[u8] = b"sets";
+    /// Missing where nothing was left out yet.
+    pub const CROWDS: &[u8] = b"crowds";
 }
 
 /// A store is compacted where it takes more than so many times what is in it, and more than so many octets.
@@ -364,6 +367,10 @@ impl Store {
     pub(super) fn sets(&self, txn: &RoTxn<'_>) -> Result<SetTable, CatalogError> {
         let octets = self.meta(txn, meta::SETS)?.unwrap_or_default();
         SetTable::decode(octets).ok_or_else(|| damaged("sense", meta::SETS))
+    }
+
+    pub(super) fn crowds(&self, txn: &RoTxn<'_>) -> Result<Crowds, CatalogError> {
+        Crowds::decode(self.meta(txn, meta::CROWDS)?.unwrap_or_default())
     }
 
     /// The naming that the revision was made with.

@@ -204,7 +204,7 @@ impl Synchronizer {
     }
 
     /// Makes one revision of changes alone, over the one there is; `None` where only all the lists together can tell what
-    /// is chosen.
+    /// is chosen, or shown.
     pub(super) async fn apply(&self, news: News, position: Position) -> Result<Option<Made>, SyncError> {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
         let limit = self.config.max_delete;
@@ -227,7 +227,10 @@ impl Synchronizer {
             }
             let at = next.at();
             let mut storing = Storing::new(next, limit);
-            let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
+            let committed = match commit.commit(at, &mut |losses| storing.decide(losses)) {
+                Err(CatalogError::Crowded { .. }) => return Ok(None),
+                committed => committed?,
+            };
             Ok::<_, SyncError>(Some(Made { committed, position: storing.position, unknown, forgets: false }))
         })
         .await??;

@@ -191,12 +191,20 @@ pub struct HeldStatus {
 pub struct DeviationStatus {
     /// The rule in a sentence.
     pub rule: String,
-    /// The section of the standard.
+    /// The section of the standard; empty where the rule is a bound of this program.
     pub section: String,
     /// How often.
     pub count: u64,
-    /// The document where it was seen first.
+    /// The document where it was seen first, or the path.
     pub location: String,
+}
+
+impl DeviationStatus {
+    /// Of a path that more URIs share than are shown.
+    pub(super) fn left_out((path, count): (String, u64)) -> DeviationStatus {
+        let rule = "Few URIs share a path; of too many the first are shown and these entries are left out.".to_owned();
+        DeviationStatus { rule, section: String::new(), count, location: path }
+    }
 }
 
 impl From<&Result<Outcome, SyncError>> for RefreshOutcome {

@@ -1,6 +1,7 @@
 //! The catalog from outside: a model it is compared with, and the faults it must survive.
 
 mod changes;
+mod crowded;
 mod faults;
 mod held;
 mod histories;

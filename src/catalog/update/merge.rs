@@ -9,6 +9,7 @@ use super::super::sorter::Sorted;
 use super::super::store::{ROOT, Store, TableId, meta};
 use super::super::{Catalog, CatalogError, Naming, Totals};
 use super::coming::Coming;
+use super::crowd::Crowds;
 use super::going::Going;
 use super::journal::{self, Fate, Speaking};
 use super::losses::{Losses, Tally};
@@ -30,13 +31,14 @@ pub(super) struct Before<'o> {
     /// `None` before the first revision.
     pub naming: Option<Naming>,
     pub sets: SetTable,
+    pub crowds: Crowds,
 }
 
 impl<'o> Before<'o> {
     pub(super) fn read(store: &'o Store, old: &'o RoTxn<'o>) -> Result<Before<'o>, CatalogError> {
         let revision = store.revision(old)?;
         let naming = revision.map(|_| store.naming(old)).transpose()?;
-        Ok(Before { store, old, revision, naming, sets: store.sets(old)? })
+        Ok(Before { store, old, revision, naming, sets: store.sets(old)?, crowds: store.crowds(old)? })
     }
 
     pub(super) fn files(&self) -> u64 {
@@ -61,6 +63,7 @@ pub(super) struct Merge<'o> {
     placer: Placer<'o>,
     /// In the order of the stream.
     coming: Coming,
+    crowds: Crowds,
     scratch: Vec<u8>,
 }
 
@@ -101,7 +104,8 @@ impl<'o> Merge<'o> {
             tally: Tally::default(),
             going,
         };
-        Ok(Merge { before, listing, placer, coming: Coming::default(), scratch: Vec::new() })
+        let (coming, crowds) = (Coming::default(), Crowds::default());
+        Ok(Merge { before, listing, placer, coming, crowds, scratch: Vec::new() })
     }
 
     /// Places everything. Lists do not count for what changes have `overtaken`. Breaks off, and answers `false`, where more than
@@ -126,7 +130,7 @@ impl<'o> Merge<'o> {
                     return Ok(false);
                 }
             }
-            path.take(value, self.listing.speaking.lists, overtaken.as_mut())?;
+            path.take(value, self.listing.naming, self.listing.speaking.lists, overtaken.as_mut())?;
         }
         self.place(&mut path, &mut within)?;
         self.finish_folder()?;
@@ -137,6 +141,10 @@ impl<'o> Merge<'o> {
     fn place(&mut self, path: &mut Path, within: &mut (u8, Vec<u8>)) -> Result<(), CatalogError> {
         if path.key.is_empty() || (path.folder.is_none() && path.resources().is_empty()) {
             return Ok(());
+        }
+        if let Some(crowd) = path.leave_out(self.listing.naming)? {
+            let slashed = slashed(&path.key[1..]).ok_or_else(|| damaged("path", &path.key))?;
+            self.crowds.0.insert(slashed, crowd);
         }
         if !path.is_settled() {
             self.bring_together(path)?;
@@ -250,7 +258,7 @@ impl<'o> Merge<'o> {
 
     /// Commits the tree with the journal, brought forward by `statements`, and `position`.
     pub(super) fn finish(mut self, position: &[u8], mut statements: Sorted) -> Result<Committed, CatalogError> {
-        let Merge { before, listing, .. } = self;
+        let Merge { before, listing, ref crowds, .. } = self;
         let Before { store, old, revision, .. } = before;
         self.placer.writer.settle_folders(old)?;
         let changed = self.placer.writer.changed_tree();
@@ -276,6 +284,10 @@ impl<'o> Merge<'o> {
         let sets = self.placer.tally.table(listing.speaking.lists);
         if all || sets != before.sets {
             writer.put_sets(&sets)?;
+        }
+        if all || *crowds != before.crowds {
+            crowds.warn(&before.crowds);
+            writer.put_crowds(crowds)?;
         }
         if all || revision.is_none() || !self.placer.same_naming {
             writer.put_naming(listing.naming)?;

@@ -2,7 +2,7 @@
 //!
 //! A [`Baseline`] sorts what it is given by (depth, path), each folder as a marker beside the files (`folders`). Only then does
 //! it walk the sorted stream and the current revision together, folder by folder (`merge`), bringing together what lists,
-//! changes, packages and held deletions say of each path (`stated`), but for what lists say in vain (`overtaken`). [`Changes`](changes::Changes) finds the few names that
+//! changes, packages and held deletions say of each path (`stated`), no more of one than is shown (`crowd`), but for what lists say in vain (`overtaken`). [`Changes`](changes::Changes) finds the few names that
 //! single statements concern. Both place names (`place`) and write what differs (`write`);
 //! a first revision does so on a thread of its own (`first`, `beside`), and one that shares little with the one before is written
 //! whole into a store of its own (`rewrite`). What makes a new content version,
@@ -14,6 +14,7 @@ mod beside;
 mod changed;
 pub mod changes;
 mod coming;
+pub(super) mod crowd;
 mod few;
 mod first;
 mod folders;

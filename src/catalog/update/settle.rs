@@ -11,12 +11,12 @@ use super::super::octets::{damaged, unseal};
 use super::super::path::beside_folder;
 use super::super::record::{NodeRecord, ResourceRecord};
 use super::super::store::Store;
-use super::super::{Catalog, CatalogError, Kind, Naming, Totals};
+use super::super::{Catalog, CatalogError, Kind, Naming, SetId, Totals};
+use super::crowd::{Crowd, Crowds, Fitting};
 use super::locate::{folder, locate, path_by_rule, split};
 use super::losses::Tally;
 use super::merge::settled_name;
 use super::place::{File, Folder, Placer, uri as uri_of};
-use super::stated::{MOST_OCTETS, MOST_URIS, crowded};
 use super::write::Writer;
 use crate::document::{Timestamp, Uri};
 use heed::RoTxn;
@@ -52,6 +52,18 @@ pub(super) struct Settling<'o> {
     folders: HashMap<String, Option<u64>>,
     /// What changes among the children of a folder.
     children: HashMap<String, Children>,
+    rest: Rest,
+}
+
+/// What is not shown.
+#[derive(Default)]
+pub(super) struct Rest {
+    /// As it was, then as it is to be.
+    pub crowds: Crowds,
+    /// How many of each set are left out that were shown, or that come.
+    pub sets: BTreeMap<SetId, u64>,
+    /// A path where there is room again for one that was left out: no record of that is here.
+    pub lacks: Option<String>,
 }
 
 /// What changes among the children of one folder.
@@ -96,7 +108,13 @@ struct Member<'o> {
 }
 
 impl<'o> Settling<'o> {
-    pub(super) fn new(catalog: &'o Catalog, store: &'o Store, old: &'o RoTxn<'o>, naming: &'o Naming) -> Settling<'o> {
+    pub(super) fn new(
+        catalog: &'o Catalog,
+        store: &'o Store,
+        old: &'o RoTxn<'o>,
+        naming: &'o Naming,
+        crowds: Crowds,
+    ) -> Settling<'o> {
         Settling {
             catalog,
             store,
@@ -107,6 +125,7 @@ impl<'o> Settling<'o> {
             due: BTreeMap::new(),
             folders: HashMap::new(),
             children: HashMap::new(),
+            rest: Rest { crowds, ..Rest::default() },
         }
     }
 
@@ -127,7 +146,11 @@ impl<'o> Settling<'o> {
     }
 
     /// Settles and writes all; brings `totals` up to date.
-    pub(super) fn settle(mut self, writer: Writer<'o>, totals: &mut Totals) -> Result<Writer<'o>, CatalogError> {
+    pub(super) fn settle(
+        mut self,
+        writer: Writer<'o>,
+        totals: &mut Totals,
+    ) -> Result<(Writer<'o>, Rest), CatalogError> {
         let now = writer.now;
         let mut groups = Vec::new();
         while let Some(((_, path), ())) = self.due.pop_last() {
@@ -193,7 +216,7 @@ impl<'o> Settling<'o> {
             }
             placer.put_names()?;
         }
-        Ok(placer.writer)
+        Ok((placer.writer, self.rest))
     }
 
     /// Finds the names that the group of `path` has and is to have, when all beneath is settled.
@@ -233,11 +256,9 @@ impl<'o> Settling<'o> {
                 now_here.push((uri, resource, stated.changed, stated.updated));
             }
         }
-        let octets: usize = now_here.iter().map(|(_, record, _, _)| record.len()).sum();
-        if now_here.len() > MOST_URIS || now_here.len() > 1 && octets > MOST_OCTETS {
-            return Err(crowded(&path));
-        }
         now_here.sort_by(|a, b| a.0.cmp(&b.0));
+        let shown = self.shown(&path, &members, now_here.iter().map(|(uri, record, ..)| (uri, &record[..])))?;
+        now_here.truncate(shown);
 
         let mut files = Vec::with_capacity(now_here.len());
         let mut newest = if is_folder { self.children.get(&path).and_then(|children| children.newest) } else { None };
@@ -279,6 +300,54 @@ impl<'o> Settling<'o> {
         }
         before.retain(|old| !(old.is_folder && is_folder));
         Ok(Group { path, before, folder: is_folder.then_some(folder_newest), folder_goes, files })
+    }
+
+    /// How many of those that are stated of `path` now, in the order of their URIs, are shown; notes what is left out. What comes behind
+    /// one that was left out before is not shown: it is not known what else lies between.
+    fn shown<'n>(
+        &mut self,
+        path: &str,
+        members: &[Member<'_>],
+        now_here: impl Iterator<Item = (&'n Uri, &'n [u8])>,
+    ) -> Result<usize, CatalogError> {
+        let Rest { crowds, sets, lacks } = &mut self.rest;
+        let before = crowds.0.get(path);
+        let were_shown: HashSet<&Uri> = before.iter().flat_map(|_| members).map(|member| &member.uri).collect();
+        let mut fitting = Fitting::default();
+        let mut first: Option<&Uri> = None;
+        let (mut shown, mut entries) = (0, 0);
+        for (uri, record) in now_here {
+            let record = ResourceRecord::decode(record).ok_or_else(|| damaged("resource", uri.as_str().as_bytes()))?;
+            let is_before = |crowd: &Crowd| uri.as_str() < &*crowd.first;
+            if first.is_none() && before.is_none_or(is_before) && fitting.takes(uri.as_str(), &record) {
+                shown += 1;
+                continue;
+            }
+            if before.is_none_or(is_before) {
+                first = first.or(Some(uri));
+            }
+            // Of those that come behind, some are counted already.
+            entries += u64::from(before.is_none() || were_shown.contains(uri));
+            record.sets.iter().for_each(|set| *sets.entry(set).or_default() += 1);
+        }
+        match (first, before) {
+            (Some(first), before) => {
+                let entries = before.map_or(0, |crowd| crowd.entries) + entries;
+                crowds.0.insert(path.to_owned(), Crowd { first: first.as_str().into(), entries });
+            }
+            (None, None) => {}
+            (None, Some(_)) => {
+                let mut fitted = Fitting::default();
+                for member in members {
+                    let sense = || damaged("resource", member.uri.as_str().as_bytes());
+                    fitted.takes(member.uri.as_str(), &ResourceRecord::decode(member.resource).ok_or_else(sense)?);
+                }
+                if fitting.has_more_room_than(&fitted) {
+                    *lacks = Some(path.to_owned());
+                }
+            }
+        }
+        Ok(shown)
     }
 
     /// The resources whose path by rule is `path`, in the revision before.

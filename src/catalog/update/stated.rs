@@ -1,23 +1,27 @@
 //! Everything that lists, changes, packages and held deletions say of one path, brought together.
 
-use super::super::CatalogError;
-use super::super::SetId;
 use super::super::octets::{Octets, damaged, push_time};
 use super::super::record::{ResourceRecord, Sets};
 use super::super::symbols::Symbols;
+use super::super::{CatalogError, Naming, SetId};
+use super::crowd::{Crowd, Fitting, MOST_OCTETS, MOST_URIS};
 use super::overtaken::Overtaken;
+use super::place::slashed;
 use super::{marker_time, tag, version};
 use crate::document::Timestamp;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// So many URIs of one path are told apart by a look at each; more are found by a digest.
 const FEW: usize = 8;
 
-/// URIs of one path, and octets of their records, which are brought together in memory. They share a path where they differ by
-/// scheme or by which of their reserved characters are escaped: of honest ones there are a few.
-pub(super) const MOST_URIS: usize = 10_000;
-pub(super) const MOST_OCTETS: usize = 32 << 20;
+/// Octets of records of one path, those that are not shown in the end among them, that may come before the last by their URIs are left
+/// out.
+const OCTETS_AT_ONCE: usize = MOST_OCTETS / 4 * 5;
+
+/// Octets of the package members of one path.
+const MEMBER_OCTETS: usize = MOST_OCTETS / 4;
 
 /// The time that the list of each set speaks for, ascending by set.
 pub(super) type Lists = [(SetId, Option<Timestamp>)];
@@ -47,8 +51,13 @@ pub(super) struct Path {
     places: HashMap<u128, usize>,
     /// Records of resources that a package holds, each with its member.
     members: Vec<Vec<u8>>,
-    /// Octets of all records.
+    member_octets: usize,
+    /// Octets of the records of resources.
     octets: usize,
+    /// So many may come before the last by their URIs are left out (again).
+    most_octets: usize,
+    /// What is left out so far.
+    crowd: Option<Crowd>,
     /// How many records were looked at to find one.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
@@ -76,7 +85,8 @@ impl Path {
         self.files = 0;
         self.places.clear();
         self.members.clear();
-        self.octets = 0;
+        (self.member_octets, self.octets, self.most_octets) = (0, 0, OCTETS_AT_ONCE);
+        self.crowd = None;
     }
 
     /// The resources, one for each URI.
@@ -88,6 +98,23 @@ impl Path {
     pub(super) fn take(
         &mut self,
         value: &[u8],
+        naming: &Naming,
+        lists: &Lists,
+        overtaken: Option<&mut Overtaken>,
+    ) -> Result<(), CatalogError> {
+        self.take_value(value, naming, lists, overtaken)?;
+        // Twice as many, so that they are seldom put in order.
+        if self.files > 2 * MOST_URIS || self.octets > self.most_octets {
+            self.leave_out_last(naming)?;
+            self.most_octets = OCTETS_AT_ONCE.max(self.octets + MOST_OCTETS / 4);
+        }
+        Ok(())
+    }
+
+    fn take_value(
+        &mut self,
+        value: &[u8],
+        naming: &Naming,
         lists: &Lists,
         overtaken: Option<&mut Overtaken>,
     ) -> Result<(), CatalogError> {
@@ -100,7 +127,7 @@ impl Path {
                         return Ok(());
                     }
                 }
-                self.take_resource(resource, None, lists)
+                self.take_resource(resource, None, naming, lists)
             }
             Some((&tag::FOLDER, time)) => {
                 let time = marker_time(Octets(time)).ok_or_else(|| damaged("time", &self.key))?;
@@ -117,19 +144,19 @@ impl Path {
                 let flags = octets.octet().ok_or_else(sense)?;
                 let time = octets.time().ok_or_else(sense)?;
                 let shown = if flags & 2 != 0 { Some(octets.time().ok_or_else(sense)?) } else { None };
-                self.take_resource(octets.0, Some((time, shown, flags & 1 != 0)), lists)
+                self.take_resource(octets.0, Some((time, shown, flags & 1 != 0)), naming, lists)
             }
             Some((&tag::MEMBER, record)) => {
                 // Without it the resource comes by its own URI.
-                if self.octets + record.len() <= MOST_OCTETS {
-                    self.octets += record.len();
+                if self.member_octets + record.len() <= MEMBER_OCTETS {
+                    self.member_octets += record.len();
                     self.members.push(record.to_vec());
                 }
                 Ok(())
             }
             Some((&tag::KEPT, kept)) => {
                 let (held, record) = kept.split_first().ok_or_else(sense)?;
-                self.take_kept(*held != 0, record)
+                self.take_kept(*held != 0, record, naming)
             }
             _ => Err(damaged("kind", &self.key)),
         }
@@ -155,25 +182,24 @@ impl Path {
     /// Fills a resource of a new URI.
     fn add_resource(&mut self, octets: &[u8]) -> Result<&mut Resource, CatalogError> {
         let place = self.files;
-        self.count(octets.len())?;
+        self.octets += octets.len();
         self.new_resource().octets.extend_from_slice(octets);
         // From the first that is too many on all are entered.
         let entered = if self.files == FEW + 1 { 0 } else { place };
         if self.files > FEW {
-            for place in entered..self.files {
-                let octets = &self.resources[place].octets;
-                let record = ResourceRecord::decode(octets).ok_or_else(|| damaged("resource", &self.key))?;
-                self.places.insert(digest(&record), place);
-            }
+            self.enter_places(entered)?;
         }
         Ok(&mut self.resources[place])
     }
 
-    /// Counts the record of a new URI.
-    fn count(&mut self, octets: usize) -> Result<(), CatalogError> {
-        self.octets += octets;
-        let is_crowded = self.files >= MOST_URIS || self.files > 0 && self.octets > MOST_OCTETS;
-        if is_crowded { Err(crowded(&String::from_utf8_lossy(&self.key[1..]).replace('\0', "/"))) } else { Ok(()) }
+    /// Enters the resources from number `first` on.
+    fn enter_places(&mut self, first: usize) -> Result<(), CatalogError> {
+        for place in first..self.files {
+            let octets = &self.resources[place].octets;
+            let record = ResourceRecord::decode(octets).ok_or_else(|| damaged("resource", &self.key))?;
+            self.places.insert(digest(&record), place);
+        }
+        Ok(())
     }
 
     /// A resource of a new URI, to be filled.
@@ -197,6 +223,7 @@ impl Path {
         &mut self,
         octets: &[u8],
         change: Option<(Timestamp, Option<Timestamp>, bool)>,
+        naming: &Naming,
         lists: &Lists,
     ) -> Result<(), CatalogError> {
         if self.files == 0 {
@@ -207,7 +234,9 @@ impl Path {
         let new = ResourceRecord::decode(octets).ok_or_else(sense)?;
         let place = self.place_of(&new)?;
         if place == self.files {
-            self.add_resource(octets)?.change = change;
+            if !self.is_left_out(&new, naming)? {
+                self.add_resource(octets)?.change = change;
+            }
             return Ok(());
         }
         let resource = &mut self.resources[place];
@@ -239,11 +268,14 @@ impl Path {
         Ok(())
     }
 
-    fn take_kept(&mut self, held: bool, octets: &[u8]) -> Result<(), CatalogError> {
+    fn take_kept(&mut self, held: bool, octets: &[u8], naming: &Naming) -> Result<(), CatalogError> {
         let sense = || damaged("resource", octets);
         let new = ResourceRecord::decode(octets).ok_or_else(sense)?;
         let place = self.place_of(&new)?;
         if place == self.files {
+            if self.is_left_out(&new, naming)? {
+                return Ok(());
+            }
             self.add_resource(octets)?.only_kept = true;
         }
         let resource = &mut self.resources[place];
@@ -254,6 +286,53 @@ impl Path {
             }
         }
         Ok(())
+    }
+
+    /// Whether a URI that is new here comes behind one that is left out: then it is left out too, and counted.
+    fn is_left_out(&mut self, record: &ResourceRecord<'_>, naming: &Naming) -> Result<bool, CatalogError> {
+        let Some(mut crowd) = self.crowd.take() else { return Ok(false) };
+        let uri = uri_text(record, &self.key, naming);
+        let is_left_out = uri.as_ref().is_ok_and(|uri| **uri >= *crowd.first);
+        crowd.entries += u64::from(is_left_out);
+        self.crowd = Some(crowd);
+        uri.map(|_| is_left_out)
+    }
+
+    /// Everything of this path is taken: leaves out what is not shown, and says what that is.
+    pub(super) fn leave_out(&mut self, naming: &Naming) -> Result<Option<Crowd>, CatalogError> {
+        // The URI of two at most is in no record, and so not in the octets: a few may count for more than they say here.
+        if self.crowd.is_some() || self.files > MOST_URIS || self.octets > MOST_OCTETS / 2 {
+            self.leave_out_last(naming)?;
+        }
+        Ok(self.crowd.clone())
+    }
+
+    /// Leaves out what does not fit, in the order of the URIs. What is left out then is never shown, whatever else comes.
+    fn leave_out_last(&mut self, naming: &Naming) -> Result<(), CatalogError> {
+        let mut ordered = Vec::with_capacity(self.files);
+        for (place, resource) in self.resources().iter().enumerate() {
+            let record = ResourceRecord::decode(&resource.octets).ok_or_else(|| damaged("resource", &self.key))?;
+            ordered.push((uri_text(&record, &self.key, naming)?, place, record));
+        }
+        ordered.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let mut fitting = Fitting::default();
+        let fits = ordered.iter().take_while(|(uri, _, record)| fitting.takes(uri, record)).count();
+        let Some((first, ..)) = ordered.get(fits) else { return Ok(()) };
+        let before = self.crowd.as_ref().map_or(0, |crowd| crowd.entries);
+        let crowd = Crowd { first: (**first).into(), entries: before + (ordered.len() - fits) as u64 };
+        let mut stays = vec![false; self.files];
+        ordered[..fits].iter().for_each(|(_, place, _)| stays[*place] = true);
+        let mut kept = 0;
+        for (place, _) in stays.into_iter().enumerate().filter(|(_, stays)| *stays) {
+            self.resources.swap(kept, place);
+            kept += 1;
+        }
+        self.resources.truncate(kept);
+        self.files = kept;
+        self.crowd = Some(crowd);
+        self.octets = self.resources.iter().map(|resource| resource.octets.len()).sum();
+        self.places.clear();
+        if kept > FEW { self.enter_places(0) } else { Ok(()) }
     }
 
     /// Whether the resources are as they were taken, with nothing to be brought into them.
@@ -318,9 +397,16 @@ pub(super) enum Held {
     Listed,
 }
 
-/// Of `path` more is stated than is brought together.
-pub(super) fn crowded(path: &str) -> CatalogError {
-    CatalogError::Crowded { path: path.to_owned(), most_uris: MOST_URIS, most_octets: MOST_OCTETS }
+/// The URI of a record of the path with this sort key.
+fn uri_text<'r>(record: &ResourceRecord<'r>, key: &[u8], naming: &Naming) -> Result<Cow<'r, str>, CatalogError> {
+    let sense = || damaged("resource", key);
+    match record.uri {
+        Some(uri) => Ok(uri.into()),
+        None => {
+            let path = slashed(&key[1..]).ok_or_else(sense)?;
+            Ok(naming.uri(&path, record.https).ok_or_else(sense)?.as_str().to_owned().into())
+        }
+    }
 }
 
 /// What tells the URIs of one path apart.
@@ -347,6 +433,7 @@ impl Resource {
 #[cfg(test)]
 mod tests {
     use super::super::super::record::push_resource;
+    use super::super::super::tests::naming;
     use super::*;
     use crate::document::{Algorithm, Digest, Entry, PackageMember, Uri};
 
@@ -371,7 +458,7 @@ mod tests {
 
         for (first, content) in [(tag::FILE, 1), (tag::FILE, 2), (tag::MEMBER, 2)] {
             for number in 0..URIS {
-                path.take(&value(number, first, content), &[], None).unwrap();
+                path.take(&value(number, first, content), &naming(), &[], None).unwrap();
             }
         }
         path.settle(&symbols, |_, _, _| Ok(())).unwrap();
@@ -387,6 +474,7 @@ mod tests {
 
     #[test]
     fn no_more_of_one_path_is_held_than_the_bounds_say() {
+        const MANY: u32 = 12_000;
         let symbols = Symbols::decode(&[]).unwrap();
         let value = |number: u32, length: usize, kind: u8| {
             let escaped: String = (0..20).map(|bit| if number >> bit & 1 == 1 { "%2C" } else { "," }).collect();
@@ -397,32 +485,43 @@ mod tests {
             push_resource(&mut value, &entry, true, &[SetId(0)], (kind == tag::MEMBER).then_some(&member), &symbols);
             value
         };
-        for length in [1, 20_000] {
+        let shown = |length: usize, numbers: &mut dyn Iterator<Item = u32>| {
             let mut path = Path::default();
             path.begin(b"\x01a\0b");
-            let mut taken = 0;
-            let crowded = loop {
-                match path.take(&value(taken, length, tag::FILE), &[], None) {
-                    Ok(()) => taken += 1,
-                    Err(crowded) => break crowded,
+            for number in numbers {
+                path.take(&value(number, length, tag::FILE), &naming(), &[], None).unwrap();
+                if number % 100 > 0 {
+                    continue;
                 }
-            };
-            assert!(crowded.to_string().contains("a/b") && crowded.to_string().contains("exclude="), "{crowded}");
-            let held: usize = path.resources().iter().map(|resource| resource.octets.len()).sum();
-            assert!(held <= MOST_OCTETS && taken as usize <= MOST_URIS, "{taken} of {held} octets");
-            assert!(held > MOST_OCTETS - 25_000 || taken as usize == MOST_URIS, "{taken} of {held} octets");
+                let held: usize = path.resources().iter().map(|resource| resource.octets.len()).sum();
+                assert!(path.files <= 2 * MOST_URIS && held <= OCTETS_AT_ONCE, "{held} octets of {}", path.files);
+            }
+            let crowd = path.leave_out(&naming()).unwrap().unwrap();
+            let records = path.resources().iter().map(|resource| ResourceRecord::decode(&resource.octets).unwrap());
+            let mut uris: Vec<String> = records.map(|record| record.uri.unwrap().to_owned()).collect();
+            uris.sort_unstable();
+            assert!(uris.last().unwrap().as_str() < &*crowd.first);
+            assert_eq!(uris.len() as u64 + crowd.entries, u64::from(MANY));
+            (uris, crowd)
+        };
+        for length in [1, 20_000] {
+            let (uris, crowd) = shown(length, &mut (0..MANY));
+            let octets: usize = uris.iter().map(String::len).sum();
+            assert!(uris.len() == MOST_URIS || octets > MOST_OCTETS - 25_000, "{octets} octets of {}", uris.len());
+            assert!(shown(length, &mut (0..MANY).rev()) == (uris, crowd), "whatever comes first");
         }
 
         let mut path = Path::default();
         path.begin(b"\x01a");
         for _ in 0..2000 {
-            path.take(&value(0, 20_000, tag::FILE), &[], None).unwrap();
-            path.take(&value(0, 20_000, tag::MEMBER), &[], None).unwrap();
+            path.take(&value(0, 20_000, tag::FILE), &naming(), &[], None).unwrap();
+            path.take(&value(0, 20_000, tag::MEMBER), &naming(), &[], None).unwrap();
         }
         assert!(
-            path.members.iter().map(Vec::len).sum::<usize>() <= MOST_OCTETS,
+            path.members.iter().map(Vec::len).sum::<usize>() <= MEMBER_OCTETS,
             "what is said again takes no more room"
         );
+        assert_eq!(path.leave_out(&naming()).unwrap(), None);
         path.settle(&symbols, |_, _, _| Ok(())).unwrap();
     }
 }

@@ -112,11 +112,14 @@ pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> St
         );
     }
     let deviations = sync.deviations.iter().map(|deviation| {
+        let section = match &*deviation.section {
+            "" => String::new(),
+            section => format!(" [section {}]", printable_value(section)),
+        };
         format!(
-            "{:>9}  {} [section {}]: {}",
+            "{:>9}  {}{section}: {}",
             thousands(deviation.count),
             printable_value(&deviation.rule),
-            printable_value(&deviation.section),
             printable_value(&deviation.location)
         )
     });
