@@ -213,7 +213,8 @@ impl Store {
         [entries, names, inodes, orphans, displaced, journal, held, meta]
     }
 
-    const TABLES: [&'static str; 8] = ["entries", "names", "inodes", "orphans", "displaced", "journal", "held", "meta"];
+    pub(super) const TABLES: [&'static str; 8] =
+        ["entries", "names", "inodes", "orphans", "displaced", "journal", "held", "meta"];
 
     fn existing_tables(env: &Env<WithoutTls>) -> Result<Option<[Table; 8]>, CatalogError> {
         let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| {

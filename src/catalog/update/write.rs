@@ -166,6 +166,17 @@ impl<'c> Writer<'c> {
         }
     }
 
+    /// Puts a record of the entries or the inodes into the transaction, which begins here at the latest.
+    fn put_at(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
+        self.begin()?;
+        self.record.clear();
+        encode(&mut self.record);
+        self.growth.as_mut().map_or(Ok(()), |growth| growth.put(table, key, self.record.len()))?;
+        let Some(txn) = &mut self.txn else { return Ok(()) };
+        let rows = if table == TableId::Entries { &mut txn.entries } else { &mut txn.inodes };
+        rows.put(&mut txn.txn, key, &mut self.record)
+    }
+
     fn new_ino(&mut self) -> Result<u64, CatalogError> {
         take_number(&mut self.numbers.next_ino, "inodes")
     }
@@ -174,10 +185,7 @@ impl<'c> Writer<'c> {
         if let Some(apart) = &mut self.apart {
             return apart.put(Target::Entries, &entry_key(parent, entry), |record| node.encode(record));
         }
-        self.write(|txn, record| {
-            node.encode(record);
-            txn.entries.put(&mut txn.txn, &entry_key(parent, entry), record)
-        })
+        self.put_at(TableId::Entries, &entry_key(parent, entry), |record| node.encode(record))
     }
 
     fn put_inode(&mut self, ino: u64, (parent, entry): Place, resource: &[u8]) -> Result<(), CatalogError> {
@@ -185,10 +193,7 @@ impl<'c> Writer<'c> {
             let place = InodeRecord { parent, entry, resource };
             return apart.put(Target::Inodes, &ino_key(ino), |record| place.encode(record));
         }
-        self.write(|txn, record| {
-            InodeRecord { parent, entry, resource }.encode(record);
-            txn.inodes.put(&mut txn.txn, &ino_key(ino), record)
-        })
+        self.put_at(TableId::Inodes, &ino_key(ino), |record| InodeRecord { parent, entry, resource }.encode(record))
     }
 
     /// Makes the root of an empty store.
