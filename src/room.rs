@@ -3,7 +3,9 @@
 use std::{
     error, fmt, io,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// The file system is asked once for each so many octets that are written. So much is written without asking: a refresh of a small
@@ -13,14 +15,25 @@ pub const BETWEEN_LOOKS: u64 = if cfg!(test) { 256 << 10 } else { 4 << 20 };
 /// How the free octets of the file system of a folder are asked.
 pub type FreeSpace = fn(&Path) -> io::Result<u64>;
 
+/// Makes room below a folder, so many octets more than are free, and tells how many it gave up; 0 where it has not so many, or none on that
+/// file system.
+pub type MakeRoom = Box<dyn Fn(&Path, u64) -> u64 + Send + Sync>;
+
+/// For so long it is waited for what was given up to be free: some file systems free in the background, and others may have it open.
+const FREEING: Duration = Duration::from_secs(2);
+
+/// Between two looks meanwhile.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Leaves `reserve` octets free, or half of what is free at the first look where that is less than twice the reserve: then whoever
 /// has a smaller disk than the reserve is for can mount too, and no Source fills it. What is left never becomes less: a Source that
 /// grows does not halve it again and again.
-#[derive(Debug)]
 pub struct Room {
     reserve: u64,
     free_space: FreeSpace,
     written: Mutex<Written>,
+    /// Who is asked for what it can do without, before anything is refused.
+    make_room: OnceLock<MakeRoom>,
 }
 
 #[derive(Debug, Default)]
@@ -53,30 +66,65 @@ impl Default for Room {
 impl Room {
     /// `reserve` octets are left free.
     pub fn new(reserve: u64, free_space: FreeSpace) -> Room {
-        Room { reserve, free_space, written: Mutex::default() }
+        Room { reserve, free_space, written: Mutex::default(), make_room: OnceLock::new() }
+    }
+
+    /// Who has something on the same disk that it can do without is asked for it before anything is refused; the first of several.
+    pub fn ask(&self, make_room: MakeRoom) {
+        let _ = self.make_room.set(make_room);
     }
 
     /// Counts `octets` that are to be written below `folder`. `unseen`: octets, these among them, that were counted and that the
     /// file system does not know of yet.
     ///
     /// # Errors
-    /// [`Short`] where that would leave less than is to stay free. It is looked at every few MiB.
+    /// [`Short`] where that would leave less than is to stay free, whatever can be given up. It is looked at every few MiB; what was
+    /// refused counts no more.
     pub fn take(&self, folder: &Path, octets: u64, unseen: u64) -> Result<(), Short> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.since_look = written.since_look.saturating_add(octets);
         if written.since_look < BETWEEN_LOOKS { Ok(()) } else { self.look_at(folder, &mut written, unseen) }
     }
 
-    /// Whether there is room for so many octets below `folder`, which are on their way.
+    /// As [`Room::take`] with a look at once.
     ///
     /// # Errors
-    /// As [`Room::take`].
-    pub fn look(&self, folder: &Path, unseen: u64) -> Result<(), Short> {
+    /// As there.
+    pub fn claim(&self, folder: &Path, unseen: u64) -> Result<(), Short> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         self.look_at(folder, &mut written, unseen)
     }
 
+    /// Whether there is room for so many octets below `folder`, for who can do without: nobody is asked to give up anything.
+    ///
+    /// # Errors
+    /// There is not.
+    pub fn look(&self, folder: &Path, unseen: u64) -> Result<(), Short> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        self.fits(folder, &mut written, unseen)
+    }
+
     fn look_at(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
+        // Who was refused writes no more; whoever comes later begins to count anew.
+        written.since_look = 0;
+        let Err(short) = self.fits(folder, written, unseen) else { return Ok(()) };
+        let missing = short.floor.saturating_add(unseen).saturating_sub(short.free);
+        let given = self.make_room.get().map_or(0, |make_room| make_room(folder, missing));
+        let until = Instant::now() + FREEING;
+        let mut refused = Err(short);
+        while given > 0 && refused.is_err() {
+            refused = self.fits(folder, written, unseen);
+            if Instant::now() >= until {
+                break;
+            }
+            if refused.is_err() {
+                thread::sleep(PAUSE);
+            }
+        }
+        refused
+    }
+
+    fn fits(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
         // A file system that does not tell is one that has an end all the same: the write that meets it fails.
         let Ok(free) = (self.free_space)(folder) else { return Ok(()) };
         let usual = self.reserve.min(free / 2);
@@ -86,17 +134,19 @@ impl Room {
             None => usual,
         };
         (written.floor, written.is_settled) = (Some(floor), false);
-        if free < floor.saturating_add(unseen) {
-            return Err(Short { needed: unseen, free, floor });
-        }
-        written.since_look = 0;
-        Ok(())
+        if free < floor.saturating_add(unseen) { Err(Short { needed: unseen, free, floor }) } else { Ok(()) }
     }
 
     /// What was written is used and tidied: from now on it counts as what is there.
     pub fn renew(&self) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         (written.since_look, written.is_settled) = (0, true);
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").field("reserve", &self.reserve).field("written", &self.written).finish_non_exhaustive()
     }
 }
 
@@ -161,5 +211,45 @@ mod tests {
         for part in ["209715201 octets more are needed", "314572800", "104857600", "cache-reserve="] {
             assert!(short.to_string().contains(part), "{short}");
         }
+    }
+
+    #[test]
+    fn what_was_refused_keeps_nothing_small_from_being_written_without_a_look() {
+        static FREE: AtomicU64 = AtomicU64::new(300 * MIB);
+        let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
+        room.take(Path::new("/"), 4 * MIB, 0).unwrap();
+        FREE.store(99 * MIB, Ordering::Relaxed);
+        room.take(Path::new("/"), 4 * MIB, 0).unwrap_err();
+
+        assert_eq!(room.take(Path::new("/"), 1000, 1000), Ok(()));
+        room.take(Path::new("/"), 4 * MIB, 0).unwrap_err();
+        FREE.store(101 * MIB, Ordering::Relaxed);
+        assert_eq!(room.take(Path::new("/"), 4 * MIB, 0), Ok(()), "each look is a look at the disk");
+    }
+
+    #[test]
+    fn whoever_can_do_without_something_is_asked_before_anything_is_refused() {
+        static FREE: AtomicU64 = AtomicU64::new(300 * MIB);
+        static CACHED: AtomicU64 = AtomicU64::new(50 * MIB);
+        let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
+        room.ask(Box::new(|folder, octets| {
+            assert_eq!(folder, Path::new("/there"));
+            if CACHED.load(Ordering::Relaxed) < octets {
+                return 0;
+            }
+            CACHED.fetch_sub(octets, Ordering::Relaxed);
+            // It is free a little later.
+            thread::spawn(move || FREE.fetch_add(octets, Ordering::Relaxed));
+            octets
+        }));
+        let claim = |unseen: u64| room.claim(Path::new("/there"), unseen * MIB);
+        claim(0).unwrap();
+        FREE.store(110 * MIB, Ordering::Relaxed);
+
+        assert!(room.look(Path::new("/there"), 40 * MIB).is_err(), "who can do without takes nothing");
+        assert_eq!(claim(40), Ok(()));
+        assert_eq!(FREE.load(Ordering::Relaxed), 140 * MIB, "no more than was missing");
+        assert_eq!(claim(61).unwrap_err().free, 140 * MIB, "not so much is there to give up");
+        assert_eq!(claim(60), Ok(()));
     }
 }

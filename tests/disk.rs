@@ -361,3 +361,33 @@ fn two_mounts_share_a_cache_folder_that_is_too_small_for_either() {
         assert_eq!(&tree(&mounted.path()), all);
     }
 }
+
+/// Promise: never stale longer than told. What the cache holds can be fetched again: it gives way to the tree.
+#[test]
+fn a_refresh_that_finds_no_room_beside_the_reserve_has_the_cache_make_some() {
+    let (reserve, disk) = (20 << 20, SmallDisk::of(80 << 20));
+    let source = Source::start();
+    for number in 0..70 {
+        source.put(&format!("old/{number}"), Resource::new(Random::new(number).bytes(1 << 20)));
+    }
+    let options = format!("timeout=20s,poll=1h,cache-size=1G,cache-reserve={reserve}");
+    let mounted = Mounted::with_cache(&source.url(), &options, disk.path());
+    for number in 0..70 {
+        assert_eq!(fs::read(mounted.join(&format!("old/{number}"))).unwrap(), Random::new(number).bytes(1 << 20));
+    }
+    let free = free_space(disk.path()).unwrap();
+    assert!(free < (26 << 20), "the cache has left {free} octets");
+    let name = "n".repeat(230);
+    for number in 0..20_000 {
+        source.put(&format!("new/{number}-{name}"), Resource::new("new"));
+    }
+
+    mounted.refresh();
+
+    eventually("the new tree is shown", || {
+        let told = mounted.said();
+        assert!(!told.contains("no room for it"), "{told}");
+        fs::read_dir(mounted.join("new")).is_ok_and(|names| names.count() == 20_000)
+    });
+    assert_eq!(fs::read(mounted.join("old/0")).unwrap(), Random::new(0).bytes(1 << 20));
+}

@@ -29,7 +29,7 @@ use observed::Observed;
 use pins::Pins;
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -459,6 +459,11 @@ impl Content {
     /// Octets that the cache folder may take.
     pub fn quota(&self) -> u64 {
         self.disk.quota()
+    }
+
+    /// Evicts for whoever writes below `folder`; see [`disk::Disk::give_up`].
+    pub fn give_up(&self, folder: &Path, octets: u64) -> u64 {
+        self.disk.give_up(folder, octets)
     }
 
     /// For the xattrs.

@@ -231,6 +231,9 @@ pub fn run(
         runtime.handle().clone(),
         event_sender,
     )?;
+    // What is read anew can be fetched anew: the tree goes first.
+    let cache = Arc::downgrade(&content);
+    catalog.room().ask(Box::new(move |folder, octets| cache.upgrade().map_or(0, |it| it.give_up(folder, octets))));
     let packages = open_packages(&config, content.quota(), folders.packages, client.clone())?;
     content.read_packages(packages.clone());
     let spool = Spool::open(&folders.spool)?;

@@ -100,7 +100,7 @@ impl Growth {
         let SpillFolder { path, room } = &self.folder;
         match self.unseen() {
             ..BETWEEN_LOOKS => Ok(()),
-            unseen => room.look(path, unseen).map_err(|short| io_error(path)(short.into())),
+            unseen => room.claim(path, unseen).map_err(|short| io_error(path)(short.into())),
         }
     }
 

@@ -168,6 +168,18 @@ impl Cache {
         }
     }
 
+    /// Evicts for others who write beside it on the same file system: as many octets, where it has so many. How many went.
+    pub(super) fn give_up(&self, octets: u64) -> u64 {
+        let pending = lock(&self.pending).octets;
+        if self.sums().octets.saturating_add_signed(pending) < octets {
+            return 0;
+        }
+        let mut released = lock(&self.evicting);
+        let gone = self.evict(octets, &Victims::any());
+        released.octets = released.octets.saturating_add(gone);
+        gone
+    }
+
     /// Octets that must go before `needed` more fit; `released`: those that will be free soon.
     fn excess(&self, needed: u64, released: u64) -> u64 {
         let over_quota = self.octets().saturating_add(needed).saturating_sub(self.quota);
@@ -538,4 +550,30 @@ pub(super) fn unlink_idle_partial(path: &Path) -> Fate {
 /// The value of a mutex; one that a panicking thread held is as good as any, as each change of it is made at once.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Disk;
+    use super::*;
+
+    #[test]
+    fn what_others_need_on_the_same_file_system_is_given_up_and_nothing_in_vain() {
+        const MIB: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path(), Some(1 << 30), 0).unwrap();
+        let key = |number: u64| ObjectKey::inode("http://h/", number);
+        for number in 0..8 {
+            let partial = disk.begin(&key(number), Some(MIB)).unwrap();
+            partial.write_at(0, &vec![1; MIB as usize]).unwrap();
+            partial.commit(&key(number), MIB).unwrap();
+        }
+        let objects = || disk.usage().objects;
+
+        assert_eq!((disk.give_up(folder.path(), 9 * MIB), objects()), (0, 8), "all of it would not do");
+        assert_eq!((disk.give_up(Path::new("/proc"), MIB), objects()), (0, 8), "that is elsewhere");
+        assert!(disk.give_up(folder.path(), 3 * MIB) >= 3 * MIB);
+        assert!((1..=5).contains(&objects()), "{}", objects());
+        assert!(disk.get(&key(7)).is_some(), "what was used last stays");
+    }
 }

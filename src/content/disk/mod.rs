@@ -298,6 +298,15 @@ impl Disk {
         self.cache.remove(key);
     }
 
+    /// Evicts what was used least recently, so many octets, for whoever writes below `folder`. How many went: none where that is
+    /// another file system, or where all that is here would not do.
+    pub fn give_up(&self, folder: &Path, octets: u64) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
+        let is_beside = device(folder).is_some_and(|there| Some(there) == device(&self.cache.folder));
+        if is_beside { self.cache.give_up(octets) } else { 0 }
+    }
+
     /// Drops the object, and what is there of it while nobody writes it, as an eviction would: a pin keeps it, and who has it
     /// open reads on.
     pub fn evict(&self, key: &ObjectKey) -> Evicted {
