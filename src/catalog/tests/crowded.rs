@@ -1,7 +1,7 @@
 //! Paths that more URIs share than are shown.
 
 use super::*;
-use crate::document::Change;
+use crate::document::{Change, Link};
 use std::collections::BTreeSet;
 
 /// As many as are shown of one path.
@@ -107,4 +107,28 @@ fn what_is_left_out_is_told_and_takes_the_place_of_what_goes_by_the_next_baselin
     assert_eq!(left_out(), []);
     change(&catalog, Change::Created, &crowd[MOST - 1..MOST]).unwrap();
     assert_eq!(uris(&catalog).len(), 41 - 1 + 1);
+}
+
+#[test]
+fn where_the_first_that_is_left_out_for_its_length_goes_the_lists_tell_which_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    // A MiB is said of each but the last.
+    let links = vec![Link::new("describedby", uri(&format!("http://h/{}", "x".repeat(1 << 20))))];
+    let mut crowd = crowd();
+    crowd.truncate(34);
+    crowd[..33].iter_mut().for_each(|entry| entry.links = links.clone());
+    let files = || catalog.revision().unwrap().unwrap().totals.files;
+
+    commit(&catalog, &crowd);
+    assert_eq!(files(), 31);
+    change(&catalog, Change::Deleted, &crowd[32..33]).unwrap();
+    change(&catalog, Change::Updated, &crowd[33..]).unwrap();
+    assert_eq!(files(), 31, "what comes behind one that is left out is not shown");
+    let told = change(&catalog, Change::Deleted, &crowd[31..32]).unwrap_err();
+    assert!(matches!(told, CatalogError::Crowded { .. }), "{told}");
+
+    commit(&catalog, crowd[..31].iter().chain(&crowd[33..]));
+    assert_eq!(files(), 32);
+    assert_eq!(catalog.snapshot().unwrap().left_out().unwrap(), []);
 }

@@ -4,6 +4,7 @@ use super::super::CatalogError;
 use super::super::octets::{Octets, damaged, push_string, push_varint};
 use super::super::record::ResourceRecord;
 use super::super::store::meta;
+use crate::document::Uri;
 use std::collections::BTreeMap;
 
 /// URIs of one path, and octets of these and of what is said of them, that are shown. URIs share a path where they differ by
@@ -31,7 +32,12 @@ impl Fitting {
 
     /// Whether there may be room now for one that did not fit beside `before`.
     pub(super) fn has_more_room_than(&self, before: &Fitting) -> bool {
-        self.uris < MOST_URIS && (self.uris < before.uris || self.octets < before.octets)
+        self.takes_more_uris() && (self.uris < before.uris || self.octets < before.octets)
+    }
+
+    /// Whether it is for their octets alone that others do not fit.
+    pub(super) fn takes_more_uris(&self) -> bool {
+        self.uris < MOST_URIS
     }
 }
 
@@ -73,6 +79,11 @@ impl Crowds {
     /// The path of each, and how many entries are left out.
     pub(in crate::catalog) fn told(self) -> impl Iterator<Item = (String, u64)> {
         self.0.into_iter().map(|(path, crowd)| (path, crowd.entries))
+    }
+
+    /// The path whose URIs are shown up to this one.
+    pub(super) fn path_behind(&self, first: &Uri) -> Option<&str> {
+        self.0.iter().find(|(_, crowd)| *crowd.first == *first.as_str()).map(|(path, _)| &**path)
     }
 
     /// Tells of those that were not among `before`.

@@ -132,7 +132,9 @@ impl<'o> Settling<'o> {
     /// Adds what becomes of one URI, once for each.
     pub(super) fn state(&mut self, uri: Uri, stated: Stated) -> Result<(), CatalogError> {
         if stated.path_before.is_none() && stated.resource.is_none() {
-            return Ok(());
+            // Of what is left out the first alone may keep others from being shown.
+            let Some(path) = self.rest.crowds.path_behind(&uri) else { return Ok(()) };
+            self.due.insert((depth(path), path.to_owned()), ());
         }
         if let Some(path) = &stated.path_before {
             self.due.insert((depth(path), path.clone()), ());
@@ -310,7 +312,7 @@ impl<'o> Settling<'o> {
         members: &[Member<'_>],
         now_here: impl Iterator<Item = (&'n Uri, &'n [u8])>,
     ) -> Result<usize, CatalogError> {
-        let Rest { crowds, sets, lacks } = &mut self.rest;
+        let Settling { rest: Rest { crowds, sets, lacks }, stated, .. } = self;
         let before = crowds.0.get(path);
         let were_shown: HashSet<&Uri> = before.iter().flat_map(|_| members).map(|member| &member.uri).collect();
         let mut fitting = Fitting::default();
@@ -336,13 +338,14 @@ impl<'o> Settling<'o> {
                 crowds.0.insert(path.to_owned(), Crowd { first: first.as_str().into(), entries });
             }
             (None, None) => {}
-            (None, Some(_)) => {
+            (None, Some(crowd)) => {
                 let mut fitted = Fitting::default();
                 for member in members {
                     let sense = || damaged("resource", member.uri.as_str().as_bytes());
                     fitted.takes(member.uri.as_str(), &ResourceRecord::decode(member.resource).ok_or_else(sense)?);
                 }
-                if fitting.has_more_room_than(&fitted) {
+                let first_differs = Uri::parse(&crowd.first).is_ok_and(|first| stated.contains_key(&first));
+                if fitting.has_more_room_than(&fitted) || first_differs && fitting.takes_more_uris() {
                     *lacks = Some(path.to_owned());
                 }
             }
