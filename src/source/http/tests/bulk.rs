@@ -10,7 +10,8 @@ use reqwest::Version;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 use tokio_rustls::TlsAcceptor;
 
@@ -32,8 +33,10 @@ struct Asked {
 #[derive(Clone)]
 struct Manner {
     protocols: &'static [&'static str],
-    /// Connections open at once; further ones are closed.
+    /// Connections open at once.
     most: usize,
+    /// Whether further ones are left without an answer rather than closed.
+    is_silent: bool,
     with_client: bool,
     /// So many ranges are under way before one of them is answered.
     together: usize,
@@ -44,6 +47,7 @@ struct Manner {
 const USUAL: Manner = Manner {
     protocols: ALL,
     most: usize::MAX,
+    is_silent: false,
     with_client: false,
     together: 1,
     status: |asked| if asked.range.is_some() { 206 } else { 200 },
@@ -80,7 +84,10 @@ impl Host {
                 let (seen, together, tls, manner) =
                     (Arc::clone(&seen), Arc::clone(&together), tls.clone(), manner.clone());
                 tokio::spawn(async move {
-                    if open <= manner.most
+                    if open > manner.most && manner.is_silent {
+                        let mut stream = stream;
+                        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                    } else if open <= manner.most
                         && let Ok(stream) = tls.accept(stream).await
                     {
                         let is_shared = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -237,6 +244,43 @@ async fn the_client_certificate_is_shown_there_too() {
     assert_eq!(versions, [Version::HTTP_2, Version::HTTP_11]);
 }
 
+/// A proxy that connects whoever asks it to; it counts them.
+async fn proxy() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let connected = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&connected);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(near.read_u8().await?);
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let mut far = TcpStream::connect(head.split(' ').nth(1).unwrap_or_default()).await?;
+                near.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").await?;
+                tokio::io::copy_bidirectional(&mut near, &mut far).await
+            });
+        }
+    });
+    (address, connected)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_go_through_a_proxy_too() {
+    let host = Host::start(Manner { together: 4, ..USUAL }).await;
+    let (https, connected) = proxy().await;
+    let settings = ProxySettings { https, ..ProxySettings::default() };
+    let client = Client::with_proxies(host.config(), &settings).unwrap();
+    get(&client, host.uri()).await.unwrap().1.unwrap();
+
+    assert!(ranges(&client, &host.uri(), 4).await.iter().all(Result::is_ok));
+
+    assert_eq!((connected.load(Ordering::SeqCst), host.opened()), (5, 5));
+}
+
 /// Promise: nobody sees an error, and who refuses is not asked for it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_host_does_not_take_comes_over_the_connection_for_all() {
@@ -252,6 +296,7 @@ async fn what_a_host_does_not_take_comes_over_the_connection_for_all() {
     let manners = [
         ("it speaks HTTP/2 alone", Manner { protocols: &["h2"], ..USUAL }),
         ("it closes further connections", Manner { most: 1, ..USUAL }),
+        ("it leaves further connections without an answer", Manner { most: 1, is_silent: true, ..USUAL }),
         ("it asks for another protocol", Manner { status: is_told_to_upgrade, ..USUAL }),
         ("it forbids the other protocol", Manner { status: is_forbidden, ..USUAL }),
     ];
