@@ -6,7 +6,7 @@ use super::*;
 use crate::content::State;
 use crate::content::fixity::releasable;
 use futures_util::FutureExt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const ETAG: &str = "\"v1\"";
 
