@@ -78,8 +78,8 @@ impl Room {
     /// file system does not know of yet.
     ///
     /// # Errors
-    /// [`Short`] where that would leave less than is to stay free, whatever can be given up. It is looked at every few MiB; what was
-    /// refused counts no more.
+    /// [`Short`] where that would leave less than is to stay free, whatever can be given up. It is looked at every few MiB, and
+    /// at each call where there was none at the last.
     pub fn take(&self, folder: &Path, octets: u64, unseen: u64) -> Result<(), Short> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.since_look = written.since_look.saturating_add(octets);
@@ -105,23 +105,21 @@ impl Room {
     }
 
     fn look_at(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
-        // Who was refused writes no more; whoever comes later begins to count anew.
-        written.since_look = 0;
-        let Err(short) = self.fits(folder, written, unseen) else { return Ok(()) };
-        let missing = short.floor.saturating_add(unseen).saturating_sub(short.free);
-        let given = self.make_room.get().map_or(0, |make_room| make_room(folder, missing));
-        let until = Instant::now() + FREEING;
-        let mut refused = Err(short);
-        while given > 0 && refused.is_err() {
-            refused = self.fits(folder, written, unseen);
-            if Instant::now() >= until {
-                break;
-            }
-            if refused.is_err() {
+        let mut fitting = self.fits(folder, written, unseen);
+        if let Err(short) = fitting {
+            let missing = short.floor.saturating_add(unseen).saturating_sub(short.free);
+            let given = self.make_room.get().map_or(0, |make_room| make_room(folder, missing));
+            let until = Instant::now() + FREEING;
+            while given > 0 && fitting.is_err() && Instant::now() < until {
                 thread::sleep(PAUSE);
+                fitting = self.fits(folder, written, unseen);
             }
         }
-        refused
+        if fitting.is_ok() {
+            // Where there was none, whatever comes next is looked at, however small.
+            written.since_look = 0;
+        }
+        fitting
     }
 
     fn fits(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
@@ -214,17 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_keeps_nothing_small_from_being_written_without_a_look() {
+    fn after_a_refusal_whatever_comes_is_looked_at_and_written_as_soon_as_there_is_room() {
         static FREE: AtomicU64 = AtomicU64::new(300 * MIB);
         let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
         room.take(Path::new("/"), 4 * MIB, 0).unwrap();
         FREE.store(99 * MIB, Ordering::Relaxed);
         room.take(Path::new("/"), 4 * MIB, 0).unwrap_err();
 
-        assert_eq!(room.take(Path::new("/"), 1000, 1000), Ok(()));
-        room.take(Path::new("/"), 4 * MIB, 0).unwrap_err();
+        room.take(Path::new("/"), 1, 1).unwrap_err();
         FREE.store(101 * MIB, Ordering::Relaxed);
-        assert_eq!(room.take(Path::new("/"), 4 * MIB, 0), Ok(()), "each look is a look at the disk");
+        assert_eq!(room.take(Path::new("/"), 1, 1), Ok(()));
     }
 
     #[test]
