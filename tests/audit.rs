@@ -133,10 +133,8 @@ fn what_the_source_lists_now_is_compared_with_what_is_shown() {
     assert!(mounted.join("a/two").exists() && !mounted.join("new").exists(), "the mount is as it was");
 }
 
-/// The Resource List is older than the Change List: what it lists is brought forward.
-#[test]
-fn the_lists_are_brought_forward_by_the_changes_since_them() {
-    let source = source();
+/// A Resource List of May, and a Change List, which is not there yet.
+fn offer_an_old_list_and_changes(source: &Source) {
     let base = source.url();
     let offer = |name: &str, capability: &str| {
         format!("<url><loc>{base}{name}</loc><rs:md capability=\"{capability}\"/></url>")
@@ -144,6 +142,14 @@ fn the_lists_are_brought_forward_by_the_changes_since_them() {
     let offers = offer("resourcelist.xml", "resourcelist") + &offer("changelist.xml", "changelist");
     source.document("capabilitylist.xml", format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{offers}</urlset>"));
     source.document("resourcelist.xml", source.resource_list_at("2024-05-20T00:00:00Z"));
+}
+
+/// The Resource List is older than the Change List: what it lists is brought forward.
+#[test]
+fn the_lists_are_brought_forward_by_the_changes_since_them() {
+    let source = source();
+    let base = source.url();
+    offer_an_old_list_and_changes(&source);
     let tell = |changes: &[(&str, &str)]| {
         let entry = |(change, path): &(&str, &str)| {
             let time = "2024-06-01T00:00:00Z";
@@ -175,12 +181,7 @@ fn the_lists_are_brought_forward_by_the_changes_since_them() {
 fn changes_that_cannot_be_had_are_no_ground_for_a_verdict() {
     let source = source();
     let base = source.url();
-    let offer = |name: &str, capability: &str| {
-        format!("<url><loc>{base}{name}</loc><rs:md capability=\"{capability}\"/></url>")
-    };
-    let offers = offer("resourcelist.xml", "resourcelist") + &offer("changelist.xml", "changelist");
-    source.document("capabilitylist.xml", format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{offers}</urlset>"));
-    source.document("resourcelist.xml", source.resource_list_at("2024-05-20T00:00:00Z"));
+    offer_an_old_list_and_changes(&source);
     let tell = |from: &str, entries: &str| {
         let header = format!("<rs:md capability=\"changelist\" from=\"{from}\"/>");
         source.document("changelist.xml", format!("{URLSET}{header}{entries}</urlset>"));

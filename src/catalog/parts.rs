@@ -7,14 +7,7 @@ use crate::document::{Algorithm, Digest, Href, LOWEST_PRIORITY, Link, PackageMem
 pub(super) fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
     push_varint(out, digests.len() as u64);
     for digest in digests {
-        out.push(match digest.algorithm() {
-            Algorithm::Md5 => 0,
-            Algorithm::Sha1 => 1,
-            Algorithm::Sha224 => 2,
-            Algorithm::Sha256 => 3,
-            Algorithm::Sha384 => 4,
-            Algorithm::Sha512 => 5,
-        });
+        out.push(digest.algorithm().number());
         out.extend_from_slice(digest.octets());
     }
 }
@@ -22,23 +15,12 @@ pub(super) fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
 pub(super) fn digests(octets: &mut Octets<'_>) -> Option<Vec<Digest>> {
     (0..octets.count()?)
         .map(|_| {
-            let algorithm = algorithm(octets.octet()?)?;
+            let algorithm = Algorithm::numbered(octets.octet()?)?;
             Digest::new(algorithm, octets.take(algorithm.digest_length())?)
         })
         .collect()
 }
 
-fn algorithm(code: u8) -> Option<Algorithm> {
-    Some(match code {
-        0 => Algorithm::Md5,
-        1 => Algorithm::Sha1,
-        2 => Algorithm::Sha224,
-        3 => Algorithm::Sha256,
-        4 => Algorithm::Sha384,
-        5 => Algorithm::Sha512,
-        _ => return None,
-    })
-}
 /// Package, then the path: the length of the end that it shares with the resource's own URI, and what stands before.
 pub(super) fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str, symbols: &Symbols) {
     symbols.push_package(out, member.package.as_str());

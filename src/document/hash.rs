@@ -1,15 +1,15 @@
 //! Published digests: the `hash` attribute of `rs:md` and `rs:ln` (section 7; Atom Link Extensions).
 
-/// A digest algorithm, weakest first, so that the strongest compares greatest.
+/// A digest algorithm, weakest first, so that the strongest compares greatest. The numbers are kept on disk and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Algorithm {
-    Md5,
-    Sha1,
-    Sha224,
-    Sha256,
-    Sha384,
-    Sha512,
+    Md5 = 0,
+    Sha1 = 1,
+    Sha224 = 2,
+    Sha256 = 3,
+    Sha384 = 4,
+    Sha512 = 5,
 }
 
 /// A digest and its algorithm.
@@ -22,6 +22,16 @@ pub struct Digest {
 impl Algorithm {
     const ALL: [Algorithm; 6] =
         [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha224, Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512];
+
+    /// The number that stands for it in what is kept on disk.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The algorithm of a [number](Algorithm::number).
+    pub fn numbered(number: u8) -> Option<Algorithm> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.number() == number)
+    }
 
     /// Octets of the longest digest.
     const LONGEST: usize = 64;
@@ -321,6 +331,14 @@ mod tests {
     #[test]
     fn a_hex_digest_of_another_length_is_not_taken_for_base64() {
         reads_as(&EMPTY_SHA256.replace("sha-256", "sha-384"), &[], true);
+    }
+
+    #[test]
+    fn numbers_that_are_kept_on_disk_stay_what_they_are() {
+        let numbered: Vec<_> = (0..=6).map(|number| Algorithm::numbered(number).map(Algorithm::name)).collect();
+        let names = ["md5", "sha-1", "sha-224", "sha-256", "sha-384", "sha-512"];
+        assert_eq!(numbered, [&names.map(Some)[..], &[None]].concat());
+        assert!(Algorithm::ALL.into_iter().all(|algorithm| Algorithm::numbered(algorithm.number()) == Some(algorithm)));
     }
 
     #[test]

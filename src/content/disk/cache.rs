@@ -170,11 +170,12 @@ impl Cache {
 
     /// Evicts for others who write beside it on the same file system: as many octets, where it has so many. How many went.
     pub(super) fn give_up(&self, octets: u64) -> u64 {
-        let pending = lock(&self.pending).octets;
-        if self.sums().octets.saturating_add_signed(pending) < octets {
+        let mut released = lock(&self.evicting);
+        // While it is written down what is pending counts twice.
+        self.flush();
+        if self.sums().octets < octets {
             return 0;
         }
-        let mut released = lock(&self.evicting);
         let gone = self.evict(octets, &Victims::any());
         released.octets = released.octets.saturating_add(gone);
         gone

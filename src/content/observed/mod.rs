@@ -367,7 +367,7 @@ fn encode(observation: &Observation) -> Vec<u8> {
         Verified::Length => 1,
         Verified::Transfer => 2,
         Verified::Failed => 3,
-        Verified::Digest(algorithm) => 16 + algorithm_number(algorithm),
+        Verified::Digest(algorithm) => 16 + algorithm.number(),
     });
     value.push(observation.size.is_some().into());
     value.extend_from_slice(&observation.size.unwrap_or(0).to_le_bytes());
@@ -387,7 +387,7 @@ fn encode(observation: &Observation) -> Vec<u8> {
     let digests = &observation.digests[..observation.digests.len().min(usize::from(u8::MAX))];
     value.push(digests.len() as u8);
     for digest in digests {
-        value.push(algorithm_number(digest.algorithm()));
+        value.push(digest.algorithm().number());
         value.extend_from_slice(digest.octets());
     }
     let crc = crc32c::crc32c(&value[4..]);
@@ -419,7 +419,7 @@ fn decode(value: &[u8]) -> Option<Observation> {
         1 => Verified::Length,
         2 => Verified::Transfer,
         3 => Verified::Failed,
-        number => Verified::Digest(algorithm_of(number.checked_sub(16)?)?),
+        number => Verified::Digest(Algorithm::numbered(number.checked_sub(16)?)?),
     };
     let (&sized, rest) = rest.split_first()?;
     let (size, rest) = rest.split_first_chunk()?;
@@ -435,7 +435,7 @@ fn decode(value: &[u8]) -> Option<Observation> {
     let mut digests = Vec::with_capacity(count.into());
     for _ in 0..count {
         let (&number, octets) = rest.split_first()?;
-        let algorithm = algorithm_of(number)?;
+        let algorithm = Algorithm::numbered(number)?;
         let (octets, behind) = octets.split_at_checked(algorithm.digest_length())?;
         digests.push(Digest::new(algorithm, octets)?);
         rest = behind;
@@ -462,22 +462,6 @@ fn decode_text(value: &[u8]) -> Option<(Option<Box<str>>, &[u8])> {
             Some((Some(std::str::from_utf8(text).ok()?.into()), rest))
         }
     }
-}
-
-fn algorithm_number(algorithm: Algorithm) -> u8 {
-    match algorithm {
-        Algorithm::Md5 => 0,
-        Algorithm::Sha1 => 1,
-        Algorithm::Sha224 => 2,
-        Algorithm::Sha256 => 3,
-        Algorithm::Sha384 => 4,
-        Algorithm::Sha512 => 5,
-    }
-}
-
-fn algorithm_of(number: u8) -> Option<Algorithm> {
-    use Algorithm::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
-    [Md5, Sha1, Sha224, Sha256, Sha384, Sha512].into_iter().find(|algorithm| algorithm_number(*algorithm) == number)
 }
 
 #[cfg(test)]
