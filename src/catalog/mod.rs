@@ -444,7 +444,8 @@ impl Catalog {
         update::drop_forgotten(self)
     }
 
-    /// Goes on with another store. The caller holds `writer`, and drops what there was before without it. Snapshots that still
+    /// Goes on with another store. The caller holds `writer`, and where no past one keeps what there was before, drops that
+    /// without it. Snapshots that still
     /// have the old one open keep it until they are dropped.
     fn replace_store(
         &self,

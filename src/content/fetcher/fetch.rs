@@ -112,7 +112,8 @@ pub(super) struct Fetch {
     pub(super) rest: Gathered,
     /// Where the octets go.
     pub(super) room: Room,
-    /// Its turn at the host, as long as what it brings is for the cache folder; none where it was begun ahead of every reader.
+    /// Its turn at the host, as long as what it brings is for the cache folder; none where it was begun ahead of every
+    /// reader and has not stood still since.
     pub(super) turn: Option<OwnedSemaphorePermit>,
     /// Leave to hold octets in memory, where the cache folder has no room.
     pub(super) memory: Option<OwnedSemaphorePermit>,

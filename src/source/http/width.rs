@@ -41,7 +41,7 @@ const COMPARED: u32 = 32;
 const STALE: Duration = Duration::from_secs(60);
 
 /// Fewer than this only a host that refuses, or a person, brings about: slowness alone may be the bodies' own.
-const SLOW_LEAST: usize = 4;
+pub(super) const SLOW_LEAST: usize = 4;
 
 /// The number of requests at a time for one host.
 #[derive(Debug)]

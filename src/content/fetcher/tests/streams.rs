@@ -30,6 +30,18 @@ fn damaged_end(body: &[u8]) -> Vec<u8> {
     damaged
 }
 
+/// Most of an object has gone out whose end is wrong.
+async fn begun_with_a_wrong_end(seed: u64) -> (Server, Mounted, Wanted) {
+    let body = octets(LARGE, seed);
+    let gate = Gate::default();
+    let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    mounted.read(&wanted, 0, 10).await.unwrap();
+    gate.open();
+    (server, mounted, wanted)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_object_streams_and_its_end_waits_for_the_verdict() {
     let body = octets(LARGE, 50);
@@ -75,13 +87,7 @@ async fn a_wrong_end_after_most_was_handed_out_poisons_the_inode_for_every_reade
 // On one thread, so that the fetch has told before the next read looks.
 #[tokio::test]
 async fn that_an_inode_is_poisoned_is_told_once_however_many_read_it_then() {
-    let body = octets(LARGE, 52);
-    let gate = Gate::default();
-    let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
-    let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    mounted.read(&wanted, 0, 10).await.unwrap();
-    gate.open();
+    let (_server, mut mounted, wanted) = begun_with_a_wrong_end(52).await;
     assert!(mounted.read(&wanted, LARGE as u64 - 10, 10).await.is_err());
 
     assert!(mounted.read(&wanted, 0, 10).await.is_err() && mounted.read(&wanted, 0, 20).await.is_err());
@@ -343,13 +349,7 @@ async fn a_mirror_completes_what_another_place_began_if_it_agrees_with_what_was_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn poison_survives_a_restart() {
-    let body = octets(LARGE, 65);
-    let gate = Gate::default();
-    let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
-    let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    mounted.read(&wanted, 0, 10).await.unwrap();
-    gate.open();
+    let (server, mut mounted, wanted) = begun_with_a_wrong_end(65).await;
     let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
     assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
 

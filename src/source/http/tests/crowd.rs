@@ -1,6 +1,6 @@
 //! How many requests at a time hosts of several kinds are sent, in a model of them: the time is simulated, the seeds fixed.
 
-use super::super::width::Width;
+use super::super::width::{SLOW_LEAST, Width};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ fn a_host_that_serves_so_many_at_a_time_is_sent_fewer_and_does_as_much() {
 
         let (done, width) = model.run(200_000, latency);
 
-        assert!((SLOWEST.max(at_once)..=7 * at_once).contains(&width), "{at_once} in {each} ms: {width}");
+        assert!((SLOW_LEAST.max(at_once)..=7 * at_once).contains(&width), "{at_once} in {each} ms: {width}");
         let all = at_once as f64 * 1000.0 / each as f64;
         assert!(done > 0.95 * all, "{at_once} in {each} ms: {done} of {all} a second");
     }
@@ -155,6 +155,3 @@ fn answers_that_are_fast_for_a_while_and_slow_for_a_while_are_no_reason_for_less
     }
     assert!(widths / 50 >= MOST * 3 / 4, "{}", widths / 50);
 }
-
-/// Fewer than so many at a time only refusals bring about.
-const SLOWEST: usize = 4;
