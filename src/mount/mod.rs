@@ -34,11 +34,11 @@ use crate::fs::programs::Programs;
 use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
 use crate::fs::{Filesystem, FsOptions};
 use crate::room::Room;
-use crate::source::SourceError;
 use crate::source::http::{Client, HttpConfig, HttpError};
 use crate::source::package::{PackageConfig, Packages};
 use crate::source::spool::Spool;
 use crate::source::websub::{self, Listener, WebsubConfig, WebsubError};
+use crate::source::{SourceError, off_the_workers};
 use crate::sync::poll::{Command, Listeners};
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
 use audit::Auditor;
@@ -233,7 +233,10 @@ pub fn run(
     )?;
     // What is read anew can be fetched anew: the tree goes first.
     let cache = Arc::downgrade(&content);
-    catalog.room().ask(Box::new(move |folder, octets| cache.upgrade().map_or(0, |it| it.give_up(folder, octets))));
+    catalog.room().ask(Box::new(move |folder, octets| {
+        let give_up = || cache.upgrade().map_or(0, |it| it.give_up(folder, octets));
+        off_the_workers(give_up)
+    }));
     let packages = open_packages(&config, content.quota(), folders.packages, client.clone())?;
     content.read_packages(packages.clone());
     let spool = Spool::open(&folders.spool)?;
