@@ -8,8 +8,8 @@
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
 //! `main > cli > mount > {control | fs | sync} > {catalog | content} > {source > document | lmdb}`;
-//! any may name `causes`; what counts inodes by the million names `inodes`, what frees much at once `memory`, and what writes much to
-//! the disk of the cache `room`.
+//! any may name `causes`; what counts inodes by the million names `inodes`, what frees much at once `memory`, what writes much to
+//! the disk of the cache `room`, and what takes long beside readers, or answers them, `priority`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
@@ -24,6 +24,7 @@ pub mod inodes;
 pub mod lmdb;
 mod memory;
 pub mod mount;
+mod priority;
 pub mod room;
 pub mod source;
 pub mod sync;

@@ -64,9 +64,11 @@ fn over_http_1_1_connections_are_kept_and_tls_sessions_resumed() {
     walk(&mounted, "with blank");
 
     let log = nginx.access_log();
+    let later = connections(&log[before.len()..]);
     assert!(log.len() > before.len() + 20);
-    let new = connections(&log).difference(&opened).count();
-    assert!(new <= opened.len() / 2, "{new} opened although {} were", opened.len());
+    // How many are under way at once differs from walk to walk: another is opened where all that were kept are taken.
+    assert!(!later.is_disjoint(&opened), "{later:?} although {opened:?} were open");
+    assert!(connections(&log).len() <= AT_ONCE + 1, "{later:?} beside {opened:?}");
 }
 
 /// Octets of a file that comes in several ranges at once where the Source is far.

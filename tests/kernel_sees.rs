@@ -5,6 +5,7 @@ mod common;
 use common::changing::{ChangingSource, Style};
 use common::eventually;
 use common::mounted::Mounted;
+use common::slices::{shortest_slice, slices_of};
 use common::source::Resource;
 use std::ffi::{CString, c_void};
 use std::fs;
@@ -52,6 +53,15 @@ fn an_open_file_keeps_its_bytes_and_a_new_open_has_the_new_ones() {
     assert_eq!(open.metadata().unwrap().len(), 9);
     assert_eq!(fs::read_to_string(mounted.join("a")).unwrap(), "new, and longer");
     assert_eq!(fs::metadata(mounted.join("a")).unwrap().len(), 15);
+}
+
+#[test]
+fn who_answers_the_kernel_and_who_tells_it_of_changes_keep_nobody_waiting() {
+    let (_source, mounted) = mounted(&[("a", "bytes")]);
+
+    for name in ["fuser-0", "fuser-1", "invalidator"] {
+        eventually(name, || slices_of(mounted.pid(), name) == [shortest_slice()]);
+    }
 }
 
 /// A file that somebody has open and nobody has read: its old bytes are nowhere any more.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::slices::{shortest_slice, slices_of};
 use common::source::{Fault, Resource, Source};
 use common::systemd::Machine;
 use common::{eventually, eventually_within};
@@ -77,6 +78,10 @@ fn a_started_service_shows_the_whole_tree_tells_its_state_and_leaves_nothing_whe
         line.starts_with("revision 1, 2 files; last sync 20") && line.contains("; next poll 20")
     });
     println!("status: {}", status_line(&machine));
+    eventually("the unit lets threads say who waits for whom", || {
+        let slices = machine.programs().into_iter().flat_map(|process| slices_of(process, "fuser-0"));
+        slices.collect::<Vec<_>>() == [shortest_slice()]
+    });
     machine.ok(&["systemctl", "stop", UNIT]);
     assert!(!machine.is_mounted("/mnt/repo"));
     assert_eq!(machine.programs(), Vec::<u32>::new());

@@ -33,6 +33,7 @@ use crate::fs::invalidator::{self, Effects, Invalidator, Notices};
 use crate::fs::programs::Programs;
 use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
 use crate::fs::{Filesystem, FsOptions};
+use crate::priority;
 use crate::room::Room;
 use crate::source::http::{Client, HttpConfig, HttpError};
 use crate::source::package::{PackageConfig, Packages};
@@ -283,7 +284,7 @@ pub fn run(
     if let Err(cause) = raise_readahead(point.device(), READ_AHEAD_KILOBYTES) {
         tracing::debug!(%cause, "the kernel reads ahead by its default");
     }
-    let served = session.spawn().map_err(system("no threads"))?;
+    let served = priority::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;
 
     let (commands, command_receiver) = mpsc::channel(64);
     let channels = synchronizer.channels();

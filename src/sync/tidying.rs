@@ -4,6 +4,7 @@ use super::Synchronizer;
 use super::position::Position;
 use crate::catalog::Catalog;
 use crate::causes::chain;
+use crate::priority;
 use crate::source::package::Packages;
 use crate::source::spool::{Spool, SpooledDocument};
 
@@ -12,7 +13,7 @@ impl Synchronizer {
     pub fn tidy(&mut self) {
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || {
-            compact(&catalog);
+            priority::aside(|| compact(&catalog));
             crate::memory::give_back();
         });
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
@@ -24,7 +25,7 @@ impl Synchronizer {
                 Some(before) => before.await,
                 None => Ok(()),
             });
-            note(tokio::task::spawn_blocking(settle).await);
+            note(tokio::task::spawn_blocking(|| priority::aside(settle)).await);
         }));
     }
 

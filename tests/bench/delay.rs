@@ -2,6 +2,7 @@
 //!
 //! Who connects to [`FAR`] reaches this very machine, as if from [`FAR`], over true TCP: handshake, slow start and all. A
 //! checksum is a sum, so it stays right when addresses change places. Works as root, in a network namespace of its own.
+//! A [`Line`] may have a rate: then packets wait in a queue, and what finds it full is lost.
 //!
 //! Segments are as long as on an Ethernet: with longer ones a connection begins with ten times as many octets as elsewhere,
 //! and then waits for a receive window that holds one of them, or two, so that the same transfer takes 0.5 s or 1.6 s. So that
@@ -41,10 +42,38 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-type Queue = Arc<(Mutex<VecDeque<(Instant, Vec<u8>)>>, Condvar)>;
+/// What lies between here and [`FAR`].
+#[derive(Clone, Copy)]
+pub struct Line {
+    pub round_trip: Duration,
+    /// Octets a second, of both directions together; `None`: as many as the processors move.
+    pub rate: Option<u64>,
+}
 
-/// Moves this thread, and what it starts from now on, into a network namespace where [`FAR`] is `round_trip` away.
-pub fn enter(round_trip: Duration) -> io::Result<()> {
+impl Line {
+    /// When a packet of so many octets has left a line that is free from `from` on.
+    fn left(self, from: Instant, octets: usize) -> Instant {
+        self.rate.map_or(from, |rate| from + Duration::from_secs_f64(octets as f64 / rate as f64))
+    }
+
+    /// Octets that wait for a line at most: what it moves in two round trips, twice what it needs to be kept busy.
+    fn most_waiting(self) -> usize {
+        self.rate.map_or(usize::MAX, |rate| (2.0 * rate as f64 * self.round_trip.as_secs_f64()) as usize)
+    }
+}
+
+/// Packets on their way, with the moment at which each is there.
+#[derive(Default)]
+struct OnTheWay {
+    packets: VecDeque<(Instant, Vec<u8>)>,
+    /// When the last of them has left the line's queue.
+    free: Option<Instant>,
+}
+
+type Queue = Arc<(Mutex<OnTheWay>, Condvar)>;
+
+/// Moves this thread, and what it starts from now on, into a network namespace where [`FAR`] is behind `line`.
+pub fn enter(line: Line) -> io::Result<()> {
     // SAFETY: unshare has no preconditions; it changes this thread alone.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());
@@ -57,7 +86,7 @@ pub fn enter(round_trip: Duration) -> io::Result<()> {
     ip(&["link", "set", "delay0", "up", "mtu", &LONGEST.to_string(), "txqueuelen", "20000"])?;
     let queue = Queue::default();
     let (out, waiting) = (device.try_clone()?, Arc::clone(&queue));
-    std::thread::spawn(move || take_in(device, &queue, round_trip / 2));
+    std::thread::spawn(move || take_in(device, &queue, line));
     std::thread::spawn(move || give_back(out, &waiting));
     Ok(())
 }
@@ -107,7 +136,7 @@ fn ip(arguments: &[&str]) -> io::Result<()> {
     }
 }
 
-fn take_in(mut device: File, queue: &Queue, delay: Duration) {
+fn take_in(mut device: File, queue: &Queue, line: Line) {
     let mut packet = vec![0; AT_ONCE];
     while let Ok(octets) = device.read(&mut packet) {
         // An IPv4 header holds the source at 12 and the destination at 16.
@@ -117,7 +146,15 @@ fn take_in(mut device: File, queue: &Queue, delay: Duration) {
         let mut back = packet[..octets].to_vec();
         let (head, tail) = back.split_at_mut(HEAD + 16);
         head[HEAD + 12..].swap_with_slice(&mut tail[..4]);
-        queue.0.lock().unwrap().push_back((Instant::now() + delay, back));
+        let mut on_the_way = queue.0.lock().unwrap();
+        let now = Instant::now();
+        let free = on_the_way.free.map_or(now, |free| free.max(now));
+        if line.left(now, line.most_waiting()) < free {
+            continue;
+        }
+        let left = line.left(free, octets);
+        on_the_way.free = Some(left);
+        on_the_way.packets.push_back((left + line.round_trip / 2, back));
         queue.1.notify_one();
     }
 }
@@ -126,7 +163,7 @@ fn give_back(mut device: File, queue: &Queue) {
     loop {
         let mut waiting = queue.0.lock().unwrap();
         let (due, packet) = loop {
-            match waiting.pop_front() {
+            match waiting.packets.pop_front() {
                 Some(next) => break next,
                 None => waiting = queue.1.wait(waiting).unwrap(),
             }

@@ -49,6 +49,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("near-thousands", near::thousands),
     ("near-warm", near::warm_grep),
     ("wire-large", large::large_file),
+    ("wire-large-gigabit", large::large_file_over_a_gigabit),
     ("wire-large-http2", large::large_file_over_http2),
     ("large-nearby", large::large_file_nearby),
     ("wire-unzip", large::archive_directory),

@@ -7,8 +7,8 @@ use crate::delay::FAR;
 use crate::measure::{Row, caught, keep, megabytes, time};
 use crate::near::{HERE, beside_rclone_often};
 use crate::wire::{
-    Asked, ROUND_TRIP, Rclone, curl_from, far, far_away, in_turns, options, run, wait_for_the_last_connection,
-    with_programs,
+    Asked, ROUND_TRIP, Rclone, curl_from, far, far_away, far_away_at, in_turns, options, run,
+    wait_for_the_last_connection, with_programs,
 };
 use std::fs;
 use std::path::Path;
@@ -82,6 +82,17 @@ pub fn large_file() -> Vec<Row> {
     far_away("`cat` of a file of 512 MiB, cold, RTT 40 ms", &["curl"], || {
         let nginx = far(Nginx::serving_at(FAR, make_one));
         vec![cat_beside(&nginx, "RTT 40 ms", "curl with 8 ranges at once", || by_connections(&nginx))]
+    })
+}
+
+/// The same over a line of a gigabit a second: there the line is the limit, and not what the processors of one machine move through
+/// server, network, program and reader at once.
+pub fn large_file_over_a_gigabit() -> Vec<Row> {
+    const RATE: u64 = 125_000_000;
+    let network = "RTT 40 ms, 1 Gbit/s";
+    far_away_at(RATE, &format!("`cat` of a file of 512 MiB, cold, {network}"), &["curl"], move || {
+        let nginx = far(Nginx::serving_at(FAR, make_one));
+        vec![cat_beside(&nginx, network, "curl with 8 ranges at once", || by_connections(&nginx))]
     })
 }
 

@@ -7,7 +7,7 @@ use crate::common::eventually;
 use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
-use crate::delay::{self, FAR};
+use crate::delay::{self, FAR, Line};
 use crate::measure::{Row, caught, files, keep, megabytes, percentile, time};
 use std::fmt::Write as _;
 use std::fs;
@@ -26,8 +26,22 @@ const AT_ONCE: usize = 64;
 
 /// Measures in a thread of its own, a round trip away from what it measures, by these programs.
 pub fn far_away(work: &str, programs: &[&str], rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Vec<Row> {
+    behind(Line { round_trip: ROUND_TRIP, rate: None }, work, programs, rows)
+}
+
+/// The same behind a line of so many octets a second.
+pub fn far_away_at(
+    rate: u64,
+    work: &str,
+    programs: &[&str],
+    rows: impl FnOnce() -> Vec<Row> + Send + 'static,
+) -> Vec<Row> {
+    behind(Line { round_trip: ROUND_TRIP, rate: Some(rate) }, work, programs, rows)
+}
+
+fn behind(line: Line, work: &str, programs: &[&str], rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Vec<Row> {
     with_programs(work, &[&["ip"], programs].concat(), || {
-        let thread = std::thread::spawn(move || delay::enter(ROUND_TRIP).map(|()| rows()));
+        let thread = std::thread::spawn(move || delay::enter(line).map(|()| rows()));
         match thread.join() {
             Ok(Ok(rows)) => rows,
             Ok(Err(cause)) => vec![Row::not_measured(work, &format!("no network with delay can be made: {cause}"))],

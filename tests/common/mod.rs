@@ -11,6 +11,7 @@ pub mod nginx;
 pub mod proxy;
 pub mod random;
 pub mod screen;
+pub mod slices;
 pub mod small_disk;
 pub mod source;
 pub mod systemd;

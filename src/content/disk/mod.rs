@@ -27,6 +27,7 @@ mod recency;
 mod sidecar;
 #[cfg(test)]
 mod tests;
+mod uncached;
 mod victims;
 
 pub use beside::allocated_below;

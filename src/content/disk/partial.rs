@@ -4,7 +4,7 @@ use super::object::{Damaged, Object, encode_footer, footprint};
 use super::ranges::Ranges;
 use super::sidecar::Sidecar;
 use super::victims::Victims;
-use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
+use super::{BLOCK, Cache, DiskError, ObjectKey, io_error, uncached};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fs::File;
@@ -50,6 +50,8 @@ struct Writer {
     noted: Instant,
     /// There may be a sidecar.
     has_sidecar: bool,
+    /// It had to wait for the disk: the page cache takes what follows.
+    is_held_up: bool,
 }
 
 struct State {
@@ -95,7 +97,13 @@ impl Partial {
             resumable,
             cache,
             victims: Victims::any(),
-            writer: Mutex::new(Writer { charged, unnoted: 0, noted: Instant::now(), has_sidecar: validator.is_some() }),
+            writer: Mutex::new(Writer {
+                charged,
+                unnoted: 0,
+                noted: Instant::now(),
+                has_sidecar: validator.is_some(),
+                is_held_up: false,
+            }),
             state: Mutex::new(State { present, checks, growing, length, validator, outcome: Outcome::Open }),
         }
     }
@@ -154,6 +162,15 @@ impl Partial {
     /// Writes octets at an offset. What is present already is never changed: only absent octets are written. Blocks on the disk.
     /// On [`DiskError::Full`] what was written before stays readable.
     pub fn write_at(&self, offset: u64, octets: &[u8]) -> Result<(), DiskError> {
+        self.write_by(offset, octets, false)
+    }
+
+    /// [`Partial::write_at`] of what its readers have from memory: the page cache keeps none of it, as long as the disk is fast.
+    pub fn write_uncached_at(&self, offset: u64, octets: &[u8]) -> Result<(), DiskError> {
+        self.write_by(offset, octets, true)
+    }
+
+    fn write_by(&self, offset: u64, octets: &[u8], uncached: bool) -> Result<(), DiskError> {
         let mut writer = self.writer();
         let end = offset.saturating_add(octets.len() as u64);
         let mut from = offset;
@@ -163,9 +180,13 @@ impl Partial {
             let Some(gap) = gap else { break };
             let piece = &octets[(gap.start - offset) as usize..(gap.end - offset) as usize];
             self.make_room(&mut writer, gap.end, piece.len() as u64)?;
+            let uncached = uncached && !writer.is_held_up;
+            let write = if uncached { uncached::write_all_at } else { File::write_all_at };
+            let begun = Instant::now();
             self.cache
-                .retry_when_full(&self.victims, || self.file.write_all_at(piece, gap.start))
+                .retry_when_full(&self.victims, || write(&self.file, piece, gap.start))
                 .map_err(|e| self.failed(e))?;
+            writer.is_held_up |= uncached && uncached::is_slow(piece.len(), begun.elapsed());
             let unchecked = self.state().extend(gap.start, piece);
             unchecked.into_iter().try_for_each(|block| self.check_block(block))?;
             writer.unnoted += piece.len() as u64;

@@ -6,7 +6,8 @@
 //!
 //! - Below some windows, [`super::flight::LARGE`], the round trips of new connections cost what they win.
 //! - Where r is [`NEAR`] or less one connection fills the line, or this machine has enough to do with it.
-//! - Where the beginning comes slower than [`FIRST`] in [`FAST`] the line is so slow that round trips count little.
+//! - Where the beginning comes slower than [`FIRST`] in [`FAST`], without the round trips that it takes, the line is so slow that
+//!   they count little.
 //! - Else W and B are not known, but what several at once bring is seen: [`Lanes`] keeps as many as pay.
 //!
 //! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
@@ -50,6 +51,9 @@ const ALL_AT_ONCE: usize = 16;
 /// Octets of the beginning that tell how fast the line is.
 const FIRST: u64 = 128 << 10;
 
+/// Round trips that a new connection takes for that behind its first octets: it brings ten packets, then twice as many each time.
+const ITS_ROUND_TRIPS: u32 = 3;
+
 /// See the model. A test's server is as far away as the test needs it, however busy the machine.
 const FAST: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 300 });
 
@@ -73,6 +77,12 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How long ranges take from request to last octet: an exponentially weighted mean of microseconds, 0 before the first.
 type Usual = Arc<AtomicU64>;
+
+/// Whether the line is slow, which brought [`FIRST`] octets in `took` and the head before them in `round_trip`. How long a server thinks is
+/// in that too, so no more of it counts than of the octets.
+fn is_slow(took: Duration, round_trip: Duration, fast: Duration) -> bool {
+    took > fast + ITS_ROUND_TRIPS * round_trip.min(fast)
+}
 
 /// How many ranges are asked for at once. Pure.
 ///
@@ -232,7 +242,7 @@ impl Stripes {
         }
         self.is_decided = true;
         let took = self.begun.elapsed();
-        if took > FAST || self.round_trip <= NEAR {
+        if is_slow(took, self.round_trip, FAST) || self.round_trip <= NEAR {
             return;
         }
         let first = self.at.saturating_add(MEANWHILE).next_multiple_of(STRIPE);
@@ -460,6 +470,15 @@ mod tests {
         }
         seen.dedup();
         seen
+    }
+
+    #[test]
+    fn a_line_is_slow_whose_octets_are_and_not_one_whose_round_trips_are() {
+        let millis = Duration::from_millis;
+        let is_slow = |took, round_trip| is_slow(millis(took), millis(round_trip), millis(300));
+        assert!(!is_slow(120, 40) && !is_slow(450, 150), "three round trips");
+        assert!(is_slow(421, 40), "2.5 Mbit/s");
+        assert!(is_slow(3000, 2000), "a server that thinks for long before a line that is slow");
     }
 
     #[test]

@@ -68,8 +68,10 @@ pub(super) enum Room {
 }
 
 impl Sink {
-    fn write(&mut self, offset: u64, octets: &[u8]) -> Result<(), WriteError> {
+    /// Where `is_held` readers have the octets from memory.
+    fn write(&mut self, offset: u64, octets: &[u8], is_held: bool) -> Result<(), WriteError> {
         match self {
+            Sink::Disk(partial) if is_held => Ok(partial.write_uncached_at(offset, octets)?),
             Sink::Disk(partial) => Ok(partial.write_at(offset, octets)?),
             Sink::Memory(held) if (held.len() + octets.len()) as u64 > WHOLE_LIMIT => Err(WriteError::TooLarge),
             Sink::Memory(held) => {
@@ -193,7 +195,7 @@ impl Writer {
     pub(super) fn absorb(&mut self, pieces: &[Bytes]) -> Result<bool, WriteError> {
         let mut close_end = false;
         for octets in pieces {
-            self.sink.write(self.verifier.length(), octets)?;
+            self.sink.write(self.verifier.length(), octets, self.flight.is_read_from_memory())?;
             close_end |= self.pass(octets);
         }
         Ok(close_end)
@@ -260,7 +262,7 @@ impl Written {
         let mut verifier = Verifier::new(algorithm);
         let coded = SinkReader { sink: &self.sink, offset: 0, length: self.length };
         let decoded = coding.decode(coded, self.length, |octets| {
-            sink.write(verifier.length(), octets)?;
+            sink.write(verifier.length(), octets, false)?;
             verifier.update(octets);
             Ok::<(), WriteError>(())
         });

@@ -5,6 +5,7 @@ use crate::catalog::{Catalog, EntryId};
 use crate::causes::chain;
 use crate::content::Content;
 use crate::inodes::InodeSet;
+use crate::priority;
 use fuser::INodeNo;
 use std::fs::File;
 use std::io::{self, Write};
@@ -105,13 +106,15 @@ impl Effects {
         let was_kept = Arc::clone(&kept);
         let settle = move |past, known: InodeSet| {
             let (catalog, kept) = (Arc::clone(&settling), Arc::clone(&kept));
-            // It may wait for a commit, and takes as long as what it frees is big.
-            threads.spawn_blocking(move || {
+            let settle = move || {
                 if let Err(error) = catalog.settle_orphans(past, &known) {
                     tracing::warn!("the catalog's old store is kept until a later change: {}", chain(&error));
                     kept.store(true, Ordering::Release);
                 }
-            });
+            };
+            // It may wait for a commit, and takes as long as what it frees is big. From the runtime: a thread of its pool that is made here would
+            // have this one's short slices.
+            threads.spawn(async move { tokio::task::spawn_blocking(|| priority::aside(settle)).await });
         };
         let pins = Arc::clone(&content);
         let (leave, left) = tokio::sync::mpsc::unbounded_channel();
@@ -147,12 +150,13 @@ async fn let_go(mut left: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc<Catalog>
         }
         let batch = tokio::task::spawn_blocking(move || {
             orphans.iter().for_each(|ino| content.unpin(*ino));
-            if let Err(error) = catalog.drop_orphans(&orphans) {
+            // After a great change they are as many as the tree has files.
+            if let Err(error) = priority::aside(|| catalog.drop_orphans(&orphans)) {
                 tracing::error!("{} orphans stay: {}", orphans.len(), chain(&error));
                 return;
             }
             orphans.iter().for_each(|ino| content.forget(*ino));
-            if leaves_holes && let Err(error) = catalog.compact() {
+            if leaves_holes && let Err(error) = priority::aside(|| catalog.compact()) {
                 tracing::warn!("the catalog keeps its holes: {}", chain(&error));
             }
         });

@@ -18,6 +18,7 @@ pub use notification::Notification;
 use crate::catalog::{EntryId, Invalidation};
 use crate::content::Event;
 use crate::inodes::InodeSet;
+use crate::priority;
 use fuser::INodeNo;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -160,7 +161,9 @@ impl Invalidator {
     /// Starts the thread. It ends after [`Notices::stop`], or when all [`Notices`] are gone.
     pub fn spawn(inbox: Inbox, effects: Effects) -> io::Result<JoinHandle<()>> {
         let invalidator = Invalidator::new(inbox, effects);
-        thread::Builder::new().name("invalidator".into()).spawn(move || invalidator.run())
+        let thread = thread::Builder::new().name("invalidator".into());
+        // After a great change it has a million orphans to ask about, beside those who answer lookups.
+        priority::in_short_slices(|| thread.spawn(move || invalidator.run()))
     }
 
     fn new(inbox: Inbox, effects: Effects) -> Invalidator {

@@ -201,6 +201,13 @@ impl Flight {
         self.progress().latest = holds.then(|| Window::new(0, LATEST));
     }
 
+    /// Whether what comes next is handed out of memory: before the verdict, to readers who follow closely enough.
+    pub(super) fn is_read_from_memory(&self) -> bool {
+        let progress = self.progress();
+        let is_near = progress.frontier <= progress.demand.saturating_add(LATEST);
+        progress.latest.is_some() && !progress.whole && self.fixity != Fixity::Strict && is_near
+    }
+
     /// These octets came, the last of them before `end`.
     pub(super) fn keep_latest(&self, octets: &Bytes, end: u64) {
         let mut progress = self.progress();
@@ -517,5 +524,36 @@ impl Progress {
         let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
         self.digests.get(blocks).is_some_and(|digests| handed.record(range.start / BLOCK, digests))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a large object, its latest octets held, the first of them demanded.
+    fn demanded(fixity: Fixity) -> Flight {
+        let flight = Flight::new(fixity, Arc::default(), false, None);
+        flight.hold_latest(true);
+        flight.announce(Some(2 * LARGE), false, None);
+        assert!(matches!(flight.look(0, 1 << 20, false), Look::Wait(_)));
+        flight
+    }
+
+    #[test]
+    fn what_comes_is_read_from_memory_by_those_who_follow_closely_and_wait_for_no_verdict() {
+        let flight = demanded(Fixity::Stream);
+        assert!(flight.is_read_from_memory());
+        flight.advance(None, &[], (1 << 20) + LATEST + BLOCK);
+        assert!(!flight.is_read_from_memory(), "it is pushed out before anybody comes to it");
+        flight.look(8 << 20, 1 << 20, false);
+        assert!(flight.is_read_from_memory());
+        flight.hold_latest(false);
+        assert!(!flight.is_read_from_memory());
+
+        assert!(!demanded(Fixity::Strict).is_read_from_memory());
+        let again = demanded(Fixity::Stream);
+        again.restart(true);
+        assert!(!again.is_read_from_memory(), "wrong octets went out before");
     }
 }

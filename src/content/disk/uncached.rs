@@ -1,0 +1,121 @@
+//! Writing without leaving the octets in the page cache: for what readers have from memory, so that a large file is not there twice.
+//!
+//! The kernel begins to write them back at once and lets their pages go when that is done; pages are used again and again, which
+//! costs less than to take new ones. Who writes may have to wait for the disk then, which else has until memory is full: so it is
+//! only for a disk that is fast, [`is_slow`].
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Octets a second; a slower disk would hold up a line of half a gigabit.
+const SLOW: f64 = 50e6;
+
+/// So long a writer may wait for anything else.
+const HICCUP: Duration = Duration::from_millis(20);
+
+/// Whether the disk holds up who writes, as a write of so many octets shows that took so long.
+pub(super) fn is_slow(octets: usize, took: Duration) -> bool {
+    took.saturating_sub(HICCUP).as_secs_f64() > octets as f64 / SLOW
+}
+
+/// Writes all of `octets` at `offset`, as `write_all_at` does; past the page cache where kernel and filesystem can
+/// (RWF_DONTCACHE of pwritev2(2): Linux 6.16 and ext4, xfs, btrfs).
+pub(super) fn write_all_at(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
+    let mut written = 0;
+    while written < octets.len() {
+        let (rest, at) = (&octets[written..], offset + written as u64);
+        match write_some_at(file, rest, at) {
+            Ok(more) if more > 0 => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // What is wrong but that nobody knows the flag, that write tells.
+            _ => return file.write_all_at(rest, at),
+        }
+    }
+    Ok(())
+}
+
+fn write_some_at(file: &File, octets: &[u8], offset: u64) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() };
+    // A file's length is an off_t.
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    // SAFETY: the one iovec names `octets`, which are only read and live through the call.
+    let written = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_DONTCACHE) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::time::Instant;
+
+    /// What a file in `folder` holds behind two writes, the second of them first.
+    fn written_in(folder: &Path) -> Vec<u8> {
+        let file = tempfile::tempfile_in(folder).unwrap();
+        write_all_at(&file, &[2; 100_000], 300_000).unwrap();
+        write_all_at(&file, &[1; 300_000], 0).unwrap();
+        let mut all = vec![0; 400_000];
+        file.read_exact_at(&mut all, 0).unwrap();
+        all
+    }
+
+    /// How many of the first pages of a file are in the page cache.
+    fn pages_in_memory(file: &File, pages: usize) -> usize {
+        let mut seen = vec![0_u8; pages];
+        // SAFETY: a new mapping of the file, as long as `seen` has pages; it is not read, only asked about (mincore(2)).
+        unsafe {
+            let mapped =
+                libc::mmap(std::ptr::null_mut(), pages * 4096, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+            assert_ne!(mapped, libc::MAP_FAILED);
+            assert_eq!(libc::mincore(mapped, pages * 4096, seen.as_mut_ptr()), 0);
+            libc::munmap(mapped, pages * 4096);
+        }
+        seen.iter().filter(|page| *page & 1 != 0).count()
+    }
+
+    #[test]
+    fn octets_are_written_where_the_page_cache_can_be_passed_and_where_not() {
+        let expected = [vec![1; 300_000], vec![2; 100_000]].concat();
+
+        assert!(written_in(&std::env::temp_dir()) == expected);
+        assert!(written_in(Path::new("/dev/shm")) == expected, "a filesystem that is memory has nothing else");
+    }
+
+    #[test]
+    fn the_page_cache_keeps_none_of_them_where_kernel_and_filesystem_can() {
+        let (plain, passing) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let octets = vec![1; 256 * 4096];
+        let can = write_some_at(&tempfile::tempfile().unwrap(), &octets, 0).is_ok();
+
+        plain.write_all_at(&octets, 0).unwrap();
+        write_all_at(&passing, &octets, 0).unwrap();
+
+        passing.sync_data().unwrap();
+        assert_eq!(pages_in_memory(&plain, 256), 256);
+        let kept = if can { 0 } else { 256 };
+        let begun = Instant::now();
+        while pages_in_memory(&passing, 256) != kept {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{} pages", pages_in_memory(&passing, 256));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error() {
+        let file = File::open("/proc/self/exe").unwrap();
+        assert_eq!(write_all_at(&file, b"a", 0).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        assert_eq!(write_all_at(&full, b"a", 0).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    }
+
+    #[test]
+    fn a_disk_is_slow_that_a_line_would_wait_for() {
+        let millis = Duration::from_millis;
+        assert!(!is_slow(512 << 10, millis(1)), "a disk of 500 MB/s");
+        assert!(!is_slow(512 << 10, millis(25)), "somebody else had the processor");
+        assert!(is_slow(512 << 10, millis(40)));
+    }
+}
