@@ -23,7 +23,9 @@ use super::update::crowd::Crowds;
 use super::{CatalogError, Naming};
 use crate::lmdb::{Readers, WritingBack, reserve_lock_file};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
+use heed::{
+    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, RwTxn, WithoutTls,
+};
 use std::fs::{DirBuilder, File};
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
@@ -155,7 +157,7 @@ impl Store {
     }
 
     fn open_checked(folder: &Path) -> Result<Store, CatalogError> {
-        let store = Store::open_tables(folder)?;
+        let store = Store::open_tables(folder, EnvFlags::empty())?;
         store.check()?;
         // A process that was killed may have left it longer.
         if let Err(error) = store.shorten() {
@@ -165,14 +167,14 @@ impl Store {
         Ok(store)
     }
 
-    fn open_tables(folder: &Path) -> Result<Store, CatalogError> {
+    fn open_tables(folder: &Path, flags: EnvFlags) -> Result<Store, CatalogError> {
         make_folder(folder)?;
         reserve_lock_file(folder, MAX_READERS).map_err(io_error(folder))?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_SIZE).max_dbs(Store::TABLES.len() as u32).max_readers(MAX_READERS);
         // SAFETY: NO_READ_AHEAD only advises the kernel. The folder is locked by this process ([`FolderLock`]) and
-        // for its owner alone, so nobody else changes the mapped file.
-        let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD).open(folder)? };
+        // for its owner alone, so nobody else changes the mapped file. What NO_SYNC leaves undone [`Successor`] does.
+        let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | flags).open(folder)? };
         env.clear_stale_readers()?;
         let was_short = lengthen(folder, &env)?;
         let store = match Store::existing_tables(&env)? {
@@ -320,13 +322,26 @@ impl Store {
         let folder = SuccessorFolder::new(&spill_folder.path)?;
         let file = self.env.copy_to_path(folder.path.join("data.mdb"), CompactionOption::Enabled)?;
         file.sync_all().map_err(io_error(&folder.path))?;
-        Ok(Successor { store: Store::open_tables(&folder.path)?, folder })
+        Successor::in_folder(folder)
     }
 
     /// An empty store, to take the place of another.
     pub(super) fn empty(spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
-        let folder = SuccessorFolder::new(&spill_folder.path)?;
-        Ok(Successor { store: Store::open_tables(&folder.path)?, folder })
+        Successor::in_folder(SuccessorFolder::new(&spill_folder.path)?)
+    }
+
+    /// An empty store, to take the place of this one, which is empty too: it goes on giving inodes where this one begins.
+    pub(super) fn of_the_same_instance(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
+        let successor = Store::empty(spill_folder)?;
+        let store = successor.store();
+        let old = self.env.read_txn()?;
+        let instance = self.meta(&old, meta::INSTANCE)?.ok_or_else(|| damaged("absence", meta::INSTANCE))?;
+        let mut row = instance.to_vec();
+        seal(meta::INSTANCE, &mut row);
+        let mut txn = store.env.write_txn()?;
+        store.meta.put(&mut txn, meta::INSTANCE, &row)?;
+        store.commit(txn)?;
+        Ok(successor)
     }
 
     /// Removes the files; the open environment goes on until it is dropped.
@@ -485,21 +500,29 @@ fn set_length(folder: &Path, octets: u64) -> Result<(), CatalogError> {
     File::options().write(true).open(&path).and_then(|file| file.set_len(octets)).map_err(io_error(&path))
 }
 
-/// A store that is to take the place of another; its files go with it unless it does.
+/// A store that is to take the place of another; its files go with it unless it does. Nobody sees it before, so that it may be written
+/// in as many commits as is best: they wait for no disk, and what they wrote is made durable all at once.
 pub(super) struct Successor {
     store: Store,
     folder: SuccessorFolder,
 }
 
 impl Successor {
+    fn in_folder(folder: SuccessorFolder) -> Result<Successor, CatalogError> {
+        Ok(Successor { store: Store::open_tables(&folder.path, EnvFlags::NO_SYNC)?, folder })
+    }
+
     pub(super) fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Gives the store the number behind that of `other`, for at the next opening the greatest number counts; then
+    /// Makes the store durable and gives it the number behind that of `other`, for at the next opening the greatest number counts; then
     /// removes the files of `other`, which goes on for those who have it open.
     pub(super) fn take_place_of(self, other: &Store) -> Result<Store, CatalogError> {
         let Successor { mut store, mut folder } = self;
+        store.env.force_sync()?;
+        // SAFETY: nobody else has the environment yet; from here on each commit is durable.
+        unsafe { store.env.set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)? };
         let catalog = other.folder.parent().unwrap_or(Path::new("."));
         let number = numbered(catalog)?.last().map_or(1, |(number, _)| number + 1);
         sync_folder(&folder.path)?;

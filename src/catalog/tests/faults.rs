@@ -245,7 +245,7 @@ fn made_anew(harm: impl FnOnce(&Path)) {
     commit(&catalog, &entries);
     let instance = catalog.instance().unwrap();
     drop(catalog);
-    harm(&folder.path().join("store-1"));
+    harm(&store_folder(folder.path()));
 
     let catalog = open(folder.path());
 
@@ -329,7 +329,7 @@ fn the_check_reads_every_record_while_the_catalog_is_closed_and_finds_each_flipp
     drop(catalog);
     let records = Catalog::check(folder.path()).unwrap();
     assert!(records > 10, "entries, names, inodes, orphans and the rest: {records}");
-    let file = folder.path().join("store-1/data.mdb");
+    let file = store_folder(folder.path()).join("data.mdb");
     let whole = std::fs::read(&file).unwrap();
 
     for (at, _) in whole.windows(6).enumerate().filter(|(_, octets)| *octets == b"folder") {

@@ -42,6 +42,15 @@ pub(super) fn open(folder: &Path) -> Catalog {
 }
 
 /// Commits a baseline of these entries, in this order.
+/// The one store of the catalog in `folder`.
+pub(super) fn store_folder(folder: &Path) -> PathBuf {
+    let all = std::fs::read_dir(folder).unwrap().map(|found| found.unwrap().path());
+    let is_store = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes().starts_with(b"store-");
+    let stores: Vec<_> = all.filter(is_store).collect();
+    assert_eq!(stores.len(), 1, "{stores:?}");
+    stores[0].clone()
+}
+
 pub(super) fn commit<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'e Entry>) -> Committed {
     let mut baseline = catalog.baseline(naming()).unwrap();
     entries.into_iter().for_each(|entry| baseline.add(entry).unwrap());

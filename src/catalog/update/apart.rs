@@ -35,7 +35,7 @@ impl Apart<'_> {
         }
     }
 
-    /// Makes all of it durable.
+    /// Commits the last of it.
     pub(super) fn commit(self) -> Result<(), CatalogError> {
         match self {
             Apart::First(first) => first.commit(),

@@ -135,7 +135,7 @@ impl<'c> Baseline<'c> {
         self.commit_guarded(at, &mut |_| (Decision::Apply, position.to_vec()))
     }
 
-    /// Merges with the current revision and commits tree, journal, held deletions and position, in one transaction. `at` is
+    /// Merges with the current revision and commits tree, journal, held deletions and position, all at once. `at` is
     /// what the revision speaks for.
     ///
     /// `decide` is told what would go, and answers whether it may, with the position to store. Files whose deletion was
@@ -165,11 +165,25 @@ impl<'c> Baseline<'c> {
         if catalog.distrusted.load(Ordering::Acquire) {
             return self.rebuild(at, decide);
         }
-        let committed = self.merge(&catalog.store(), at, decide);
+        let store = catalog.store();
+        let committed = match store.revision(&*store.env.read_txn()?) {
+            Ok(Some(_)) => self.merge(&store, at, decide),
+            Ok(None) => self.merge_first(&store, at, decide),
+            Err(error) => Err(error),
+        };
         if committed.as_ref().is_err_and(CatalogError::is_damage) {
             catalog.distrust();
         }
         committed
+    }
+
+    /// Into a store of its own, which then takes the place of `empty`.
+    fn merge_first(self, empty: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+        let catalog = self.catalog;
+        let successor = empty.of_the_same_instance(&catalog.spill_folder)?;
+        let committed = self.merge(successor.store(), at, decide)?;
+        catalog.replace_store(successor, |_| None)?;
+        Ok(committed)
     }
 
     fn merge(mut self, store: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {

@@ -1,5 +1,5 @@
-//! The transaction of a first revision, on a thread of its own: what is to be written is noted in batches, and one is written
-//! while the next is being made. Nothing is there to be read in between.
+//! What a first revision writes, on a thread of its own: it is noted in batches, and one is written while the next is being made.
+//! Nothing is there to be read in between.
 
 use super::super::sorter::SpillFolder;
 use super::super::store::{Store, TableId};
@@ -13,8 +13,11 @@ use std::sync::mpsc::Receiver;
 /// Octets of a batch; in unit tests few, so that nearly every revision needs the thread.
 const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
 
-/// What is to be written in one transaction; dropped before it is committed it leaves no trace. What fits into one batch
-/// needs no thread.
+/// Octets of records of a transaction, so that LMDB, which holds all pages of one in memory, never writes some of them before: it keeps
+/// a list of those, sorts all of it each time and looks there for each page that it reads.
+pub(super) const TRANSACTION: usize = if cfg!(test) { 2048 } else { 32 << 20 };
+
+/// What is to be written into a store that nobody sees. What fits into one batch needs no thread.
 pub(super) struct FirstRevision<'c> {
     store: &'c Store,
     spill_folder: &'c SpillFolder,
@@ -93,7 +96,7 @@ impl<'c> FirstRevision<'c> {
         Ok(())
     }
 
-    /// Makes all of it durable.
+    /// Commits the last of it.
     pub(super) fn commit(mut self) -> Result<(), CatalogError> {
         if self.writing.is_some() {
             self.hand_over(Message::Commit)?;
@@ -115,9 +118,10 @@ impl Drop for FirstRevision<'_> {
     }
 }
 
-/// Writes what comes. Where the batches end without a commit nothing is written.
+/// Writes what comes, in as many transactions as it takes.
 fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> Result<(), CatalogError> {
     let mut txn = Transaction::begin(store)?;
+    let mut written = 0;
     let mut record = Vec::new();
     let mut writing_back = store.writing_back();
     for message in coming {
@@ -125,7 +129,14 @@ fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> R
             Message::Write(batch) => {
                 growth.appended(batch.octets.len())?;
                 writing_back.wrote(batch.octets.len());
+                written += batch.octets.len();
                 batch.write(store, &mut txn, &mut record)?;
+                if written >= TRANSACTION {
+                    written = 0;
+                    store.commit(txn.txn)?;
+                    growth.committed();
+                    txn = Transaction::begin(store)?;
+                }
             }
             Message::Commit(batch) => {
                 growth.appended(batch.octets.len())?;

@@ -1,4 +1,4 @@
-//! What a transaction adds to a store's file, held to the room that is left on the disk.
+//! What a commit adds to a store's file, held to the room that is left on the disk.
 
 use super::super::CatalogError;
 use super::super::sorter::SpillFolder;
@@ -21,12 +21,12 @@ const BESIDE_A_RECORD: usize = 16;
 /// Octets between two words to the room.
 const STEP: u64 = BETWEEN_LOOKS / 4;
 
-/// Counts what one transaction writes, from its beginning.
+/// Counts what a transaction writes, from its beginning, or what several do.
 pub(super) struct Growth {
     folder: SpillFolder,
-    /// Octets of records that lie behind all others.
+    /// Octets of records that lie behind all others, since the last commit.
     octets: u64,
-    /// Octets of pages that are written anew, no more than there are.
+    /// Octets of pages that are written anew since then, no more than there are.
     pages: u64,
     most_pages: u64,
     /// The key of each table that was written last.
@@ -80,6 +80,11 @@ impl Growth {
         let share = PAGE.min((key.len() + octets + BESIDE_A_RECORD) as u64 * LEAST_FILLED);
         self.pages = self.most_pages.min(self.pages + share);
         self.count(share)
+    }
+
+    /// The file system knows of all that was counted so far.
+    pub(super) fn committed(&mut self) {
+        (self.octets, self.pages) = (0, 0);
     }
 
     fn count(&mut self, octets: u64) -> Result<(), CatalogError> {

@@ -8,7 +8,7 @@ use super::super::record::NodeRecord;
 use super::super::sorter::{RunLimits, Sorter, SpillFolder};
 use super::super::store::{Store, TableId, meta};
 use super::beside::Beside;
-use super::first::Target;
+use super::first::{TRANSACTION, Target};
 use super::growth::Growth;
 use super::transaction::Appending;
 use heed::{RoTxn, RwTxn};
@@ -124,7 +124,7 @@ impl Rewrite {
         Ok(())
     }
 
-    /// Writes everything in one transaction, and makes it durable.
+    /// Writes everything, in as many transactions as it takes.
     pub(super) fn commit(mut self) -> Result<(), CatalogError> {
         self.hand_over()?;
         let Rewrite { successor, spill_folder, sorting, .. } = self;
@@ -135,7 +135,7 @@ impl Rewrite {
             successor.tables().map(|table| Appending::new(table, &txn)).into_iter().collect();
         let mut tables = tables?;
         let (mut row, mut writing_back) = (Row::default(), successor.writing_back());
-        let mut growth = Growth::of_empty(&spill_folder);
+        let (mut growth, mut written) = (Growth::of_empty(&spill_folder), 0);
         while let Some((key, value)) = rows.next()? {
             if key != row.key {
                 row.write(&mut tables, &mut txn)?;
@@ -143,7 +143,14 @@ impl Rewrite {
             }
             growth.appended(key.len() + value.len())?;
             writing_back.wrote(key.len() + value.len());
+            written += key.len() + value.len();
             row.take(value)?;
+            if written >= TRANSACTION {
+                written = 0;
+                successor.commit(txn)?;
+                growth.committed();
+                txn = successor.env.write_txn()?;
+            }
         }
         row.write(&mut tables, &mut txn)?;
         growth.fits()?;
