@@ -70,6 +70,34 @@ fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_
 }
 
 #[test]
+fn whoever_is_killed_while_the_first_tree_is_written_has_none_and_nothing_is_left_over() {
+    let (folder, catalog) = catalog();
+    let instance = catalog.instance().unwrap();
+    let image = tempfile::tempdir().unwrap();
+    let mut baseline = catalog.baseline(naming()).unwrap();
+    edition(1).iter().for_each(|entry| baseline.add(entry).unwrap());
+
+    let decide = &mut |_: &Losses| {
+        copy(folder.path(), image.path());
+        assert!(!is_empty(image.path()), "most of it is written already");
+        (Decision::Apply, b"first".to_vec())
+    };
+    baseline.commit_guarded(None, decide).unwrap();
+
+    let killed = open(image.path());
+    assert_eq!(killed.revision().unwrap(), None);
+    assert_eq!((stores(image.path()).len(), is_empty(image.path())), (1, true));
+    let whole = tree(&catalog);
+    commit(&killed, &edition(1));
+    assert!(tree(&killed).keys().eq(whole.keys()));
+    drop(catalog);
+    let catalog = open(folder.path());
+    assert_eq!((tree(&catalog), catalog.instance().unwrap()), (whole, instance));
+    assert_eq!(catalog.snapshot().unwrap().position().unwrap().as_deref(), Some(&b"first"[..]));
+    assert_eq!((stores(folder.path()).len(), is_empty(folder.path())), (1, true));
+}
+
+#[test]
 fn a_tree_that_could_not_be_written_as_a_whole_leaves_the_old_one_and_the_next_takes_its_place() {
     let (folder, catalog) = catalog();
     catalog.write_in_place(0);

@@ -2,12 +2,13 @@
 //! writes is read.
 
 use super::super::CatalogError;
+use super::super::store::Successor;
 use super::first::{FirstRevision, Target};
 use super::rewrite::Rewrite;
 
 pub(super) enum Apart<'c> {
-    /// The first of all, into the store itself.
-    First(FirstRevision<'c>),
+    /// The first of all, into the store itself while it is small.
+    First(Box<FirstRevision<'c>>),
     /// All of one that shares little with the one before, into another store.
     Whole(Box<Rewrite>),
 }
@@ -35,11 +36,12 @@ impl Apart<'_> {
         }
     }
 
-    /// Commits the last of it.
-    pub(super) fn commit(self) -> Result<(), CatalogError> {
+    /// Commits the last of it; the store that is to take the place of the one there was, where it is another and the caller does not have
+    /// it.
+    pub(super) fn commit(self) -> Result<Option<Successor>, CatalogError> {
         match self {
             Apart::First(first) => first.commit(),
-            Apart::Whole(rewrite) => rewrite.commit(),
+            Apart::Whole(rewrite) => rewrite.commit().map(|()| None),
         }
     }
 }

@@ -20,8 +20,8 @@ use super::{Committed, FIRST_SEEN, held, push_key};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use fuser::INodeNo;
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 /// Changes in memory while the list itself takes most of it.
 const CHANGE_LIMITS: RunLimits = RunLimits { octets: 4 << 20, pairs: 1 << 16, resident: 1 << 20 };
@@ -165,25 +165,11 @@ impl<'c> Baseline<'c> {
         if catalog.distrusted.load(Ordering::Acquire) {
             return self.rebuild(at, decide);
         }
-        let store = catalog.store();
-        let committed = match store.revision(&*store.env.read_txn()?) {
-            Ok(Some(_)) => self.merge(&store, at, decide),
-            Ok(None) => self.merge_first(&store, at, decide),
-            Err(error) => Err(error),
-        };
+        let committed = self.merge(&catalog.store(), at, decide);
         if committed.as_ref().is_err_and(CatalogError::is_damage) {
             catalog.distrust();
         }
         committed
-    }
-
-    /// Into a store of its own, which then takes the place of `empty`.
-    fn merge_first(self, empty: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
-        let catalog = self.catalog;
-        let successor = empty.of_the_same_instance(&catalog.spill_folder)?;
-        let committed = self.merge(successor.store(), at, decide)?;
-        catalog.replace_store(successor, |_| None)?;
-        Ok(committed)
     }
 
     fn merge(mut self, store: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
@@ -369,7 +355,10 @@ impl<'c> Baseline<'c> {
         drop(before);
         drop(old);
         committed.invalidations = vec![Invalidation::Everything, Invalidation::Folder(INodeNo(ROOT))];
-        catalog.replace_store(successor, |_| None)?;
+        // A large tree is in a store of its own, which has taken that place.
+        if Arc::ptr_eq(&damaged, &catalog.store()) {
+            catalog.replace_store(successor, |_| None)?;
+        }
         catalog.distrusted.store(false, Ordering::Release);
         if let Err(error) = catalog.forget_crash() {
             tracing::warn!(%error, "the new store will be checked at the next mount");

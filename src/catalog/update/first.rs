@@ -1,8 +1,8 @@
-//! What a first revision writes, on a thread of its own: it is noted in batches, and one is written while the next is being made.
-//! Nothing is there to be read in between.
+//! What a first revision writes: it is noted in batches, and where there are several a thread of its own writes one while the next is
+//! being made, into a store that nobody sees before all of it is there. Nothing is there to be read in between.
 
 use super::super::sorter::SpillFolder;
-use super::super::store::{Store, TableId};
+use super::super::store::{Store, Successor, TableId};
 use super::super::{CatalogError, octets::seal_in_place};
 use super::beside::Beside;
 use super::growth::Growth;
@@ -17,12 +17,15 @@ const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
 /// a list of those, sorts all of it each time and looks there for each page that it reads.
 pub(super) const TRANSACTION: usize = if cfg!(test) { 2048 } else { 32 << 20 };
 
-/// What is to be written into a store that nobody sees. What fits into one batch needs no thread.
+/// What is to be written; dropped before it is committed it leaves no trace. What fits into one batch needs no thread, and no other store:
+/// on a disk that is nearly full there is room for it.
 pub(super) struct FirstRevision<'c> {
     store: &'c Store,
     spill_folder: &'c SpillFolder,
     batch: Batch,
     writing: Option<Beside<Message, ()>>,
+    /// What the thread writes into.
+    successor: Option<Successor>,
 }
 
 /// Where a record goes, or that one goes.
@@ -50,9 +53,9 @@ enum Message {
 }
 
 impl<'c> FirstRevision<'c> {
-    /// Into `store`, on the disk of `spill_folder`.
+    /// Into `store`, which is empty, or one that takes its place, on the disk of `spill_folder`.
     pub(super) fn new(store: &'c Store, spill_folder: &'c SpillFolder) -> FirstRevision<'c> {
-        FirstRevision { store, spill_folder, batch: Batch::default(), writing: None }
+        FirstRevision { store, spill_folder, batch: Batch::default(), writing: None, successor: None }
     }
 
     /// Whether there is anything to be written.
@@ -85,7 +88,8 @@ impl<'c> FirstRevision<'c> {
         let writing = match self.writing.take() {
             Some(writing) => writing,
             None => {
-                let (store, growth) = (self.store.clone(), Growth::of_empty(self.spill_folder));
+                let successor = self.successor.insert(self.store.of_the_same_instance(self.spill_folder)?);
+                let (store, growth) = (successor.store().clone(), Growth::of_empty(self.spill_folder));
                 let write = move |coming| write_all(&store, growth, &coming);
                 Beside::begin("catalog-writer", "the thread that writes the catalog", write)?
             }
@@ -96,15 +100,17 @@ impl<'c> FirstRevision<'c> {
         Ok(())
     }
 
-    /// Commits the last of it.
-    pub(super) fn commit(mut self) -> Result<(), CatalogError> {
+    /// Commits the last of it; the store that is to take the place of the other, if there is one.
+    pub(super) fn commit(mut self) -> Result<Option<Successor>, CatalogError> {
         if self.writing.is_some() {
             self.hand_over(Message::Commit)?;
-            return self.writing.take().map_or(Ok(()), Beside::end);
+            self.writing.take().map_or(Ok(()), Beside::end)?;
+            return Ok(self.successor.take());
         }
         let mut txn = Transaction::begin(self.store)?;
         std::mem::take(&mut self.batch).write(self.store, &mut txn, &mut Vec::new())?;
-        self.store.commit(txn.txn)
+        self.store.commit(txn.txn)?;
+        Ok(None)
     }
 }
 

@@ -103,7 +103,7 @@ impl<'c> Writer<'c> {
             store,
             txn: None,
             growth: None,
-            apart: (!shown).then(|| Apart::First(FirstRevision::new(store, &catalog.spill_folder))),
+            apart: (!shown).then(|| Apart::First(Box::new(FirstRevision::new(store, &catalog.spill_folder)))),
             now,
             numbers,
             record: Vec::new(),
@@ -449,7 +449,8 @@ impl<'c> Writer<'c> {
     /// Commits what is no change of the tree.
     pub(super) fn commit_bare(mut self) -> Result<(), CatalogError> {
         if let Some(apart) = self.apart.take_if(|apart| apart.is_begun()) {
-            return apart.commit().inspect_err(|_| self.is_given_up = true);
+            let committed = apart.commit().inspect_err(|_| self.is_given_up = true)?;
+            return committed.map_or(Ok(()), |successor| self.catalog.replace_store(successor, |_| None).map(drop));
         }
         self.growth.as_ref().map_or(Ok(()), Growth::fits)?;
         match self.txn.take() {
