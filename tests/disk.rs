@@ -271,10 +271,17 @@ fn a_mount_starts_on_a_full_disk_and_shows_what_it_knew() {
 
 #[test]
 fn a_first_mount_on_a_full_disk_says_so() {
+    first_mounts(1, &[0, 20_000, 50_000, 100_000, 200_000, 400_000]);
+    first_mounts(2000, &[300_000, 400_000, 450_000, 500_000, 550_000, 600_000, 700_000, 1_000_000, 1_700_000]);
+}
+
+/// Mounts a Source of so many files with so many octets left: all is shown, or it is said that there is no room for it.
+fn first_mounts(files: usize, left: &[u64]) {
     let disk = SmallDisk::of(4 << 20);
     let source = Source::start();
+    (1..files).for_each(|number| source.put(&format!("other/{number}"), Resource::new("b")));
     source.put("a", Resource::new("a"));
-    for left in [0, 20_000, 50_000, 100_000, 200_000, 400_000] {
+    for left in left.iter().copied() {
         disk.fill(left);
         let mounted = Mounted::prepared_with_cache(&source.url(), UNBOUNDED, disk.path());
         match mounted.try_start() {

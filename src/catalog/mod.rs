@@ -37,7 +37,7 @@ pub mod update;
 
 use crate::document::{ChangeFrequency, Digest, Link, PackageMember, Timestamp, Uri};
 use crate::inodes::InodeSet;
-use crate::room::Room;
+use crate::room::{BETWEEN_LOOKS, Room};
 use arc_swap::ArcSwap;
 use fuser::INodeNo;
 use heed::MdbError;
@@ -483,6 +483,17 @@ impl Catalog {
             CatalogError::Store(_) if error.is_damage() => CatalogError::Damaged(error.to_string()),
             error => error,
         })
+    }
+
+    /// What a commit failed of. LMDB tells of a write that the disk took but a part of as EIO; where next to nothing is free it is that.
+    fn failure(&self, error: CatalogError) -> CatalogError {
+        match &error {
+            CatalogError::Store(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::EIO) => {
+                let SpillFolder { path, room } = &self.spill_folder;
+                room.look(path, BETWEEN_LOOKS).map_or_else(|short| store::io_error(path)(short.into()), |()| error)
+            }
+            _ => error,
+        }
     }
 
     /// Ends the transactions of processes that died while they read this catalog: as long as one lasts, no page that a commit

@@ -163,9 +163,9 @@ impl<'c> Baseline<'c> {
         crate::memory::give_back();
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if catalog.distrusted.load(Ordering::Acquire) {
-            return self.rebuild(at, decide);
+            return self.rebuild(at, decide).map_err(|error| catalog.failure(error));
         }
-        let committed = self.merge(&catalog.store(), at, decide);
+        let committed = self.merge(&catalog.store(), at, decide).map_err(|error| catalog.failure(error));
         if committed.as_ref().is_err_and(CatalogError::is_damage) {
             catalog.distrust();
         }

@@ -200,7 +200,7 @@ impl<'c> Changes<'c> {
     ) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let committed = self.committed(&catalog.store(), at, decide);
+        let committed = self.committed(&catalog.store(), at, decide).map_err(|error| catalog.failure(error));
         if committed.as_ref().is_err_and(CatalogError::is_damage) {
             catalog.distrust();
         }
