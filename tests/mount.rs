@@ -454,8 +454,10 @@ fn after_a_crash_of_the_machine_the_catalog_is_checked_behind_the_mount() {
     eventually("a catalog in order is taken for that", || fs::read_to_string(&running).unwrap() == this_boot);
     mounted.unmount();
 
-    let stores = fs::read_dir(catalog(&mounted)).unwrap().map(|found| found.unwrap().path().join("data.mdb"));
-    let file = stores.filter(|file| file.exists()).last().unwrap();
+    let found = fs::read_dir(catalog(&mounted)).unwrap().map(|found| found.unwrap());
+    let stores: Vec<_> = found.filter(|found| found.file_name().as_encoded_bytes().starts_with(b"store-")).collect();
+    assert_eq!(stores.len(), 1);
+    let file = stores[0].path().join("data.mdb");
     let mut octets = fs::read(&file).unwrap();
     let name = b"unmistakable-name";
     let places: Vec<_> = (0..octets.len() - name.len()).filter(|at| octets[*at..].starts_with(name)).collect();

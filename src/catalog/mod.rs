@@ -7,7 +7,7 @@
 //!   makes a version is said in `update::version`.
 //! - An entry id belongs to a path for as long as the path exists, and is its directory cookie.
 //! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again.
-//! - A revision is one commit of the whole tree with the position of `sync`: it is shown whole or not at all.
+//! - A revision is the whole tree with the position of `sync`: it is shown whole or not at all.
 //! - A resource is a member of one or more sets, and goes when the last drops it. What it is shown as was said last.
 //! - A change that was applied stays in the journal until its set's list speaks for a later time: an older list neither
 //!   undoes it nor brings back what it deleted.
@@ -15,8 +15,8 @@
 //!   revision (`update::crowd`). Where one that is shown goes a baseline alone can tell which comes in its place.
 //! - A deletion that is held back leaves its resource in the tree, until it is accepted or its set has the resource again.
 //!
-//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`). A revision that shares
-//! little with the one before is written whole into another, which takes its place; what lost its name then is still read in
+//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`). A first revision that is not small,
+//! and one that shares little with the one before, is written whole into another, which takes its place; what lost its name then is still read in
 //! the old one for a while (`past`).
 
 mod check;
@@ -242,7 +242,7 @@ impl CatalogError {
 /// Readers never wait for a commit, nor for each other. Lock order: `writer`, then the store's own write lock, then `forgotten`, which
 /// is not held while another lock is taken.
 pub struct Catalog {
-    /// Replaced by [`Catalog::compact`] and where a revision was written whole; whoever uses it keeps the one that they took to
+    /// Replaced by [`Catalog::compact`] and where a revision was written into a store of its own; whoever uses it keeps the one that they took to
     /// the end. Who replaces it holds `writer`.
     current: ArcSwap<Current>,
     symbols: symbols::Symbols,

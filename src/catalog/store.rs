@@ -86,7 +86,7 @@ pub(super) mod meta {
 pub(super) const WASTE_FACTOR: u64 = 2;
 pub(super) const WASTE_LEAST: u64 = 64 << 20;
 
-/// The open environment, in the folder `store-N` of the catalog. A compacted copy is `store-N+1`; the greatest number counts.
+/// The open environment, in the folder `store-N` of the catalog. One that takes its place is `store-N+1`; the greatest number counts.
 #[derive(Clone)]
 pub(super) struct Store {
     folder: PathBuf,
@@ -281,7 +281,7 @@ impl Store {
         self.commit(txn)
     }
 
-    /// For a transaction that writes very much.
+    /// For who writes very much.
     pub(super) fn writing_back(&self) -> WritingBack {
         WritingBack::of(&self.folder)
     }

@@ -47,8 +47,8 @@ pub fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
     }
 }
 
-/// Has the disk begin to write what a long transaction has spilled, on a thread of its own: the sync of its commit would else
-/// begin with all of it, and what makes the rest would wait for nothing meanwhile.
+/// Has the disk begin to write what was committed without waiting for it, on a thread of its own: the sync at the end would else begin with
+/// all of it, and what makes the rest would wait for nothing meanwhile.
 pub struct WritingBack {
     asking: Option<(SyncSender<()>, JoinHandle<()>)>,
     written: usize,

@@ -76,7 +76,7 @@ fn a_commit_that_finds_too_little_room_is_an_error_and_leaves_nothing() {
         let (store, octets) = (catalog.store(), taken());
 
         catalog.room().look(folder.path(), 0).unwrap();
-        FREE.store((100 << 20) + 1000, Ordering::Relaxed);
+        FREE.store((100 << 20) + 100, Ordering::Relaxed);
         let mut baseline = catalog.baseline(naming()).unwrap();
         let failed = after.iter().try_for_each(|entry| baseline.add(entry));
         let failed = failed.and_then(|()| baseline.commit(None, b"").map(drop)).unwrap_err();
@@ -221,6 +221,7 @@ fn the_baseline_after_damage_builds_the_store_anew() {
 
     assert!(matches!(first, Err(CatalogError::Damaged(_))), "{first:?}");
     assert_eq!(second.revision, 2);
+    assert!(is_durable(&catalog));
     assert_eq!(second.invalidations, [Invalidation::Everything, Invalidation::Folder(INodeNo(1))]);
     let after = tree(&catalog);
     assert!(after.keys().eq(before.keys()));

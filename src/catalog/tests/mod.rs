@@ -41,7 +41,6 @@ pub(super) fn open(folder: &Path) -> Catalog {
     Catalog::open(folder, "a test").unwrap()
 }
 
-/// Commits a baseline of these entries, in this order.
 /// The one store of the catalog in `folder`.
 pub(super) fn store_folder(folder: &Path) -> PathBuf {
     let all = std::fs::read_dir(folder).unwrap().map(|found| found.unwrap().path());
@@ -51,6 +50,12 @@ pub(super) fn store_folder(folder: &Path) -> PathBuf {
     stores[0].clone()
 }
 
+/// Whether each commit from here on is on the disk when it is done.
+pub(super) fn is_durable(catalog: &Catalog) -> bool {
+    catalog.store().env.get_flags().unwrap() & heed::EnvFlags::NO_SYNC.bits() == 0
+}
+
+/// Commits a baseline of these entries, in this order.
 pub(super) fn commit<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'e Entry>) -> Committed {
     let mut baseline = catalog.baseline(naming()).unwrap();
     entries.into_iter().for_each(|entry| baseline.add(entry).unwrap());

@@ -61,6 +61,7 @@ fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_
     assert_eq!((stores(image.path()).len(), is_empty(image.path())), (1, true));
     let after = tree(&catalog);
     assert!(after.iter().all(|(path, name)| name.node.kind == Kind::Folder || name.node != before[path].node));
+    assert!(is_durable(&catalog));
     let instance = catalog.instance().unwrap();
     drop(catalog);
     let catalog = open(folder.path());
@@ -88,6 +89,7 @@ fn whoever_is_killed_while_the_first_tree_is_written_has_none_and_nothing_is_lef
     assert_eq!(killed.revision().unwrap(), None);
     assert_eq!((stores(image.path()).len(), is_empty(image.path())), (1, true));
     let whole = tree(&catalog);
+    assert!(is_durable(&catalog));
     commit(&killed, &edition(1));
     assert!(tree(&killed).keys().eq(whole.keys()));
     drop(catalog);

@@ -13,9 +13,9 @@ use std::sync::mpsc::Receiver;
 /// Octets of a batch; in unit tests few, so that nearly every revision needs the thread.
 const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
 
-/// Octets of records of a transaction, so that LMDB, which holds all pages of one in memory, never writes some of them before: it keeps
-/// a list of those, sorts all of it each time and looks there for each page that it reads.
-pub(super) const TRANSACTION: usize = if cfg!(test) { 2048 } else { 32 << 20 };
+/// Octets that a transaction appends, so few that LMDB, which holds the pages of one in memory, need not write some of them before: it
+/// keeps a list of those, sorts all of it each time and looks there for each page that it reads.
+pub(super) const TRANSACTION: u64 = if cfg!(test) { 4096 } else { 40 << 20 };
 
 /// What is to be written; dropped before it is committed it leaves no trace. What fits into one batch needs no thread, and no other store:
 /// on a disk that is nearly full there is room for it.
@@ -127,25 +127,22 @@ impl Drop for FirstRevision<'_> {
 /// Writes what comes, in as many transactions as it takes.
 fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> Result<(), CatalogError> {
     let mut txn = Transaction::begin(store)?;
-    let mut written = 0;
     let mut record = Vec::new();
     let mut writing_back = store.writing_back();
     for message in coming {
         match message {
             Message::Write(batch) => {
-                growth.appended(batch.octets.len())?;
+                growth.appended(batch.records.len(), batch.octets.len())?;
                 writing_back.wrote(batch.octets.len());
-                written += batch.octets.len();
                 batch.write(store, &mut txn, &mut record)?;
-                if written >= TRANSACTION {
-                    written = 0;
+                if growth.since_commit() >= TRANSACTION {
                     store.commit(txn.txn)?;
                     growth.committed();
                     txn = Transaction::begin(store)?;
                 }
             }
             Message::Commit(batch) => {
-                growth.appended(batch.octets.len())?;
+                growth.appended(batch.records.len(), batch.octets.len())?;
                 batch.write(store, &mut txn, &mut record)?;
                 growth.fits()?;
                 return store.commit(txn.txn);

@@ -24,7 +24,7 @@ const STEP: u64 = BETWEEN_LOOKS / 4;
 /// Counts what a transaction writes, from its beginning, or what several do.
 pub(super) struct Growth {
     folder: SpillFolder,
-    /// Octets of records that lie behind all others, since the last commit.
+    /// Octets that records take which lie behind all others, since the last commit.
     octets: u64,
     /// Octets of pages that are written anew since then, no more than there are.
     pages: u64,
@@ -46,13 +46,19 @@ impl Growth {
         Ok(Growth { most_pages, ..Growth::of_empty(folder) })
     }
 
-    /// Records of so many octets are written behind all others.
+    /// So many records are written behind all others, which with their keys are so many octets.
     ///
     /// # Errors
     /// Less than is to stay free would be left.
-    pub(super) fn appended(&mut self, octets: usize) -> Result<(), CatalogError> {
-        self.octets += octets as u64;
-        self.count(octets as u64)
+    pub(super) fn appended(&mut self, records: usize, octets: usize) -> Result<(), CatalogError> {
+        let taken = (octets + records * BESIDE_A_RECORD) as u64;
+        self.octets += taken;
+        self.count(taken)
+    }
+
+    /// Octets that the transaction takes so far.
+    pub(super) fn since_commit(&self) -> u64 {
+        self.octets + self.pages
     }
 
     /// A record is written, or removed, wherever it belongs.
@@ -111,7 +117,7 @@ impl Growth {
 
     /// Octets that the file system does not know of yet, at most.
     fn unseen(&self) -> u64 {
-        HELD.min(self.octets + self.pages)
+        HELD.min(self.since_commit())
     }
 }
 

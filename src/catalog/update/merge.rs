@@ -68,7 +68,7 @@ pub(super) struct Merge<'o> {
 }
 
 impl<'o> Merge<'o> {
-    /// Makes the tree of `before` that of `sorted`, in a transaction that is yet to be committed. An empty store goes on
+    /// Makes the tree of `before` that of `sorted`, not yet committed. An empty store goes on
     /// from `numbers`, where there are any. What would go is noted in `going`. Into `successor`, where there is one, the tree is
     /// written as a whole.
     ///

@@ -5,7 +5,7 @@
 //! changes, packages and held deletions say of each path (`stated`), no more of one than is shown (`crowd`), but for what lists say in vain (`overtaken`). [`Changes`](changes::Changes) finds the few names that
 //! single statements concern. Both place names (`place`) and write what differs (`write`);
 //! a first revision does so on a thread of its own (`first`, `beside`), and one that shares little with the one before is written
-//! whole into a store of its own (`rewrite`). What makes a new content version,
+//! whole (`rewrite`), both into a store of their own. What makes a new content version,
 //! and its times, is decided in `version`.
 
 mod apart;

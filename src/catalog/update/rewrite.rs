@@ -1,5 +1,5 @@
 //! A revision that shares little with the one before is written whole into a store of its own, which then takes the place of
-//! the old one: sorted by table and key, so that every table is appended, and no page is written twice. The rows are sorted on a
+//! the old one: sorted by table and key, so that every table is appended, and of each commit only the last pages are written again. The rows are sorted on a
 //! thread of their own while more are being made.
 
 use super::super::CatalogError;
@@ -135,18 +135,16 @@ impl Rewrite {
             successor.tables().map(|table| Appending::new(table, &txn)).into_iter().collect();
         let mut tables = tables?;
         let (mut row, mut writing_back) = (Row::default(), successor.writing_back());
-        let (mut growth, mut written) = (Growth::of_empty(&spill_folder), 0);
+        let mut growth = Growth::of_empty(&spill_folder);
         while let Some((key, value)) = rows.next()? {
             if key != row.key {
                 row.write(&mut tables, &mut txn)?;
                 row.begin(key);
             }
-            growth.appended(key.len() + value.len())?;
+            growth.appended(1, key.len() + value.len())?;
             writing_back.wrote(key.len() + value.len());
-            written += key.len() + value.len();
             row.take(value)?;
-            if written >= TRANSACTION {
-                written = 0;
+            if growth.since_commit() >= TRANSACTION {
                 successor.commit(txn)?;
                 growth.committed();
                 txn = successor.env.write_txn()?;

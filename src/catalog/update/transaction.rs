@@ -1,11 +1,11 @@
-//! The transaction of a commit: what lies behind the end of a table is appended, without a search.
+//! A transaction of a commit: what lies behind the end of a table is appended, without a search.
 
 use super::super::CatalogError;
 use super::super::octets::seal;
 use super::super::store::{Store, Table};
 use heed::{PutFlags, RwTxn};
 
-/// The one transaction of a commit, and where its tables end.
+/// A transaction of a commit, and where its tables end.
 pub(super) struct Transaction<'c> {
     pub txn: RwTxn<'c>,
     pub entries: Appending,

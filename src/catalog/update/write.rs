@@ -1,4 +1,4 @@
-//! The one transaction of a commit: what is created, replaced and removed, and what the kernel is to be told of it.
+//! What a commit writes: what is created, replaced and removed, and what the kernel is to be told of it.
 
 use super::super::keys::{displaced_key, entry_key, ino_key, name_key};
 use super::super::octets::{NUMBER_LIMIT, damaged, push_number, seal};
@@ -23,7 +23,7 @@ use std::sync::PoisonError;
 /// Stands in every name that a resource has because the plain one belongs to another ([`disambiguated`]).
 const DISPLACED: &[u8] = b"%~";
 
-/// Writes into one transaction, which begins with the first write: where nothing differs there is none.
+/// Writes into one transaction, which begins with the first write, where nothing differs into none, or apart ([`Apart`]).
 ///
 /// What exists is read from the revision before (`old` in the methods), never from this transaction: nothing written here
 /// is met again.
