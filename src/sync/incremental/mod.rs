@@ -392,7 +392,7 @@ impl Known {
             floor: self.floor(document, self.by_place),
             by_place: self.by_place.map(loaded),
             modified: document.modified,
-            now: document.modified.map_or(now, |modified| modified.min(now)),
+            now,
         }
     }
 

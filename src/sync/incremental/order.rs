@@ -34,7 +34,7 @@ pub struct Frame {
     pub by_place: Option<Timestamp>,
     /// When the document was written, by its server's account.
     pub modified: Option<Timestamp>,
-    /// When the document was written, as far as can be told; else the time of the look.
+    /// The time of the look.
     pub now: Timestamp,
 }
 
@@ -147,7 +147,9 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     // Where nothing bears a time, what is new may have happened just now: a list that is older must not undo it, and no change
     // with a time can come to be mistaken for an earlier one.
     let is_timeless = times.iter().all(Option::is_none);
-    let now = frame.now.max(frame.floor.unwrap_or(frame.now));
+    // Taken for earlier than it was it would be undone by a list that was drawn up in the same second before it.
+    let written = frame.written_by().map_or(frame.now, |end| frame.now.min(earlier(end, marks.len() as u32)));
+    let now = written.max(frame.floor.unwrap_or(written));
     // Behind the end of the document nothing in it has happened: then they lie at its end, one before the other.
     let last = frame.until.map(|until| earlier(until, marks.len() as u32));
     let floors = [Some(last.map_or(now, |last| now.min(last))).filter(|_| is_timeless), frame.floor];
@@ -176,7 +178,7 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                 let is_later =
                     order != Order::None && borne.is_some_and(|borne| frame.at.is_some_and(|at| at <= borne));
                 let is_doubtful = order == Order::None || frame.is_first_look && !is_later;
-                let time = between(before, floors, next, frame.now);
+                let time = between(before, floors, next, written);
                 before = Some(time);
                 (!is_older).then_some(Moment { time, place: rank, is_by_place: true, is_doubtful })
             }

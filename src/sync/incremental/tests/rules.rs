@@ -267,6 +267,20 @@ fn what_was_written_in_the_second_of_the_baseline_may_be_later_than_it() {
     assert_eq!(look(&known, &[written(99)], 500).1.changes.len(), 0);
 }
 
+/// HTTP tells whole seconds. A list that was drawn up earlier in the same one, and is published later, must not undo the change.
+#[test]
+fn what_bears_no_time_is_as_late_in_the_second_in_which_it_was_written_as_can_be() {
+    let known = Known::since(Some(t(90)));
+    let entries = vec![change("a", Created), change("b", Deleted)];
+    let it = List { modified: Some(100), ..list("l", Some(80), None, entries) };
+
+    let news = look(&known, &[it], 500).1;
+
+    let late = Timestamp { nanos: 999_999_000, ..t(100) };
+    assert!(news.changes.iter().all(|change| late < change.time && change.time < t(101)), "{:?}", news.changes);
+    assert!(news.changes[0].time < news.changes[1].time);
+}
+
 /// A list that is written seldom tells what happened before the last look, and the clocks of two machines differ.
 #[test]
 fn what_is_new_is_not_taken_for_earlier_than_what_a_place_has_settled() {
