@@ -230,14 +230,29 @@ impl Spool {
         })
     }
 
-    /// The same octets by their server's word, which come from `base` now.
-    pub(super) fn moved(&self, held: Held, base: &Uri) -> Result<Held, SourceError> {
+    /// The same octets by their server's word, which come from `base` now. Where it says when they were `written`, that holds from now on
+    /// (RFC 9111, section 4.3.4), with the validator that it makes.
+    pub(super) fn confirmed(
+        &self,
+        held: Held,
+        base: &Uri,
+        written: Option<(Timestamp, Option<Box<str>>)>,
+    ) -> Result<Held, SourceError> {
         let location = &held.document.location;
         let key = key(location);
-        let Some(mut sidecar) = self.sidecar(&key).filter(|_| held.document.base.as_ref() != Some(base)) else {
+        let is_other_base = held.document.base.as_ref() != Some(base);
+        let written = written.filter(|(modified, _)| Some(*modified) != held.document.modified);
+        if !is_other_base && written.is_none() {
             return Ok(held);
-        };
-        self.rebase(&mut sidecar, Some(base));
+        }
+        let Some(mut sidecar) = self.sidecar(&key) else { return Ok(held) };
+        if is_other_base {
+            self.rebase(&mut sidecar, Some(base));
+        }
+        if let Some((modified, validator)) = written {
+            sidecar.modified = Some((modified.seconds, modified.nanos));
+            sidecar.validators.last_modified = validator;
+        }
         self.write_sidecar(&key, &sidecar)?;
         Ok(self.held(location).unwrap_or(held))
     }

@@ -166,6 +166,24 @@ fn an_arrival_that_breaks_off_leaves_the_document_of_before() {
     assert_eq!(spool.files().unwrap().len(), 2);
 }
 
+/// RFC 9111, section 4.3.4.
+#[test]
+fn a_document_that_is_confirmed_was_written_when_its_server_says_so_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path()).unwrap();
+    let at = location("http://a/1");
+    let before = store(&spool, &at, b"the same");
+    let base = before.document.base.clone().unwrap();
+    let later = Timestamp { seconds: 1000, nanos: 0 };
+
+    let after = spool.confirmed(before.clone(), &base, Some((later, Some("later".into())))).unwrap();
+
+    assert_eq!((after.document.modified, after.validators.last_modified.as_deref()), (Some(later), Some("later")));
+    assert_eq!((&after.document.digest, &after.validators.etag), (&before.document.digest, &before.validators.etag));
+    assert_eq!(spool.held(&at), Some(after.clone()));
+    assert_eq!(spool.confirmed(after.clone(), &base, None).unwrap(), after, "one that does not say leaves it");
+}
+
 #[test]
 fn a_forgotten_document_is_fetched_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -295,7 +313,7 @@ fn a_spool_looks_no_further_into_a_document_than_its_limits_allow() {
         let entries = "<url><loc>http://a/x</loc></url>".repeat(1_000);
         let list = format!("<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{entries}</urlset>");
         let before = store(&spool, &location("http://a/list.xml"), &gzip(list.as_bytes()));
-        let after = spool.moved(before.clone(), &Uri::parse("http://a/other/list.xml").unwrap()).unwrap();
+        let after = spool.confirmed(before.clone(), &Uri::parse("http://a/other/list.xml").unwrap(), None).unwrap();
         before.document.digest == after.document.digest
     };
     let folder = || tempfile::tempdir().unwrap();

@@ -118,7 +118,8 @@ async fn fetch_once(
         .map_err(|cause| Failure::Final(SourceError::Http { location: location.clone(), cause }))?;
     match (response.status, held) {
         (Status::NotModified, Some(held)) => {
-            let held = spool.moved(held, &response.final_uri)?;
+            let (validator, modified) = (response.modified_validator, response.modified);
+            let held = spool.confirmed(held, &response.final_uri, modified.map(|modified| (modified, validator)))?;
             return Ok(Fetched::Document { held, octets: 0, max_age: response.max_age });
         }
         (Status::Full, _) => {}

@@ -130,18 +130,19 @@ fn in_order(order: Order, entries: usize) -> impl DoubleEndedIterator<Item = usi
 
 /// The moment of each entry, by its place in the document; `None` for what the baseline holds already.
 ///
-/// An entry that bears no time lies behind the one before it by a nanosecond: between its neighbours, and before all that
-/// is still to come.
+/// An entry that bears no time lies right before the next one that does: a list that was drawn up between its neighbours holds what
+/// came before it, so that one that says otherwise was drawn up earlier. Without a next one it lies behind the one before it by a
+/// nanosecond, before all that is still to come.
 pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     let (order, times) = own_times(marks, frame);
     let mut moments = vec![None; marks.len()];
-    // The time of the next entry that bears one, for each place.
+    // The time of the next entry that bears one, for each place, and how many entries it is away.
     let mut following = vec![None; marks.len()];
     if order != Order::None {
-        let mut next = frame.until;
+        let mut next = frame.until.map(|until| (until, 1));
         for place in in_order(order, marks.len()).rev() {
             following[place] = next;
-            next = times[place].or(next);
+            next = times[place].map(|time| (time, 0)).or(next).map(|(time, away)| (time, away + 1));
         }
     }
     // Where nothing bears a time, what is new may have happened just now: a list that is older must not undo it, and no change
@@ -172,13 +173,15 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                 })
             }
             None => {
-                let next: Option<Timestamp> = following[place];
+                let right_before = following[place].map(|(next, away)| earlier(next, away));
+                let next: Option<Timestamp> = following[place].map(|(next, _)| next);
                 let is_older = next.is_some_and(|next| frame.is_first_look && frame.is_in_baseline(next))
                     || [frame.until, frame.written_by()].into_iter().flatten().any(|end| frame.is_in_baseline(end));
                 let is_later =
                     order != Order::None && borne.is_some_and(|borne| frame.at.is_some_and(|at| at <= borne));
                 let is_doubtful = order == Order::None || frame.is_first_look && !is_later;
-                let time = between(before, floors, next, written);
+                let low = between(before, floors, next, written);
+                let time = right_before.filter(|time| *time > low).unwrap_or(low);
                 before = Some(time);
                 (!is_older).then_some(Moment { time, place: rank, is_by_place: true, is_doubtful })
             }

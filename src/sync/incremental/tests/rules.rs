@@ -86,7 +86,7 @@ fn a_lastmod_outside_the_interval_leaves_the_place_to_decide() {
 
     let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), Some(20), entries)], 30);
 
-    assert_eq!(told(&news), [("a", Deleted, 12), ("b", Created, 12), ("c", Created, 14)]);
+    assert_eq!(told(&news), [("a", Deleted, 13), ("b", Created, 13), ("c", Created, 14)]);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_lastmod_that_contradicts_the_datetimes_around_it_leaves_the_place_to_decide
 
     let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
 
-    assert_eq!(told(&news), [("a", Deleted, 15), ("b", Created, 17)]);
+    assert_eq!(told(&news), [("a", Deleted, 16), ("b", Created, 17)]);
 }
 
 #[test]
@@ -265,6 +265,22 @@ fn what_was_written_in_the_second_of_the_baseline_may_be_later_than_it() {
 
     assert_eq!(look(&known, &[written(100)], 500).1.changes.len(), 1);
     assert_eq!(look(&known, &[written(99)], 500).1.changes.len(), 0);
+}
+
+/// A list that was drawn up between its neighbours and says otherwise was drawn up before it: what came later would be told later.
+#[test]
+fn what_bears_no_time_lies_right_before_the_next_that_does_or_the_end() {
+    let entries = vec![dated("a", Created, 12), change("b", Deleted), change("c", Deleted), dated("d", Created, 40)];
+    let last = change("e", Deleted);
+
+    let (_, news) =
+        look(&Known::since(Some(t(10))), &[list("l", Some(10), Some(60), [entries, vec![last]].concat())], 90);
+
+    assert_eq!(
+        told(&news),
+        [("a", Created, 12), ("b", Deleted, 39), ("c", Deleted, 39), ("d", Created, 40), ("e", Deleted, 59)]
+    );
+    assert!(news.changes[1].time < news.changes[2].time);
 }
 
 /// HTTP tells whole seconds. A list that was drawn up earlier in the same one, and is published later, must not undo the change.
