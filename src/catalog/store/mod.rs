@@ -1,4 +1,4 @@
-//! The LMDB environment: tables, keys, opening, locking.
+//! The LMDB environment: tables, keys, opening, locking; what takes its place (`successor`).
 //!
 //! | table | key | record |
 //! |---|---|---|
@@ -13,25 +13,25 @@
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
 
+mod successor;
+
+pub(super) use successor::Successor;
+
 use super::keys::{entry_key, ino_key, name_hash, name_key};
 use super::octets::{Octets, damaged, push_string, seal, unseal};
 use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::sets::SetTable;
-use super::sorter::SpillFolder;
 use super::symbols::Symbols;
 use super::update::crowd::Crowds;
 use super::{CatalogError, Naming};
 use crate::lmdb::{Readers, WritingBack, reserve_lock_file};
 use heed::types::Bytes;
-use heed::{
-    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, RwTxn, WithoutTls,
-};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use std::fs::{DirBuilder, File};
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The root's inode.
 pub(super) const ROOT: u64 = 1;
@@ -317,33 +317,6 @@ impl Store {
         Ok((used > least && used / factor > live).then_some(live))
     }
 
-    /// A copy of the current revision without holes, to take the place of this store. Nothing may be committed here meanwhile.
-    pub(super) fn compacted(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
-        let folder = SuccessorFolder::new(&spill_folder.path)?;
-        let file = self.env.copy_to_path(folder.path.join("data.mdb"), CompactionOption::Enabled)?;
-        file.sync_all().map_err(io_error(&folder.path))?;
-        Successor::in_folder(folder)
-    }
-
-    /// An empty store, to take the place of another.
-    pub(super) fn empty(spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
-        Successor::in_folder(SuccessorFolder::new(&spill_folder.path)?)
-    }
-
-    /// An empty store, to take the place of this one, which is empty too: it goes on giving inodes where this one begins.
-    pub(super) fn of_the_same_instance(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
-        let successor = Store::empty(spill_folder)?;
-        let store = successor.store();
-        let old = self.env.read_txn()?;
-        let instance = self.meta(&old, meta::INSTANCE)?.ok_or_else(|| damaged("absence", meta::INSTANCE))?;
-        let mut row = instance.to_vec();
-        seal(meta::INSTANCE, &mut row);
-        let mut txn = store.env.write_txn()?;
-        store.meta.put(&mut txn, meta::INSTANCE, &row)?;
-        store.commit(txn)?;
-        Ok(successor)
-    }
-
     /// Removes the files; the open environment goes on until it is dropped.
     fn unlink(&self) -> Result<(), CatalogError> {
         std::fs::remove_dir_all(&self.folder).map_err(io_error(&self.folder))
@@ -498,71 +471,6 @@ fn whole_length(env: &Env<WithoutTls>) -> u64 {
 fn set_length(folder: &Path, octets: u64) -> Result<(), CatalogError> {
     let path = folder.join("data.mdb");
     File::options().write(true).open(&path).and_then(|file| file.set_len(octets)).map_err(io_error(&path))
-}
-
-/// A store that is to take the place of another; its files go with it unless it does. Nobody sees it before, so that it may be written
-/// in as many commits as is best: they wait for no disk, and what they wrote is made durable all at once.
-pub(super) struct Successor {
-    store: Store,
-    folder: SuccessorFolder,
-}
-
-impl Successor {
-    fn in_folder(folder: SuccessorFolder) -> Result<Successor, CatalogError> {
-        Ok(Successor { store: Store::open_tables(&folder.path, EnvFlags::NO_SYNC)?, folder })
-    }
-
-    pub(super) fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// Makes the store durable and gives it the number behind that of `other`, for at the next opening the greatest number counts; then
-    /// removes the files of `other`, which goes on for those who have it open.
-    pub(super) fn take_place_of(self, other: &Store) -> Result<Store, CatalogError> {
-        let Successor { mut store, mut folder } = self;
-        store.env.force_sync()?;
-        // SAFETY: nobody else has the environment yet; from here on each commit is durable.
-        unsafe { store.env.set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)? };
-        let catalog = other.folder.parent().unwrap_or(Path::new("."));
-        let number = numbered(catalog)?.last().map_or(1, |(number, _)| number + 1);
-        sync_folder(&folder.path)?;
-        store.folder = catalog.join(format!("store-{number}"));
-        std::fs::rename(&folder.path, &store.folder).map_err(io_error(&store.folder))?;
-        folder.is_in_place = true;
-        // Behind the renaming nothing may fail: this store is the one that counts.
-        if let Err(error) = sync_folder(catalog).and_then(|()| other.unlink()) {
-            tracing::warn!(%error, "the catalog's old store could not be removed");
-        }
-        Ok(store)
-    }
-}
-
-/// The folder of a successor, which is removed unless it was put in its place.
-struct SuccessorFolder {
-    path: PathBuf,
-    is_in_place: bool,
-}
-
-impl SuccessorFolder {
-    /// An empty folder below `spill_folder`, of another name for each successor within a process: environments that are
-    /// still open are known by the path that they were opened at.
-    fn new(spill_folder: &Path) -> Result<SuccessorFolder, CatalogError> {
-        static SUCCESSORS: AtomicU64 = AtomicU64::new(0);
-        let path = spill_folder.join(format!("successor-{}", SUCCESSORS.fetch_add(1, Ordering::Relaxed)));
-        let folder = SuccessorFolder { path, is_in_place: false };
-        empty_folder(&folder.path)?;
-        Ok(folder)
-    }
-}
-
-impl Drop for SuccessorFolder {
-    fn drop(&mut self) {
-        if !self.is_in_place
-            && let Err(error) = std::fs::remove_dir_all(&self.path)
-        {
-            tracing::warn!(%error, folder = %self.path.display(), "a store that was not finished stays until the next mount");
-        }
-    }
 }
 
 /// The folders `store-N` of a catalog by number, ascending.
