@@ -350,7 +350,7 @@ impl Known {
                 let counts = mark.standing != Standing::Known && !ambiguous.contains(&mark.uri);
                 let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| stored(moment.time) <= ends);
                 *moment = moment.filter(is_wanted).filter(|_| counts);
-                let by_place = moment.filter(|moment| moment.is_by_place).map(|moment| stored(moment.time));
+                let by_place = moment.and_then(|moment| moment.by_place).map(stored);
                 known.by_place = known.by_place.max(by_place);
             }
             let open = self.document(&location).map_or(&[][..], |read| &read.doubts.0);

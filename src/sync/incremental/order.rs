@@ -45,8 +45,8 @@ pub struct Moment {
     pub time: Timestamp,
     /// The place in the order of the document, oldest first.
     pub place: usize,
-    /// Whether the place alone has settled the time.
-    pub is_by_place: bool,
+    /// Where the place alone has settled the time, the time that it proves: what comes later is later than that.
+    pub by_place: Option<Timestamp>,
     /// Whether the change may be older than the baseline, which then says otherwise with more right.
     pub is_doubtful: bool,
 }
@@ -165,15 +165,12 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                     borne = borne.max(Some(time));
                 }
                 let is_doubtful = frame.is_first_look && frame.at.is_none();
-                (!frame.came_before_baseline(time)).then_some(Moment {
-                    time,
-                    place: rank,
-                    is_by_place: false,
-                    is_doubtful,
-                })
+                (!frame.came_before_baseline(time)).then_some(Moment { time, place: rank, by_place: None, is_doubtful })
             }
             None => {
-                let right_before = following[place].map(|(next, away)| earlier(next, away));
+                // An end that is yet to come, or a clock that runs ahead, tells nothing.
+                let right_before =
+                    following[place].map(|(next, away)| earlier(next, away)).filter(|time| *time <= written);
                 let next: Option<Timestamp> = following[place].map(|(next, _)| next);
                 let is_older = next.is_some_and(|next| frame.is_first_look && frame.is_in_baseline(next))
                     || [frame.until, frame.written_by()].into_iter().flatten().any(|end| frame.is_in_baseline(end));
@@ -182,8 +179,8 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                 let is_doubtful = order == Order::None || frame.is_first_look && !is_later;
                 let low = between(before, floors, next, written);
                 let time = right_before.filter(|time| *time > low).unwrap_or(low);
-                before = Some(time);
-                (!is_older).then_some(Moment { time, place: rank, is_by_place: true, is_doubtful })
+                before = Some(low);
+                (!is_older).then_some(Moment { time, place: rank, by_place: Some(low), is_doubtful })
             }
         };
         moments[place] = moment;
@@ -201,7 +198,7 @@ fn raise(moments: &mut [Option<Moment>], reached: Timestamp) {
     let mut before = reached;
     for moment in raised {
         before = successor(before);
-        (moment.time, moment.is_by_place) = (before, true);
+        (moment.time, moment.by_place) = (before, Some(before));
     }
 }
 

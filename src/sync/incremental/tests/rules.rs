@@ -283,6 +283,33 @@ fn what_bears_no_time_lies_right_before_the_next_that_does_or_the_end() {
     assert!(news.changes[1].time < news.changes[2].time);
 }
 
+#[test]
+fn an_end_that_is_yet_to_come_is_no_time_of_what_bears_none() {
+    let entries = vec![dated("a", Created, 12), change("b", Updated), dated("c", Created, 95)];
+    let ends_later = list("l", Some(10), Some(1000), entries[..2].to_vec());
+    let runs_ahead = list("l", Some(10), None, entries.clone());
+
+    for it in [ends_later, runs_ahead] {
+        let (_, news) = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 60);
+        assert_eq!(told(&news)[..2], [("a", Created, 12), ("b", Updated, 12)], "{it:?}");
+    }
+}
+
+/// The deletion is told by its place to have come after 12, no more: what is told late keeps its place before it.
+#[test]
+fn a_change_that_is_told_late_stays_before_what_came_after_it() {
+    let (a, b) = (dated("a", Created, 12), change("b", Deleted));
+    let (late, last) = (dated("x", Updated, 30), dated("x", Deleted, 40));
+    let before = list("l", Some(10), None, vec![a.clone(), b.clone(), last.clone()]);
+    let after = list("l", Some(10), None, vec![a, late, b, last]);
+    let known = look(&Known::since(Some(t(10))), &[before], 60).1.known;
+
+    let (_, news) = look(&known, &[after], 70);
+
+    let latest = news.changes.iter().filter(|it| it.entry.loc.path() == "/x").max_by_key(|it| it.time).unwrap();
+    assert_eq!((latest.change, latest.time), (Deleted, t(40)), "{:?}", news.changes);
+}
+
 /// HTTP tells whole seconds. A list that was drawn up earlier in the same one, and is published later, must not undo the change.
 #[test]
 fn what_bears_no_time_is_as_late_in_the_second_in_which_it_was_written_as_can_be() {
