@@ -1,9 +1,10 @@
-//! The rules of incremental synchronization, each by name; Sources of random histories in `history`.
+//! The rules of incremental synchronization, each by name, those of what bears no time in `undated`; Sources of random histories in `history`.
 
 mod doubts;
 mod history;
 mod lost;
 mod rules;
+mod undated;
 
 use super::*;
 use crate::document::Root;

@@ -80,25 +80,6 @@ fn without_datetime_a_lastmod_within_the_interval_is_the_time_of_the_change() {
 }
 
 #[test]
-fn a_lastmod_outside_the_interval_leaves_the_place_to_decide() {
-    let entries =
-        vec![dated("a", Created, 12), modified("a", Deleted, 2), modified("b", Created, 99), dated("c", Created, 14)];
-
-    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), Some(20), entries)], 30);
-
-    assert_eq!(told(&news), [("a", Deleted, 13), ("b", Created, 13), ("c", Created, 14)]);
-}
-
-#[test]
-fn a_lastmod_that_contradicts_the_datetimes_around_it_leaves_the_place_to_decide() {
-    let entries = vec![dated("a", Created, 15), modified("a", Deleted, 11), dated("b", Created, 17)];
-
-    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
-
-    assert_eq!(told(&news), [("a", Deleted, 16), ("b", Created, 17)]);
-}
-
-#[test]
 fn a_list_may_be_written_newest_first() {
     let entries = vec![change("a", Deleted), dated("b", Updated, 14), dated("a", Created, 12), dated("c", Created, 11)];
 
@@ -265,98 +246,6 @@ fn what_was_written_in_the_second_of_the_baseline_may_be_later_than_it() {
 
     assert_eq!(look(&known, &[written(100)], 500).1.changes.len(), 1);
     assert_eq!(look(&known, &[written(99)], 500).1.changes.len(), 0);
-}
-
-/// A list that was drawn up between its neighbours and says otherwise was drawn up before it: what came later would be told later.
-#[test]
-fn what_bears_no_time_lies_right_before_the_next_that_does_or_the_end() {
-    let entries = vec![dated("a", Created, 12), change("b", Deleted), change("c", Deleted), dated("d", Created, 40)];
-    let last = change("e", Deleted);
-
-    let (_, news) =
-        look(&Known::since(Some(t(10))), &[list("l", Some(10), Some(60), [entries, vec![last]].concat())], 90);
-
-    assert_eq!(
-        told(&news),
-        [("a", Created, 12), ("b", Deleted, 39), ("c", Deleted, 39), ("d", Created, 40), ("e", Deleted, 59)]
-    );
-    assert!(news.changes[1].time < news.changes[2].time);
-}
-
-#[test]
-fn an_end_that_is_yet_to_come_is_no_time_of_what_bears_none() {
-    let entries = vec![dated("a", Created, 12), change("b", Updated), dated("c", Created, 95)];
-    let ends_later = list("l", Some(10), Some(1000), entries[..2].to_vec());
-    let runs_ahead = list("l", Some(10), None, entries.clone());
-
-    for it in [ends_later, runs_ahead] {
-        let (_, news) = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 60);
-        assert_eq!(told(&news)[..2], [("a", Created, 12), ("b", Updated, 12)], "{it:?}");
-    }
-}
-
-/// The deletion is told by its place to have come after 12, no more: what is told late keeps its place before it.
-#[test]
-fn a_change_that_is_told_late_stays_before_what_came_after_it() {
-    let (a, b) = (dated("a", Created, 12), change("b", Deleted));
-    let (late, last) = (dated("x", Updated, 30), dated("x", Deleted, 40));
-    let before = list("l", Some(10), None, vec![a.clone(), b.clone(), last.clone()]);
-    let after = list("l", Some(10), None, vec![a, late, b, last]);
-    let known = look(&Known::since(Some(t(10))), &[before], 60).1.known;
-
-    let (_, news) = look(&known, &[after], 70);
-
-    let latest = news.changes.iter().filter(|it| it.entry.loc.path() == "/x").max_by_key(|it| it.time).unwrap();
-    assert_eq!((latest.change, latest.time), (Deleted, t(40)), "{:?}", news.changes);
-}
-
-/// HTTP tells whole seconds. A list that was drawn up earlier in the same one, and is published later, must not undo the change.
-#[test]
-fn what_bears_no_time_is_as_late_in_the_second_in_which_it_was_written_as_can_be() {
-    let known = Known::since(Some(t(90)));
-    let entries = vec![change("a", Created), change("b", Deleted)];
-    let it = List { modified: Some(100), ..list("l", Some(80), None, entries) };
-
-    let news = look(&known, &[it], 500).1;
-
-    let late = Timestamp { nanos: 999_999_000, ..t(100) };
-    assert!(news.changes.iter().all(|change| late < change.time && change.time < t(101)), "{:?}", news.changes);
-    assert!(news.changes[0].time < news.changes[1].time);
-}
-
-/// A list that is written seldom tells what happened before the last look, and the clocks of two machines differ.
-#[test]
-fn what_is_new_is_not_taken_for_earlier_than_what_a_place_has_settled() {
-    // Without `from` a time before the baseline's is none: these count as of the look.
-    let first =
-        list("changes", None, None, vec![modified("a", Change::Updated, 90), modified("b", Change::Updated, 95)]);
-    let (_, news) = look(&Known::since(Some(t(100))), std::slice::from_ref(&first), 500);
-    let settled = news.changes.iter().map(|change| change.time).max().unwrap();
-
-    let mut entries = first.entries;
-    entries.extend([modified("b", Change::Deleted, 110), modified("a", Change::Deleted, 120)]);
-    let (_, second) = look(&news.known, &[list("changes", None, None, entries.clone())], 600);
-    let told: Vec<_> = second.changes.iter().map(|it| (&it.entry.loc.path()[1..], it.change)).collect();
-    assert_eq!(told, [("b", Change::Deleted), ("a", Change::Deleted)]);
-    assert!(second.changes.iter().all(|change| change.time > settled), "{:?}", second.changes);
-
-    entries.push(modified("a", Change::Created, 130));
-    let (_, third) = look(&second.known, &[list("changes", None, None, entries)], 700);
-    assert_eq!(third.changes.len(), 1);
-    assert!(third.changes[0].time > second.changes[1].time, "{:?}", third.changes);
-}
-
-#[test]
-fn what_bears_no_time_is_later_than_the_document_was_when_it_was_not_in_it() {
-    let mut it = list("l", Some(0), None, vec![dated("a", Created, 11)]);
-    it.modified = Some(15);
-    let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 20).1.known;
-    it.entries.push(change("a", Updated));
-    it.modified = Some(25);
-
-    let news = look(&known, &[it], 30).1;
-
-    assert_eq!(told(&news), [("a", Updated, 15)]);
 }
 
 #[test]
