@@ -41,7 +41,7 @@ use crate::room::{BETWEEN_LOOKS, Room};
 use arc_swap::ArcSwap;
 use fuser::INodeNo;
 use heed::MdbError;
-use sorter::SpillFolder;
+use sorter::{RunLimits, SpillFolder};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -53,7 +53,7 @@ pub use snapshot::Snapshot;
 pub use update::changes::{Applied, Changes, HeldDeletion, Journaled, Statement};
 pub use update::losses::{Decision, Losses, SetLoss};
 pub use update::statements::{LastStatement, LastStatements, Standing, Statements};
-pub use update::{Baseline, Committed};
+pub use update::{Baseline, Committed, Share, Shared};
 
 /// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -351,6 +351,11 @@ impl Catalog {
     /// Begins a new baseline: a complete statement of what exists.
     pub fn baseline(&self, naming: Naming) -> Result<Baseline<'_>, CatalogError> {
         Ok(Baseline::new(self, naming))
+    }
+
+    /// For entries that another thread adds before the baseline of theirs is begun; they count as added at [`Baseline::join`].
+    pub fn share<'c>(&'c self, naming: &'c Naming, set: SetId) -> Share<'c> {
+        Share::new(self, naming, set, RunLimits::default())
     }
 
     /// Begins an incremental commit: changes of single resources over the current revision, made under its naming.

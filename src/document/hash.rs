@@ -120,13 +120,26 @@ impl PublishedHashes {
     pub fn parse(attribute: &str) -> PublishedHashes {
         let mut published = PublishedHashes::default();
         let mut contradicted = Vec::new();
-        let separates = |octet: &u8| octet.is_ascii_whitespace() || *octet == b',';
-        for token in attribute.as_bytes().split(separates).filter(|token| !token.is_empty()) {
-            let Some((digest, well_spelt)) = parse_one(token) else {
-                published.unknown = true;
-                continue;
+        let mut rest = attribute.as_bytes();
+        while let Some(start) = rest.iter().position(|octet| !separates(*octet)) {
+            rest = rest.get(start..).unwrap_or_default();
+            let digest = match split_usual(rest) {
+                Some((digest, behind)) => {
+                    rest = behind;
+                    digest
+                }
+                None => {
+                    let end = rest.iter().position(|octet| separates(*octet)).unwrap_or(rest.len());
+                    let token;
+                    (token, rest) = rest.split_at(end);
+                    let Some((digest, well_spelt)) = parse_one(token) else {
+                        published.unknown = true;
+                        continue;
+                    };
+                    published.misspelt |= !well_spelt;
+                    digest
+                }
             };
-            published.misspelt |= !well_spelt;
             match published.digests.iter().find(|known| known.algorithm == digest.algorithm) {
                 None => published.digests.push(digest),
                 Some(known) if *known == digest => {}
@@ -138,6 +151,25 @@ impl PublishedHashes {
         published.digests.sort_unstable_by_key(|digest| std::cmp::Reverse(digest.algorithm));
         published
     }
+}
+
+/// Whether it stands between two digests.
+fn separates(octet: u8) -> bool {
+    octet.is_ascii_whitespace() || octet == b','
+}
+
+/// The digest that `text` begins with, spelt as nearly all are, and what follows: its algorithm tells where it ends.
+fn split_usual(text: &[u8]) -> Option<(Digest, &[u8])> {
+    let (algorithm, value) = match text {
+        [b'm', b'd', b'5', b':', value @ ..] => (Algorithm::Md5, value),
+        [b's', b'h', b'a', b'-', b'1', b':', value @ ..] => (Algorithm::Sha1, value),
+        [b's', b'h', b'a', b'-', b'2', b'5', b'6', b':', value @ ..] => (Algorithm::Sha256, value),
+        _ => return None,
+    };
+    let (digits, behind) = value.split_at_checked(2 * algorithm.digest_length())?;
+    let mut octets = [0; Algorithm::LONGEST];
+    let is_whole = behind.first().is_none_or(|octet| separates(*octet));
+    (is_whole && decode_eights(digits, &mut octets)).then_some((Digest { algorithm, octets }, behind))
 }
 
 /// One digest and whether it is spelt as the standard spells it.
@@ -190,6 +222,32 @@ fn decode(text: &[u8], octets: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, 
         }
     }
     Some((length, false))
+}
+
+/// Decodes `digits`, eight at a time; whether that is all of them, and all are hex.
+fn decode_eights(digits: &[u8], octets: &mut [u8; Algorithm::LONGEST]) -> bool {
+    let (eights, odd) = digits.as_chunks::<8>();
+    let pairs = eights.iter().zip(octets.as_chunks_mut::<4>().0);
+    odd.is_empty() && pairs.fold(true, |all, (digits, four)| decode_eight(*digits, four) & all)
+}
+
+/// Decodes eight hex digits at once, where all are; each octet of a number is treated alike.
+#[inline]
+fn decode_eight(digits: [u8; 8], octets: &mut [u8; 4]) -> bool {
+    const ALL: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHEST: u64 = ALL << 7;
+    let digits = u64::from_le_bytes(digits);
+    let (ascii, small) = (digits & !HIGHEST, (digits & !HIGHEST) | (ALL * 0x20));
+    // The highest bit of each octet above `limit`; nothing is carried, for all are below 128.
+    let above = |octets: u64, limit: u8| octets + ALL * u64::from(127 - limit);
+    let is_number = above(ascii, b'0' - 1) & !above(ascii, b'9');
+    let is_letter = above(small, b'a' - 1) & !above(small, b'f') & HIGHEST;
+    let values = (digits & (ALL * 0x0f)) + (is_letter >> 7) * 9;
+    // The first of two digits is the higher half of an octet.
+    let pairs = (values << 4 | values >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    *octets = ((fours | fours >> 16) as u32).to_le_bytes();
+    (is_number | is_letter) & !digits & HIGHEST == HIGHEST
 }
 
 /// The value of a hex digit; of anything else 255.
@@ -254,10 +312,43 @@ mod tests {
     }
 
     #[test]
+    fn eight_digits_at_once_are_read_as_each_by_itself() {
+        for place in 0..8 {
+            for octet in 0..=u8::MAX {
+                let mut digits = *b"09aFfA72";
+                digits[place] = octet;
+                let values = digits.map(hex_value);
+                let (pairs, _) = values.as_chunks::<2>();
+                let mut octets = [0; 4];
+                let all = decode_eight(digits, &mut octets);
+                assert_eq!(all, values.iter().all(|value| *value < 16), "{digits:?}");
+                if all {
+                    assert_eq!(octets.to_vec(), pairs.iter().map(|[high, low]| high << 4 | low).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    #[test]
     fn every_algorithm_by_its_name() {
         for algorithm in Algorithm::ALL {
             let attribute = format!("{}:{}", algorithm.name(), "0a".repeat(algorithm.digest_length()));
             reads_as(&attribute, &[&attribute], false);
+        }
+    }
+
+    #[test]
+    fn a_digest_too_short_or_too_long_for_its_name_is_unknown_and_what_follows_is_read() {
+        for algorithm in ["md5", "sha-1", "sha-256"] {
+            for digits in (0..=130).step_by(2) {
+                let attribute = format!("{algorithm}:{} {EMPTY_MD5}", "d4".repeat(digits / 2));
+                let expected = Digest::new(Algorithm::named(algorithm.as_bytes()).unwrap(), &vec![0xd4; digits / 2]);
+                match expected.map(|digest| digest.to_string()) {
+                    Some(_) if algorithm == "md5" => reads_as(&attribute, &[], true),
+                    Some(digest) => reads_as(&attribute, &[&digest, EMPTY_MD5], false),
+                    None => reads_as(&attribute, &[EMPTY_MD5], true),
+                }
+            }
         }
     }
 

@@ -27,7 +27,7 @@ const BATCH: usize = 128;
 const BATCHES_WAITING: usize = 8;
 
 /// Threads that read and enter, at most: each sorts within some 45 MB.
-const MOST_SHARES: usize = 3;
+pub const MOST_SHARES: usize = 3;
 
 /// Octets of lists that are worth a thread and runs of their own (in unit tests few, so that nearly all lists are shared out).
 const LEAST_SHARE: u64 = if cfg!(test) { 1 } else { 16 << 20 };
@@ -62,6 +62,9 @@ pub fn read_into(
     broken: &SeenDeviations,
     progress: &(dyn Fn(Stage) + Sync),
 ) -> Result<Vec<u64>, SyncError> {
+    if documents.is_empty() {
+        return Ok(Vec::new());
+    }
     let reading = Reading { spool, limits, chooser, broken };
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let shares = shares(documents, processors.min(MOST_SHARES));
@@ -74,11 +77,11 @@ pub fn read_into(
 
 /// How lists are read.
 #[derive(Clone, Copy)]
-struct Reading<'a> {
-    spool: &'a Spool,
-    limits: Limits,
-    chooser: &'a Chooser,
-    broken: &'a SeenDeviations,
+pub struct Reading<'a> {
+    pub spool: &'a Spool,
+    pub limits: Limits,
+    pub chooser: &'a Chooser,
+    pub broken: &'a SeenDeviations,
 }
 
 /// `documents` in their order, as up to `most` shares of about as many octets; a single one where that makes none much smaller.
@@ -155,7 +158,7 @@ impl Reading<'_> {
                             let others_failed = failed.load(Ordering::Relaxed);
                             Ok(if others_failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
                         })?;
-                        Ok((share.finish()?, counts))
+                        Ok((share.part()?, counts))
                     };
                     let read = move || telling(failed, read);
                     let started = thread::Builder::new().name("list-reader".into()).spawn_scoped(scope, read);
@@ -235,7 +238,7 @@ impl Reading<'_> {
     }
 
     /// Calls `visit` with every chosen resource of `documents` and the number of its document, in their order, until it breaks.
-    fn each(
+    pub fn each(
         self,
         documents: &[SpooledDocument],
         visit: &mut dyn FnMut(usize, Entry) -> Result<ControlFlow<()>, SyncError>,

@@ -14,7 +14,7 @@ use crate::document::{Capability, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::http::{Client, Request};
 use crate::source::package::Manifest;
 use crate::source::spool::{Spool, SpooledDocument};
-use crate::source::walk::{Asking, Child, Leaf, walk_asking};
+use crate::source::walk::{Asking, Child, EVERYTHING, Leaf, walk_asking};
 use crate::source::{DocumentLocation, Missing};
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::{HashMap, HashSet};
@@ -206,8 +206,14 @@ impl Synchronizer {
         let needs_all = known.is_of_the_past();
         let is_patient = needs_all && self.catalog.revision()?.is_none();
         let past_caches = extent.is_past_caches();
-        let asking =
-            Asking { choice: &choice, bears_missing: true, bears_failure: !needs_all, past_caches, is_patient };
+        let asking = Asking {
+            choice: &choice,
+            bears_missing: true,
+            bears_failure: !needs_all,
+            past_caches,
+            is_patient,
+            ..EVERYTHING
+        };
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
         let (mut leaves, mut failed) = (walked.leaves, walked.failed);

@@ -4,6 +4,7 @@ use super::aside::aside;
 use super::baseline;
 use super::changes::News;
 use super::dumps;
+use super::early::ReadEarly;
 use super::guard::{Guard, ListLoss, MaxDelete, Suspicion};
 use super::incremental::NewChange;
 use super::position::{Position, ReadSet};
@@ -11,9 +12,10 @@ use super::selection::Selection;
 use super::selection::changes::{Judge, Verdict, entry_of};
 use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
-use crate::catalog::{Applied, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
+use crate::catalog::{Applied, Baseline, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::Missing;
+use crate::source::spool::SpooledDocument;
 use std::collections::{BTreeSet, HashMap};
 
 /// What a baseline is made of.
@@ -151,7 +153,13 @@ impl Synchronizer {
             for it in &mut read {
                 baseline.list(it.id, it.at());
                 let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
-                it.counts = baseline::read_into(&mut baseline, &spool, &lists, limits, &chooser, &broken, &*progress)?;
+                it.counts = match it.early.take() {
+                    Some(early) => enter_early(&mut baseline, early.finish(&progress)?, &naming, &lists)?,
+                    None => Vec::new(),
+                };
+                let rest = lists.get(it.counts.len()..).unwrap_or_default();
+                let counts = baseline::read_into(&mut baseline, &spool, rest, limits, &chooser, &broken, &*progress)?;
+                it.counts.extend(counts);
                 entries += it.counts.iter().sum::<u64>();
                 let chooses = |entry: &Entry| chooser.chooses(entry).map_err(SyncError::Scratch);
                 for manifest in &it.manifests {
@@ -257,6 +265,20 @@ impl Synchronizer {
         report(&made.committed);
         Ok(made)
     }
+}
+
+/// Enters what was read of `lists` before; the resources of each of those, the first of them.
+fn enter_early(
+    baseline: &mut Baseline<'_>,
+    early: ReadEarly,
+    naming: &Naming,
+    lists: &[SpooledDocument],
+) -> Result<Vec<u64>, SyncError> {
+    if early.naming != *naming || !lists.starts_with(&early.documents) {
+        return Ok(Vec::new());
+    }
+    early.shares.into_iter().try_for_each(|share| baseline.join(share))?;
+    Ok(early.counts)
 }
 
 fn statement(set: SetId, change: Change, new: &NewChange) -> Statement<'_> {

@@ -11,7 +11,7 @@ use crate::causes::chain;
 use crate::document::{Capability, Change, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::package::{Listed, Manifest, PackageError, Packages};
 use crate::source::spool::Spool;
-use crate::source::walk::{Asking, Child, Leaf, Walked};
+use crate::source::walk::{Asking, Child, EVERYTHING, Leaf, Walked};
 use crate::source::{DocumentLocation, Missing};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use std::collections::HashSet;
@@ -98,13 +98,7 @@ impl Synchronizer {
         }
         for dump in &set.dumps {
             let choice = |_: &Header, _: &Entry| Child::Ask;
-            let asking = Asking {
-                choice: &choice,
-                bears_missing: true,
-                bears_failure: false,
-                past_caches: false,
-                is_patient: false,
-            };
+            let asking = Asking { choice: &choice, bears_missing: true, is_patient: false, ..EVERYTHING };
             let read = match self.walk(dump, asking, progress).await {
                 Ok(walked) => self.manifests(&walked, true).await,
                 Err(cause) => Err(cause.into()),
@@ -154,6 +148,7 @@ impl Synchronizer {
             bears_failure: !known.is_of_the_past(),
             past_caches: extent.is_past_caches(),
             is_patient: false,
+            ..EVERYTHING
         };
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;

@@ -1,14 +1,16 @@
 //! Baseline synchronization: the Resource Lists of every set become one new statement of what exists.
 
+use super::early::{Early, EarlyReading};
 use super::followed::FollowedSet;
 use super::position::{Position, ReadSet};
 use super::schedule::{Cost, jitter};
+use super::selection::plan::Plan;
 use super::{Extent, Progressing, Stage, SyncError, Synchronizer, baseline};
-use crate::catalog::Naming;
+use crate::catalog::{Naming, SetId};
 use crate::causes::chain;
 use crate::document::{Entry, Header};
 use crate::source::spool::SpooledDocument;
-use crate::source::walk::{Asking, Child, Walked, walk_asking};
+use crate::source::walk::{Asking, Child, Leaf, Walked, walk_asking};
 use crate::source::{DocumentLocation, Missing, Source, SourceError};
 use tokio::time::Instant;
 
@@ -20,20 +22,21 @@ impl Synchronizer {
         sets: &[FollowedSet],
         extent: &Extent,
         before: Option<&Position>,
+        early: Option<&Naming>,
         progress: &Progressing,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
         let wanted = |set: &FollowedSet| set.baseline().1.iter().any(|list| extent.wants(list, &self.schedule));
         let (first, rest): (Vec<_>, Vec<_>) = sets.iter().partition(|set| wanted(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
-            read.push(self.read_set(set, extent, before, progress).await?);
+            read.push(self.read_set(set, extent, before, early, progress).await?);
         }
         let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
         if *extent != Extent::Everything && read.iter().all(is_same) {
             return Ok(None);
         }
         for set in rest {
-            read.push(self.read_set(set, extent, before, progress).await?);
+            read.push(self.read_set(set, extent, before, early, progress).await?);
         }
         read.sort_by_key(|it| sets.iter().position(|set| set.id == it.id));
         Ok(Some(read))
@@ -45,10 +48,17 @@ impl Synchronizer {
         set: &FollowedSet,
         extent: &Extent,
         before: Option<&Position>,
+        early: Option<&Naming>,
         progress: &Progressing,
     ) -> Result<ReadSet, SyncError> {
         let lists = set.baseline().1;
         let mut walks = Vec::with_capacity(lists.len());
+        let early = early.and_then(|naming| self.early_reading(set.id, naming));
+        let reached = |leaf: &Leaf| {
+            if let Some(early) = early.as_ref().filter(|_| leaf.lists_resources()) {
+                early.take(leaf.document.clone());
+            }
+        };
         for list in lists {
             let now = Instant::now();
             let mut children = std::mem::take(&mut self.children);
@@ -62,6 +72,7 @@ impl Synchronizer {
                 bears_failure: false,
                 past_caches: extent.is_past_caches(),
                 is_patient: true,
+                reached: &reached,
             };
             let walked = self.walk(list, asking, progress).await;
             if let Ok(walked) = &walked {
@@ -71,7 +82,7 @@ impl Synchronizer {
             walks.push(walked?);
         }
         let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
-        let read = ReadSet { id: set.id, walks, packages: None, manifests, missing, counts, newest: None };
+        let read = ReadSet { id: set.id, walks, packages: None, manifests, missing, counts, newest: None, early };
         // Where only packages tell the time they are still to be read.
         let is_told = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_told && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
@@ -151,18 +162,44 @@ impl Synchronizer {
         walked
     }
 
+    /// Begins to read the lists of a set as they come, unless their links tell what is chosen of them: those are read twice.
+    fn early_reading(&self, set: SetId, naming: &Naming) -> Option<EarlyReading> {
+        let scratch = |octets| self.spool.scratch(octets);
+        let plan = Plan::new(&self.config.selection, naming, &scratch);
+        if plan.reads_lists() {
+            return None;
+        }
+        Some(EarlyReading::new(Early {
+            catalog: self.catalog.clone(),
+            spool: self.spool.clone(),
+            set,
+            naming: naming.clone(),
+            chooser: plan.finish(),
+            limits: self.config.limits,
+            broken: self.deviations.clone(),
+        }))
+    }
+
+    /// Under which names a tree is made of what was `read`.
     pub(super) async fn naming(&self, source: &Source, read: &[ReadSet]) -> Result<Naming, SyncError> {
-        let own_authority = match (&self.config.host, &source.own_authority) {
-            (Some(host), _) => host.clone(),
-            (None, Some(authority)) => authority.clone(),
-            (None, None) => {
-                let (spool, limits) = (self.spool.clone(), self.config.limits);
-                let documents = documents(read);
-                tokio::task::spawn_blocking(move || baseline::smallest_authority(&spool, &documents, limits)).await??
-            }
-        };
+        if let Some(naming) = self.told_naming(source)? {
+            return Ok(naming);
+        }
+        let (spool, limits) = (self.spool.clone(), self.config.limits);
+        let documents = documents(read);
+        let smallest = move || baseline::smallest_authority(&spool, &documents, limits);
+        self.naming_of(&tokio::task::spawn_blocking(smallest).await??)
+    }
+
+    /// The same, where that is told before anything was read.
+    pub(super) fn told_naming(&self, source: &Source) -> Result<Option<Naming>, SyncError> {
+        let own_authority = self.config.host.as_ref().or(source.own_authority.as_ref());
+        own_authority.map(|authority| self.naming_of(authority)).transpose()
+    }
+
+    fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {
         let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
-        Ok(Naming::new(&own_authority, maps, self.config.extension_by_type)?)
+        Ok(Naming::new(own_authority, maps, self.config.extension_by_type)?)
     }
 }
 

@@ -3,7 +3,8 @@
 //! A refresh asks for documents conditionally: all of them, those that are due (`schedule`), or what a notification names
 //! (`looks`). What the change documents tell that is new (`changes`, `incremental`) is applied to the revision there is. Where
 //! a list differs from what the revision was made of, or the changes do not go on where the last look ended, all lists are
-//! merged into a new statement of what exists (`lists`, `dumps`, `baseline`), brought forward by the changes.
+//! merged into a new statement of what exists (`lists`, `dumps`, `baseline`), brought forward by the changes. Those of a first tree
+//! are read while others are still fetched (`early`).
 //!
 //! Either way there is one commit (`commit`), which holds the [`position::Position`] too; in it the guard has its word on what
 //! may go. Whatever fails before changes nothing, and what was committed is never applied again. The kernel is told afterwards.
@@ -18,6 +19,7 @@ mod commit;
 mod deviations;
 mod discovery;
 mod dumps;
+mod early;
 mod error;
 pub mod extent;
 mod followed;
@@ -297,7 +299,8 @@ impl Synchronizer {
         let anew = anew || !is_held;
         // What the changes do not tell the lists may.
         let of_lists = if is_torn || anew { Extent::Everything } else { extent };
-        let (read, failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), progress).await {
+        let early = if is_first_tree && !self.catalog.is_distrusted() { self.told_naming(&source)? } else { None };
+        let (read, failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref(), progress).await {
             Ok(read) => (read, None),
             // Without the lists these changes cannot be applied.
             Err(cause) if anew => return Err(cause),

@@ -15,7 +15,7 @@ use super::schedule::jitter;
 use super::{Extent, Outcome, Progressing, Stage, Step, SyncError, Synchronizer, no_resource_list};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Root, Timestamp};
-use crate::source::walk::{Asking, Child, Leaf, Walked};
+use crate::source::walk::{Asking, Child, EVERYTHING, Leaf, Walked};
 use crate::source::{DocumentLocation, SourceError};
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
@@ -80,6 +80,7 @@ impl Synchronizer {
                 missing,
                 counts,
                 newest: None,
+                early: None,
             });
             sets.push(set);
         }
@@ -236,8 +237,7 @@ impl Synchronizer {
             listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Leave
         };
-        let asking =
-            Asking { choice: &choice, bears_missing: true, bears_failure: false, past_caches: false, is_patient: true };
+        let asking = Asking { choice: &choice, bears_missing: true, ..EVERYTHING };
         let walked = self.walk(archive, asking, progress).await?;
         let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
         listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));
@@ -253,13 +253,7 @@ impl Synchronizer {
         progress: &Progressing,
     ) -> Result<Walked, SourceError> {
         let choice = |header: &Header, _: &Entry| if header.at > Some(as_of) { Child::Leave } else { Child::Ask };
-        let asking = Asking {
-            choice: &choice,
-            bears_missing: false,
-            bears_failure: false,
-            past_caches: false,
-            is_patient: true,
-        };
+        let asking = Asking { choice: &choice, ..EVERYTHING };
         self.walk(root, asking, progress).await
     }
 }

@@ -12,12 +12,11 @@ mod tests;
 use super::CatalogError;
 use super::octets::push_varint;
 use arena::{common_prefix, pair, sorted};
-use spill::Spill;
 pub(super) use spill::SpillFolder;
+use spill::{RunFile, Spill};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Cursor, Read, Seek, Write};
 use std::path::Path;
 
@@ -77,7 +76,7 @@ struct Run {
 /// Where a run is read from.
 enum Source {
     Memory(Cursor<Vec<u8>>),
-    File(BufReader<File>),
+    File(BufReader<RunFile>),
 }
 
 impl Source {
@@ -166,6 +165,15 @@ impl Sorter {
         Ok(self)
     }
 
+    /// Everything that was taken so far, with nothing left in memory; the room for more stays here.
+    pub(super) fn split_off(&mut self) -> Result<Sorter, CatalogError> {
+        if !self.starts.is_empty() {
+            self.spill()?;
+        }
+        let runs = std::mem::take(&mut self.runs);
+        Ok(Sorter { runs, ..Sorter::new(&self.folder, self.limits) })
+    }
+
     /// Takes what `other` has taken, behind what is here.
     pub(super) fn join(&mut self, other: Sorter) -> Result<(), CatalogError> {
         if !self.starts.is_empty() {
@@ -202,6 +210,7 @@ impl Sorter {
             let (order, merges) = ended.first().map_or((0, 0), |run| (run.order, run.merges));
             let mut sorted = Sorted { folder: self.folder.clone(), heads: BinaryHeap::new(), ended, used: false };
             sorted.rewind()?;
+            let mut sorted = sorted.read_once();
             let mut failed = Ok(());
             let run = run_file(&self.folder, |out| {
                 let (mut previous, mut lengths) = (Vec::new(), Vec::with_capacity(30));
@@ -248,9 +257,8 @@ fn run_file(
 ) -> std::io::Result<Source> {
     let mut file = BufWriter::with_capacity(1 << 18, folder.file()?);
     write(&mut file)?;
-    let mut file = file.into_inner().map_err(|error| error.into_error())?.file;
-    file.rewind()?;
-    Ok(Source::File(BufReader::with_capacity(1 << 16, file)))
+    let file = file.into_inner().map_err(|error| error.into_error())?.file;
+    Ok(Source::File(BufReader::with_capacity(1 << 16, RunFile::new(file)?)))
 }
 
 fn io_error(path: &Path, cause: std::io::Error) -> CatalogError {
@@ -302,6 +310,17 @@ impl Sorted {
         }
         self.rewind()?;
         Ok(self)
+    }
+
+    /// The same pairs, which nobody reads once more behind the one handed out last: the disk has the room of what was read back.
+    pub(super) fn read_once(mut self) -> Sorted {
+        let mut heads = std::mem::take(&mut self.heads).into_vec();
+        for run in heads.iter_mut().map(|run| &mut **run).chain(&mut self.ended) {
+            if let Source::File(file) = &mut run.source {
+                file.get_mut().read_once();
+            }
+        }
+        Sorted { heads: heads.into(), ..self }
     }
 
     /// Octets of the runs that never touched the disk.

@@ -174,3 +174,33 @@ fn a_run_leaves_free_what_is_to_stay_free() {
     assert!(cause.to_string().contains("cache-reserve="), "{cause}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn what_is_read_once_gives_its_room_on_the_disk_back_as_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sorter =
+        Sorter::new(&SpillFolder::new(folder.path()), RunLimits { octets: 1 << 20, ..RunLimits::default() });
+    let pairs: Vec<_> = (0..40_000_u32).rev().map(|number| (number.to_be_bytes().to_vec(), vec![7; 100])).collect();
+    pairs.iter().for_each(|(key, value)| sorter.add(key, value).unwrap());
+    let mut sorted = sorter.finish().unwrap();
+    let blocks = |sorted: &Sorted| -> u64 {
+        let runs = sorted.heads.iter().map(|run| &**run).chain(&sorted.ended);
+        runs.map(|run| if let Source::File(file) = &run.source { file.get_ref().blocks() } else { 0 }).sum()
+    };
+    sorted.peek().unwrap();
+    let whole = blocks(&sorted);
+
+    let mut sorted = sorted.read_once();
+    let mut read = Vec::new();
+    while let Some((key, value)) = sorted.next().unwrap() {
+        read.push((key.to_vec(), value.to_vec()));
+        if read.len() == pairs.len() / 2 {
+            let left = blocks(&sorted);
+            assert!(left > 0 && left < whole * 2 / 3, "{left} of {whole} blocks");
+        }
+    }
+
+    assert!(read.iter().rev().eq(&pairs));
+    assert!(blocks(&sorted) < whole / 10, "{} of {whole} blocks", blocks(&sorted));
+    assert!(sorted.rewind().is_err(), "what is gone is not read as if it were there");
+}

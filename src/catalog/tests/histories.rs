@@ -198,7 +198,7 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         first.iter().for_each(|entry| baseline.add(entry).unwrap());
         let mut share = baseline.share();
         shared.iter().for_each(|entry| share.add(entry).unwrap());
-        let shared = share.finish().unwrap();
+        let shared = share.part().unwrap();
         baseline.join(shared).unwrap();
     }
     if random.one_in(5) {

@@ -135,7 +135,7 @@ fn what_threads_add_counts_in_the_order_in_which_it_is_joined() {
     second.add(&listed("b/y", 2)).unwrap();
     second.add(&with("http://h/b/dated", |entry| entry.lastmod = Some(at(5)))).unwrap();
 
-    let (second, third) = (second.finish().unwrap(), third.finish().unwrap());
+    let (second, third) = (second.part().unwrap(), third.part().unwrap());
     baseline.join(second).unwrap();
     baseline.join(third).unwrap();
     baseline.add(&listed("c/z", 4)).unwrap();

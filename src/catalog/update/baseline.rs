@@ -94,10 +94,7 @@ impl<'c> Baseline<'c> {
 
     /// For entries of the set that is being listed which another thread adds; they count as added at [`Baseline::join`].
     pub fn share(&self) -> Share<'_> {
-        // There are several at once.
-        let limits = RunLimits { octets: self.limits.octets / 4 * 3, ..self.limits };
-        let rows = Rows::new(&self.catalog.spill_folder, limits);
-        Share { naming: &self.naming, symbols: &self.catalog.symbols, set: self.set, rows }
+        Share::new(self.catalog, &self.naming, self.set, self.limits)
     }
 
     /// Takes what was added to a share.
@@ -187,6 +184,10 @@ impl<'c> Baseline<'c> {
         let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
         let listing = Listing { naming: &self.naming, newest, at, speaking };
 
+        if before.revision.is_none() {
+            // Nothing is there that could go: nothing is to be decided.
+            sorted = sorted.read_once();
+        }
         let mut successor = None;
         let mut held_of = BTreeSet::new();
         // The position, once nothing is left to decide.

@@ -13,9 +13,9 @@ use std::sync::mpsc::Receiver;
 /// Octets of a batch; in unit tests few, so that nearly every revision needs the thread.
 const BATCH: usize = if cfg!(test) { 256 } else { 256 << 10 };
 
-/// Octets that a transaction appends, so few that LMDB, which holds the pages of one in memory, need not write some of them before: it
-/// keeps a list of those, sorts all of it each time and looks there for each page that it reads.
-pub(super) const TRANSACTION: u64 = if cfg!(test) { 4096 } else { 40 << 20 };
+/// Octets that a transaction appends, so few that LMDB finds them soon: it holds the pages of one in memory, and looks each page that it
+/// goes by up in a list of those. A commit costs the pages at the end of each table once more.
+pub(super) const TRANSACTION: u64 = if cfg!(test) { 4096 } else { 4 << 20 };
 
 /// What is to be written; dropped before it is committed it leaves no trace. What fits into one batch needs no thread, and no other store:
 /// on a disk that is nearly full there is room for it.

@@ -56,6 +56,7 @@ use write::{Numbers, Writer};
 
 pub use baseline::Baseline;
 pub(in crate::catalog) use rewrite::REWRITTEN_LEAST;
+pub use rows::{Share, Shared};
 
 /// The longest chain of folders and file. A path with more segments is cut to this many and its last one
 /// disambiguated: the kernel's own limit on paths leaves little more than names of one octet at such depths.

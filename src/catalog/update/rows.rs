@@ -3,7 +3,7 @@
 use super::super::record::push_resource;
 use super::super::sorter::{RunLimits, Sorter, SpillFolder};
 use super::super::symbols::Symbols;
-use super::super::{CatalogError, Naming, SetId};
+use super::super::{Catalog, CatalogError, Naming, SetId};
 use super::folders::OpenFolders;
 use super::{FIRST_SEEN, push_key, tag, within_depth};
 use crate::document::{Entry, PackageMember, Timestamp};
@@ -17,7 +17,7 @@ pub(super) struct Rows {
     pub value: Vec<u8>,
 }
 
-/// Entries of a list that one thread adds to a baseline, beside others that do so; [`Share::finish`] ends it.
+/// Entries of a list that one thread adds to a baseline, beside others that do so.
 pub struct Share<'b> {
     pub(super) naming: &'b Naming,
     pub(super) symbols: &'b Symbols,
@@ -25,13 +25,25 @@ pub struct Share<'b> {
     pub(super) rows: Rows,
 }
 
-/// What was added to a [`Share`].
+/// A part of what was added to a [`Share`].
 pub struct Shared {
     sorter: Sorter,
     newest: Option<Timestamp>,
 }
 
-impl Share<'_> {
+impl<'b> Share<'b> {
+    /// `limits` are those of one that sorts alone.
+    pub(in crate::catalog) fn new(
+        catalog: &'b Catalog,
+        naming: &'b Naming,
+        set: SetId,
+        limits: RunLimits,
+    ) -> Share<'b> {
+        // There are several at once.
+        let limits = RunLimits { octets: limits.octets / 4 * 3, ..limits };
+        Share { naming, symbols: &catalog.symbols, set, rows: Rows::new(&catalog.spill_folder, limits) }
+    }
+
     /// As [`super::baseline::Baseline::add`].
     ///
     /// # Errors
@@ -40,13 +52,13 @@ impl Share<'_> {
         self.rows.add_file(self.naming, self.symbols, self.set, entry, None)
     }
 
-    /// Everything is added.
+    /// Everything that was added since the last part.
     ///
     /// # Errors
-    /// The rest could not be spilled (the disk is full).
-    pub fn finish(mut self) -> Result<Shared, CatalogError> {
+    /// The rest could not be spilled (the disk is full): the share is given up.
+    pub fn part(&mut self) -> Result<Shared, CatalogError> {
         let newest = self.rows.close()?;
-        Ok(Shared { sorter: self.rows.sorter.spilled()?, newest })
+        Ok(Shared { sorter: self.rows.sorter.split_off()?, newest })
     }
 }
 

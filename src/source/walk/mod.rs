@@ -133,7 +133,12 @@ pub struct Asking<'a> {
     pub bears_failure: bool,
     /// Whether what fails is asked for again at once, patiently; else whoever walks comes again later.
     pub is_patient: bool,
+    /// Hears of each leaf as soon as it and all before it in document order are here.
+    pub reached: Reached<'a>,
 }
+
+/// Hears of a leaf.
+pub type Reached<'a> = &'a (dyn Fn(&Leaf) + Send + Sync);
 
 /// Every child, through caches, and each must be there.
 pub const EVERYTHING: Asking<'static> = Asking {
@@ -142,6 +147,7 @@ pub const EVERYTHING: Asking<'static> = Asking {
     bears_missing: false,
     bears_failure: false,
     is_patient: true,
+    reached: &|_| (),
 };
 
 /// Fetches `root` and everything below it into the spool, several at a time, conditionally.
@@ -188,6 +194,7 @@ pub async fn walk_asking(
         transferred: 0,
         max_age: None,
         failures: 0,
+        upcoming: vec![0],
     };
     walk.add(Node::new(root.clone(), 0))?;
     let mut under_way = FuturesUnordered::new();
@@ -208,6 +215,7 @@ pub async fn walk_asking(
         reporter.known(walk.nodes.len());
         let Some((node, fetched)) = under_way.next().await else { break };
         walk.arrived(node, fetched)?;
+        walk.tell_reached();
         reporter.complete();
     }
     walk.finish(root)
@@ -295,6 +303,8 @@ struct Walk<'a> {
     max_age: Option<Duration>,
     /// Children that may answer later.
     failures: usize,
+    /// Nodes of which nobody has heard yet, with all below and behind them: in document order, the last is the first.
+    upcoming: Vec<usize>,
 }
 
 impl Walk<'_> {
@@ -377,6 +387,21 @@ impl Walk<'_> {
                 Err(error)
             }
             other => other,
+        }
+    }
+
+    /// Tells of the leaves that are next in document order, up to the first node that is not here yet.
+    fn tell_reached(&mut self) {
+        while let Some(node) = self.upcoming.last().and_then(|number| self.nodes.get(*number)) {
+            if let Found::Nothing = node.found {
+                return;
+            }
+            self.upcoming.pop();
+            self.upcoming.extend(node.next);
+            self.upcoming.extend(node.children.iter().rev());
+            if let Found::Leaf(leaf) = &node.found {
+                (self.asking.reached)(leaf);
+            }
         }
     }
 

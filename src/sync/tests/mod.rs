@@ -5,6 +5,7 @@ mod asking;
 mod changes;
 mod deletions;
 mod dumps;
+mod early;
 mod lost;
 mod many;
 mod older;

@@ -1,0 +1,123 @@
+//! The lists of a first tree that are read while others come.
+
+use super::*;
+use tokio::sync::Barrier;
+
+const INDEX: &str = "/index.xml";
+
+/// A list of these resources, each with its length and one time for all.
+fn listing(server: &Loopback, resources: &[(&str, u64)]) -> String {
+    let entry = |(path, length): &(&str, u64)| url(server.uri(path).as_str(), &format!("length=\"{length}\""));
+    urlset("capability=\"resourcelist\"", &[], &resources.iter().map(entry).collect::<Vec<_>>())
+}
+
+/// One that breaks a rule, which is told once it was read.
+fn misspelt(server: &Loopback, path: &str) -> String {
+    let entry = url(server.uri(path).as_str(), "length=\"many\"");
+    urlset("capability=\"resourcelist\"", &[], &[entry])
+}
+
+async fn waits_until(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn lists_are_read_while_another_is_on_its_way() {
+    let server = Loopback::start().await;
+    let gate = Arc::new(Barrier::new(2));
+    server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml"])));
+    server.put("/1.xml", Answer::xml(misspelt(&server, "/a")));
+    server.put("/2.xml", Answer::xml(misspelt(&server, "/b")).together(&gate));
+    let mut destination = Destination::of(&server, INDEX);
+    let seen = destination.synchronizer.deviations.clone();
+    let read = || seen.told().iter().map(|told| told.count).sum::<u64>();
+
+    let one_by_one = async {
+        waits_until(|| read() > 0).await;
+        let of_the_first = read();
+        gate.wait().await;
+        of_the_first
+    };
+    let (_, of_the_first) = tokio::join!(destination.commit(), one_by_one);
+
+    assert!(read() >= 2 * of_the_first, "the other was read too");
+    assert_eq!(destination.paths(), ["/a", "/b"]);
+}
+
+#[tokio::test]
+async fn lists_count_in_document_order_however_they_come() {
+    let server = Loopback::start().await;
+    let gate = Arc::new(Barrier::new(2));
+    server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml", "/3.xml"])));
+    server.put("/1.xml", Answer::xml(listing(&server, &[("/a", 1), ("/b", 1), ("/c", 1)])).together(&gate));
+    server.put("/2.xml", Answer::xml(listing(&server, &[("/b", 2), ("/c", 2)])));
+    server.put("/3.xml", Answer::xml(listing(&server, &[("/c", 3)])).together(&gate));
+    let mut destination = Destination::of(&server, INDEX);
+
+    destination.commit().await;
+
+    let sizes: Vec<_> = destination.files().into_values().map(|(_, size)| size).collect();
+    assert_eq!(sizes, [Some(1), Some(2), Some(3)], "the last of those that list a resource counts");
+    let position = String::from_utf8(destination.synchronizer.position().unwrap().unwrap().encode()).unwrap();
+    let counts = position.split("\"entries\":").skip(1).map(|rest| &rest[..1]).collect::<String>();
+    assert_eq!(counts, "0321", "the index, and each list");
+}
+
+#[tokio::test]
+async fn a_list_that_breaks_off_fails_the_tree_by_its_name_and_is_asked_for_again() {
+    let server = Loopback::start().await;
+    let gate = Arc::new(Barrier::new(2));
+    server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml"])));
+    // More than is looked at to tell what it is.
+    let listed: Vec<_> = (0..100).map(|number| (format!("/a/{number:02}"), number)).collect();
+    let listed: Vec<_> = listed.iter().map(|(path, length)| (path.as_str(), *length)).collect();
+    let whole = listing(&server, &listed);
+    server.put("/1.xml", Answer::xml(&whole[..whole.len() - 20]));
+    server.put("/2.xml", Answer::xml(misspelt(&server, "/c")).together(&gate));
+    let mut destination = Destination::of(&server, INDEX);
+
+    let (refreshed, _) = tokio::join!(destination.refresh(), gate.wait());
+
+    let Err(SyncError::Document { location, .. }) = refreshed else { panic!("{refreshed:?}") };
+    assert_eq!(location, DocumentLocation::Uri(server.uri("/1.xml")));
+    assert_eq!(destination.catalog.revision().unwrap(), None);
+    server.put("/1.xml", Answer::xml(whole));
+    server.put("/2.xml", Answer::xml(listing(&server, &[("/d", 1)])));
+    destination.commit().await;
+    assert_eq!(destination.paths().len(), 101);
+}
+
+#[tokio::test]
+async fn what_was_read_early_of_lists_that_cannot_be_had_leaves_no_trace() {
+    let server = Loopback::start().await;
+    server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml"])));
+    server.put("/1.xml", Answer::xml(listing(&server, &[("/a", 1)])));
+    server.put("/2.xml", Answer::status(404));
+    let mut destination = Destination::of(&server, INDEX);
+
+    assert!(matches!(destination.refresh().await, Err(SyncError::Source(_))));
+
+    assert_eq!(destination.catalog.revision().unwrap(), None);
+    assert_eq!(Arc::strong_count(&destination.catalog), 2, "no thread has it any more");
+    server.put("/1.xml", Answer::xml(listing(&server, &[("/b", 1)])));
+    server.put("/2.xml", Answer::xml(listing(&server, &[("/c", 1)])));
+    let mut destination = destination.restarted(&server);
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/b", "/c"]);
+}
+
+#[tokio::test]
+async fn every_set_has_its_own_lists_read_early() {
+    let server = two_sets().await;
+    server.put("/one/list.xml", Answer::xml(listing(&server, &[("/a", 1), ("/both", 1)])));
+    server.put("/two/list.xml", Answer::xml(listing(&server, &[("/b", 2), ("/both", 2)])));
+    let mut destination = Destination::of(&server, "/description.xml");
+
+    destination.commit().await;
+
+    let files = destination.files();
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["/a", "/b", "/both"]);
+    assert_eq!(destination.synchronizer.position().unwrap().unwrap().sets().count(), 2);
+}
