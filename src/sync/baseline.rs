@@ -21,6 +21,9 @@ const PROGRESS_STEP: u64 = 20_000;
 /// Of one thread, where several read: a divisor of the above.
 const SHARE_STEP: u64 = 1_000;
 
+/// Entries between two looks at whether anybody still wants them.
+const LOOK: u64 = 1_000;
+
 /// Entries handed from the reading thread to the entering one at once, and how many such batches may wait between them:
 /// enough that neither waits for the other's pauses, less than a megabyte of usual entries.
 const BATCH: usize = 128;
@@ -38,7 +41,7 @@ pub fn chooser(mut plan: Plan<'_>, spool: &Spool, read: &[ReadSet], limits: Limi
     if plan.reads_lists() {
         for (set, list) in read.iter().flat_map(|it| it.lists().map(|list| (it.id, list))) {
             let mut failed = None;
-            for_each_resource(spool, &list.document, limits, &mut |entry| match plan.list(set, &entry) {
+            for_each_resource(spool, &list.document, limits, &|| true, &mut |entry| match plan.list(set, &entry) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(cause) => {
                     failed = Some(cause);
@@ -65,7 +68,7 @@ pub fn read_into(
     if documents.is_empty() {
         return Ok(Vec::new());
     }
-    let reading = Reading { spool, limits, chooser, broken };
+    let reading = Reading { spool, limits, chooser, broken, goes_on: &|| true };
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let shares = shares(documents, processors.min(MOST_SHARES));
     if shares.len() > 1 {
@@ -82,6 +85,8 @@ pub struct Reading<'a> {
     pub limits: Limits,
     pub chooser: &'a Chooser,
     pub broken: &'a SeenDeviations,
+    /// Whether anybody wants what is read; asked now and then.
+    pub goes_on: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// `documents` in their order, as up to `most` shares of about as many octets; a single one where that makes none much smaller.
@@ -140,7 +145,9 @@ impl Reading<'_> {
                     let (mut share, entries, failed) = (baseline.share(), &entries, &failed);
                     let read = move || {
                         let (mut counts, mut untold) = (vec![0; documents.len()], 0);
-                        self.each(documents, &mut |document, entry| {
+                        // What is brought beside one that failed is of no use any more.
+                        let goes_on = || !failed.load(Ordering::Relaxed);
+                        Reading { goes_on: &goes_on, ..self }.each(documents, &mut |document, entry| {
                             share.add(&entry)?;
                             if let Some(count) = counts.get_mut(document) {
                                 *count += 1;
@@ -154,9 +161,7 @@ impl Reading<'_> {
                             if entries.is_multiple_of(PROGRESS_STEP) {
                                 progress(Stage::Reading(entries));
                             }
-                            // What the others bring is of no use any more.
-                            let others_failed = failed.load(Ordering::Relaxed);
-                            Ok(if others_failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                            Ok(ControlFlow::Continue(()))
                         })?;
                         Ok((share.part()?, counts))
                     };
@@ -237,7 +242,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Calls `visit` with every chosen resource of `documents` and the number of its document, in their order, until it breaks.
+    /// Calls `visit` with every chosen resource of `documents` and the number of its document, in their order, until it breaks or nobody
+    /// wants any more.
     pub fn each(
         self,
         documents: &[SpooledDocument],
@@ -245,7 +251,7 @@ impl Reading<'_> {
     ) -> Result<(), SyncError> {
         for (number, document) in documents.iter().enumerate() {
             let mut ended = Ok(ControlFlow::Continue(()));
-            let deviations = for_each_resource(self.spool, document, self.limits, &mut |entry| {
+            let deviations = for_each_resource(self.spool, document, self.limits, self.goes_on, &mut |entry| {
                 ended = match self.chooser.chooses(&entry) {
                     Ok(true) => visit(number, entry),
                     Ok(false) => return ControlFlow::Continue(()),
@@ -257,7 +263,7 @@ impl Reading<'_> {
                     ControlFlow::Break(())
                 }
             })?;
-            if ended?.is_break() {
+            if ended?.is_break() || !(self.goes_on)() {
                 return Ok(());
             }
             self.broken.note(&document.location, &deviations);
@@ -270,7 +276,7 @@ impl Reading<'_> {
 pub fn smallest_authority(spool: &Spool, documents: &[SpooledDocument], limits: Limits) -> Result<Box<str>, SyncError> {
     let mut smallest: Option<Uri> = None;
     for document in documents {
-        for_each_resource(spool, document, limits, &mut |entry| {
+        for_each_resource(spool, document, limits, &|| true, &mut |entry| {
             if smallest.as_ref().is_none_or(|least| entry.loc < *least) {
                 smallest = Some(entry.loc);
             }
@@ -290,7 +296,7 @@ pub fn newest_lastmod(
     let now = Timestamp::now();
     for document in documents {
         let written = document.modified.map_or(now, |modified| modified.min(now));
-        for_each_resource(spool, document, limits, &mut |entry| {
+        for_each_resource(spool, document, limits, &|| true, &mut |entry| {
             newest = newest.max(entry.lastmod.filter(|lastmod| *lastmod <= written));
             ControlFlow::Continue(())
         })?;
@@ -298,12 +304,13 @@ pub fn newest_lastmod(
     Ok(newest)
 }
 
-/// Calls `visit` for every resource, in the order of the document, until it breaks. Which rules the document breaks, as far as
+/// Calls `visit` for every resource, in the order of the document, until it breaks or nobody wants any more. Which rules the document breaks, as far as
 /// it was read.
 fn for_each_resource(
     spool: &Spool,
     document: &SpooledDocument,
     limits: Limits,
+    goes_on: &dyn Fn() -> bool,
     visit: &mut dyn FnMut(Entry) -> ControlFlow<()>,
 ) -> Result<Deviations, SyncError> {
     let failed = |cause| {
@@ -315,6 +322,9 @@ fn for_each_resource(
     };
     let mut reader = spool.reader(document, limits)?;
     while let Some(entry) = reader.next_entry().map_err(failed)? {
+        if reader.entries().is_multiple_of(LOOK) && !goes_on() {
+            break;
+        }
         if is_resource(&entry) && visit(entry).is_break() {
             break;
         }

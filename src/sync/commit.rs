@@ -154,11 +154,15 @@ impl Synchronizer {
                 baseline.list(it.id, it.at());
                 let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
                 it.counts = match it.early.take() {
-                    Some(early) => enter_early(&mut baseline, early.finish(&progress)?, &naming, &lists)?,
+                    Some(early) => enter_early(&mut baseline, early, &naming, &lists)?,
                     None => Vec::new(),
                 };
-                let rest = lists.get(it.counts.len()..).unwrap_or_default();
-                let counts = baseline::read_into(&mut baseline, &spool, rest, limits, &chooser, &broken, &*progress)?;
+                let (rest, before) = (lists.get(it.counts.len()..).unwrap_or_default(), it.counts.iter().sum::<u64>());
+                let progress = |stage| match stage {
+                    Stage::Reading(entries) => progress(Stage::Reading(before + entries)),
+                    stage => progress(stage),
+                };
+                let counts = baseline::read_into(&mut baseline, &spool, rest, limits, &chooser, &broken, &progress)?;
                 it.counts.extend(counts);
                 entries += it.counts.iter().sum::<u64>();
                 let chooses = |entry: &Entry| chooser.chooses(entry).map_err(SyncError::Scratch);
@@ -277,7 +281,7 @@ fn enter_early(
     if early.naming != *naming || !lists.starts_with(&early.documents) {
         return Ok(Vec::new());
     }
-    early.shares.into_iter().try_for_each(|share| baseline.join(share))?;
+    early.entered.map_or(Ok(()), |share| baseline.join(share))?;
     Ok(early.counts)
 }
 

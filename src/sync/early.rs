@@ -19,11 +19,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Octets of lists that are read as one part: what they hold is sorted as one run, or two (in unit tests one, so that every list
-/// is a part).
-const PART: u64 = if cfg!(test) { 1 } else { 64 << 20 };
+/// Entries that are read as one part, about: they are sorted as one run.
+const PART: u64 = 200_000;
 
-/// Entries between two looks at whether anybody still wants them; a divisor of the next.
+/// Octets of a part as long as nobody knows how many entries they hold, and bounds of what they are taken to hold (in unit tests so few
+/// that a part is a list, or two).
+const FIRST_PART: u64 = if cfg!(test) { 1 } else { 8 << 20 };
+const LEAST_PART: u64 = if cfg!(test) { 600 } else { 1 << 20 };
+const MOST_PART: u64 = if cfg!(test) { 600 } else { 64 << 20 };
+
+/// Entries between two words to the others; a divisor of the next.
 const STEP: u64 = 1_000;
 
 /// Entries between two calls of the progress function.
@@ -54,14 +59,17 @@ pub struct ReadEarly {
     pub documents: Vec<SpooledDocument>,
     /// The resources of each.
     pub counts: Vec<u64>,
-    /// What was entered, in that order.
-    pub shares: Vec<Shared>,
+    /// What was entered, in that order; `None` where there is nothing.
+    pub entered: Option<Shared>,
 }
 
 /// What the threads share.
 struct Reader {
     early: Early,
     parts: Mutex<Parts>,
+    read: Mutex<Read>,
+    /// Octets of a part.
+    part: AtomicU64,
     /// Whether a part came, or none will come.
     changed: Condvar,
     /// Whether nobody wants any of it any more.
@@ -72,16 +80,28 @@ struct Reader {
 
 #[derive(Default)]
 struct Parts {
-    /// What is here of the next part.
+    /// What is here of the next part, and its octets.
     arriving: Vec<SpooledDocument>,
+    octets: u64,
     /// Parts to be read, each with its number.
     waiting: VecDeque<(usize, Vec<SpooledDocument>)>,
     /// Parts so far.
     count: usize,
-    read: BTreeMap<usize, Part>,
-    failure: Option<SyncError>,
     /// Whether no more will come.
     is_ended: bool,
+}
+
+/// What was read, in the order of the parts.
+#[derive(Default)]
+struct Read {
+    /// So many parts are joined.
+    joined: usize,
+    documents: Vec<SpooledDocument>,
+    counts: Vec<u64>,
+    entered: Option<Shared>,
+    /// Parts of which some before are yet to be read.
+    later: BTreeMap<usize, Part>,
+    failure: Option<SyncError>,
 }
 
 /// A part that was read.
@@ -97,6 +117,8 @@ impl EarlyReading {
         let shared = Reader {
             early,
             parts: Mutex::default(),
+            read: Mutex::default(),
+            part: AtomicU64::new(FIRST_PART),
             changed: Condvar::new(),
             is_given_up: AtomicBool::new(false),
             entries: AtomicU64::new(0),
@@ -108,10 +130,12 @@ impl EarlyReading {
     /// Takes the next list in document order.
     pub fn take(&self, document: SpooledDocument) {
         let mut parts = self.shared.parts();
+        parts.octets += document.size;
         parts.arriving.push(document);
-        if parts.arriving.iter().map(|document| document.size).sum::<u64>() < PART {
+        if parts.octets < self.shared.part.load(Ordering::Relaxed) {
             return;
         }
+        parts.octets = 0;
         let (number, documents) = (parts.count, std::mem::take(&mut parts.arriving));
         parts.count += 1;
         parts.waiting.push_back((number, documents));
@@ -134,11 +158,24 @@ impl EarlyReading {
         }
     }
 
-    /// No more lists will come: waits for those that are being read. To be called where waiting harms nobody.
+    /// No more lists will come: waits for those that are being read. Whoever waits no more stops them.
     ///
     /// # Errors
     /// The first that could not be read or entered.
-    pub fn finish(self, progress: &Progressing) -> Result<ReadEarly, SyncError> {
+    pub async fn finish(self, progress: &Progressing) -> Result<ReadEarly, SyncError> {
+        struct Wanted(Arc<Reader>);
+
+        impl Drop for Wanted {
+            fn drop(&mut self) {
+                self.0.give_up();
+            }
+        }
+
+        let (_wanted, progress) = (Wanted(self.shared.clone()), progress.clone());
+        tokio::task::spawn_blocking(move || self.wait(&progress)).await?
+    }
+
+    fn wait(self, progress: &Progressing) -> Result<ReadEarly, SyncError> {
         // Nobody else sets it.
         let _ = self.shared.progress.set(progress.clone());
         self.shared.parts().is_ended = true;
@@ -146,27 +183,16 @@ impl EarlyReading {
         if let Some(panic) = self.join().pop() {
             resume_unwind(panic);
         }
-        let mut parts = self.shared.parts();
-        if let Some(failure) = parts.failure.take() {
-            return Err(failure);
+        let read = std::mem::take(&mut *self.shared.read());
+        match read.failure {
+            Some(failure) => Err(failure),
+            None => Ok(ReadEarly {
+                naming: self.shared.early.naming.clone(),
+                documents: read.documents,
+                counts: read.counts,
+                entered: read.entered,
+            }),
         }
-        let mut read = ReadEarly {
-            naming: self.shared.early.naming.clone(),
-            documents: Vec::new(),
-            counts: Vec::new(),
-            shares: Vec::new(),
-        };
-        // Up to the first that nobody has read.
-        for (expected, (number, part)) in std::mem::take(&mut parts.read).into_iter().enumerate() {
-            if number != expected {
-                break;
-            }
-            read.documents.extend(part.documents);
-            read.counts.extend(part.counts);
-            read.shares.push(part.share);
-        }
-        drop(parts);
-        Ok(read)
     }
 
     /// Waits for the threads; what they panicked with.
@@ -184,15 +210,19 @@ impl Drop for EarlyReading {
     }
 }
 
-impl std::fmt::Debug for EarlyReading {
+impl std::fmt::Debug for ReadEarly {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EarlyReading").finish_non_exhaustive()
+        f.debug_struct("ReadEarly").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 
 impl Reader {
     fn parts(&self) -> MutexGuard<'_, Parts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> MutexGuard<'_, Read> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn give_up(&self) {
@@ -205,14 +235,12 @@ impl Reader {
     fn read_parts(&self) {
         let mut share = self.early.catalog.share(&self.early.naming, self.early.set);
         while let Some((number, documents)) = self.next() {
-            match self.read(&mut share, documents) {
-                Ok(part) => {
-                    self.parts().read.insert(number, part);
-                }
-                Err(failure) => {
-                    self.parts().failure.get_or_insert(failure);
-                    return self.give_up();
-                }
+            let read = self.read_part(&mut share, documents).and_then(|part| self.read().take(number, part));
+            if let Err(failure) = read {
+                // What was read is of no use any more, nor is its room on the disk.
+                let failure = self.read().failure.take().unwrap_or(failure);
+                *self.read() = Read { failure: Some(failure), ..Read::default() };
+                return self.give_up();
             }
         }
     }
@@ -234,9 +262,10 @@ impl Reader {
         }
     }
 
-    fn read(&self, share: &mut Share<'_>, documents: Vec<SpooledDocument>) -> Result<Part, SyncError> {
+    fn read_part(&self, share: &mut Share<'_>, documents: Vec<SpooledDocument>) -> Result<Part, SyncError> {
         let Early { spool, chooser, limits, broken, .. } = &self.early;
-        let reading = Reading { spool, limits: *limits, chooser, broken };
+        let goes_on = || !self.is_given_up.load(Ordering::Relaxed);
+        let reading = Reading { spool, limits: *limits, chooser, broken, goes_on: &goes_on };
         let mut counts = vec![0; documents.len()];
         let mut untold = 0;
         reading.each(&documents, &mut |document, entry| {
@@ -245,17 +274,40 @@ impl Reader {
                 *count += 1;
             }
             untold += 1;
-            Ok(if untold == STEP { self.goes_on(std::mem::take(&mut untold)) } else { ControlFlow::Continue(()) })
+            if untold == STEP {
+                self.tell(std::mem::take(&mut untold));
+            }
+            Ok(ControlFlow::Continue(()))
         })?;
+        let (octets, entries) =
+            (documents.iter().map(|document| document.size).sum::<u64>(), counts.iter().sum::<u64>());
+        let part = octets.saturating_mul(PART) / entries.max(1);
+        self.part.store(part.clamp(LEAST_PART, MOST_PART), Ordering::Relaxed);
         Ok(Part { documents, counts, share: share.part()? })
     }
 
-    /// Tells of entries that were read; whether they are still wanted.
-    fn goes_on(&self, entries: u64) -> ControlFlow<()> {
+    /// Tells of entries that were read.
+    fn tell(&self, entries: u64) {
         let entries = self.entries.fetch_add(entries, Ordering::Relaxed) + entries;
         if let Some(progress) = self.progress.get().filter(|_| entries.is_multiple_of(PROGRESS_STEP)) {
             progress(Stage::Reading(entries));
         }
-        if self.is_given_up.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Read {
+    /// Joins a part, or keeps it until those before it are joined.
+    fn take(&mut self, number: usize, part: Part) -> Result<(), SyncError> {
+        self.later.insert(number, part);
+        while let Some(part) = self.later.remove(&self.joined) {
+            self.joined += 1;
+            self.documents.extend(part.documents);
+            self.counts.extend(part.counts);
+            match &mut self.entered {
+                Some(entered) => entered.join(part.share)?,
+                None => self.entered = Some(part.share),
+            }
+        }
+        Ok(())
     }
 }

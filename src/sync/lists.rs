@@ -81,6 +81,10 @@ impl Synchronizer {
             self.children = children;
             walks.push(walked?);
         }
+        let early = match early {
+            Some(early) => Some(early.finish(progress).await?),
+            None => None,
+        };
         let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
         let read = ReadSet { id: set.id, walks, packages: None, manifests, missing, counts, newest: None, early };
         // Where only packages tell the time they are still to be read.

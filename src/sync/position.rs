@@ -1,6 +1,6 @@
 //! What the current revision was made of, committed together with it.
 
-use super::early::EarlyReading;
+use super::early::ReadEarly;
 use super::followed::FollowedSet;
 use super::guard::{Guard, ListLoss};
 use super::incremental::{Known, latest_believed};
@@ -423,8 +423,8 @@ pub struct ReadSet {
     pub counts: Vec<u64>,
     /// The newest `lastmod` listed, where it was looked for because no list says which time it speaks for.
     pub newest: Option<Timestamp>,
-    /// Lists of it that are read while others come.
-    pub early: Option<EarlyReading>,
+    /// What was read of its lists while others came.
+    pub early: Option<ReadEarly>,
 }
 
 impl ReadSet {

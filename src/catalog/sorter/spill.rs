@@ -71,13 +71,14 @@ impl RunFile {
         if length == 0 {
             return;
         }
-        self.given_back += length;
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: the descriptor is open; the call touches no memory of ours (fallocate(2)).
         if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start.cast_signed(), length.cast_signed()) } != 0 {
             // The file system knows no such thing: it has all of it back at the end.
             self.is_read_once = false;
+            return;
         }
+        self.given_back += length;
     }
 }
 

@@ -129,7 +129,7 @@ impl Rewrite {
         self.hand_over()?;
         let Rewrite { successor, spill_folder, sorting, .. } = self;
         let rows = sorting.map_or_else(|| Ok(Sorter::new(&spill_folder, LIMITS)), Beside::end)?;
-        let mut rows = rows.finish()?;
+        let mut rows = rows.finish()?.read_once();
         let mut txn = successor.env.write_txn()?;
         let tables: Result<Vec<_>, _> =
             successor.tables().map(|table| Appending::new(table, &txn)).into_iter().collect();

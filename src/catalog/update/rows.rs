@@ -62,6 +62,17 @@ impl<'b> Share<'b> {
     }
 }
 
+impl Shared {
+    /// Takes what was added to another share, behind what is here.
+    ///
+    /// # Errors
+    /// What was spilled could not be merged (the disk is full): both are given up.
+    pub fn join(&mut self, other: Shared) -> Result<(), CatalogError> {
+        self.newest = self.newest.max(other.newest);
+        self.sorter.join(other.sorter)
+    }
+}
+
 impl Rows {
     pub(super) fn new(spill_folder: &SpillFolder, limits: RunLimits) -> Rows {
         Rows {

@@ -69,14 +69,26 @@ async fn lists_count_in_document_order_however_they_come() {
 async fn a_list_that_breaks_off_fails_the_tree_by_its_name_and_is_asked_for_again() {
     let server = Loopback::start().await;
     let gate = Arc::new(Barrier::new(2));
-    server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml"])));
+    server.put(
+        INDEX,
+        Answer::xml(sitemapindex(
+            "capability=\"resourcelist\"",
+            &[],
+            &[server.uri("/1.xml").as_str(), server.uri("/2.xml").as_str()],
+        )),
+    );
     // More than is looked at to tell what it is.
     let listed: Vec<_> = (0..100).map(|number| (format!("/a/{number:02}"), number)).collect();
     let listed: Vec<_> = listed.iter().map(|(path, length)| (path.as_str(), *length)).collect();
     let whole = listing(&server, &listed);
     server.put("/1.xml", Answer::xml(&whole[..whole.len() - 20]));
     server.put("/2.xml", Answer::xml(misspelt(&server, "/c")).together(&gate));
-    let mut destination = Destination::of(&server, INDEX);
+    // Lists of no time are looked through once more where changes are followed.
+    let at = |path| server.uri(path).to_string();
+    let offers = [offer("resourcelist", &at(INDEX)), offer("changelist", &at("/changes.xml"))];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    server.put("/changes.xml", Answer::xml(urlset("capability=\"changelist\"", &[], &[])));
+    let mut destination = Destination::of(&server, "/caps.xml");
 
     let (refreshed, _) = tokio::join!(destination.refresh(), gate.wait());
 
@@ -120,4 +132,26 @@ async fn every_set_has_its_own_lists_read_early() {
     let files = destination.files();
     assert_eq!(files.keys().collect::<Vec<_>>(), ["/a", "/b", "/both"]);
     assert_eq!(destination.synchronizer.position().unwrap().unwrap().sets().count(), 2);
+}
+
+#[tokio::test]
+async fn what_is_not_chosen_is_not_entered_early_either_and_many_lists_are_each_entered_once() {
+    let server = Loopback::start().await;
+    let lists: Vec<String> = (0..40).map(|number| format!("/{number}.xml")).collect();
+    server.put(INDEX, Answer::xml(index(&server, &lists.iter().map(String::as_str).collect::<Vec<_>>())));
+    for (number, list) in lists.iter().enumerate() {
+        let listed = [(format!("/a/{number}"), 1), (format!("/b/{number}"), 2), ("/a/all".to_owned(), number as u64)];
+        let listed: Vec<_> = listed.iter().map(|(path, length)| (path.as_str(), *length)).collect();
+        server.put(list, Answer::xml(listing(&server, &listed)));
+    }
+    let mut destination = Destination::of(&server, INDEX);
+    destination.synchronizer.config.selection.included.add("a/").unwrap();
+
+    destination.commit().await;
+
+    let files = destination.files();
+    assert_eq!(files.len(), 41);
+    assert_eq!(files["/a/all"].1, Some(39), "the last of all that list it");
+    let position = String::from_utf8(destination.synchronizer.position().unwrap().unwrap().encode()).unwrap();
+    assert_eq!(position.matches("\"entries\":2").count(), 40, "of each list what is chosen");
 }
