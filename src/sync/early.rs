@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Entries that are read as one part, about: they are sorted as one run.
-const PART: u64 = 200_000;
+/// Entries that are read as one part, about: with the folders above them they are sorted as one run.
+const PART: u64 = 150_000;
 
 /// Octets of a part as long as nobody knows how many entries they hold, and bounds of what they are taken to hold (in unit tests so few
 /// that a part is a list, or two).
