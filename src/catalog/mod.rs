@@ -490,7 +490,8 @@ impl Catalog {
         })
     }
 
-    /// What a commit failed of. LMDB tells of a write that the disk took but a part of as EIO; where next to nothing is free beside the reserve it is that.
+    /// What a commit failed of. LMDB tells of a write that the disk took but a part of as EIO; where next to nothing is free beside
+    /// the reserve it is that.
     fn failure(&self, error: CatalogError) -> CatalogError {
         match &error {
             CatalogError::Store(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::EIO) => {

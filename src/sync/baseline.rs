@@ -5,7 +5,7 @@ use super::deviations::SeenDeviations;
 use super::position::ReadSet;
 use super::selection::plan::{Chooser, Plan};
 use super::{Stage, SyncError};
-use crate::catalog::Baseline;
+use crate::catalog::{Baseline, Share};
 use crate::document::{Capability, Change, Deviations, Entry, Limits, Timestamp, Uri};
 use crate::source::spool::{Spool, SpooledDocument};
 use std::num::NonZero;
@@ -16,10 +16,10 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
 
 /// Entries between two calls of the progress function.
-const PROGRESS_STEP: u64 = 20_000;
+pub const PROGRESS_STEP: u64 = 20_000;
 
 /// Of one thread, where several read: a divisor of the above.
-const SHARE_STEP: u64 = 1_000;
+pub const SHARE_STEP: u64 = 1_000;
 
 /// Entries between two looks at whether anybody still wants them.
 const LOOK: u64 = 1_000;
@@ -144,25 +144,15 @@ impl Reading<'_> {
                 .map(|documents| {
                     let (mut share, entries, failed) = (baseline.share(), &entries, &failed);
                     let read = move || {
-                        let (mut counts, mut untold) = (vec![0; documents.len()], 0);
                         // What is brought beside one that failed is of no use any more.
                         let goes_on = || !failed.load(Ordering::Relaxed);
-                        Reading { goes_on: &goes_on, ..self }.each(documents, &mut |document, entry| {
-                            share.add(&entry)?;
-                            if let Some(count) = counts.get_mut(document) {
-                                *count += 1;
-                            }
-                            untold += 1;
-                            if untold < SHARE_STEP {
-                                return Ok(ControlFlow::Continue(()));
-                            }
-                            untold = 0;
+                        let told = || {
                             let entries = entries.fetch_add(SHARE_STEP, Ordering::Relaxed) + SHARE_STEP;
                             if entries.is_multiple_of(PROGRESS_STEP) {
                                 progress(Stage::Reading(entries));
                             }
-                            Ok(ControlFlow::Continue(()))
-                        })?;
+                        };
+                        let counts = Reading { goes_on: &goes_on, ..self }.enter(documents, &mut share, &told)?;
                         Ok((share.part()?, counts))
                     };
                     let read = move || telling(failed, read);
@@ -179,6 +169,29 @@ impl Reading<'_> {
             baseline.join(share)?;
             counts.extend(of_documents);
         }
+        Ok(counts)
+    }
+
+    /// Enters every chosen resource of `documents` into `share`; how many there are of each. `told` hears of each [`SHARE_STEP`].
+    pub fn enter(
+        self,
+        documents: &[SpooledDocument],
+        share: &mut Share<'_>,
+        told: &dyn Fn(),
+    ) -> Result<Vec<u64>, SyncError> {
+        let (mut counts, mut untold) = (vec![0; documents.len()], 0);
+        self.each(documents, &mut |document, entry| {
+            share.add(&entry)?;
+            if let Some(count) = counts.get_mut(document) {
+                *count += 1;
+            }
+            untold += 1;
+            if untold == SHARE_STEP {
+                untold = 0;
+                told();
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(counts)
     }
 
@@ -244,7 +257,7 @@ impl Reading<'_> {
 
     /// Calls `visit` with every chosen resource of `documents` and the number of its document, in their order, until it breaks or nobody
     /// wants any more.
-    pub fn each(
+    fn each(
         self,
         documents: &[SpooledDocument],
         visit: &mut dyn FnMut(usize, Entry) -> Result<ControlFlow<()>, SyncError>,
@@ -304,8 +317,8 @@ pub fn newest_lastmod(
     Ok(newest)
 }
 
-/// Calls `visit` for every resource, in the order of the document, until it breaks or nobody wants any more. Which rules the document breaks, as far as
-/// it was read.
+/// Calls `visit` for every resource, in the order of the document, until it breaks or nobody wants any more. Which rules the
+/// document breaks, as far as it was read.
 fn for_each_resource(
     spool: &Spool,
     document: &SpooledDocument,

@@ -4,7 +4,7 @@
 //! Lists are read in parts, each of about as much as is sorted at once. A part is complete when it and all before it in document
 //! order are here; one thread reads it. What is left at the end is left to who merges.
 
-use super::baseline::Reading;
+use super::baseline::{MOST_SHARES, PROGRESS_STEP, Reading, SHARE_STEP};
 use super::deviations::SeenDeviations;
 use super::selection::plan::Chooser;
 use super::{Progressing, Stage, SyncError};
@@ -13,7 +13,6 @@ use crate::document::Limits;
 use crate::source::spool::{Spool, SpooledDocument};
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
-use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,12 +26,6 @@ const PART: u64 = 150_000;
 const FIRST_PART: u64 = if cfg!(test) { 1 } else { 8 << 20 };
 const LEAST_PART: u64 = if cfg!(test) { 600 } else { 1 << 20 };
 const MOST_PART: u64 = if cfg!(test) { 600 } else { 64 << 20 };
-
-/// Entries between two words to the others; a divisor of the next.
-const STEP: u64 = 1_000;
-
-/// Entries between two calls of the progress function.
-const PROGRESS_STEP: u64 = 20_000;
 
 /// What is read, how, and under which names it is entered.
 pub struct Early {
@@ -147,7 +140,7 @@ impl EarlyReading {
     /// Starts the threads that there are yet to be. Where none can be, nothing is read early.
     fn start(&self) {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = thread::available_parallelism().map_or(1, NonZero::get).min(super::baseline::MOST_SHARES);
+        let most = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_SHARES);
         if threads.len() < most {
             let shared = self.shared.clone();
             let started = thread::Builder::new().name("list-reader".into()).spawn(move || shared.read_parts());
@@ -235,8 +228,12 @@ impl Reader {
     fn read_parts(&self) {
         let mut share = self.early.catalog.share(&self.early.naming, self.early.set);
         while let Some((number, documents)) = self.next() {
-            let read = self.read_part(&mut share, documents).and_then(|part| self.read().take(number, part));
-            if let Err(failure) = read {
+            let part = self.read_part(&mut share, documents);
+            if self.is_given_up.load(Ordering::Relaxed) {
+                // It may be but the beginning of a part.
+                return;
+            }
+            if let Err(failure) = part.and_then(|part| self.read().take(number, part)) {
                 // What was read is of no use any more, nor is its room on the disk.
                 let failure = self.read().failure.take().unwrap_or(failure);
                 *self.read() = Read { failure: Some(failure), ..Read::default() };
@@ -266,19 +263,7 @@ impl Reader {
         let Early { spool, chooser, limits, broken, .. } = &self.early;
         let goes_on = || !self.is_given_up.load(Ordering::Relaxed);
         let reading = Reading { spool, limits: *limits, chooser, broken, goes_on: &goes_on };
-        let mut counts = vec![0; documents.len()];
-        let mut untold = 0;
-        reading.each(&documents, &mut |document, entry| {
-            share.add(&entry)?;
-            if let Some(count) = counts.get_mut(document) {
-                *count += 1;
-            }
-            untold += 1;
-            if untold == STEP {
-                self.tell(std::mem::take(&mut untold));
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
+        let counts = reading.enter(&documents, share, &|| self.tell())?;
         let (octets, entries) =
             (documents.iter().map(|document| document.size).sum::<u64>(), counts.iter().sum::<u64>());
         let part = octets.saturating_mul(PART) / entries.max(1);
@@ -286,9 +271,9 @@ impl Reader {
         Ok(Part { documents, counts, share: share.part()? })
     }
 
-    /// Tells of entries that were read.
-    fn tell(&self, entries: u64) {
-        let entries = self.entries.fetch_add(entries, Ordering::Relaxed) + entries;
+    /// Tells of [`SHARE_STEP`] entries that were read.
+    fn tell(&self) {
+        let entries = self.entries.fetch_add(SHARE_STEP, Ordering::Relaxed) + SHARE_STEP;
         if let Some(progress) = self.progress.get().filter(|_| entries.is_multiple_of(PROGRESS_STEP)) {
             progress(Stage::Reading(entries));
         }

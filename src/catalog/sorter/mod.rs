@@ -158,11 +158,7 @@ impl Sorter {
 
     /// The same with nothing left in memory.
     pub(super) fn spilled(mut self) -> Result<Sorter, CatalogError> {
-        if !self.starts.is_empty() {
-            self.spill()?;
-        }
-        (self.arena, self.starts) = (Vec::new(), Vec::new());
-        Ok(self)
+        self.split_off()
     }
 
     /// Everything that was taken so far, with nothing left in memory; the room for more stays here.

@@ -269,6 +269,12 @@ impl Node {
         Node { location, depth, hint: None, within: None, listed: None, kept: false, children, next, found }
     }
 
+    /// What follows it in document order: what is below it, then the page after it. Of `upcoming` the last is the first.
+    fn go_on(&self, upcoming: &mut Vec<usize>) {
+        upcoming.extend(self.next);
+        upcoming.extend(self.children.iter().rev());
+    }
+
     /// Whether its parent says that it is something that nobody here knows.
     fn is_unknown(&self) -> bool {
         matches!(self.hint, Some(Capability::Other(_)))
@@ -397,8 +403,7 @@ impl Walk<'_> {
                 return;
             }
             self.upcoming.pop();
-            self.upcoming.extend(node.next);
-            self.upcoming.extend(node.children.iter().rev());
+            node.go_on(&mut self.upcoming);
             if let Found::Leaf(leaf) = &node.found {
                 (self.asking.reached)(leaf);
             }
@@ -501,8 +506,7 @@ impl Walk<'_> {
         let mut upcoming = vec![0];
         while let Some(number) = upcoming.pop() {
             let Some(node) = nodes.get_mut(number).and_then(Option::take) else { continue };
-            upcoming.extend(node.next);
-            upcoming.extend(node.children.iter().rev());
+            node.go_on(&mut upcoming);
             match (node.found, node.location) {
                 (Found::Leaf(leaf), _) => {
                     walked.unchanged &= leaf.unchanged;
