@@ -2,8 +2,8 @@
 //!
 //! What reqwest hands out may be a small part of a large buffer, which lives as long as the part. Copied here it holds what it
 //! is, and the buffer is filled anew at once. Who has how many bounds the whole: a fetch gathers [`GATHERED`] while as much
-//! is being written, ranges fetched aside of the stream have leave for what they bring ([`super::stripes`]), and a few
-//! flights keep what came last for their readers ([`super::flight`]).
+//! is being written and hashed ([`super::hashing`]), ranges fetched aside of the stream have leave for what they bring
+//! ([`super::stripes`]), and a few flights keep what came last for their readers ([`super::flight`]).
 
 use crate::content::fixity::BLOCK;
 use bytes::Bytes;
@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Octets of a buffer: a multiple of [`BLOCK`].
 pub(super) const BUFFER: usize = 4 * BLOCK as usize;
 
-/// While the disk is busy so many octets are received ahead of it.
-pub(super) const GATHERED: usize = 2 * BUFFER;
+/// While the disk is busy so many octets are received ahead of it: enough that it seldom waits for the next.
+pub(super) const GATHERED: usize = 4 * BUFFER;
 
 /// Buffers that are kept while nobody uses them.
 const IDLE: usize = 32;

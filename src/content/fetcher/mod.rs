@@ -20,6 +20,7 @@ mod fetch;
 mod flight;
 mod followed;
 mod handed;
+mod hashing;
 mod held;
 mod member;
 mod memento;

@@ -7,8 +7,11 @@
 //! - Below some windows, [`super::flight::LARGE`], the round trips of new connections cost what they win.
 //! - Where r is [`NEAR`] or less one connection fills the line, or this machine has enough to do with it.
 //! - Where the beginning comes slower than [`FIRST`] in [`FAST`], without the round trips that it takes, the line is so slow that
-//!   they count little.
-//! - Else W and B are not known, but what several at once bring is seen: [`Lanes`] keeps as many as pay.
+//!   they count little. What comes of a new connection at once tells that it is not.
+//! - A new connection brings ten packets, then twice as many each round trip. So all are made as soon as more is wanted than a look
+//!   at the beginning ([`WORTH_OTHERS`]), and what is wanted is parted among them: when a reader has come so far that much is
+//!   asked ahead of it, they have grown.
+//! - Else W and B are not known, but how long a range is silent of the time that it takes: [`Usual::lanes`].
 //!
 //! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
 //! the body's strong ETag, and only as far as the flight goes ([`Flight::limit`]); each must be exactly what was asked for.
@@ -22,6 +25,7 @@
 
 use super::flight::Flight;
 use super::held::Origin;
+use crate::content::fixity::BLOCK;
 use crate::content::{Content, ContentError};
 use crate::document::Uri;
 use crate::source::http::{Body, Request, Status};
@@ -29,7 +33,7 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -39,8 +43,16 @@ use tokio::task::AbortHandle;
 /// Octets of one range.
 pub(super) const STRIPE: u64 = 4 << 20;
 
-/// So many octets beyond the beginning the body brings: while new connections are made and grow their windows.
-const MEANWHILE: u64 = if cfg!(test) { STRIPE } else { 4 * STRIPE };
+/// Octets of a range at least: new connections grow with them.
+const SHORTEST: u64 = BLOCK;
+
+/// Less beyond what is here is one connection's: whoever looks at a beginning needs no others.
+const WORTH_OTHERS: u64 = 2 << 20;
+
+/// So many ranges' octets beyond the beginning the body brings, and at least: its connection is two round trips older than those of
+/// the first ranges. A test's connections are as fast from the beginning as they ever are.
+const MEANWHILE: u64 = 2;
+const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
 
 /// Ranges asked for at once of one object, at most.
 const MOST_LANES: usize = 12;
@@ -48,26 +60,29 @@ const MOST_LANES: usize = 12;
 /// Ranges under way or in memory at once, of all objects.
 const ALL_AT_ONCE: usize = 16;
 
-/// Octets of the beginning that tell how fast the line is.
+/// Octets of the beginning that tell how fast the line is, and those that come of a new connection at once.
 const FIRST: u64 = 128 << 10;
+const AT_ONCE: u64 = 8 << 10;
 
 /// Round trips that a new connection takes for that behind its first octets: it brings ten packets, then twice as many each time.
 const ITS_ROUND_TRIPS: u32 = 3;
 
-/// See the model. A test's server is as far away as the test needs it, however busy the machine.
-const FAST: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 300 });
+/// How long [`AT_ONCE`] and [`FIRST`] octets take of a fast line, see the model. A test's server is as far away as the test needs
+/// it, however busy the machine.
+const FAST: [Duration; 2] =
+    if cfg!(test) { [Duration::from_secs(3600); 2] } else { [Duration::from_millis(20), Duration::from_millis(300)] };
 
 /// See the model.
 const NEAR: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3 });
 
-/// Ranges at once where more do not pay: half of what a host is asked at once of which nothing is known.
+/// Ranges at once where more would not pay: half of what a host is asked at once of which nothing is known.
 const FEW_LANES: usize = 8;
 
 /// Of so many pieces of a range that are here the others come soon: its connection is no more a new one.
 const PIECES: usize = 3;
 
-/// Half as many more must bring so many times as much.
-const WORTH_IT: f64 = 1.1;
+/// A range whose connection is silent for a smaller part of its time comes over a full line.
+const MOSTLY_AT_WORK: u64 = 4;
 
 /// One part in so many of the time that a reader waits, a range may be silent.
 const PATIENCE: u32 = 6;
@@ -75,47 +90,53 @@ const PATIENCE: u32 = 6;
 /// Whether a slow range is to be asked for anew is looked at so often.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long ranges take from request to last octet: an exponentially weighted mean of microseconds, 0 before the first.
-type Usual = Arc<AtomicU64>;
-
-/// Whether the line is slow, which brought [`FIRST`] octets in `took` and the head before them in `round_trip`. How long a server thinks is
-/// in that too, so no more of it counts than of the octets.
-fn is_slow(took: Duration, round_trip: Duration, fast: Duration) -> bool {
-    took > fast + ITS_ROUND_TRIPS * round_trip.min(fast)
-}
-
-/// How many ranges are asked for at once. Pure.
-///
-/// All connections are made at the beginning, while the body goes on: made later, readers would wait for them. So the most are tried
-/// first, then fewer. The first round, of new connections, tells nothing.
-#[derive(Clone, Debug, PartialEq)]
-struct Lanes {
-    now: usize,
-    /// Octets of the round under way, which ends when all lanes have brought a range.
-    octets: u64,
-    since: Instant,
-    /// Octets a second of the rounds so far; three tell.
-    rates: Vec<f64>,
-}
-
-impl Lanes {
-    fn new(now: Instant) -> Lanes {
-        Lanes { now: MOST_LANES, octets: 0, since: now, rates: Vec::new() }
+/// Whether the line is fast, as far as that is told by so many octets of the beginning, which came `took` behind their head,
+/// which came after `round_trip`. How long a server thinks is in that too, so no more of it counts than of the octets.
+fn is_fast(came: u64, took: Duration, round_trip: Duration, [at_once, first]: [Duration; 2]) -> Option<bool> {
+    match came {
+        AT_ONCE.. if took <= at_once => Some(true),
+        FIRST.. => Some(took <= first + ITS_ROUND_TRIPS * round_trip.min(first)),
+        _ => None,
     }
+}
 
-    /// So many octets came in order.
-    fn brought(&mut self, octets: u64, now: Instant) {
-        self.octets += octets;
-        if self.rates.len() == 3 || self.octets < self.now as u64 * STRIPE {
+/// Octets of each range, where so many are wanted in all: as few as make all connections begin.
+fn length(wanted: u64) -> u64 {
+    let octets = wanted / MOST_LANES as u64;
+    (octets - octets % BLOCK).clamp(SHORTEST, STRIPE)
+}
+
+/// How long ranges of [`STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first. Those of the first
+/// round come over new connections, and tell nothing.
+#[derive(Default)]
+struct Usual {
+    ranges: AtomicUsize,
+    /// From the request to the head.
+    silent: AtomicU64,
+    /// From the request to the last octet.
+    all: AtomicU64,
+}
+
+impl Usual {
+    /// Of two at a time one may be lost: they are means.
+    fn note(&self, silent: Duration, all: Duration) {
+        if self.ranges.fetch_add(1, Ordering::Relaxed) < MOST_LANES {
             return;
         }
-        self.rates.push(self.octets as f64 / now.saturating_duration_since(self.since).as_secs_f64().max(1e-6));
-        (self.octets, self.since) = (0, now);
-        match self.rates[..] {
-            [_, _] => self.now = FEW_LANES,
-            [_, many, few] if many > few * WORTH_IT => self.now = MOST_LANES,
-            _ => {}
+        for (mean, took) in [(&self.silent, silent), (&self.all, all)] {
+            let (took, before) = (took.as_micros() as u64, mean.load(Ordering::Relaxed));
+            mean.store(if before == 0 { took } else { (3 * before + took) / 4 }, Ordering::Relaxed);
         }
+    }
+
+    fn all(&self) -> Duration {
+        Duration::from_micros(self.all.load(Ordering::Relaxed))
+    }
+
+    /// How many ranges are asked for at once. Of a line that they fill, fewer: then each is silent for a small part of its time only.
+    fn lanes(&self) -> usize {
+        let (silent, all) = (self.silent.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+        if all > MOSTLY_AT_WORK * silent { FEW_LANES } else { MOST_LANES }
     }
 }
 
@@ -137,11 +158,11 @@ pub(super) struct Stripes {
     asked: Option<u64>,
     /// In order, without gap.
     under_way: VecDeque<Stripe>,
-    lanes: Lanes,
-    usual: Usual,
+    usual: Arc<Usual>,
     /// A range is here: its connection is free.
     ended: Arc<Notify>,
-    is_decided: bool,
+    /// The line, see [`is_fast`].
+    is_fast: Option<bool>,
 }
 
 /// One range under way.
@@ -200,10 +221,9 @@ impl Stripes {
             body: Some(body),
             asked: None,
             under_way: VecDeque::new(),
-            lanes: Lanes::new(now),
-            usual: Usual::default(),
+            usual: Arc::default(),
             ended: Arc::default(),
-            is_decided: false,
+            is_fast: None,
         }
     }
 
@@ -228,25 +248,26 @@ impl Stripes {
         };
         if let Some(piece) = &piece {
             self.at += piece.len() as u64;
-            if self.body.is_none() {
-                self.lanes.brought(piece.len() as u64, Instant::now());
-            }
         }
         Ok(piece)
     }
 
-    /// Once the beginning is here: whether ranges follow it.
+    /// As soon as the beginning tells: whether ranges follow it.
     fn decide(&mut self) {
-        if self.is_decided || self.at < self.from + FIRST {
-            return;
+        if self.is_fast.is_none() {
+            self.is_fast = match self.round_trip <= NEAR {
+                true => Some(false),
+                false => is_fast(self.at - self.from, self.begun.elapsed(), self.round_trip, FAST),
+            };
         }
-        self.is_decided = true;
-        let took = self.begun.elapsed();
-        if is_slow(took, self.round_trip, FAST) || self.round_trip <= NEAR {
-            return;
-        }
-        let first = self.at.saturating_add(MEANWHILE).next_multiple_of(STRIPE);
-        self.asked = Some(first.min(self.origin.length));
+    }
+
+    /// Where the first range begins, as soon as enough is wanted.
+    fn first_range(&self, limit: u64) -> Option<u64> {
+        let wanted = limit.saturating_sub(self.at);
+        let meanwhile = (MEANWHILE * length(wanted)).max(MEANWHILE_LEAST);
+        (self.is_fast == Some(true) && self.body.is_some() && wanted >= WORTH_OTHERS)
+            .then(|| (self.at + meanwhile).next_multiple_of(BLOCK).min(self.origin.length))
     }
 
     /// The body is let go when a range is here that begins where it is, or before. Until then nothing depends on the ranges.
@@ -267,7 +288,6 @@ impl Stripes {
             Ok(piece) => {
                 first.first = Some(piece);
                 self.body = None;
-                self.lanes = Lanes::new(Instant::now());
             }
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => {
@@ -280,8 +300,8 @@ impl Stripes {
 
     /// Lets go what no reader comes to any more, and asks for what they come to.
     fn ask_ahead(&mut self) {
-        let Some(mut asked) = self.asked else { return };
         let limit = self.flight.limit().min(self.origin.length);
+        let Some(mut asked) = self.asked.or_else(|| self.first_range(limit)) else { return };
         while let Some(last) = self.under_way.back().filter(|last| last.left.start >= limit) {
             asked = last.left.start;
             self.under_way.pop_back();
@@ -295,18 +315,18 @@ impl Stripes {
         let mut coming = self.under_way.len() - here;
         let all = (ALL_AT_ONCE - self.content.stripes.available_permits()).saturating_sub(here);
         let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(all);
-        let most = self.lanes.now.min(coming + free);
+        let most = self.usual.lanes().min(coming + free);
         while coming < most && asked < limit {
             let Ok(place) = Arc::clone(&self.content.stripes).try_acquire_owned() else { break };
-            asked = self.ask(asked, Arc::new(place));
+            asked = self.ask(asked, length(limit - self.at), Arc::new(place));
             coming += 1;
         }
         self.asked = Some(asked);
     }
 
     /// Asks for the range from `first` on; answers the octet behind it.
-    fn ask(&mut self, first: u64, place: Place) -> u64 {
-        let end = (first + 1).next_multiple_of(STRIPE).min(self.origin.length);
+    fn ask(&mut self, first: u64, length: u64, place: Place) -> u64 {
+        let end = (first + length).next_multiple_of(BLOCK).min(self.origin.length);
         let (pieces, task) = self.begin(first..end, &place);
         let begun = Instant::now();
         let stripe =
@@ -330,7 +350,7 @@ impl Stripes {
     /// When the first range under way is slow, if it is not known to be.
     fn slow_at(&self) -> Option<Instant> {
         let first = self.under_way.front().filter(|first| !first.is_anew)?;
-        let usual = Duration::from_micros(self.usual.load(Ordering::Relaxed));
+        let usual = self.usual.all();
         (!usual.is_zero()).then(|| first.begun + usual)
     }
 
@@ -358,7 +378,8 @@ impl Stripes {
             if self.under_way.is_empty() {
                 let place = Arc::clone(&self.content.stripes).acquire_owned();
                 let place = tokio::time::timeout(patience, place).await.ok()?.ok()?;
-                self.asked = Some(self.ask(self.at, Arc::new(place)));
+                let wanted = self.flight.limit().saturating_sub(self.at);
+                self.asked = Some(self.ask(self.at, length(wanted), Arc::new(place)));
             }
             let slow_at = self.slow_at().map_or(silent_at, |slow_at| slow_at.max(Instant::now() + LOOK).min(silent_at));
             let stripe = self.under_way.front_mut()?;
@@ -405,7 +426,13 @@ impl Stripes {
 }
 
 /// Sends the octets of one range of the version that `origin` names, none beyond it; fewer where they cannot be had.
-async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender: UnboundedSender<Bytes>, usual: Usual) {
+async fn bring(
+    content: Arc<Content>,
+    origin: Origin,
+    range: Range<u64>,
+    sender: UnboundedSender<Bytes>,
+    usual: Arc<Usual>,
+) {
     let asked = Instant::now();
     let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
     let mut request = Request::get(origin.place.clone(), content.head_budget(1));
@@ -422,6 +449,7 @@ async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender:
     if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some() {
         return tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
     }
+    let silent = asked.elapsed();
     let mut left = range.end - range.start;
     let mut filling = content.buffers.lend();
     let mut is_wanted = true;
@@ -437,11 +465,8 @@ async fn bring(content: Arc<Content>, origin: Origin, range: Range<u64>, sender:
             }
         }
     }
-    if left == 0 {
-        let took = asked.elapsed().as_micros() as u64;
-        let before = usual.load(Ordering::Relaxed);
-        // Of two at a time one may be lost: it is a mean.
-        usual.store(if before == 0 { took } else { (3 * before + took) / 4 }, Ordering::Relaxed);
+    if left == 0 && range.end - range.start == STRIPE {
+        usual.note(silent, asked.elapsed());
     }
     if filling.len() > 0 {
         // Whoever waited for it may have gone.
@@ -458,42 +483,37 @@ pub(in crate::content) fn places() -> Arc<Semaphore> {
 mod tests {
     use super::*;
 
-    /// How many lanes there are after each range of some on a line that `rate` tells the octets a second of.
-    fn lanes(mut rate: impl FnMut(usize) -> f64) -> Vec<usize> {
-        let mut now = Instant::now();
-        let mut lanes = Lanes::new(now);
-        let mut seen = Vec::new();
-        for _ in 0..100 {
-            now += Duration::from_secs_f64(STRIPE as f64 / rate(lanes.now));
-            lanes.brought(STRIPE, now);
-            seen.push(lanes.now);
-        }
-        seen.dedup();
-        seen
-    }
-
     #[test]
     fn a_line_is_slow_whose_octets_are_and_not_one_whose_round_trips_are() {
         let millis = Duration::from_millis;
-        let is_slow = |took, round_trip| is_slow(millis(took), millis(round_trip), millis(300));
-        assert!(!is_slow(120, 40) && !is_slow(450, 150), "three round trips");
-        assert!(is_slow(421, 40), "2.5 Mbit/s");
-        assert!(is_slow(3000, 2000), "a server that thinks for long before a line that is slow");
+        let is_fast =
+            |came, took, round_trip| is_fast(came, millis(took), millis(round_trip), [millis(20), millis(300)]);
+        assert_eq!(is_fast(AT_ONCE, 3, 150), Some(true), "its first packets came all at once");
+        assert_eq!(is_fast(AT_ONCE - 1, 3, 150), None, "too few");
+        assert_eq!(is_fast(AT_ONCE, 30, 40), None, "a line of 2.5 Mbit/s, or somebody else had the processor");
+        assert_eq!([is_fast(FIRST, 120, 40), is_fast(FIRST, 450, 150)], [Some(true); 2], "three round trips");
+        assert_eq!(is_fast(FIRST, 421, 40), Some(false), "2.5 Mbit/s");
+        assert_eq!(is_fast(FIRST, 3000, 2000), Some(false), "a server that thinks for long before a line that is slow");
     }
 
     #[test]
-    fn as_many_lanes_are_kept_as_pay() {
-        assert_eq!(lanes(|lanes| lanes as f64 * 1e7), [12, 8, 12], "a line that round trips keep empty");
-        assert_eq!(lanes(|_| 1e7), [12, 8], "a line that is full");
-        let mut ranges = 0;
-        let warming = |_| {
-            ranges += 1;
-            if ranges <= MOST_LANES { 1e6 } else { 1e7 }
+    fn fewer_ranges_fill_a_line_than_a_way_that_round_trips_keep_empty() {
+        let lanes = |ranges: &[(u64, u64)]| {
+            let usual = Usual::default();
+            let note = |(silent, all)| usual.note(Duration::from_millis(silent), Duration::from_millis(all));
+            (0..MOST_LANES).for_each(|_| note((80, 900)));
+            ranges.iter().for_each(|range| note(*range));
+            usual.lanes()
         };
-        assert_eq!(
-            lanes(warming),
-            [12, 8],
-            "new connections are slow at first, and that tells nothing of how many pay"
-        );
+        assert_eq!(lanes(&[]), MOST_LANES, "of which nothing is known");
+        assert_eq!(lanes(&[(40, 100); 3]), MOST_LANES, "a line that round trips keep empty");
+        assert_eq!(lanes(&[(40, 400); 3]), FEW_LANES, "a line that is full");
+        assert_eq!(lanes(&[(40, 110), (40, 300), (40, 90)]), MOST_LANES, "one of them was held up");
+    }
+
+    #[test]
+    fn ranges_are_short_as_long_as_little_is_wanted() {
+        assert_eq!([0, 2 << 20, 5 << 20].map(length), [BLOCK, BLOCK, 3 * BLOCK]);
+        assert_eq!([48 << 20, u64::MAX].map(length), [STRIPE; 2]);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::coding::Coding;
 use super::flight::Flight;
+use super::hashing::Hashing;
 use super::held::Held;
 use crate::content::ContentError;
 use crate::content::disk::{Disk, DiskError, ObjectKey, Partial};
@@ -125,7 +126,7 @@ impl Read for SinkReader<'_> {
 /// Takes one attempt's octets in order, from the first.
 pub(super) struct Writer {
     sink: Sink,
-    verifier: Verifier,
+    hashing: Hashing,
     digests: BlockDigests,
     flight: Arc<Flight>,
 }
@@ -146,7 +147,7 @@ impl Writer {
             Room::Memory => Sink::Memory(Vec::new()),
             Room::Nowhere => Sink::Past(Arc::clone(&flight)),
         };
-        Ok(Writer { sink, verifier: Verifier::new(algorithm), digests, flight })
+        Ok(Writer { sink, hashing: Hashing::new(algorithm), digests, flight })
     }
 
     /// A writer that goes on where an earlier fetch of the same key stopped, with its validator; what is there is read
@@ -161,14 +162,16 @@ impl Writer {
         let partial = Arc::new(disk.resume_for(key, flight.urgency().victims())?);
         let validator = partial.validator()?;
         let whole_blocks = partial.prefix() - partial.prefix() % BLOCK;
-        let mut writer =
-            Writer { sink: Sink::Disk(Arc::clone(&partial)), verifier: Verifier::new(algorithm), digests, flight };
-        while writer.verifier.length() < whole_blocks {
-            let Ok(Some(block)) = partial.read_at(writer.verifier.length(), BLOCK as usize) else { break };
-            writer.pass(&block);
+        let sink = Sink::Disk(Arc::clone(&partial));
+        let mut writer = Writer { sink, hashing: Hashing::new(algorithm), digests, flight };
+        while writer.length() < whole_blocks {
+            let Ok(Some(block)) = partial.read_at(writer.length(), BLOCK as usize) else { break };
+            let end = writer.length() + block.len() as u64;
+            writer.hashing.add(std::slice::from_ref(&block));
+            writer.pass(&block, end);
         }
         // Octets beyond what was read would stay in the file whatever the stream brings: they must not be there.
-        let is_prefix = writer.verifier.length() > 0 && partial.present() == writer.verifier.length();
+        let is_prefix = writer.length() > 0 && partial.present() == writer.length();
         if !is_prefix {
             writer.flight.restart(false);
             writer.discard();
@@ -185,24 +188,26 @@ impl Writer {
         }
     }
 
-    /// Octets written.
+    /// Octets absorbed.
     pub(super) fn length(&self) -> u64 {
-        self.verifier.length()
+        self.hashing.length()
     }
 
     /// The next octets: pieces of whole blocks, but for the object's last. True, once, when the kernel must drop the pages of
     /// the end (see [`Flight::advance`]).
     pub(super) fn absorb(&mut self, pieces: &[Bytes]) -> Result<bool, WriteError> {
-        let mut close_end = false;
+        let (mut at, mut close_end) = (self.length(), false);
+        self.hashing.add(pieces);
         for octets in pieces {
-            self.sink.write(self.verifier.length(), octets, self.flight.is_read_from_memory())?;
-            close_end |= self.pass(octets);
+            self.sink.write(at, octets, self.flight.is_read_from_memory())?;
+            at += octets.len() as u64;
+            close_end |= self.pass(octets, at);
         }
         Ok(close_end)
     }
 
-    fn pass(&mut self, octets: &Bytes) -> bool {
-        self.verifier.update(octets);
+    /// Makes octets known that are written, the last of them before `end`.
+    fn pass(&mut self, octets: &Bytes, end: u64) -> bool {
         let digests: Vec<u128> = octets.chunks(BLOCK as usize).map(|block| self.digests.of(block)).collect();
         let partial = match &self.sink {
             Sink::Disk(partial) => Some(partial),
@@ -212,14 +217,14 @@ impl Writer {
                 None
             }
         };
-        self.flight.keep_latest(octets, self.verifier.length());
-        self.flight.advance(partial, &digests, self.verifier.length())
+        self.flight.keep_latest(octets, end);
+        self.flight.advance(partial, &digests, end)
     }
 
     /// Every octet was absorbed: what they were, and the octets themselves, not yet committed.
     pub(super) fn finish(self) -> (Option<Seen>, Written) {
-        let length = self.verifier.length();
-        (self.verifier.finish(), Written { sink: self.sink, length })
+        let length = self.length();
+        (self.hashing.finish(), Written { sink: self.sink, length })
     }
 
     /// The octets are not wanted, now or later.
