@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Octets of a buffer: a multiple of [`BLOCK`].
 pub(super) const BUFFER: usize = 4 * BLOCK as usize;
 
-/// While the disk is busy so many octets are received ahead of it: enough that it seldom waits for the next.
-pub(super) const GATHERED: usize = 4 * BUFFER;
+/// While the disk is busy so many octets are received ahead of it.
+pub(super) const GATHERED: usize = 2 * BUFFER;
 
 /// Buffers that are kept while nobody uses them.
 const IDLE: usize = 32;

@@ -15,7 +15,7 @@
 //!
 //! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
 //! the body's strong ETag, and only as far as the flight goes ([`Flight::limit`]); each must be exactly what was asked for.
-//! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges of [`STRIPE`] octets. All wait for the first:
+//! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges. All wait for the first:
 //! where it takes longer than usual (a new connection, a lost packet) and half of those behind it are here, its rest is asked for anew. One that fails
 //! ends them all: while the body is open it goes on, later the fetch asks for the rest in one.
 //!
@@ -40,13 +40,14 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// Octets of one range.
+/// Octets of one range, but for the first ones.
 pub(super) const STRIPE: u64 = 4 << 20;
 
 /// Octets of a range at least: new connections grow with them.
 const SHORTEST: u64 = BLOCK;
 
-/// Less beyond what is here is one connection's: whoever looks at a beginning needs no others.
+/// Less beyond what is here is one connection's: whoever looks at the first pages needs no others. Who reads half a MiB at once
+/// has as much asked ahead.
 const WORTH_OTHERS: u64 = 2 << 20;
 
 /// So many ranges' octets beyond the beginning the body brings, and at least: its connection is two round trips older than those of
@@ -58,7 +59,7 @@ const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
 const MOST_LANES: usize = 12;
 
 /// Ranges under way or in memory at once, of all objects.
-const ALL_AT_ONCE: usize = 16;
+pub(super) const ALL_AT_ONCE: usize = 16;
 
 /// Octets of the beginning that tell how fast the line is, and those that come of a new connection at once.
 const FIRST: u64 = 128 << 10;
@@ -100,14 +101,14 @@ fn is_fast(came: u64, took: Duration, round_trip: Duration, [at_once, first]: [D
     }
 }
 
-/// Octets of each range, where so many are wanted in all: as few as make all connections begin.
+/// Octets of the first range of each connection, where so many are wanted in all.
 fn length(wanted: u64) -> u64 {
     let octets = wanted / MOST_LANES as u64;
     (octets - octets % BLOCK).clamp(SHORTEST, STRIPE)
 }
 
 /// How long ranges of [`STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first. Those of the first
-/// round come over new connections, and tell nothing.
+/// round come over new connections: they are forgotten behind it, and tell nothing of the line.
 #[derive(Default)]
 struct Usual {
     ranges: AtomicUsize,
@@ -120,12 +121,10 @@ struct Usual {
 impl Usual {
     /// Of two at a time one may be lost: they are means.
     fn note(&self, silent: Duration, all: Duration) {
-        if self.ranges.fetch_add(1, Ordering::Relaxed) < MOST_LANES {
-            return;
-        }
+        let is_second_round = self.ranges.fetch_add(1, Ordering::Relaxed) == MOST_LANES;
         for (mean, took) in [(&self.silent, silent), (&self.all, all)] {
             let (took, before) = (took.as_micros() as u64, mean.load(Ordering::Relaxed));
-            mean.store(if before == 0 { took } else { (3 * before + took) / 4 }, Ordering::Relaxed);
+            mean.store(if before == 0 || is_second_round { took } else { (3 * before + took) / 4 }, Ordering::Relaxed);
         }
     }
 
@@ -136,7 +135,8 @@ impl Usual {
     /// How many ranges are asked for at once. Of a line that they fill, fewer: then each is silent for a small part of its time only.
     fn lanes(&self) -> usize {
         let (silent, all) = (self.silent.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
-        if all > MOSTLY_AT_WORK * silent { FEW_LANES } else { MOST_LANES }
+        let is_told = self.ranges.load(Ordering::Relaxed) > MOST_LANES;
+        if is_told && all > MOSTLY_AT_WORK * silent { FEW_LANES } else { MOST_LANES }
     }
 }
 
@@ -158,6 +158,8 @@ pub(super) struct Stripes {
     asked: Option<u64>,
     /// In order, without gap.
     under_way: VecDeque<Stripe>,
+    /// Asked for so far.
+    ranges: usize,
     usual: Arc<Usual>,
     /// A range is here: its connection is free.
     ended: Arc<Notify>,
@@ -221,6 +223,7 @@ impl Stripes {
             body: Some(body),
             asked: None,
             under_way: VecDeque::new(),
+            ranges: 0,
             usual: Arc::default(),
             ended: Arc::default(),
             is_fast: None,
@@ -272,15 +275,14 @@ impl Stripes {
 
     /// The body is let go when a range is here that begins where it is, or before. Until then nothing depends on the ranges.
     fn hand_over(&mut self) {
+        while let Some(late) = self.under_way.front_mut().filter(|first| first.left.end <= self.at) {
+            late.is_late = true;
+            self.under_way.pop_front();
+        }
         let Some(first) = self.under_way.front_mut().filter(|first| self.body.is_some() && first.left.start <= self.at)
         else {
             return;
         };
-        if first.left.end <= self.at {
-            first.is_late = true;
-            self.under_way.pop_front();
-            return;
-        }
         if first.pieces.len() < PIECES && !first.has_ended() {
             return;
         }
@@ -293,7 +295,7 @@ impl Stripes {
             Err(TryRecvError::Disconnected) => {
                 tracing::debug!(place = %self.origin.place, "the body goes on alone: ranges of it cannot be had");
                 self.under_way.clear();
-                self.asked = None;
+                (self.asked, self.is_fast) = (None, Some(false));
             }
         }
     }
@@ -306,10 +308,8 @@ impl Stripes {
             asked = last.left.start;
             self.under_way.pop_back();
         }
-        if self.under_way.is_empty() {
-            // The body may have come further.
-            asked = asked.max(self.at);
-        }
+        // The body may have come further.
+        asked = asked.max(self.at);
         // What is here waits in memory for its turn and needs no connection. Readers of other files find places.
         let here = self.under_way.iter().filter(|stripe| stripe.has_ended()).count();
         let mut coming = self.under_way.len() - here;
@@ -318,7 +318,10 @@ impl Stripes {
         let most = self.usual.lanes().min(coming + free);
         while coming < most && asked < limit {
             let Ok(place) = Arc::clone(&self.content.stripes).try_acquire_owned() else { break };
-            asked = self.ask(asked, length(limit - self.at), Arc::new(place));
+            // `asked` is below `limit`, and `at` not beyond `asked`.
+            let is_first = self.ranges < MOST_LANES;
+            let octets = if is_first { length(limit - self.at) } else { STRIPE };
+            asked = self.ask(asked, octets, Arc::new(place));
             coming += 1;
         }
         self.asked = Some(asked);
@@ -332,6 +335,7 @@ impl Stripes {
         let stripe =
             Stripe { left: first..end, first: None, pieces, task, begun, is_anew: false, is_late: false, place };
         self.under_way.push_back(stripe);
+        self.ranges += 1;
         end
     }
 
@@ -378,8 +382,7 @@ impl Stripes {
             if self.under_way.is_empty() {
                 let place = Arc::clone(&self.content.stripes).acquire_owned();
                 let place = tokio::time::timeout(patience, place).await.ok()?.ok()?;
-                let wanted = self.flight.limit().saturating_sub(self.at);
-                self.asked = Some(self.ask(self.at, length(wanted), Arc::new(place)));
+                self.asked = Some(self.ask(self.at, STRIPE, Arc::new(place)));
             }
             let slow_at = self.slow_at().map_or(silent_at, |slow_at| slow_at.max(Instant::now() + LOOK).min(silent_at));
             let stripe = self.under_way.front_mut()?;

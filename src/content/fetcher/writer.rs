@@ -229,7 +229,7 @@ impl Writer {
 
     /// The octets are not wanted, now or later.
     pub(super) fn discard(self) {
-        self.finish().1.discard();
+        Written { length: self.length(), sink: self.sink }.discard();
     }
 }
 
