@@ -15,9 +15,9 @@
 //!
 //! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
 //! the body's strong ETag, and only as far as the flight goes ([`Flight::limit`]); each must be exactly what was asked for.
-//! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges. All wait for the first:
-//! where it takes longer than usual (a new connection, a lost packet) and half of those behind it are here, its rest is asked for anew. One that fails
-//! ends them all: while the body is open it goes on, later the fetch asks for the rest in one.
+//! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges. All wait for the first: where it takes longer
+//! than usual (a new connection, a lost packet) and half of those behind it are here, its rest is asked for anew. One that fails
+//! ends them all: while the body is open it goes on alone, later the fetch asks for the rest in one.
 //!
 //! A connection of HTTP/1.1 ends with a body that is not read to its end, and a new one takes six round trips and more to bring
 //! its first range, for which all others wait. So ranges are read to their end also where somebody else was faster; those alone

@@ -63,7 +63,8 @@ async fn a_large_object_comes_in_several_ranges_of_one_version_and_is_verified()
     assert_eq!(mounted.content.state(wanted.ino), (State::Cached, Verified::Digest(Algorithm::Sha256)));
     assert_eq!(mounted.events(), [Event::Sized(wanted.ino, HUGE as u64)]);
     let asked = server.received();
-    assert!(asked.len() > 4 && asked[0].field("range").is_none(), "{} requests", asked.len());
+    // The body, one short range of each connection, then twelve of 4 MiB; some of them may be asked for anew.
+    assert!((5..=40).contains(&asked.len()) && asked[0].field("range").is_none(), "{} requests", asked.len());
     assert!(asked[1..].iter().all(|request| request.field("if-range") == Some(ETAG)));
     assert!(server.sent() < HUGE + 20 * MIB, "{} octets sent", server.sent());
 }
