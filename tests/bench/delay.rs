@@ -62,10 +62,16 @@ impl Line {
     }
 }
 
+/// Up to here a packet is copied into memory of its own; what is longer keeps the memory that it was read into.
+const SMALL: usize = 4 << 10;
+
 /// Packets on their way, with the moment at which each is there.
 #[derive(Default)]
 struct OnTheWay {
     packets: VecDeque<(Instant, Vec<u8>)>,
+    /// Memory of long packets that are there, for those to come: what has to be had of the system for each of them takes as much
+    /// of the processors, which what is measured needs, as all else that is done here.
+    spare: Vec<Vec<u8>>,
     /// When the last of them has left the line's queue.
     free: Option<Instant>,
 }
@@ -143,8 +149,7 @@ fn take_in(mut device: File, queue: &Queue, line: Line) {
         if octets < HEAD + 20 || packet[HEAD] >> 4 != 4 {
             continue;
         }
-        let mut back = packet[..octets].to_vec();
-        let (head, tail) = back.split_at_mut(HEAD + 16);
+        let (head, tail) = packet.split_at_mut(HEAD + 16);
         head[HEAD + 12..].swap_with_slice(&mut tail[..4]);
         let mut on_the_way = queue.0.lock().unwrap();
         let now = Instant::now();
@@ -154,14 +159,30 @@ fn take_in(mut device: File, queue: &Queue, line: Line) {
         }
         let left = line.left(free, octets);
         on_the_way.free = Some(left);
+        let back = match octets <= SMALL {
+            true => packet[..octets].to_vec(),
+            false => {
+                let mut spare = on_the_way.spare.pop().unwrap_or_default();
+                spare.resize(AT_ONCE, 0);
+                let mut read = std::mem::replace(&mut packet, spare);
+                read.truncate(octets);
+                read
+            }
+        };
+        if on_the_way.packets.is_empty() {
+            queue.1.notify_one();
+        }
         on_the_way.packets.push_back((left + line.round_trip / 2, back));
-        queue.1.notify_one();
     }
 }
 
 fn give_back(mut device: File, queue: &Queue) {
+    let mut there = Vec::new();
     loop {
         let mut waiting = queue.0.lock().unwrap();
+        if there.capacity() >= AT_ONCE {
+            waiting.spare.push(there);
+        }
         let (due, packet) = loop {
             match waiting.packets.pop_front() {
                 Some(next) => break next,
@@ -172,5 +193,6 @@ fn give_back(mut device: File, queue: &Queue) {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         // A packet that the device does not take is lost, as packets are.
         let _ = device.write_all(&packet);
+        there = packet;
     }
 }

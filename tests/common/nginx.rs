@@ -136,6 +136,7 @@ impl Nginx {
         let config = format!(
             "daemon off; pid {0}/pid; error_log {0}/error.log; worker_processes 1; events {{ worker_connections 1024; }}
              http {{
+               sendfile on; tcp_nopush on;
                log_format told '$remote_addr - - [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $connection $ssl_session_reused';
                access_log {0}/access.log told;
                client_body_temp_path {0}/t1; proxy_temp_path {0}/t2; fastcgi_temp_path {0}/t3; uwsgi_temp_path {0}/t4; scgi_temp_path {0}/t5;
