@@ -33,9 +33,8 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
@@ -56,10 +55,10 @@ const MEANWHILE: u64 = 2;
 const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
 
 /// Ranges asked for at once of one object, at most.
-const MOST_LANES: usize = 12;
+pub(super) const MOST_LANES: usize = 14;
 
 /// Ranges under way or in memory at once, of all objects.
-pub(super) const ALL_AT_ONCE: usize = 16;
+const ALL_AT_ONCE: usize = 18;
 
 /// Octets of the beginning that tell how fast the line is, and those that come of a new connection at once.
 const FIRST: u64 = 128 << 10;
@@ -87,6 +86,9 @@ const MOSTLY_AT_WORK: u64 = 4;
 
 /// One part in so many of the time that a reader waits, a range may be silent.
 const PATIENCE: u32 = 6;
+
+/// Of the runtime, until a connection whose range is here is back in its pool.
+const TURNS: usize = 8;
 
 /// Whether a slow range is to be asked for anew is looked at so often.
 const LOOK: Duration = Duration::from_millis(20);
@@ -160,6 +162,10 @@ pub(super) struct Stripes {
     under_way: VecDeque<Stripe>,
     /// Asked for so far.
     ranges: usize,
+    /// Connections that bring ranges: also those that others were faster than.
+    connections: Arc<AtomicUsize>,
+    /// One of them could not be had. Told before its connection is free.
+    has_failed: Arc<AtomicBool>,
     usual: Arc<Usual>,
     /// A range is here: its connection is free.
     ended: Arc<Notify>,
@@ -169,12 +175,11 @@ pub(super) struct Stripes {
 
 /// One range under way.
 struct Stripe {
-    /// From the next octet that comes out of `pieces` on.
+    /// From the next octet to hand on.
     left: Range<u64>,
-    /// Taken out to see whether it has come.
-    first: Option<Bytes>,
-    pieces: UnboundedReceiver<Bytes>,
-    task: AbortHandle,
+    way: Way,
+    /// What was left of it when it was slow, over another connection: each octet is taken from where it comes first.
+    anew: Option<Way>,
     begun: Instant,
     /// It was asked for anew once.
     is_anew: bool,
@@ -186,17 +191,75 @@ struct Stripe {
 
 type Place = Arc<OwnedSemaphorePermit>;
 
+/// One request for a range.
+struct Way {
+    /// The next octet that comes out of `pieces`.
+    at: u64,
+    pieces: UnboundedReceiver<Bytes>,
+    task: AbortHandle,
+}
+
 impl Stripe {
-    /// Nothing more comes of it: its connection is free.
+    fn ways(&self) -> impl Iterator<Item = &Way> {
+        [&self.way].into_iter().chain(&self.anew)
+    }
+
+    /// Nothing more is waited for: a connection is free.
     fn has_ended(&self) -> bool {
-        self.pieces.is_closed()
+        self.ways().any(|way| way.pieces.is_closed())
+    }
+
+    /// The next octets; `None` where they cannot be had. May be dropped while it waits.
+    async fn piece(&mut self) -> Option<Bytes> {
+        loop {
+            let (piece, is_anew) = match &mut self.anew {
+                None => (self.way.pieces.recv().await, false),
+                Some(anew) => tokio::select! {
+                    biased;
+                    piece = self.way.pieces.recv() => (piece, false),
+                    piece = anew.pieces.recv() => (piece, true),
+                },
+            };
+            let Some(mut piece) = piece else {
+                // What the one that failed would have brought, the other brings.
+                let other = self.anew.take()?;
+                if !is_anew {
+                    self.way = other;
+                }
+                continue;
+            };
+            let way = self.anew.as_mut().filter(|_| is_anew).unwrap_or(&mut self.way);
+            let from = way.at;
+            way.at += piece.len() as u64;
+            if way.at > self.left.start {
+                piece.advance((self.left.start - from) as usize);
+                self.left.start = way.at;
+                return Some(piece);
+            }
+        }
+    }
+}
+
+/// One of [`Stripes::connections`].
+struct Connection(Arc<AtomicUsize>);
+
+impl Connection {
+    fn counted(all: &Arc<AtomicUsize>) -> Connection {
+        all.fetch_add(1, Ordering::Relaxed);
+        Connection(Arc::clone(all))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl Drop for Stripe {
     fn drop(&mut self) {
         if !self.is_late && !self.left.is_empty() {
-            self.task.abort();
+            self.ways().for_each(|way| way.task.abort());
         }
     }
 }
@@ -224,6 +287,8 @@ impl Stripes {
             asked: None,
             under_way: VecDeque::new(),
             ranges: 0,
+            connections: Arc::default(),
+            has_failed: Arc::default(),
             usual: Arc::default(),
             ended: Arc::default(),
             is_fast: None,
@@ -236,8 +301,8 @@ impl Stripes {
             return Ok(None);
         }
         self.decide();
-        self.ask_ahead();
         self.hand_over();
+        self.ask_ahead();
         if self.body.is_none() && self.at >= self.flight.limit() {
             // Its reader has jumped away.
             return Ok(Some(Bytes::new()));
@@ -275,28 +340,21 @@ impl Stripes {
 
     /// The body is let go when a range is here that begins where it is, or before. Until then nothing depends on the ranges.
     fn hand_over(&mut self) {
+        if self.body.is_some() && self.has_failed.load(Ordering::Relaxed) {
+            tracing::debug!(place = %self.origin.place, "the body goes on alone: ranges of it cannot be had");
+            self.under_way.clear();
+            (self.asked, self.is_fast) = (None, Some(false));
+        }
         while let Some(late) = self.under_way.front_mut().filter(|first| first.left.end <= self.at) {
             late.is_late = true;
             self.under_way.pop_front();
         }
-        let Some(first) = self.under_way.front_mut().filter(|first| self.body.is_some() && first.left.start <= self.at)
-        else {
-            return;
+        let is_here = |first: &Stripe| {
+            let pieces = first.way.pieces.len();
+            first.left.start <= self.at && (pieces >= PIECES || (pieces > 0 && first.has_ended()))
         };
-        if first.pieces.len() < PIECES && !first.has_ended() {
-            return;
-        }
-        match first.pieces.try_recv() {
-            Ok(piece) => {
-                first.first = Some(piece);
-                self.body = None;
-            }
-            Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => {
-                tracing::debug!(place = %self.origin.place, "the body goes on alone: ranges of it cannot be had");
-                self.under_way.clear();
-                (self.asked, self.is_fast) = (None, Some(false));
-            }
+        if self.under_way.front().is_some_and(is_here) {
+            self.body = None;
         }
     }
 
@@ -312,7 +370,10 @@ impl Stripes {
         asked = asked.max(self.at);
         // What is here waits in memory for its turn and needs no connection. Readers of other files find places.
         let here = self.under_way.iter().filter(|stripe| stripe.has_ended()).count();
-        let mut coming = self.under_way.len() - here;
+        let mut coming = self.connections.load(Ordering::Acquire);
+        if self.body.is_some() && self.has_failed.load(Ordering::Relaxed) {
+            return;
+        }
         let all = (ALL_AT_ONCE - self.content.stripes.available_permits()).saturating_sub(here);
         let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(all);
         let most = self.usual.lanes().min(coming + free);
@@ -330,25 +391,33 @@ impl Stripes {
     /// Asks for the range from `first` on; answers the octet behind it.
     fn ask(&mut self, first: u64, length: u64, place: Place) -> u64 {
         let end = (first + length).next_multiple_of(BLOCK).min(self.origin.length);
-        let (pieces, task) = self.begin(first..end, &place);
+        let way = self.begin(first..end, &place);
         let begun = Instant::now();
-        let stripe =
-            Stripe { left: first..end, first: None, pieces, task, begun, is_anew: false, is_late: false, place };
+        let stripe = Stripe { left: first..end, way, anew: None, begun, is_anew: false, is_late: false, place };
         self.under_way.push_back(stripe);
         self.ranges += 1;
         end
     }
 
-    fn begin(&self, range: Range<u64>, place: &Place) -> (UnboundedReceiver<Bytes>, AbortHandle) {
-        let (sender, pieces) = mpsc::unbounded_channel();
+    fn begin(&self, range: Range<u64>, place: &Place) -> Way {
+        let (at, (sender, pieces)) = (range.start, mpsc::unbounded_channel());
         let bringing = bring(Arc::clone(&self.content), self.origin.clone(), range, sender, Arc::clone(&self.usual));
         let (ended, place) = (Arc::clone(&self.ended), Arc::clone(place));
+        let connection = Connection::counted(&self.connections);
+        let has_failed = Arc::clone(&self.has_failed);
         let task = self.content.runtime.spawn(async move {
-            bringing.await;
-            drop(place);
+            if !bringing.await {
+                has_failed.store(true, Ordering::Relaxed);
+            }
+            // Its connection goes back to the pool in another task. Whoever asks before that has a new one made, and one of both is
+            // used later as if it were as fast as the others.
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+            drop((connection, place));
             ended.notify_one();
         });
-        (pieces, task.abort_handle())
+        Way { at, pieces, task: task.abort_handle() }
     }
 
     /// When the first range under way is slow, if it is not known to be.
@@ -368,9 +437,9 @@ impl Stripes {
         else {
             return;
         };
-        let (pieces, task) = self.begin(left, &place);
+        let way = self.begin(left, &place);
         if let Some(first) = self.under_way.front_mut() {
-            (first.pieces, first.task, first.is_anew) = (pieces, task, true);
+            (first.anew, first.is_anew) = (Some(way), true);
         }
     }
 
@@ -386,56 +455,46 @@ impl Stripes {
             }
             let slow_at = self.slow_at().map_or(silent_at, |slow_at| slow_at.max(Instant::now() + LOOK).min(silent_at));
             let stripe = self.under_way.front_mut()?;
-            let piece = match stripe.first.take() {
-                Some(piece) => Some(piece),
-                None => {
-                    tokio::select! {
-                        biased;
-                        piece = stripe.pieces.recv() => piece,
-                        () = self.flight.turned() => {
-                            self.ask_ahead();
-                            match self.under_way.is_empty() {
-                                true => return Some(Bytes::new()),
-                                false => continue,
-                            }
-                        }
-                        () = self.ended.notified() => {
-                            self.ask_ahead();
-                            continue;
-                        }
-                        () = tokio::time::sleep_until(slow_at.into()) => {
-                            if Instant::now() >= silent_at {
-                                return None;
-                            }
-                            self.ask_anew();
-                            continue;
-                        }
+            // The body may have brought the beginning of it.
+            stripe.left.start = stripe.left.start.max(self.at);
+            let piece = tokio::select! {
+                biased;
+                piece = stripe.piece() => piece?,
+                () = self.flight.turned() => {
+                    self.ask_ahead();
+                    match self.under_way.is_empty() {
+                        true => return Some(Bytes::new()),
+                        false => continue,
                     }
                 }
+                () = self.ended.notified() => {
+                    self.ask_ahead();
+                    continue;
+                }
+                () = tokio::time::sleep_until(slow_at.into()) => {
+                    if Instant::now() >= silent_at {
+                        return None;
+                    }
+                    self.ask_anew();
+                    continue;
+                }
             };
-            let mut piece = piece?;
-            let came = stripe.left.start..stripe.left.start + piece.len() as u64;
-            stripe.left.start = came.end;
             if stripe.left.is_empty() {
                 self.under_way.pop_front();
             }
-            if came.end > self.at {
-                // The body may have brought the beginning of it.
-                piece.advance(self.at.saturating_sub(came.start) as usize);
-                return Some(piece);
-            }
+            return Some(piece);
         }
     }
 }
 
-/// Sends the octets of one range of the version that `origin` names, none beyond it; fewer where they cannot be had.
+/// Sends the octets of one range of the version that `origin` names, none beyond it; whether all of them came.
 async fn bring(
     content: Arc<Content>,
     origin: Origin,
     range: Range<u64>,
     sender: UnboundedSender<Bytes>,
     usual: Arc<Usual>,
-) {
+) -> bool {
     let asked = Instant::now();
     let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
     let mut request = Request::get(origin.place.clone(), content.head_budget(1));
@@ -446,18 +505,22 @@ async fn bring(
     request.repeats = false;
     let mut response = match content.client.send(request).await {
         Ok(response) => response,
-        Err(error) => return tracing::debug!(place = %origin.place, %error, "a range cannot be fetched"),
+        Err(error) => {
+            tracing::debug!(place = %origin.place, %error, "a range cannot be fetched");
+            return false;
+        }
     };
     let expected = Status::Partial { first, last, total: Some(origin.total) };
     if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some() {
-        return tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
+        tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
+        return false;
     }
     let silent = asked.elapsed();
     let mut left = range.end - range.start;
     let mut filling = content.buffers.lend();
     let mut is_wanted = true;
     while let Ok(Ok(Some(piece))) = tokio::time::timeout(content.config.stall, response.body.chunk()).await {
-        let Some(rest) = left.checked_sub(piece.len() as u64) else { return };
+        let Some(rest) = left.checked_sub(piece.len() as u64) else { return false };
         left = rest;
         let mut piece = &piece[..];
         while !piece.is_empty() && is_wanted {
@@ -475,6 +538,7 @@ async fn bring(
         // Whoever waited for it may have gone.
         let _ = sender.send(filling.freeze());
     }
+    left == 0
 }
 
 /// Leave for [`ALL_AT_ONCE`].
@@ -516,7 +580,7 @@ mod tests {
 
     #[test]
     fn ranges_are_short_as_long_as_little_is_wanted() {
-        assert_eq!([0, 2 << 20, 5 << 20].map(length), [BLOCK, BLOCK, 3 * BLOCK]);
-        assert_eq!([48 << 20, u64::MAX].map(length), [STRIPE; 2]);
+        assert_eq!([0, 2 << 20, 6 << 20].map(length), [BLOCK, BLOCK, 3 * BLOCK]);
+        assert_eq!([56 << 20, u64::MAX].map(length), [STRIPE; 2]);
     }
 }

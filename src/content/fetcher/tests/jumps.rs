@@ -159,8 +159,8 @@ async fn wrong_bytes_that_were_answered_out_of_a_range_poison_the_inode() {
     assert_eq!(end, [body[HUGE - 1] ^ 1][..], "not verified yet");
 
     assert!(is_mismatch(&mounted.read_all(&wanted).await));
-    let told: Vec<_> = std::iter::from_fn(|| mounted.events.try_recv().ok()).collect();
-    assert!(told.contains(&Event::Poisoned(wanted.ino)), "{told:?}");
+    let poisoned = async { while mounted.events.recv().await != Some(Event::Poisoned(wanted.ino)) {} };
+    tokio::time::timeout(HANG, poisoned).await.expect("it is told");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -54,7 +54,9 @@ impl Mounted {
 
     fn open(server: &Server, config: ContentConfig, folder: TempDir) -> Mounted {
         std::fs::create_dir_all(&config.observed_folder).unwrap();
-        let http = HttpConfig { own_authority: Some(server.authority().into()), ..HttpConfig::default() };
+        let own = Some(server.authority().into());
+        // As many as of a mount by default.
+        let http = HttpConfig { own_authority: own, connections: 64, ..HttpConfig::default() };
         let (sender, events) = unbounded_channel();
         let client = Client::new(http).unwrap();
         let content = Content::open(config.clone(), client, Handle::current(), sender).unwrap();
