@@ -3,8 +3,9 @@
 use super::object::{Damaged, Object, encode_footer, footprint};
 use super::ranges::Ranges;
 use super::sidecar::Sidecar;
+use super::uncached::{self, Detour};
 use super::victims::Victims;
-use super::{BLOCK, Cache, DiskError, ObjectKey, io_error, uncached};
+use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fs::File;
@@ -50,8 +51,8 @@ struct Writer {
     noted: Instant,
     /// There may be a sidecar.
     has_sidecar: bool,
-    /// It had to wait for the disk: the page cache takes what follows.
-    is_held_up: bool,
+    /// It had to wait for the disk: the page cache takes what follows, for a while.
+    detour: Detour,
 }
 
 struct State {
@@ -102,7 +103,7 @@ impl Partial {
                 unnoted: 0,
                 noted: Instant::now(),
                 has_sidecar: validator.is_some(),
-                is_held_up: false,
+                detour: Detour::default(),
             }),
             state: Mutex::new(State { present, checks, growing, length, validator, outcome: Outcome::Open }),
         }
@@ -180,13 +181,15 @@ impl Partial {
             let Some(gap) = gap else { break };
             let piece = &octets[(gap.start - offset) as usize..(gap.end - offset) as usize];
             self.make_room(&mut writer, gap.end, piece.len() as u64)?;
-            let uncached = uncached && !writer.is_held_up;
+            let uncached = uncached && writer.detour.is_over(piece.len() as u64);
             let write = if uncached { uncached::write_all_at } else { File::write_all_at };
             let begun = Instant::now();
             self.cache
                 .retry_when_full(&self.victims, || write(&self.file, piece, gap.start))
                 .map_err(|e| self.failed(e))?;
-            writer.is_held_up |= uncached && uncached::is_slow(piece.len(), begun.elapsed());
+            if uncached {
+                writer.detour.note(piece.len(), begun.elapsed());
+            }
             let unchecked = self.state().extend(gap.start, piece);
             unchecked.into_iter().try_for_each(|block| self.check_block(block))?;
             writer.unnoted += piece.len() as u64;

@@ -2,7 +2,7 @@
 //!
 //! The kernel begins to write them back at once and lets their pages go when that is done; pages are used again and again, which
 //! costs less than to take new ones. Who writes may have to wait for the disk then, which else has until memory is full: so it is
-//! only for a disk that is fast, [`is_slow`].
+//! only for a disk that is fast, see [`Detour`].
 
 use std::fs::File;
 use std::io;
@@ -16,8 +16,37 @@ const SLOW: f64 = 50e6;
 /// So long a writer may wait for anything else.
 const HICCUP: Duration = Duration::from_millis(20);
 
+/// Octets that the page cache takes after the first write that was slow; after each that follows twice as many, until it is
+/// this one, doubled so often.
+const DETOUR: u64 = 16 << 20;
+const DOUBLINGS: u32 = 8;
+
+/// Writes that go to the page cache because the disk was slow. That may have been but a hiccup: so they come to an end.
+#[derive(Debug, Default)]
+pub(super) struct Detour {
+    left: u64,
+    doublings: u32,
+}
+
+impl Detour {
+    /// Whether so many octets more may pass the page cache.
+    pub(super) fn is_over(&mut self, octets: u64) -> bool {
+        let is_over = self.left == 0;
+        self.left = self.left.saturating_sub(octets);
+        is_over
+    }
+
+    /// A write of so many octets that passed it took so long.
+    pub(super) fn note(&mut self, octets: usize, took: Duration) {
+        if is_slow(octets, took) {
+            self.left = DETOUR << self.doublings;
+            self.doublings = (self.doublings + 1).min(DOUBLINGS);
+        }
+    }
+}
+
 /// Whether the disk holds up who writes, as a write of so many octets shows that took so long.
-pub(super) fn is_slow(octets: usize, took: Duration) -> bool {
+fn is_slow(octets: usize, took: Duration) -> bool {
     took.saturating_sub(HICCUP).as_secs_f64() > octets as f64 / SLOW
 }
 
@@ -109,6 +138,25 @@ mod tests {
         assert_eq!(write_all_at(&file, b"a", 0).unwrap_err().raw_os_error(), Some(libc::EBADF));
         let full = File::options().write(true).open("/dev/full").unwrap();
         assert_eq!(write_all_at(&full, b"a", 0).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    }
+
+    #[test]
+    fn after_a_hiccup_the_page_cache_is_passed_again_and_a_disk_that_is_always_slow_is_asked_ever_more_seldom() {
+        const PIECE: u64 = 1 << 20;
+        let passing = |is_slow: fn(usize) -> bool| {
+            let mut detour = Detour::default();
+            let passes = |number: usize| {
+                let passes = detour.is_over(PIECE);
+                if passes {
+                    detour.note(PIECE as usize, Duration::from_millis(if is_slow(number) { 500 } else { 1 }));
+                }
+                passes
+            };
+            (0..10_000).map(passes).filter(|passes| *passes).count()
+        };
+        assert_eq!(passing(|_| false), 10_000);
+        assert_eq!(passing(|number| number == 100), 10_000 - 16, "16 MiB go to the page cache");
+        assert_eq!(passing(|_| true), 10, "after 16, 32, 64 MiB and so on");
     }
 
     #[test]

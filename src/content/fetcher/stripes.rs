@@ -57,7 +57,7 @@ const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
 /// Ranges asked for at once of one object, at most.
 pub(super) const MOST_LANES: usize = 14;
 
-/// Ranges under way or in memory at once, of all objects.
+/// Ranges under way or in memory at once, of all objects. The first of each may be under way twice.
 const ALL_AT_ONCE: usize = 18;
 
 /// Octets of the beginning that tell how fast the line is, and those that come of a new connection at once.
@@ -87,7 +87,7 @@ const MOSTLY_AT_WORK: u64 = 4;
 /// One part in so many of the time that a reader waits, a range may be silent.
 const PATIENCE: u32 = 6;
 
-/// Of the runtime, until a connection whose range is here is back in its pool.
+/// Turns of the runtime in which a connection whose range is here gets back to its pool, if nobody else has the processors.
 const TURNS: usize = 8;
 
 /// Whether a slow range is to be asked for anew is looked at so often.
@@ -162,9 +162,9 @@ pub(super) struct Stripes {
     under_way: VecDeque<Stripe>,
     /// Asked for so far.
     ranges: usize,
-    /// Connections that bring ranges: also those that others were faster than.
-    connections: Arc<AtomicUsize>,
-    /// One of them could not be had. Told before its connection is free.
+    /// Requests for ranges under way, also for those that others were faster with: so many connections are busy.
+    busy: Arc<AtomicUsize>,
+    /// One was refused, or cut while somebody waited for it. Told before its connection is free.
     has_failed: Arc<AtomicBool>,
     usual: Arc<Usual>,
     /// A range is here: its connection is free.
@@ -177,12 +177,12 @@ pub(super) struct Stripes {
 struct Stripe {
     /// From the next octet to hand on.
     left: Range<u64>,
-    way: Way,
+    attempt: Attempt,
     /// What was left of it when it was slow, over another connection: each octet is taken from where it comes first.
-    anew: Option<Way>,
+    anew: Option<Attempt>,
     begun: Instant,
-    /// It was asked for anew once.
-    is_anew: bool,
+    /// It is not asked for anew twice.
+    was_asked_anew: bool,
     /// Others were faster.
     is_late: bool,
     /// Of [`ALL_AT_ONCE`], as long as it is under way or held.
@@ -192,65 +192,73 @@ struct Stripe {
 type Place = Arc<OwnedSemaphorePermit>;
 
 /// One request for a range.
-struct Way {
+struct Attempt {
     /// The next octet that comes out of `pieces`.
     at: u64,
     pieces: UnboundedReceiver<Bytes>,
     task: AbortHandle,
+    /// Told before `pieces` ends.
+    has_failed: Arc<AtomicBool>,
 }
 
 impl Stripe {
-    fn ways(&self) -> impl Iterator<Item = &Way> {
-        [&self.way].into_iter().chain(&self.anew)
+    fn attempts(&self) -> impl Iterator<Item = &Attempt> {
+        [&self.attempt].into_iter().chain(&self.anew)
     }
 
-    /// Nothing more is waited for: a connection is free.
+    /// It cannot be had.
+    fn has_failed(&self) -> bool {
+        self.attempts().all(|attempt| attempt.has_failed.load(Ordering::Relaxed))
+    }
+
+    /// All of it is here, or one of its attempts has failed.
     fn has_ended(&self) -> bool {
-        self.ways().any(|way| way.pieces.is_closed())
+        self.attempts().any(|attempt| attempt.pieces.is_closed())
     }
 
     /// The next octets; `None` where they cannot be had. May be dropped while it waits.
     async fn piece(&mut self) -> Option<Bytes> {
         loop {
-            let (piece, is_anew) = match &mut self.anew {
-                None => (self.way.pieces.recv().await, false),
+            let (piece, is_second) = match &mut self.anew {
+                None => (self.attempt.pieces.recv().await, false),
                 Some(anew) => tokio::select! {
                     biased;
-                    piece = self.way.pieces.recv() => (piece, false),
+                    piece = self.attempt.pieces.recv() => (piece, false),
                     piece = anew.pieces.recv() => (piece, true),
                 },
             };
             let Some(mut piece) = piece else {
                 // What the one that failed would have brought, the other brings.
                 let other = self.anew.take()?;
-                if !is_anew {
-                    self.way = other;
+                if !is_second {
+                    self.attempt = other;
                 }
                 continue;
             };
-            let way = self.anew.as_mut().filter(|_| is_anew).unwrap_or(&mut self.way);
-            let from = way.at;
-            way.at += piece.len() as u64;
-            if way.at > self.left.start {
+            let attempt = self.anew.as_mut().filter(|_| is_second).unwrap_or(&mut self.attempt);
+            // Both began at `left.start`, or before, and what comes of them is contiguous.
+            let from = attempt.at;
+            attempt.at += piece.len() as u64;
+            if attempt.at > self.left.start {
                 piece.advance((self.left.start - from) as usize);
-                self.left.start = way.at;
+                self.left.start = attempt.at;
                 return Some(piece);
             }
         }
     }
 }
 
-/// One of [`Stripes::connections`].
-struct Connection(Arc<AtomicUsize>);
+/// One of [`Stripes::busy`].
+struct Busy(Arc<AtomicUsize>);
 
-impl Connection {
-    fn counted(all: &Arc<AtomicUsize>) -> Connection {
+impl Busy {
+    fn counted(all: &Arc<AtomicUsize>) -> Busy {
         all.fetch_add(1, Ordering::Relaxed);
-        Connection(Arc::clone(all))
+        Busy(Arc::clone(all))
     }
 }
 
-impl Drop for Connection {
+impl Drop for Busy {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
     }
@@ -259,7 +267,7 @@ impl Drop for Connection {
 impl Drop for Stripe {
     fn drop(&mut self) {
         if !self.is_late && !self.left.is_empty() {
-            self.ways().for_each(|way| way.task.abort());
+            self.attempts().for_each(|attempt| attempt.task.abort());
         }
     }
 }
@@ -287,7 +295,7 @@ impl Stripes {
             asked: None,
             under_way: VecDeque::new(),
             ranges: 0,
-            connections: Arc::default(),
+            busy: Arc::default(),
             has_failed: Arc::default(),
             usual: Arc::default(),
             ended: Arc::default(),
@@ -340,7 +348,7 @@ impl Stripes {
 
     /// The body is let go when a range is here that begins where it is, or before. Until then nothing depends on the ranges.
     fn hand_over(&mut self) {
-        if self.body.is_some() && self.has_failed.load(Ordering::Relaxed) {
+        if self.body.is_some() && self.is_fast == Some(true) && self.has_failed.load(Ordering::Relaxed) {
             tracing::debug!(place = %self.origin.place, "the body goes on alone: ranges of it cannot be had");
             self.under_way.clear();
             (self.asked, self.is_fast) = (None, Some(false));
@@ -350,7 +358,7 @@ impl Stripes {
             self.under_way.pop_front();
         }
         let is_here = |first: &Stripe| {
-            let pieces = first.way.pieces.len();
+            let pieces = first.attempt.pieces.len();
             first.left.start <= self.at && (pieces >= PIECES || (pieces > 0 && first.has_ended()))
         };
         if self.under_way.front().is_some_and(is_here) {
@@ -370,20 +378,22 @@ impl Stripes {
         asked = asked.max(self.at);
         // What is here waits in memory for its turn and needs no connection. Readers of other files find places.
         let here = self.under_way.iter().filter(|stripe| stripe.has_ended()).count();
-        let mut coming = self.connections.load(Ordering::Acquire);
-        if self.body.is_some() && self.has_failed.load(Ordering::Relaxed) {
-            return;
-        }
+        let mut busy = self.busy.load(Ordering::Acquire);
+        // Of a range that cannot be had is told when it is its turn. While the body comes, that is at once.
+        let is_over = match self.body {
+            Some(_) => self.has_failed.load(Ordering::Relaxed),
+            None => self.under_way.iter().any(Stripe::has_failed),
+        };
         let all = (ALL_AT_ONCE - self.content.stripes.available_permits()).saturating_sub(here);
         let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(all);
-        let most = self.usual.lanes().min(coming + free);
-        while coming < most && asked < limit {
+        let most = if is_over { 0 } else { self.usual.lanes().min(busy + free) };
+        while busy < most && asked < limit {
             let Ok(place) = Arc::clone(&self.content.stripes).try_acquire_owned() else { break };
             // `asked` is below `limit`, and `at` not beyond `asked`.
             let is_first = self.ranges < MOST_LANES;
             let octets = if is_first { length(limit - self.at) } else { STRIPE };
             asked = self.ask(asked, octets, Arc::new(place));
-            coming += 1;
+            busy += 1;
         }
         self.asked = Some(asked);
     }
@@ -391,55 +401,61 @@ impl Stripes {
     /// Asks for the range from `first` on; answers the octet behind it.
     fn ask(&mut self, first: u64, length: u64, place: Place) -> u64 {
         let end = (first + length).next_multiple_of(BLOCK).min(self.origin.length);
-        let way = self.begin(first..end, &place);
+        let attempt = self.begin(first..end, &place);
         let begun = Instant::now();
-        let stripe = Stripe { left: first..end, way, anew: None, begun, is_anew: false, is_late: false, place };
+        let stripe =
+            Stripe { left: first..end, attempt, anew: None, begun, was_asked_anew: false, is_late: false, place };
         self.under_way.push_back(stripe);
         self.ranges += 1;
         end
     }
 
-    fn begin(&self, range: Range<u64>, place: &Place) -> Way {
+    fn begin(&self, range: Range<u64>, place: &Place) -> Attempt {
         let (at, (sender, pieces)) = (range.start, mpsc::unbounded_channel());
-        let bringing = bring(Arc::clone(&self.content), self.origin.clone(), range, sender, Arc::clone(&self.usual));
-        let (ended, place) = (Arc::clone(&self.ended), Arc::clone(place));
-        let connection = Connection::counted(&self.connections);
-        let has_failed = Arc::clone(&self.has_failed);
+        let (content, origin, usual) = (Arc::clone(&self.content), self.origin.clone(), Arc::clone(&self.usual));
+        let (ended, place, busy) = (Arc::clone(&self.ended), Arc::clone(place), Busy::counted(&self.busy));
+        let has_failed = Arc::<AtomicBool>::default();
+        let failed = [Arc::clone(&self.has_failed), Arc::clone(&has_failed)];
         let task = self.content.runtime.spawn(async move {
-            if !bringing.await {
-                has_failed.store(true, Ordering::Relaxed);
+            let brought = bring(content, origin, range, &sender, usual).await;
+            // What is cut of a range that nobody waits for says nothing of the others.
+            if brought == Brought::Nothing || (brought == Brought::Part && !sender.is_closed()) {
+                failed.iter().for_each(|failed| failed.store(true, Ordering::Release));
             }
-            // Its connection goes back to the pool in another task. Whoever asks before that has a new one made, and one of both is
-            // used later as if it were as fast as the others.
+            drop(sender);
+            // Its connection goes back to the pool in another task, mostly meanwhile. Whoever asks before that has a new one made,
+            // and one of both is used later as if it were as fast as the others.
             for _ in 0..TURNS {
                 tokio::task::yield_now().await;
             }
-            drop((connection, place));
+            drop((busy, place));
             ended.notify_one();
         });
-        Way { at, pieces, task: task.abort_handle() }
+        Attempt { at, pieces, task: task.abort_handle(), has_failed }
     }
 
     /// When the first range under way is slow, if it is not known to be.
     fn slow_at(&self) -> Option<Instant> {
-        let first = self.under_way.front().filter(|first| !first.is_anew)?;
+        let first = self.under_way.front().filter(|first| !first.was_asked_anew)?;
         let usual = self.usual.all();
         (!usual.is_zero()).then(|| first.begun + usual)
     }
 
-    /// Asks for what is left of the first range over another connection, if most of those behind it are here.
+    /// Asks for what is left of the first range over another connection, if most of those behind it are here and one of theirs is
+    /// free: a new one would be slow too.
     fn ask_anew(&mut self) {
         let here = self.under_way.iter().skip(1).filter(|stripe| stripe.has_ended()).count();
-        if here == 0 || 2 * here < self.under_way.len() - 1 {
+        let is_free = self.busy.load(Ordering::Acquire) < self.usual.lanes();
+        if here == 0 || 2 * here < self.under_way.len() - 1 || !is_free {
             return;
         }
         let Some((left, place)) = self.under_way.front().map(|first| (first.left.clone(), Arc::clone(&first.place)))
         else {
             return;
         };
-        let way = self.begin(left, &place);
+        let anew = self.begin(left, &place);
         if let Some(first) = self.under_way.front_mut() {
-            (first.anew, first.is_anew) = (Some(way), true);
+            (first.anew, first.was_asked_anew) = (Some(anew), true);
         }
     }
 
@@ -487,14 +503,23 @@ impl Stripes {
     }
 }
 
-/// Sends the octets of one range of the version that `origin` names, none beyond it; whether all of them came.
+/// What came of a range.
+#[derive(PartialEq)]
+enum Brought {
+    All,
+    Part,
+    /// It was refused.
+    Nothing,
+}
+
+/// Sends the octets of one range of the version that `origin` names, none beyond it.
 async fn bring(
     content: Arc<Content>,
     origin: Origin,
     range: Range<u64>,
-    sender: UnboundedSender<Bytes>,
+    sender: &UnboundedSender<Bytes>,
     usual: Arc<Usual>,
-) -> bool {
+) -> Brought {
     let asked = Instant::now();
     let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
     let mut request = Request::get(origin.place.clone(), content.head_budget(1));
@@ -507,20 +532,20 @@ async fn bring(
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(place = %origin.place, %error, "a range cannot be fetched");
-            return false;
+            return Brought::Nothing;
         }
     };
     let expected = Status::Partial { first, last, total: Some(origin.total) };
     if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some() {
         tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
-        return false;
+        return Brought::Nothing;
     }
     let silent = asked.elapsed();
     let mut left = range.end - range.start;
     let mut filling = content.buffers.lend();
     let mut is_wanted = true;
     while let Ok(Ok(Some(piece))) = tokio::time::timeout(content.config.stall, response.body.chunk()).await {
-        let Some(rest) = left.checked_sub(piece.len() as u64) else { return false };
+        let Some(rest) = left.checked_sub(piece.len() as u64) else { return Brought::Part };
         left = rest;
         let mut piece = &piece[..];
         while !piece.is_empty() && is_wanted {
@@ -538,7 +563,7 @@ async fn bring(
         // Whoever waited for it may have gone.
         let _ = sender.send(filling.freeze());
     }
-    left == 0
+    if left == 0 { Brought::All } else { Brought::Part }
 }
 
 /// Leave for [`ALL_AT_ONCE`].

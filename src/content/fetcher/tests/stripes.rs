@@ -197,40 +197,86 @@ async fn the_rest_of_a_range_that_all_others_wait_for_is_asked_for_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_that_was_asked_for_anew_is_taken_from_where_it_comes_first() {
     let body = octets(2 * HUGE, 97);
-    type Second = fn(&Received, &[u8], &Gate) -> Reply;
-    let seconds: [(&str, Second); 3] = [
-        ("silent", |request, body, never| honest(request, body, Some(ETAG)).gated_at(0, never)),
-        ("slower", |request, body, never| honest(request, body, Some(ETAG)).gated_at(MIB, never)),
-        ("refused", |_, _, _| Reply::status(503)),
+    type Answer = fn(&Received, &[u8], &Gate) -> Reply;
+    let slow: Answer = |request, body, gate| honest(request, body, Some(ETAG)).gated_at(MIB + 5, gate);
+    let cases: [(&str, Answer, Answer); 4] = [
+        ("the second is silent", slow, |request, body, never| honest(request, body, Some(ETAG)).gated_at(0, never)),
+        ("the second is slower", slow, |request, body, never| honest(request, body, Some(ETAG)).gated_at(MIB, never)),
+        ("the second is refused", slow, |_, _, _| Reply::status(503)),
+        (
+            "the first is cut",
+            |request, body, gate| honest(request, body, Some(ETAG)).gated_at(MIB + 5, gate).cut_at(2 * MIB + 7),
+            |request, body, _| honest(request, body, Some(ETAG)),
+        ),
     ];
-    for (what, second) in seconds {
-        let (first, never, whole, times) = (Gate::default(), Gate::default(), body.clone(), AtomicUsize::new(0));
-        let (first_held, never_held) = (first.clone(), never.clone());
-        let end = Arc::new(AtomicUsize::new(0));
+    for (what, first, second) in cases {
+        let (gate, never, whole) = (Gate::default(), Gate::default(), body.clone());
+        let (held, never_held) = (gate.clone(), never.clone());
+        // Where the range ends, and how often it was asked for.
+        let (end, times) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&times);
         let server = lying(&body, move |request| {
             let range = request.range(whole.len())?;
-            let is_first = range.start >= 40 * MIB
-                && end.compare_exchange(0, range.end, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-            if is_first {
-                times.store(1, Ordering::SeqCst);
-                return Some(honest(request, &whole, Some(ETAG)).gated_at(MIB, &first_held));
+            if range.start >= 40 * MIB && counted.load(Ordering::SeqCst) == 0 {
+                let is_it = end.compare_exchange(0, range.end, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+                if is_it {
+                    counted.store(1, Ordering::SeqCst);
+                    return Some(first(request, &whole, &held));
+                }
             }
-            if range.end != end.load(Ordering::SeqCst) || times.fetch_add(1, Ordering::SeqCst) != 1 {
+            if range.end != end.load(Ordering::SeqCst) || counted.fetch_add(1, Ordering::SeqCst) != 1 {
                 return None;
             }
             // It is asked for anew: now the first one comes.
-            first_held.open();
+            held.open();
             Some(second(request, &whole, &never_held))
         });
         let mounted = Mounted::plain(&server);
 
-        assert!(mounted.read_all(&vouched(&server, &body)).await.unwrap() == body, "where the second is {what}");
+        assert!(mounted.read_all(&vouched(&server, &body)).await.unwrap() == body, "{what}");
+        assert!(times.load(Ordering::SeqCst) > 1, "{what}, and it is not asked for anew");
         let asked = server.received();
         let longest = asked.iter().filter_map(|request| request.range(body.len())).map(|range| range.len()).max();
-        assert!(longest <= Some(STRIPE as usize), "where the second is {what} the rest of the object is asked for");
-        first.open();
+        assert!(longest <= Some(STRIPE as usize), "{what}, and the rest of the object is asked for");
+        gate.open();
         never.open();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_ranges_that_are_refused_behind_others_few_are_asked_for() {
+    let body = octets(4 * HUGE, 99);
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (counted, is_down, whole) = (Arc::clone(&refused), Arc::new(AtomicBool::new(true)), body.clone());
+    let down = Arc::clone(&is_down);
+    let (gate, is_held) = (Gate::default(), AtomicBool::new(false));
+    let held = gate.clone();
+    let server = lying(&body, move |request| {
+        let first = first_of(request);
+        if first >= 60 * MIB && down.load(Ordering::SeqCst) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return Some(Reply::status(503));
+        }
+        // All wait for one of those before.
+        let is_it = (40 * MIB..60 * MIB).contains(&first) && !is_held.swap(first >= 40 * MIB, Ordering::SeqCst);
+        is_it.then(|| honest(request, &whole, Some(ETAG)).gated_at(0, &held))
+    });
+    let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(120));
+    let wanted = vouched(&server, &body);
+
+    let reading = async { mounted.read_all(&wanted).await.unwrap() == body };
+    let watching = async {
+        until(|| refused.load(Ordering::SeqCst) > 0).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let asked = refused.load(Ordering::SeqCst);
+        is_down.store(false, Ordering::SeqCst);
+        gate.open();
+        asked
+    };
+    let (is_right, asked) = tokio::join!(reading, watching);
+
+    assert!(is_right);
+    assert!(asked <= MOST_LANES, "{asked} refused requests");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
