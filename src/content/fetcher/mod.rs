@@ -3,7 +3,7 @@
 //! A reader joins the flight of its inode or starts one ([`Content::fetched`]), waits while it makes progress and takes
 //! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`answer`] reads what they promise, [`writer`] keeps, hashes
 //! and publishes its bytes, [`flight`] says what may go out when; [`patched`] makes a version of the one before it,
-//! [`memento`] tells versions by time. A large object comes in several [`stripes`] at once, as far as it is [`followed`];
+//! [`memento`] tells versions by time. A large object comes in several [`stripes`] at once (as many as [`lanes`] says), as far as it is [`followed`];
 //! [`buffers`] hold what is on its way, [`held`] is what came of it, [`aside`] serves readers that jump far ahead, [`far`] those who begin there,
 //! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
 
@@ -22,6 +22,7 @@ mod followed;
 mod handed;
 mod hashing;
 mod held;
+mod lanes;
 mod member;
 mod memento;
 mod patched;

@@ -25,6 +25,7 @@
 
 use super::flight::Flight;
 use super::held::Origin;
+use super::lanes::{MOST_LANES, Usual};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, ContentError};
 use crate::document::Uri;
@@ -33,7 +34,7 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -54,9 +55,6 @@ const WORTH_OTHERS: u64 = 2 << 20;
 const MEANWHILE: u64 = 2;
 const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
 
-/// Ranges asked for at once of one object, at most.
-pub(super) const MOST_LANES: usize = 14;
-
 /// Ranges under way or in memory at once, of all objects. The first of each may be under way twice.
 const ALL_AT_ONCE: usize = 18;
 
@@ -75,14 +73,8 @@ const FAST: [Duration; 2] =
 /// See the model.
 const NEAR: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3 });
 
-/// Ranges at once where more would not pay: half of what a host is asked at once of which nothing is known.
-const FEW_LANES: usize = 8;
-
 /// Of so many pieces of a range that are here the others come soon: its connection is no more a new one.
 const PIECES: usize = 3;
-
-/// A range whose connection is silent for a smaller part of its time comes over a full line.
-const MOSTLY_AT_WORK: u64 = 4;
 
 /// One part in so many of the time that a reader waits, a range may be silent.
 const PATIENCE: u32 = 6;
@@ -107,39 +99,6 @@ fn is_fast(came: u64, took: Duration, round_trip: Duration, [at_once, first]: [D
 fn length(wanted: u64) -> u64 {
     let octets = wanted / MOST_LANES as u64;
     (octets - octets % BLOCK).clamp(SHORTEST, STRIPE)
-}
-
-/// How long ranges of [`STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first. Those of the first
-/// round come over new connections: they are forgotten behind it, and tell nothing of the line.
-#[derive(Default)]
-struct Usual {
-    ranges: AtomicUsize,
-    /// From the request to the head.
-    silent: AtomicU64,
-    /// From the request to the last octet.
-    all: AtomicU64,
-}
-
-impl Usual {
-    /// Of two at a time one may be lost: they are means.
-    fn note(&self, silent: Duration, all: Duration) {
-        let is_second_round = self.ranges.fetch_add(1, Ordering::Relaxed) == MOST_LANES;
-        for (mean, took) in [(&self.silent, silent), (&self.all, all)] {
-            let (took, before) = (took.as_micros() as u64, mean.load(Ordering::Relaxed));
-            mean.store(if before == 0 || is_second_round { took } else { (3 * before + took) / 4 }, Ordering::Relaxed);
-        }
-    }
-
-    fn all(&self) -> Duration {
-        Duration::from_micros(self.all.load(Ordering::Relaxed))
-    }
-
-    /// How many ranges are asked for at once. Of a line that they fill, fewer: then each is silent for a small part of its time only.
-    fn lanes(&self) -> usize {
-        let (silent, all) = (self.silent.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
-        let is_told = self.ranges.load(Ordering::Relaxed) > MOST_LANES;
-        if is_told && all > MOSTLY_AT_WORK * silent { FEW_LANES } else { MOST_LANES }
-    }
 }
 
 /// A body, and the ranges that follow it.
@@ -586,21 +545,6 @@ mod tests {
         assert_eq!([is_fast(FIRST, 120, 40), is_fast(FIRST, 450, 150)], [Some(true); 2], "three round trips");
         assert_eq!(is_fast(FIRST, 421, 40), Some(false), "2.5 Mbit/s");
         assert_eq!(is_fast(FIRST, 3000, 2000), Some(false), "a server that thinks for long before a line that is slow");
-    }
-
-    #[test]
-    fn fewer_ranges_fill_a_line_than_a_way_that_round_trips_keep_empty() {
-        let lanes = |ranges: &[(u64, u64)]| {
-            let usual = Usual::default();
-            let note = |(silent, all)| usual.note(Duration::from_millis(silent), Duration::from_millis(all));
-            (0..MOST_LANES).for_each(|_| note((80, 900)));
-            ranges.iter().for_each(|range| note(*range));
-            usual.lanes()
-        };
-        assert_eq!(lanes(&[]), MOST_LANES, "of which nothing is known");
-        assert_eq!(lanes(&[(40, 100); 3]), MOST_LANES, "a line that round trips keep empty");
-        assert_eq!(lanes(&[(40, 400); 3]), FEW_LANES, "a line that is full");
-        assert_eq!(lanes(&[(40, 110), (40, 300), (40, 90)]), MOST_LANES, "one of them was held up");
     }
 
     #[test]

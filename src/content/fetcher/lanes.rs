@@ -1,0 +1,66 @@
+//! How many ranges of an object are asked for at once, by how long they take: see the model of [`super::stripes`].
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Ranges asked for at once of one object, at most.
+pub(super) const MOST_LANES: usize = 14;
+
+/// Ranges at once where more would not pay: half of what a host is asked at once of which nothing is known.
+const FEW_LANES: usize = 8;
+
+/// A range whose connection is silent for a smaller part of its time comes over a full line.
+const MOSTLY_AT_WORK: u64 = 4;
+
+/// How long ranges of [`super::stripes::STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first.
+/// Those of the first round come over new connections: they are forgotten behind it, and tell nothing of the line.
+#[derive(Default)]
+pub(super) struct Usual {
+    ranges: AtomicUsize,
+    /// From the request to the head.
+    silent: AtomicU64,
+    /// From the request to the last octet.
+    all: AtomicU64,
+}
+
+impl Usual {
+    /// Of two at a time one may be lost: they are means.
+    pub(super) fn note(&self, silent: Duration, all: Duration) {
+        let is_second_round = self.ranges.fetch_add(1, Ordering::Relaxed) == MOST_LANES;
+        for (mean, took) in [(&self.silent, silent), (&self.all, all)] {
+            let (took, before) = (took.as_micros() as u64, mean.load(Ordering::Relaxed));
+            mean.store(if before == 0 || is_second_round { took } else { (3 * before + took) / 4 }, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn all(&self) -> Duration {
+        Duration::from_micros(self.all.load(Ordering::Relaxed))
+    }
+
+    /// How many ranges are asked for at once. Of a line that they fill, fewer: then each is silent for a small part of its time only.
+    pub(super) fn lanes(&self) -> usize {
+        let (silent, all) = (self.silent.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+        let is_told = self.ranges.load(Ordering::Relaxed) > MOST_LANES;
+        if is_told && all > MOSTLY_AT_WORK * silent { FEW_LANES } else { MOST_LANES }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_ranges_fill_a_line_than_a_way_that_round_trips_keep_empty() {
+        let lanes = |ranges: &[(u64, u64)]| {
+            let usual = Usual::default();
+            let note = |(silent, all)| usual.note(Duration::from_millis(silent), Duration::from_millis(all));
+            (0..MOST_LANES).for_each(|_| note((80, 900)));
+            ranges.iter().for_each(|range| note(*range));
+            usual.lanes()
+        };
+        assert_eq!(lanes(&[]), MOST_LANES, "of which nothing is known");
+        assert_eq!(lanes(&[(40, 100); 3]), MOST_LANES, "a line that round trips keep empty");
+        assert_eq!(lanes(&[(40, 400); 3]), FEW_LANES, "a line that is full");
+        assert_eq!(lanes(&[(40, 110), (40, 300), (40, 90)]), MOST_LANES, "one of them was held up");
+    }
+}
