@@ -52,11 +52,22 @@ impl Mounted {
         Mounted::open(server, config, folder)
     }
 
+    /// A mount that asks a host for as much at once as one does by default: else it asks for less.
+    fn wide(server: &Server, change: impl FnOnce(&mut ContentConfig)) -> Mounted {
+        let folder = TempDir::new().unwrap();
+        let mut config = config(&folder, &server.uri("/"));
+        change(&mut config);
+        Mounted::asking(server, config, folder, 64)
+    }
+
     fn open(server: &Server, config: ContentConfig, folder: TempDir) -> Mounted {
+        Mounted::asking(server, config, folder, HttpConfig::default().connections)
+    }
+
+    fn asking(server: &Server, config: ContentConfig, folder: TempDir, connections: usize) -> Mounted {
         std::fs::create_dir_all(&config.observed_folder).unwrap();
         let own = Some(server.authority().into());
-        // As many as of a mount by default.
-        let http = HttpConfig { own_authority: own, connections: 64, ..HttpConfig::default() };
+        let http = HttpConfig { own_authority: own, connections, ..HttpConfig::default() };
         let (sender, events) = unbounded_channel();
         let client = Client::new(http).unwrap();
         let content = Content::open(config.clone(), client, Handle::current(), sender).unwrap();
