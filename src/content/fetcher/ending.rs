@@ -42,6 +42,7 @@ impl Content {
         self.pin_landed(ino, &landed.key);
         match &landed.held {
             Held::Passed(end) => {
+                flight.bind_later();
                 // Those who followed it have not read all of it yet.
                 self.ends.lock().unwrap_or_else(PoisonError::into_inner).put(ino, end.clone());
                 self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true, version: None });

@@ -58,12 +58,22 @@ impl Flight {
         Standing { flight: self, range }
     }
 
-    /// The whole went past and is right: its blocks are what later fetches are held to, and the end is here.
+    /// The whole went past and is right: its end. `None`: other blocks went out in the place of some.
     pub(in crate::content::fetcher) fn passed(&self) -> Option<Window> {
         let progress = self.progress();
         let window = progress.window.clone()?;
+        let handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        handed.agrees_with(&progress.digests).then_some(window)
+    }
+
+    /// Later fetches are held to the blocks of the whole that went past. The end can go out from here on, so the verdict must be
+    /// recorded before: who has read all of it finds that.
+    pub(in crate::content::fetcher) fn bind_later(&self) {
+        let progress = self.progress();
         let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
-        handed.record(0, &progress.digests).then_some(window)
+        // No other block is among them since the verdict was that they agree.
+        let agrees = handed.record(0, &progress.digests);
+        debug_assert!(agrees);
     }
 }
 
@@ -149,5 +159,28 @@ impl Progress {
         } else {
             wait
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::fixity::WHOLE_LIMIT;
+
+    #[test]
+    fn the_end_of_what_went_past_goes_out_no_sooner_than_its_verdict_is_recorded() {
+        let flight = Flight::new(Fixity::Stream, Arc::default(), false, None);
+        flight.pass_by(&Arc::default());
+        flight.announce(Some(WHOLE_LIMIT + 5), false, None);
+        let blocks = (0..WHOLE_LIMIT / BLOCK).map(|_| Bytes::from(vec![1; BLOCK as usize]));
+        for (number, octets) in (1..).zip(blocks.chain([Bytes::from_static(b"whole")])) {
+            flight.pass(octets, &[number]);
+            flight.advance(None, &[number], (number as u64 * BLOCK).min(WHOLE_LIMIT + 5));
+        }
+
+        assert!(flight.agrees() && flight.passed().is_some());
+        assert!(matches!(flight.look(WHOLE_LIMIT, 5, false), Look::Wait(_)), "right, but nobody can find that yet");
+        flight.bind_later();
+        assert!(matches!(flight.look(WHOLE_LIMIT, 5, false), Look::Octets(_)));
     }
 }
