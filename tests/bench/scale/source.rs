@@ -5,9 +5,11 @@ use crate::common::nginx::{Nginx, free_port};
 use crate::common::source::URLSET;
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The most entries of one list that the standard allows.
 const ENTRIES: u64 = 50_000;
@@ -170,7 +172,11 @@ impl BigSource {
                         }
                         let numbers = list * ENTRIES..((list + 1) * ENTRIES).min(self.resources);
                         let text = resource_list(&base, numbers, self.resources, edition);
-                        fs::write(self.list_file(edition, list), text).unwrap();
+                        let mut file = File::create(self.list_file(edition, list)).unwrap();
+                        file.write_all(text.as_bytes()).unwrap();
+                        // Two editions that are written within one second, some lists of which have one length, would have one
+                        // ETag of nginx's: the second and the length.
+                        file.set_modified(UNIX_EPOCH + Duration::from_secs(1_700_000_000 + edition)).unwrap();
                     }
                 });
             }
