@@ -136,9 +136,8 @@ fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> R
                 writing_back.wrote(batch.octets.len());
                 batch.write(store, &mut txn, &mut record)?;
                 if growth.since_commit() >= TRANSACTION {
-                    store.commit(txn.txn)?;
+                    txn = txn.go_on(store)?;
                     growth.committed();
-                    txn = Transaction::begin(store)?;
                 }
             }
             Message::Commit(batch) => {
@@ -153,27 +152,30 @@ fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> R
 }
 
 impl Batch {
-    /// Writes everything; `record` is room for the ids of one name.
+    /// Writes everything, table by table, each in its order; `record` is room for the ids of one name.
     fn write(self, store: &Store, txn: &mut Transaction<'_>, record: &mut Vec<u8>) -> Result<(), CatalogError> {
-        for (target, key, place) in self.records {
-            let (key, sealed) = (&self.octets[key], &self.octets[place]);
+        let of = |wanted: fn(&Target) -> bool| {
+            let records = self.records.iter().filter(move |(target, ..)| wanted(target));
+            records.map(|(target, key, place)| (*target, (&self.octets[key.clone()], &self.octets[place.clone()])))
+        };
+        let sealed = |wanted| of(wanted).map(|(_, sealed)| sealed);
+        txn.entries.put_all(&mut txn.txn, sealed(|target| matches!(target, Target::Entries)))?;
+        txn.inodes.put_all(&mut txn.txn, sealed(|target| matches!(target, Target::Inodes)))?;
+        for (_, (key, ids)) in of(|target| matches!(target, Target::Names)) {
+            record.clear();
+            if txn.names.holds(key)
+                && let Some(present) = store.get(&txn.txn, store.names, key)?
+            {
+                record.extend_from_slice(present);
+            }
+            record.extend_from_slice(ids);
+            txn.names.put(&mut txn.txn, key, record)?;
+        }
+        for (target, (key, sealed)) in of(|target| matches!(target, Target::Row(_) | Target::Nothing(_))) {
             match target {
-                Target::Entries => txn.entries.put_sealed(&mut txn.txn, key, sealed)?,
-                Target::Inodes => txn.inodes.put_sealed(&mut txn.txn, key, sealed)?,
-                Target::Names => {
-                    record.clear();
-                    if txn.names.holds(key)
-                        && let Some(present) = store.get(&txn.txn, store.names, key)?
-                    {
-                        record.extend_from_slice(present);
-                    }
-                    record.extend_from_slice(sealed);
-                    txn.names.put(&mut txn.txn, key, record)?;
-                }
                 Target::Row(table) => store.table(table).put(&mut txn.txn, key, sealed)?,
-                Target::Nothing(table) => {
-                    store.table(table).delete(&mut txn.txn, key)?;
-                }
+                Target::Nothing(table) => drop(store.table(table).delete(&mut txn.txn, key)?),
+                Target::Entries | Target::Inodes | Target::Names => {}
             }
         }
         Ok(())

@@ -1,9 +1,18 @@
 //! A transaction of a commit: what lies behind the end of a table is appended, without a search.
+//!
+//! LMDB looks each page up that it goes by on its way to the last one, in a list of all that are written. Where much is appended, a
+//! cursor that stays at the end goes no way at all, as long as the record is known to fit there ([`LastLeaf`]).
 
 use super::super::CatalogError;
 use super::super::octets::seal;
 use super::super::store::{Store, Table};
+use heed::types::Bytes;
 use heed::{PutFlags, RwTxn};
+
+/// Octets of a page's head, of a record's, and of its place in the page (`PAGEHDRSZ`, `NODESIZE` and `indx_t` of LMDB).
+const PAGE_HEAD: usize = 16;
+const RECORD_HEAD: usize = 8;
+const RECORD_PLACE: usize = 2;
 
 /// A transaction of a commit, and where its tables end.
 pub(super) struct Transaction<'c> {
@@ -18,6 +27,14 @@ pub(super) struct Transaction<'c> {
 pub(super) struct Appending {
     pub table: Table,
     last: Vec<u8>,
+    leaf: LastLeaf,
+}
+
+/// What is known of the last page of a table's records. A wrong number would leave pages half empty, no worse.
+struct LastLeaf {
+    page_size: usize,
+    /// Octets that it has room for; `None`: not known.
+    room: Option<usize>,
 }
 
 impl<'c> Transaction<'c> {
@@ -32,11 +49,43 @@ impl<'c> Transaction<'c> {
             txn,
         })
     }
+
+    /// Commits, and begins another that goes on where this one ends.
+    pub(super) fn go_on(self, store: &'c Store) -> Result<Transaction<'c>, CatalogError> {
+        store.commit(self.txn)?;
+        Ok(Transaction { txn: store.env.write_txn()?, ..self })
+    }
+}
+
+impl LastLeaf {
+    /// Octets that a record takes in a page; `None` where it has pages of its own.
+    fn taken(&self, key: &[u8], record: &[u8]) -> Option<usize> {
+        let octets = RECORD_HEAD + key.len() + record.len();
+        // LMDB has two records in each page at least (`me_nodemax`).
+        let most = (self.page_size - PAGE_HEAD) / 2 / 2 * 2 - RECORD_PLACE;
+        (octets <= most).then(|| octets.next_multiple_of(2) + RECORD_PLACE)
+    }
+
+    /// Whether one that takes so much, behind all others, begins a new page.
+    fn begins_another(&mut self, taken: usize) -> bool {
+        match self.room.and_then(|room| room.checked_sub(taken)) {
+            Some(room) => {
+                self.room = Some(room);
+                false
+            }
+            None => {
+                self.room = Some(self.page_size - PAGE_HEAD - taken);
+                true
+            }
+        }
+    }
 }
 
 impl Appending {
     pub(super) fn new(table: Table, txn: &RwTxn<'_>) -> Result<Appending, CatalogError> {
-        Ok(Appending { table, last: table.last(txn)?.map(|(key, _)| key.to_vec()).unwrap_or_default() })
+        let last = table.last(txn)?.map(|(key, _)| key.to_vec()).unwrap_or_default();
+        let page_size = table.stat(txn)?.page_size as usize;
+        Ok(Appending { table, last, leaf: LastLeaf { page_size, room: None } })
     }
 
     /// Whether `key` may be in the table.
@@ -52,13 +101,65 @@ impl Appending {
 
     /// Puts a record that is sealed.
     pub(super) fn put_sealed(&mut self, txn: &mut RwTxn<'_>, key: &[u8], record: &[u8]) -> Result<(), CatalogError> {
+        self.leaf.room = None;
         let flags = if self.holds(key) {
             PutFlags::empty()
         } else {
-            self.last.clear();
-            self.last.extend_from_slice(key);
+            self.ends_with(key);
             PutFlags::APPEND
         };
         Ok(self.table.put_with_flags(txn, flags, key, record)?)
+    }
+
+    /// Puts records that are sealed, in their order, faster where they are many and lie behind the end.
+    pub(super) fn put_all<'r>(
+        &mut self,
+        txn: &mut RwTxn<'_>,
+        records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+    ) -> Result<(), CatalogError> {
+        let mut records = records.peekable();
+        loop {
+            if self.leaf.room.is_some() {
+                self.append(txn, &mut records)?;
+            }
+            let Some((key, record)) = records.next() else { return Ok(()) };
+            let (behind, taken) = (!self.holds(key), self.leaf.taken(key, record));
+            let before = self.table.stat(txn)?.leaf_pages;
+            self.put_sealed(txn, key, record)?;
+            if let Some(taken) = taken.filter(|_| behind)
+                && self.table.stat(txn)?.leaf_pages > before
+            {
+                self.leaf.begins_another(taken);
+            }
+        }
+    }
+
+    /// Puts those of the next records that lie behind the end and in pages with others.
+    fn append<'r>(
+        &mut self,
+        txn: &mut RwTxn<'_>,
+        records: &mut std::iter::Peekable<impl Iterator<Item = (&'r [u8], &'r [u8])>>,
+    ) -> Result<(), CatalogError> {
+        let mut cursor = self.table.iter_mut(txn)?;
+        loop {
+            let Some((key, record)) = records.peek().copied().filter(|(key, _)| !self.holds(key)) else {
+                return Ok(());
+            };
+            let Some(taken) = self.leaf.taken(key, record) else { return Ok(()) };
+            // Without the flag LMDB stays in the page that the cursor is in; with it a full one is left as full as it is.
+            let flags = if self.leaf.begins_another(taken) { PutFlags::APPEND } else { PutFlags::empty() };
+            // SAFETY: nothing that was read of the table is held.
+            if let Err(failure) = unsafe { cursor.put_current_with_options::<Bytes>(flags, key, record) } {
+                self.leaf.room = None;
+                return Err(failure.into());
+            }
+            self.ends_with(key);
+            records.next();
+        }
+    }
+
+    fn ends_with(&mut self, key: &[u8]) {
+        self.last.clear();
+        self.last.extend_from_slice(key);
     }
 }
