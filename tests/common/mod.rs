@@ -66,11 +66,11 @@ pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
     eventually_within(Duration::from_secs(20), what, condition);
 }
 
-/// [`eventually`] with a patience of its own.
+/// [`eventually`] with a patience of its own. What takes long is looked for less often: a look may take time from what it waits for.
 pub fn eventually_within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < patience, "never came true: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5).max(began.elapsed() / 500));
     }
 }

@@ -163,3 +163,75 @@ impl Appending {
         self.last.extend_from_slice(key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::keys::ino_key;
+    use std::collections::BTreeMap;
+
+    type Pair = (Vec<u8>, Vec<u8>);
+
+    /// Records of lengths without pattern, each of `numbers` as its key.
+    fn records(numbers: impl Iterator<Item = u64>) -> Vec<Pair> {
+        let mut state = 1_u64;
+        let mut length = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // A few have pages of their own, or nearly.
+            if (state >> 40).is_multiple_of(50) { 1500 + (state >> 33) % 4000 } else { (state >> 33) % 200 }
+        };
+        numbers.map(|number| (ino_key(number).to_vec(), vec![number as u8; length() as usize])).collect()
+    }
+
+    fn pairs(records: &[Pair]) -> impl Iterator<Item = (&[u8], &[u8])> {
+        records.iter().map(|(key, record)| (&key[..], &record[..]))
+    }
+
+    fn written(store: &Store, table: Table) -> Vec<Pair> {
+        let txn = store.env.read_txn().unwrap();
+        table
+            .iter(&txn)
+            .unwrap()
+            .map(|pair| pair.unwrap())
+            .map(|(key, record)| (key.to_vec(), record.to_vec()))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_appended_lies_as_close_as_what_is_put_one_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let records = records(1..20_000);
+
+        let mut txn = Transaction::begin(&store).unwrap();
+        for batch in records.chunks(777) {
+            txn.inodes.put_all(&mut txn.txn, pairs(batch)).unwrap();
+            pairs(batch).for_each(|(key, record)| txn.orphans.put_sealed(&mut txn.txn, key, record).unwrap());
+            txn = txn.go_on(&store).unwrap();
+        }
+        store.commit(txn.txn).unwrap();
+
+        assert!(written(&store, store.inodes) == records);
+        let txn = store.env.read_txn().unwrap();
+        let leaves = |table: Table| table.stat(&txn).unwrap().leaf_pages;
+        assert_eq!(leaves(store.inodes), leaves(store.orphans));
+    }
+
+    #[test]
+    fn records_come_in_any_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        // Runs that lie behind all others, between them, and over what is there.
+        let runs = [1..500, 1000..2000, 600..700, 1990..2500, 400..610, 2500..4000];
+        let records: Vec<_> = records(runs.into_iter().flatten());
+
+        let mut txn = Transaction::begin(&store).unwrap();
+        for batch in records.chunks(97) {
+            txn.inodes.put_all(&mut txn.txn, pairs(batch)).unwrap();
+        }
+        store.commit(txn.txn).unwrap();
+
+        let expected: BTreeMap<_, _> = records.into_iter().collect();
+        assert!(written(&store, store.inodes) == expected.into_iter().collect::<Vec<_>>());
+    }
+}
