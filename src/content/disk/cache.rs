@@ -451,9 +451,15 @@ impl Cache {
                 return;
             }
             self.beside.refresh();
-            // Others may have filled folder or file system. Full is told to whoever writes.
-            let _ = self.make_room(0, &Victims::any());
+            self.write_down();
         }
+    }
+
+    /// Writes down what is pending, and makes room for what the records grow by; others may have filled folder or file system, too.
+    pub(super) fn write_down(&self) {
+        self.flush();
+        // Full is told to whoever writes.
+        let _ = self.make_room(0, &Victims::any());
     }
 
     pub(super) fn stop(&self) {

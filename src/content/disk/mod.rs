@@ -342,7 +342,7 @@ impl Disk {
 
     /// What the folder holds, all processes counted, as far as they have written it down.
     pub fn usage(&self) -> Usage {
-        self.cache.flush();
+        self.cache.write_down();
         self.glance()
     }
 
