@@ -340,7 +340,7 @@ impl Disk {
         self.cache.quota
     }
 
-    /// What the folder holds, all processes counted, as far as they have written it down.
+    /// What the folder holds, all processes counted, as far as they have written it down. What that takes beyond the quota is evicted.
     pub fn usage(&self) -> Usage {
         self.cache.write_down();
         self.glance()

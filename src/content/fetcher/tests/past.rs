@@ -43,6 +43,25 @@ async fn of_wrong_bytes_the_end_is_never_handed_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_bytes_that_went_out_before_a_cut_are_told_when_the_whole_is_right() {
+    let body = octets(HUGE, 55);
+    let mut wrong = body.clone();
+    wrong[77] ^= 1;
+    let (honest, requests) = (body.clone(), AtomicUsize::new(0));
+    // The first tries the cache, the second goes past it and breaks.
+    let server = Server::start(move |_| match requests.fetch_add(1, Ordering::SeqCst) {
+        1 => Reply::full(&wrong).cut_at(20 << 20),
+        _ => Reply::full(&honest),
+    });
+    let mut mounted = without_room(&server);
+    let wanted = vouched(&server, &body);
+
+    assert!(is_mismatch(&mounted.read_all(&wanted).await));
+    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(told, Some(Event::Poisoned(wanted.ino)), "what went out before is taken back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_reader_at_another_place_has_it_fetched_again() {
     let body = octets(HUGE, 53);
     let server = Server::of(&body, None);
