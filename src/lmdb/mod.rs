@@ -1,7 +1,9 @@
 //! What every LMDB environment needs and LMDB does not do.
 
+mod page_cache;
 mod readers;
 
+pub use page_cache::PageCache;
 pub use readers::{Readers, Reading};
 
 use std::fs::File;
@@ -9,8 +11,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
 
 /// Octets of the lock file before its readers, rounded up.
 const LOCK_HEADER: u64 = 4096;
@@ -47,58 +47,6 @@ pub fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
     }
 }
 
-/// Has the disk begin to write what was committed without waiting for it, on a thread of its own: the sync at the end would else begin with
-/// all of it, and what makes the rest would wait for nothing meanwhile.
-pub struct WritingBack {
-    asking: Option<(SyncSender<()>, JoinHandle<()>)>,
-    written: usize,
-}
-
-impl WritingBack {
-    /// Octets between two askings.
-    const STEP: usize = 8 << 20;
-
-    /// Of the environment in `folder`. Where it cannot be, the commit has it all to do.
-    pub fn of(folder: &Path) -> WritingBack {
-        let begin = || {
-            let file = File::open(folder.join("data.mdb"))?;
-            let (asking, asked) = sync_channel(1);
-            let write_back = move || {
-                for () in asked {
-                    // SAFETY: the descriptor is open; the call touches no memory of ours. What it does not do the sync does.
-                    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
-                }
-            };
-            let thread = thread::Builder::new().name("write-back".into()).spawn(write_back)?;
-            Ok::<_, io::Error>((asking, thread))
-        };
-        WritingBack { asking: begin().ok(), written: 0 }
-    }
-
-    /// So many octets more were written.
-    pub fn wrote(&mut self, octets: usize) {
-        self.written += octets;
-        if self.written < WritingBack::STEP {
-            return;
-        }
-        self.written = 0;
-        if let Some((asking, _)) = &self.asking {
-            // One that is asked already will come to these too.
-            let _ = asking.try_send(());
-        }
-    }
-}
-
-impl Drop for WritingBack {
-    fn drop(&mut self) {
-        if let Some((asking, thread)) = self.asking.take() {
-            drop(asking);
-            // It holds nothing that a panic could leave in disorder.
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,26 +65,5 @@ mod tests {
         File::options().write(true).open(&lock).unwrap().set_len(8192).unwrap();
         reserve_lock_file(folder.path(), 1000).unwrap();
         assert_eq!(lock.metadata().unwrap().len(), 8192);
-    }
-
-    #[test]
-    fn what_writes_back_ends_with_its_owner_and_does_nothing_where_there_is_no_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("data.mdb");
-        std::fs::write(&file, vec![1; 1 << 20]).unwrap();
-        let open = || {
-            let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-            all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == file)).count()
-        };
-
-        let mut writing = WritingBack::of(folder.path());
-        (0..9).for_each(|_| writing.wrote(WritingBack::STEP / 2));
-        assert_eq!((open(), writing.written), (1, WritingBack::STEP / 2));
-        drop(writing);
-        assert_eq!(open(), 0, "its thread has ended");
-
-        let mut writing = WritingBack::of(&folder.path().join("none"));
-        writing.wrote(2 * WritingBack::STEP);
-        assert!(writing.asking.is_none());
     }
 }

@@ -24,7 +24,7 @@ use super::sets::SetTable;
 use super::symbols::Symbols;
 use super::update::crowd::Crowds;
 use super::{CatalogError, Naming};
-use crate::lmdb::{Readers, WritingBack, reserve_lock_file};
+use crate::lmdb::{PageCache, Readers, reserve_lock_file};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use std::fs::{DirBuilder, File};
@@ -281,9 +281,14 @@ impl Store {
         self.commit(txn)
     }
 
-    /// For who writes very much.
-    pub(super) fn writing_back(&self) -> WritingBack {
-        WritingBack::of(&self.folder)
+    /// For who writes very much into a store that is to take the place of another.
+    pub(super) fn page_cache(&self) -> PageCache {
+        PageCache::of(&self.folder)
+    }
+
+    /// Octets of all pages that were committed.
+    pub(super) fn whole_length(&self) -> u64 {
+        whole_length(&self.env)
     }
 
     /// Commits, and gives the file its whole length, so that only a process killed in between leaves the next opening to
@@ -298,9 +303,10 @@ impl Store {
         Ok(())
     }
 
-    /// Gives back what a transaction wrote behind the end of the store that was not committed. The caller alone writes.
+    /// Gives back what lies behind the end of the store: of a transaction that was not committed, or ready for the next. The caller
+    /// alone writes.
     pub(super) fn shorten(&self) -> Result<(), CatalogError> {
-        let whole = whole_length(&self.env);
+        let whole = self.whole_length();
         // Readers have no page behind it.
         if self.env.real_disk_size()? > whole { set_length(&self.folder, whole) } else { Ok(()) }
     }

@@ -27,6 +27,7 @@ impl Successor {
     /// removes the files of `other`, which goes on for those who have it open.
     pub(in crate::catalog) fn take_place_of(self, other: &Store) -> Result<Store, CatalogError> {
         let Successor { mut store, mut folder } = self;
+        store.shorten()?;
         store.env.force_sync()?;
         // SAFETY: nobody else has the environment yet; from here on each commit is durable.
         unsafe { store.env.set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)? };

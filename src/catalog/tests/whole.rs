@@ -70,6 +70,24 @@ fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_
     assert_eq!((stores(folder.path()).len(), is_empty(folder.path())), (1, true));
 }
 
+/// The page cache is made ready for more than is written in the end.
+#[test]
+fn a_store_that_was_written_whole_is_as_long_as_its_pages() {
+    let (_folder, catalog) = catalog();
+    catalog.write_in_place(0);
+    let edition =
+        |content| (0..2000).map(move |number| Entry { length: Some(content), ..entry(&format!("http://h/{number}")) });
+    for content in [1, 2] {
+        let before = catalog.store();
+
+        commit(&catalog, &edition(content).collect::<Vec<_>>());
+
+        let store = catalog.store();
+        assert!(!Arc::ptr_eq(&before, &store));
+        assert_eq!(store.env.real_disk_size().unwrap(), store.whole_length());
+    }
+}
+
 #[test]
 fn whoever_is_killed_while_the_first_tree_is_written_has_none_and_nothing_is_left_over() {
     let (folder, catalog) = catalog();

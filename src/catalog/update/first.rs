@@ -128,12 +128,12 @@ impl Drop for FirstRevision<'_> {
 fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> Result<(), CatalogError> {
     let mut txn = Transaction::begin(store)?;
     let mut record = Vec::new();
-    let mut writing_back = store.writing_back();
+    let mut pages = store.page_cache();
     for message in coming {
         match message {
             Message::Write(batch) => {
                 growth.appended(batch.records.len(), batch.octets.len())?;
-                writing_back.wrote(batch.octets.len());
+                pages.wrote(batch.octets.len(), || store.whole_length());
                 batch.write(store, &mut txn, &mut record)?;
                 if growth.since_commit() >= TRANSACTION {
                     txn = txn.go_on(store)?;

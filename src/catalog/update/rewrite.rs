@@ -134,7 +134,7 @@ impl Rewrite {
         let tables: Result<Vec<_>, _> =
             successor.tables().map(|table| Appending::new(table, &txn)).into_iter().collect();
         let mut tables = tables?;
-        let (mut row, mut writing_back) = (Row::default(), successor.writing_back());
+        let (mut row, mut pages) = (Row::default(), successor.page_cache());
         let mut growth = Growth::of_empty(&spill_folder);
         while let Some((key, value)) = rows.next()? {
             if key != row.key {
@@ -142,7 +142,7 @@ impl Rewrite {
                 row.begin(key);
             }
             growth.appended(1, key.len() + value.len())?;
-            writing_back.wrote(key.len() + value.len());
+            pages.wrote(key.len() + value.len(), || successor.whole_length());
             row.take(value)?;
             if growth.since_commit() >= TRANSACTION {
                 successor.commit(txn)?;
