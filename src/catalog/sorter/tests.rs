@@ -65,6 +65,25 @@ fn runs_and_memory_agree_with_a_stable_sort() {
 }
 
 #[test]
+fn what_comes_in_order_or_nearly_is_in_order() {
+    let pair = |key: &str| (key.as_bytes().to_vec(), Vec::new());
+    // Files, each behind the folder that was left for its own, as a list in order has them.
+    let files = (0..3000u32)
+        .flat_map(|number| [pair(&format!("2folder{number:05}/file")), pair(&format!("1folder{number:05}"))]);
+    let interleaved: Vec<_> = files.collect();
+    let mut ordered = interleaved.clone();
+    ordered.sort();
+    let mut last_first = ordered.clone();
+    last_first.rotate_right(1);
+    let mut swapped = interleaved.clone();
+    swapped.swap(5000, 5002);
+
+    for pairs in [&interleaved, &ordered, &last_first, &swapped] {
+        assert!(sort(pairs, RunLimits::default()) == ordered);
+    }
+}
+
+#[test]
 fn few_runs_are_open_however_much_comes() {
     let folder = tempfile::tempdir().unwrap();
     let mut sorter =

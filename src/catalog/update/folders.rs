@@ -14,12 +14,15 @@ pub(super) struct OpenFolders {
     path: Vec<u8>,
     /// For each, outermost first: the end of its path, and the newest time beneath. The first is the root.
     stack: Vec<(usize, Option<Timestamp>)>,
+    /// Room for the key and the value of a marker.
+    key: Vec<u8>,
+    value: Vec<u8>,
 }
 
 impl OpenFolders {
     /// Within the root.
     pub(super) fn new() -> OpenFolders {
-        OpenFolders { path: Vec::new(), stack: vec![(0, None)] }
+        OpenFolders { path: Vec::new(), stack: vec![(0, None)], key: Vec::new(), value: Vec::new() }
     }
 
     /// [`OpenFolders::enter`] the folder that a sort key lies in.
@@ -69,11 +72,13 @@ impl OpenFolders {
         // The root, whose path is empty, holds every path and is never left.
         let Some((_, newest)) = self.stack.pop() else { return Ok(()) };
         let depth = self.stack.len() as u8;
-        let mut key = vec![depth];
-        key.extend_from_slice(&self.path);
-        let mut value = vec![tag::FOLDER];
-        push_time(&mut value, newest.unwrap_or(FIRST_SEEN));
-        sorter.add(&key, &value)?;
+        self.key.clear();
+        self.key.push(depth);
+        self.key.extend_from_slice(&self.path);
+        self.value.clear();
+        self.value.push(tag::FOLDER);
+        push_time(&mut self.value, newest.unwrap_or(FIRST_SEEN));
+        sorter.add(&self.key, &self.value)?;
         if let Some((end, above)) = self.stack.last_mut() {
             *above = (*above).max(newest);
             self.path.truncate(*end);

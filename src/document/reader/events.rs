@@ -76,6 +76,12 @@ impl<R: BufRead> Events<R> {
         self.xml.get_ref().window()
     }
 
+    /// So many octets of the window, where they begin with a character and end with one of ASCII.
+    #[inline]
+    pub(super) fn text(&self, octets: usize) -> Option<&str> {
+        self.xml.get_ref().text(octets)
+    }
+
     /// Passes by so many octets of the window: whole elements, behind an end tag.
     #[inline]
     pub(super) fn pass_by(&mut self, octets: usize) {

@@ -115,6 +115,18 @@ impl<R> Input<R> {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
+    /// So many octets of the window, where they begin with a character and end with one of ASCII.
+    #[inline]
+    pub(super) fn text(&self, octets: usize) -> Option<&str> {
+        let text = self.window().get(..octets)?;
+        // A bound of the document may cut the window's last character.
+        if text.first()? & 0xc0 == 0x80 || !text.last()?.is_ascii() {
+            return None;
+        }
+        // SAFETY: windows are parts of UTF-8 (`refill`), and this one begins with the first octet of a character and ends with one that is all of it.
+        Some(unsafe { std::str::from_utf8_unchecked(text) })
+    }
+
     /// The bound that was met, once reading has failed for it.
     pub(super) fn exceeded(&self) -> Option<Exceeded> {
         self.exceeded
@@ -251,5 +263,37 @@ impl<R: BufRead> Read for Inflated<R> {
             Inflated::Plain(octets) => octets.read(out),
             Inflated::Gzip(octets) => octets.read(out),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(octets: &[u8], bound: u64) -> Input<&[u8]> {
+        let mut input = Input::new(octets, bound).unwrap();
+        input.fill_buf().unwrap();
+        input
+    }
+
+    #[test]
+    fn text_begins_with_a_character_and_ends_with_one_of_ascii() {
+        let mut input = filled("aé>".as_bytes(), 100);
+
+        assert_eq!(input.text(4), Some("aé>"));
+        assert_eq!(input.text(1), Some("a"));
+        assert_eq!([0, 2, 3, 5].map(|octets| input.text(octets)), [None; 4]);
+        input.consume(1);
+        assert_eq!(input.text(3), Some("é>"));
+        input.consume(1);
+        assert_eq!(input.text(2), None, "it begins in the midst of a character");
+    }
+
+    #[test]
+    fn a_character_that_the_bound_of_the_document_cuts_is_no_text() {
+        let input = filled("a€".as_bytes(), 2);
+
+        assert_eq!(input.window(), b"a\xe2");
+        assert_eq!((input.text(1), input.text(2)), (Some("a"), None));
     }
 }

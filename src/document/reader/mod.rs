@@ -375,7 +375,7 @@ impl<R: BufRead> Reader<R> {
         }
         let window = self.events.window();
         let end = plain::find(window, self.limits.text, &mut self.parts)?;
-        let window = std::str::from_utf8(window.get(..end)?).ok()?;
+        let window = self.events.text(end)?;
         self.entries += 1;
         let mut draft = Draft::default();
         let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
