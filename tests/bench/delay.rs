@@ -65,10 +65,16 @@ impl Line {
 /// Up to here a packet is copied into memory of its own; what is longer keeps the memory that it was read into.
 const SMALL: usize = 4 << 10;
 
+/// A packet is what the memory that it was read into begins with.
+struct Packet {
+    memory: Vec<u8>,
+    octets: usize,
+}
+
 /// Packets on their way, with the moment at which each is there.
 #[derive(Default)]
 struct OnTheWay {
-    packets: VecDeque<(Instant, Vec<u8>)>,
+    packets: VecDeque<(Instant, Packet)>,
     /// Memory of long packets that are there, for those to come: what has to be had of the system for each of them takes as much
     /// of the processors, which what is measured needs, as all else that is done here.
     spare: Vec<Vec<u8>>,
@@ -159,28 +165,25 @@ fn take_in(mut device: File, queue: &Queue, line: Line) {
         }
         let left = line.left(free, octets);
         on_the_way.free = Some(left);
-        let back = match octets <= SMALL {
+        let memory = match octets <= SMALL {
             true => packet[..octets].to_vec(),
             false => {
-                let mut spare = on_the_way.spare.pop().unwrap_or_default();
-                spare.resize(AT_ONCE, 0);
-                let mut read = std::mem::replace(&mut packet, spare);
-                read.truncate(octets);
-                read
+                let spare = on_the_way.spare.pop().unwrap_or_else(|| vec![0; AT_ONCE]);
+                std::mem::replace(&mut packet, spare)
             }
         };
         if on_the_way.packets.is_empty() {
             queue.1.notify_one();
         }
-        on_the_way.packets.push_back((left + line.round_trip / 2, back));
+        on_the_way.packets.push_back((left + line.round_trip / 2, Packet { memory, octets }));
     }
 }
 
 fn give_back(mut device: File, queue: &Queue) {
-    let mut there = Vec::new();
+    let mut there: Vec<u8> = Vec::new();
     loop {
         let mut waiting = queue.0.lock().unwrap();
-        if there.capacity() >= AT_ONCE {
+        if there.len() == AT_ONCE {
             waiting.spare.push(there);
         }
         let (due, packet) = loop {
@@ -192,7 +195,7 @@ fn give_back(mut device: File, queue: &Queue) {
         drop(waiting);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         // A packet that the device does not take is lost, as packets are.
-        let _ = device.write_all(&packet);
-        there = packet;
+        let _ = device.write_all(&packet.memory[..packet.octets]);
+        there = packet.memory;
     }
 }
