@@ -16,6 +16,9 @@ use std::thread::{self, JoinHandle};
 /// Octets written between two askings.
 const STEP: usize = if cfg!(test) { 16 << 10 } else { 8 << 20 };
 
+/// Octets asked for by one readahead(2), of which the kernel takes no more than the device reads at once.
+const AT_ONCE: usize = 128 << 10;
+
 /// Octets that lie ready ahead of the end: it goes on while the thread is busy, and is told late by what a transaction holds.
 const AHEAD: u64 = 4 * STEP as u64;
 
@@ -27,8 +30,8 @@ pub struct PageCache {
 
 struct Serving {
     file: Arc<File>,
-    /// Octets that lie ready, or soon will, from the beginning of the file.
-    ready: u64,
+    /// Up to here pages were asked for.
+    asked: u64,
     asking: SyncSender<Range<u64>>,
     thread: JoinHandle<()>,
 }
@@ -69,30 +72,31 @@ impl Serving {
         let of = file.clone();
         let serve = move || asked.into_iter().for_each(|pages| serve(&of, pages));
         let thread = thread::Builder::new().name("page-cache".into()).spawn(serve)?;
-        Ok(Serving { file, ready: 0, asking, thread })
+        Ok(Serving { file, asked: 0, asking, thread })
     }
 
-    /// Asks for pages ahead of `end`. There the file goes on with a hole, which takes nothing of the disk.
+    /// Asks for pages ahead of `end`. There the file goes on with a hole, which takes nothing of the disk where the file system knows holes;
+    /// elsewhere it has the room until the writer has come to its end.
     fn ask(&mut self, end: u64) {
-        let (from, to) = (self.ready.max(end), end + AHEAD);
+        let (from, to) = (self.asked.max(end), end + AHEAD);
         // Never made shorter: the writer is here, and writes nothing meanwhile.
         let is_longer = self.file.metadata().is_ok_and(|file| file.len() >= to || self.file.set_len(to).is_ok());
         let pages = if is_longer && from < to { from..to } else { 0..0 };
         // One that is busy has the next asking do these too.
         if self.asking.try_send(pages.clone()).is_ok() {
-            self.ready = self.ready.max(pages.end);
+            self.asked = self.asked.max(pages.end);
         }
     }
 }
 
 /// Takes `pages` of a file, and has the disk begin to write what was written to others.
 fn serve(file: &File, pages: Range<u64>) {
-    // SAFETY: the descriptor is open; the calls touch no memory of ours. Pages that are not taken here the writer takes, and what is not
-    // written here the sync writes.
-    unsafe {
-        libc::readahead(file.as_raw_fd(), pages.start.cast_signed(), (pages.end - pages.start) as usize);
-        libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE);
+    for first in pages.step_by(AT_ONCE) {
+        // SAFETY: the descriptor is open; the call touches no memory of ours. Pages that it does not take the writer takes.
+        unsafe { libc::readahead(file.as_raw_fd(), first.cast_signed(), AT_ONCE) };
     }
+    // SAFETY: as above. What it does not write the sync writes.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
 #[cfg(test)]
@@ -102,9 +106,11 @@ mod tests {
 
     const END: u64 = 1 << 20;
 
-    /// A folder with a file of `END` octets, as an environment has it.
+    /// A folder with a file of `END` octets, as an environment has it: beside this program, for of a file system in memory nothing is read
+    /// ahead.
     fn folder() -> (tempfile::TempDir, std::path::PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let path = folder.path().join("data.mdb");
         std::fs::write(&path, vec![1; END as usize]).unwrap();
         (folder, path)
@@ -143,6 +149,18 @@ mod tests {
         let mut octets = [0; 20];
         file.read_exact_at(&mut octets, END).unwrap();
         assert_eq!(&octets, b"what is appended\0\0\0\0");
+    }
+
+    #[test]
+    fn all_pages_are_taken_however_many_the_device_reads_at_once() {
+        const MANY: u64 = 64 << 20;
+        let (_folder, path) = folder();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        file.set_len(END + MANY).unwrap();
+
+        serve(&file, END..END + MANY);
+
+        assert_eq!(resident(&file, END, END + MANY), MANY as usize / 4096);
     }
 
     #[test]

@@ -303,7 +303,8 @@ impl Store {
         Ok(())
     }
 
-    /// Gives back what lies behind the end of the store: of a transaction that was not committed, or ready for the next. The caller
+    /// Gives back what lies behind the end of the store: of a transaction that was not committed, or pages that were made
+    /// ready for a writer ([`PageCache`]). The caller
     /// alone writes.
     pub(super) fn shorten(&self) -> Result<(), CatalogError> {
         let whole = self.whole_length();
