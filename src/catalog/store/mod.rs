@@ -304,8 +304,7 @@ impl Store {
     }
 
     /// Gives back what lies behind the end of the store: of a transaction that was not committed, or pages that were made
-    /// ready for a writer ([`PageCache`]). The caller
-    /// alone writes.
+    /// ready for a writer ([`PageCache`]). The caller alone writes.
     pub(super) fn shorten(&self) -> Result<(), CatalogError> {
         let whole = self.whole_length();
         // Readers have no page behind it.
