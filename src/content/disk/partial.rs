@@ -3,7 +3,7 @@
 use super::object::{Damaged, Object, encode_footer, footprint};
 use super::ranges::Ranges;
 use super::sidecar::Sidecar;
-use super::uncached::{self, Detour};
+use super::uncached::{self, Detour, Direct};
 use super::victims::Victims;
 use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
 use bytes::Bytes;
@@ -53,6 +53,7 @@ struct Writer {
     has_sidecar: bool,
     /// It had to wait for the disk: the page cache takes what follows, for a while.
     detour: Detour,
+    direct: Direct,
 }
 
 struct State {
@@ -104,6 +105,7 @@ impl Partial {
                 noted: Instant::now(),
                 has_sidecar: validator.is_some(),
                 detour: Detour::default(),
+                direct: Direct::default(),
             }),
             state: Mutex::new(State { present, checks, growing, length, validator, outcome: Outcome::Open }),
         }
@@ -182,11 +184,12 @@ impl Partial {
             let piece = &octets[(gap.start - offset) as usize..(gap.end - offset) as usize];
             self.make_room(&mut writer, gap.end, piece.len() as u64)?;
             let uncached = uncached && writer.detour.is_over(piece.len() as u64);
-            let write = if uncached { uncached::write_all_at } else { File::write_all_at };
             let begun = Instant::now();
-            self.cache
-                .retry_when_full(&self.victims, || write(&self.file, piece, gap.start))
-                .map_err(|e| self.failed(e))?;
+            let write = || match uncached {
+                true => uncached::write_all_at(&self.file, &mut writer.direct, piece, gap.start),
+                false => self.file.write_all_at(piece, gap.start),
+            };
+            self.cache.retry_when_full(&self.victims, write).map_err(|e| self.failed(e))?;
             if uncached {
                 writer.detour.note(piece.len(), begun.elapsed());
             }

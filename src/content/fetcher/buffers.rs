@@ -4,6 +4,8 @@
 //! is, and the buffer is filled anew at once. Who has how many bounds the whole: a fetch gathers [`GATHERED`] while as much
 //! is being written and hashed ([`super::hashing`]), ranges fetched aside of the stream have leave for what they bring
 //! ([`super::stripes`]), and a few flights keep what came last for their readers ([`super::flight`]).
+//!
+//! What a buffer holds begins with a page, as the disk needs it that is to have it without a copy (open(2), O_DIRECT).
 
 use crate::content::fixity::BLOCK;
 use bytes::Bytes;
@@ -15,6 +17,9 @@ pub(super) const BUFFER: usize = 4 * BLOCK as usize;
 
 /// While the disk is busy so many octets are received ahead of it.
 pub(super) const GATHERED: usize = 2 * BUFFER;
+
+/// What a page's address is a multiple of: as the disk needs it, and not as the processor has it, whose pages may be longer.
+const PAGE: usize = 4 << 10;
 
 /// Buffers that are kept while nobody uses them.
 const IDLE: usize = 32;
@@ -29,30 +34,41 @@ impl Buffers {
     /// An empty one.
     pub(super) fn lend(self: &Arc<Self>) -> Filling {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let octets = idle.unwrap_or_else(|| Vec::with_capacity(BUFFER));
-        Filling { lent: Lent { octets, home: Arc::clone(self) } }
+        let mut memory = idle.unwrap_or_else(|| Vec::with_capacity(PAGE + BUFFER));
+        let first = memory.as_ptr().align_offset(PAGE);
+        memory.resize(first, 0);
+        Filling { lent: Lent { memory, first, home: Arc::clone(self) } }
     }
 }
 
 /// Goes home when nobody holds a part of it any more.
+///
+/// Invariant: `memory` has room for [`BUFFER`] octets from `first` on, where a page begins, and is never moved.
 struct Lent {
-    octets: Vec<u8>,
+    memory: Vec<u8>,
+    first: usize,
     home: Arc<Buffers>,
+}
+
+impl Lent {
+    fn len(&self) -> usize {
+        self.memory.len() - self.first
+    }
 }
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        &self.octets
+        &self.memory[self.first..]
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut octets = std::mem::take(&mut self.octets);
-        octets.clear();
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.clear();
         let mut idle = self.home.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE {
-            idle.push(octets);
+            idle.push(memory);
         }
     }
 }
@@ -65,23 +81,23 @@ pub(super) struct Filling {
 impl Filling {
     /// Takes as many of `octets` as have room; answers the others.
     pub(super) fn fill<'a>(&mut self, octets: &'a [u8]) -> &'a [u8] {
-        let (taken, left) = octets.split_at(octets.len().min(BUFFER - self.lent.octets.len()));
-        self.lent.octets.extend_from_slice(taken);
+        let (taken, left) = octets.split_at(octets.len().min(BUFFER - self.lent.len()));
+        self.lent.memory.extend_from_slice(taken);
         left
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.lent.octets.len() == BUFFER
+        self.lent.len() == BUFFER
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lent.octets.len()
+        self.lent.len()
     }
 
     /// What it holds. A buffer that is nearly empty is not held for it.
     pub(super) fn freeze(self) -> Bytes {
         match self.len() < BUFFER / 2 {
-            true => Bytes::copy_from_slice(&self.lent.octets),
+            true => Bytes::copy_from_slice(self.lent.as_ref()),
             false => Bytes::from_owner(self.lent),
         }
     }
@@ -212,6 +228,26 @@ mod tests {
         let many: Vec<Bytes> = (0..2 * IDLE).map(|_| full()).collect();
         drop(many);
         assert_eq!(buffers.idle.lock().unwrap().len(), IDLE);
+    }
+
+    #[test]
+    fn a_buffer_begins_with_a_page_and_holds_what_was_put_into_it() {
+        let buffers = Arc::<Buffers>::default();
+        for round in 0..3 {
+            let held: Vec<_> = (0..2 * IDLE)
+                .map(|number| {
+                    let mut filling = buffers.lend();
+                    assert_eq!(filling.fill(&vec![number as u8; 1 + number]).len(), 0);
+                    assert_eq!((filling.len(), filling.fill(&octets(BUFFER)).len()), (1 + number, 1 + number));
+                    filling.freeze()
+                })
+                .collect();
+            for (number, buffer) in held.iter().enumerate() {
+                assert!(buffer.as_ptr().addr().is_multiple_of(PAGE), "round {round}");
+                assert!(buffer[..=number] == vec![number as u8; 1 + number]);
+                assert!(buffer[1 + number..] == octets(BUFFER)[..BUFFER - 1 - number]);
+            }
+        }
     }
 
     #[test]
