@@ -15,6 +15,7 @@
 
 mod beside;
 mod cache;
+mod direct;
 mod environment;
 mod foreign;
 mod inventory;

@@ -1,9 +1,10 @@
 //! An object being written.
 
+use super::direct::Direct;
 use super::object::{Damaged, Object, encode_footer, footprint};
 use super::ranges::Ranges;
 use super::sidecar::Sidecar;
-use super::uncached::{self, Detour, Direct};
+use super::uncached::{self, Detour};
 use super::victims::Victims;
 use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
 use bytes::Bytes;
@@ -278,6 +279,7 @@ impl Partial {
         let object = Arc::new(object);
         self.cache.install(&self.name, &object, writer.charged, &self.victims)?;
         self.remove_sidecar(&mut writer);
+        writer.direct = Direct::default();
         self.state().outcome = Outcome::Committed(Arc::clone(&object));
         Ok(object)
     }

@@ -1,13 +1,14 @@
 //! Writing without leaving the octets in the page cache: for what readers have from memory, so that a large file is not there twice.
 //!
-//! The disk has them from where they are ([`Direct`]), which costs a tenth of what a copy does and pages to hold it. Where they do not
-//! lie as it needs them they pass through the page cache: the kernel begins to write them back at once, and lets their pages go when that
-//! is done. Who writes waits for the disk, which else has until memory is full: so it is only for a disk that is fast, see [`Detour`].
+//! A fast disk has them from where they are ([`Direct`]). Else they pass through the page cache: the kernel begins to write them back at
+//! once and lets their pages go when that is done; pages are used again and again, which costs less than to take new ones. Who
+//! writes may have to wait for the disk then, which else has until memory is full: so it is not for one that is slow, see [`Detour`].
 
+use super::direct::Direct;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Octets a second; a slower disk would hold up a line of half a gigabit.
@@ -50,53 +51,6 @@ fn is_slow(octets: usize, took: Duration) -> bool {
     took.saturating_sub(HICCUP).as_secs_f64() > octets as f64 / SLOW
 }
 
-/// What the disk is handed without a copy begins with a page in memory and in the file, and ends with one (open(2), O_DIRECT): no
-/// device asks for more of it.
-const PAGE: usize = 4 << 10;
-
-/// A second opening of a file, which passes the page cache (O_DIRECT). What the file has there goes before such a write and behind it.
-#[derive(Debug, Default)]
-pub(super) enum Direct {
-    /// Not needed so far.
-    #[default]
-    Untried,
-    Opened(File),
-    /// Filesystem or disk cannot.
-    Refused,
-}
-
-impl Direct {
-    /// Writes as many of the first of `octets` as can be written so, answers how many. An error tells that there is no room.
-    fn write(&mut self, file: &File, octets: &[u8], offset: u64) -> io::Result<usize> {
-        let pages = octets.len() - octets.len() % PAGE;
-        let lies_well = octets.as_ptr().addr().is_multiple_of(PAGE) && offset.is_multiple_of(PAGE as u64);
-        if pages == 0 || !lies_well {
-            return Ok(0);
-        }
-        if matches!(self, Direct::Untried) {
-            *self = opened_again(file).map_or(Direct::Refused, Direct::Opened);
-        }
-        let Direct::Opened(direct) = self else { return Ok(0) };
-        match direct.write_all_at(&octets[..pages], offset) {
-            Ok(()) => Ok(pages),
-            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-                Err(error)
-            }
-            // What else is wrong, the write tells that follows.
-            Err(_) => {
-                *self = Direct::Refused;
-                Ok(0)
-            }
-        }
-    }
-}
-
-/// By its descriptor, as it may have another name by now (proc_pid_fd(5)).
-fn opened_again(file: &File) -> io::Result<File> {
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    File::options().write(true).custom_flags(libc::O_DIRECT).open(link)
-}
-
 /// Writes all of `octets` at `offset`, as `write_all_at` does; past the page cache where `direct` can, or kernel and filesystem
 /// (RWF_DONTCACHE of pwritev2(2): Linux 6.16 and ext4, xfs, btrfs).
 pub(super) fn write_all_at(file: &File, direct: &mut Direct, octets: &[u8], offset: u64) -> io::Result<()> {
@@ -123,35 +77,27 @@ fn write_some_at(file: &File, octets: &[u8], offset: u64) -> io::Result<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::content::disk::{BLOCK, Disk, ObjectKey};
+    use std::ops::Range;
     use std::path::Path;
     use std::time::Instant;
 
-    /// The first `length` octets of it begin with a page.
-    fn paged(length: usize, memory: &mut Vec<u8>) -> &[u8] {
-        memory.resize(PAGE + length, 0);
-        let first = memory.as_ptr().align_offset(PAGE);
-        (0..length).for_each(|at| memory[first + at] = (at / 251 + at) as u8);
-        &memory[first..first + length]
-    }
-
     /// What a file in `folder` holds behind writes of `octets` in parts of `part`, the last part first.
-    fn written_in(folder: &Path, octets: &[u8], part: usize) -> (Vec<u8>, Direct) {
+    fn written_in(folder: &Path, octets: &[u8], part: usize) -> Vec<u8> {
         let file = tempfile::tempfile_in(folder).unwrap();
         let mut direct = Direct::default();
         for (number, part_of_it) in octets.chunks(part).enumerate().rev() {
             write_all_at(&file, &mut direct, part_of_it, (number * part) as u64).unwrap();
-            // Whatever a reader has had of the file: the page cache knows of no write that passes it.
-            file.read_at(&mut [0; 3 * PAGE], 0).unwrap();
         }
         let mut all = vec![0; octets.len()];
         file.read_exact_at(&mut all, 0).unwrap();
-        (all, direct)
+        all
     }
 
     /// How many of the first pages of a file are in the page cache.
-    fn pages_in_memory(file: &File, pages: usize) -> usize {
+    pub(in crate::content::disk) fn pages_in_memory(file: &File, pages: usize) -> usize {
         let mut seen = vec![0_u8; pages];
         // SAFETY: a new mapping of the file, as long as `seen` has pages; it is not read, only asked about (mincore(2)).
         unsafe {
@@ -166,59 +112,44 @@ mod tests {
 
     #[test]
     fn octets_are_written_wherever_they_lie() {
-        let mut memory = Vec::new();
-        let octets = paged(300_000, &mut memory);
+        let memory: Vec<u8> = (0..310_000).map(|at| (at / 251 + at) as u8).collect();
+        let octets = &memory[memory.as_ptr().align_offset(4096)..];
         for folder in [&std::env::temp_dir(), Path::new("/dev/shm")] {
-            for (from, part) in [(0, 300_000), (0, 16 * PAGE), (0, 5000), (1, 16 * PAGE), (0, 16 * PAGE + 1)] {
-                let written = written_in(folder, &octets[from..], part).0;
+            for (from, part) in [(0, 300_000), (0, 1 << 16), (0, 5000), (1, 1 << 16), (0, (1 << 16) + 1)] {
+                let written = written_in(folder, &octets[from..], part);
                 assert!(written == octets[from..], "from {from} in parts of {part} in {}", folder.display());
             }
         }
     }
 
     #[test]
-    fn the_disk_has_whole_pages_from_where_they_are_and_nothing_else() {
-        let mut memory = Vec::new();
-        let octets = paged(64 * PAGE + 5, &mut memory);
-        let (folder, file) = (std::env::temp_dir(), tempfile::tempfile().unwrap());
-        let opened = |direct: &Direct| matches!(direct, Direct::Opened(_));
-        let mut direct = Direct::default();
+    fn an_object_is_whole_whichever_part_of_it_passed_the_page_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, length) = (ObjectKey::inode("https://source.example/", 7), 9 * BLOCK + 77);
+        let memory: Vec<u8> = (0..length + 4096).map(|at| (at / 251 + at) as u8).collect();
+        let octets = &memory[memory.as_ptr().align_offset(4096)..][..length as usize];
+        let part = |range: Range<u64>| &octets[range.start as usize..range.end as usize];
+        let disk = Disk::open(folder.path(), None, 0).unwrap();
+        let partial = disk.begin(&key, Some(length)).unwrap();
+        let reads = |range: Range<u64>| {
+            let found = partial.read_at(range.start, (range.end - range.start) as usize).unwrap();
+            assert!(found.unwrap() == part(range.clone()), "{range:?}");
+        };
 
-        assert_eq!(direct.write(&file, &octets[1..], 0).unwrap(), 0, "memory");
-        assert_eq!(direct.write(&file, octets, 5).unwrap(), 0, "file");
-        assert_eq!(direct.write(&file, &octets[..5], 0).unwrap(), 0, "less than a page");
-        assert!(matches!(direct, Direct::Untried));
-        assert_eq!(direct.write(&file, octets, 4 * PAGE as u64).unwrap(), 64 * PAGE);
-        assert!(opened(&direct) && pages_in_memory(&file, 68) == 0);
-        assert!(opened(&written_in(&folder, octets, 8 * PAGE).1));
-    }
+        partial.write_uncached_at(0, part(0..2 * BLOCK)).unwrap();
+        reads(BLOCK - 9..2 * BLOCK);
+        partial.write_at(3 * BLOCK + 100, part(3 * BLOCK + 100..3 * BLOCK + 200)).unwrap();
+        reads(3 * BLOCK + 100..3 * BLOCK + 200);
+        partial.write_uncached_at(2 * BLOCK, part(2 * BLOCK..5 * BLOCK)).unwrap();
+        reads(0..5 * BLOCK);
+        partial.write_at(5 * BLOCK, part(5 * BLOCK..6 * BLOCK)).unwrap();
+        partial.write_uncached_at(6 * BLOCK, part(6 * BLOCK..length)).unwrap();
+        reads(0..length);
+        partial.commit(&key, length).unwrap();
+        drop((partial, disk));
 
-    #[test]
-    fn who_cannot_be_handed_octets_is_not_asked_again() {
-        let mut memory = Vec::new();
-        let octets = paged(4 * PAGE, &mut memory);
-        let file = tempfile::tempfile().unwrap();
-        // Any error but that there is no room.
-        let mut direct = Direct::Opened(File::open("/proc/self/exe").unwrap());
-
-        write_all_at(&file, &mut direct, octets, 0).unwrap();
-
-        let mut all = vec![0; octets.len()];
-        file.read_exact_at(&mut all, 0).unwrap();
-        assert!(all == octets && matches!(direct, Direct::Refused));
-    }
-
-    #[test]
-    fn that_there_is_no_room_is_told_at_once_and_asked_again() {
-        let mut memory = Vec::new();
-        let octets = paged(4 * PAGE, &mut memory);
-        let file = tempfile::tempfile().unwrap();
-        let mut direct = Direct::Opened(File::options().write(true).open("/dev/full").unwrap());
-
-        let error = write_all_at(&file, &mut direct, octets, 0).unwrap_err();
-
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert!(matches!(direct, Direct::Opened(_)) && file.metadata().unwrap().len() == 0);
+        let disk = Disk::open(folder.path(), None, 0).unwrap();
+        assert!(disk.get(&key).unwrap().read(0, length as usize).unwrap() == octets);
     }
 
     #[test]

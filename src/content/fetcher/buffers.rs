@@ -5,7 +5,7 @@
 //! is being written and hashed ([`super::hashing`]), ranges fetched aside of the stream have leave for what they bring
 //! ([`super::stripes`]), and a few flights keep what came last for their readers ([`super::flight`]).
 //!
-//! What a buffer holds begins with a page, as the disk needs it that is to have it without a copy (open(2), O_DIRECT).
+//! What a buffer holds begins with a page, so that the disk can have it without a copy (`content::disk::direct`).
 
 use crate::content::fixity::BLOCK;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ pub(super) const BUFFER: usize = 4 * BLOCK as usize;
 /// While the disk is busy so many octets are received ahead of it.
 pub(super) const GATHERED: usize = 2 * BUFFER;
 
-/// What a page's address is a multiple of: as the disk needs it, and not as the processor has it, whose pages may be longer.
+/// What a page's address is a multiple of, as disks need it: the processor's pages may be longer.
 const PAGE: usize = 4 << 10;
 
 /// Buffers that are kept while nobody uses them.
@@ -35,7 +35,8 @@ impl Buffers {
     pub(super) fn lend(self: &Arc<Self>) -> Filling {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut memory = idle.unwrap_or_else(|| Vec::with_capacity(PAGE + BUFFER));
-        let first = memory.as_ptr().align_offset(PAGE);
+        // Less than a page.
+        let first = memory.as_ptr().addr().wrapping_neg() % PAGE;
         memory.resize(first, 0);
         Filling { lent: Lent { memory, first, home: Arc::clone(self) } }
     }

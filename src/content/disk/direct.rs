@@ -1,0 +1,237 @@
+//! Writing without a copy: the disk has the octets from where they are (open(2), O_DIRECT), which takes a fifth of the processor's time
+//! that copying them into pages of the page cache does. Who writes waits for the disk, so it is for a fast one.
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::time::{Duration, Instant};
+
+/// What is written so begins with a page in memory and in the file, and ends with one. Few devices ask for more of it.
+const PAGE: usize = 4 << 10;
+
+/// Octets a second: a slower disk would hold up a line of two gigabits.
+const FAST: f64 = 250e6;
+
+/// So many octets together tell how fast it is.
+const TOGETHER: usize = 16 << 20;
+
+/// So long all of them may wait for anything else.
+const HICCUP: Duration = Duration::from_millis(50);
+
+/// A second opening of a file, for such writes. The kernel drops what the page cache has of their part of the file, before and after.
+#[derive(Debug, Default)]
+pub(super) enum Direct {
+    /// Not needed so far.
+    #[default]
+    Untried,
+    Opened(Opened),
+    /// Filesystem or disk cannot, or are slow.
+    Refused,
+}
+
+#[derive(Debug)]
+pub(super) struct Opened {
+    file: File,
+    /// Of [`TOGETHER`], so many were written so far.
+    octets: usize,
+    took: Duration,
+}
+
+impl Direct {
+    /// Writes as many of the first of `octets` as can be written so to the file whose first opening is `file`; answers how many. An
+    /// error tells that there is no room.
+    pub(super) fn write(&mut self, file: &File, octets: &[u8], offset: u64) -> io::Result<usize> {
+        let pages = octets.len() - octets.len() % PAGE;
+        let lies_well = octets.as_ptr().addr().is_multiple_of(PAGE) && offset.is_multiple_of(PAGE as u64);
+        if pages == 0 || !lies_well {
+            return Ok(0);
+        }
+        if matches!(self, Direct::Untried) {
+            *self = Direct::opened(file);
+        }
+        let Direct::Opened(opened) = self else { return Ok(0) };
+        let begun = Instant::now();
+        match opened.file.write_all_at(&octets[..pages], offset) {
+            Ok(()) => {
+                if !opened.is_fast_with(pages, begun.elapsed()) {
+                    *self = Direct::Refused;
+                }
+                Ok(pages)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                Err(error)
+            }
+            // Whatever else is wrong, the write tells that follows, or the checksums of what is read.
+            Err(error) => {
+                tracing::debug!(%error, "the disk does not take octets from where they are");
+                *self = Direct::Refused;
+                Ok(0)
+            }
+        }
+    }
+
+    /// By its descriptor, as it may have another name by now (proc_pid_fd(5)).
+    fn opened(file: &File) -> Direct {
+        if !is_without_copy(file) {
+            return Direct::Refused;
+        }
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match File::options().write(true).custom_flags(libc::O_DIRECT).open(link) {
+            Ok(file) => Direct::Opened(Opened { file, octets: 0, took: Duration::ZERO }),
+            Err(_) => Direct::Refused,
+        }
+    }
+}
+
+impl Opened {
+    /// So many octets more took so long: whether the disk is fast, as far as that can be told.
+    fn is_fast_with(&mut self, octets: usize, took: Duration) -> bool {
+        self.octets += octets;
+        self.took += took;
+        let is_fast = self.took.saturating_sub(HICCUP).as_secs_f64() <= self.octets as f64 / FAST;
+        if self.octets >= TOGETHER {
+            (self.octets, self.took) = (0, Duration::ZERO);
+        }
+        is_fast
+    }
+}
+
+/// Whether the filesystem is known to do as it says. Others open a file so, and copy the octets nevertheless, and some wait for the
+/// disk then (btrfs with checksums), or are at the other end of a network.
+fn is_without_copy(file: &File) -> bool {
+    is_local(file).unwrap_or(false) && alignment(file).is_ok_and(|octets| (1..=PAGE).contains(&octets))
+}
+
+fn is_local(file: &File) -> io::Result<bool> {
+    let mut found = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the descriptor is open and there is room for one answer (fstatfs(2)).
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was answered.
+    let found = unsafe { found.assume_init() };
+    Ok([libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC].contains(&found.f_type))
+}
+
+/// What addresses, in memory and in the file, must be a multiple of; 0 where such a write is a copy, or where Linux is older than 6.1
+/// (statx(2), STATX_DIOALIGN).
+fn alignment(file: &File) -> io::Result<usize> {
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is empty and ends with a zero, the descriptor is open, and there is room for one answer.
+    let result = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, found.as_mut_ptr())
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all of its fields are numbers, which were zero before it was answered.
+    let found = unsafe { found.assume_init() };
+    Ok(found.stx_dio_mem_align.max(found.stx_dio_offset_align) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::disk::uncached::tests::pages_in_memory;
+    use std::path::Path;
+
+    /// So many octets, the first of which begins a page.
+    fn paged(length: usize, memory: &mut Vec<u8>) -> &[u8] {
+        memory.resize(PAGE + length, 0);
+        let first = memory.as_ptr().align_offset(PAGE);
+        (0..length).for_each(|at| memory[first + at] = (at / 251 + at) as u8);
+        &memory[first..first + length]
+    }
+
+    fn is_opened(direct: &Direct) -> bool {
+        matches!(direct, Direct::Opened(_))
+    }
+
+    #[test]
+    fn the_disk_has_whole_pages_from_where_they_are_and_nothing_else() {
+        let mut memory = Vec::new();
+        let octets = paged(64 * PAGE + 5, &mut memory);
+        let file = tempfile::tempfile().unwrap();
+        let can = is_without_copy(&file);
+        let written = if can { 64 * PAGE } else { 0 };
+        let mut direct = Direct::default();
+
+        assert_eq!(direct.write(&file, &octets[1..], 0).unwrap(), 0, "memory");
+        assert_eq!(direct.write(&file, octets, 5).unwrap(), 0, "file");
+        assert_eq!(direct.write(&file, &octets[..5], 0).unwrap(), 0, "less than a page");
+        assert!(matches!(direct, Direct::Untried));
+        assert_eq!(direct.write(&file, octets, 4 * PAGE as u64).unwrap(), written);
+
+        assert_eq!((is_opened(&direct), pages_in_memory(&file, 68)), (can, 0));
+        let mut found = vec![0; written];
+        file.read_exact_at(&mut found, 4 * PAGE as u64).unwrap();
+        assert!(found == octets[..written]);
+    }
+
+    #[test]
+    fn what_a_reader_has_had_of_the_file_before_is_not_what_it_has_afterwards() {
+        let mut memory = Vec::new();
+        let octets = paged(64 * PAGE, &mut memory);
+        let file = tempfile::tempfile().unwrap();
+        let can = is_without_copy(&file);
+        file.set_len(octets.len() as u64).unwrap();
+        let mut found = vec![1; octets.len()];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == vec![0; octets.len()]);
+
+        let written = Direct::default().write(&file, octets, 0).unwrap();
+
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert!(!can || (written == octets.len() && found == octets));
+    }
+
+    #[test]
+    fn memory_is_not_asked_to_be_a_disk() {
+        let (mut memory, mut direct) = (Vec::new(), Direct::default());
+        let file = tempfile::tempfile_in(Path::new("/dev/shm")).unwrap();
+        assert_eq!(direct.write(&file, paged(4 * PAGE, &mut memory), 0).unwrap(), 0);
+        assert!(matches!(direct, Direct::Refused));
+    }
+
+    fn opened(file: File) -> Opened {
+        Opened { file, octets: 0, took: Duration::ZERO }
+    }
+
+    #[test]
+    fn who_cannot_be_handed_octets_is_not_asked_again() {
+        let mut memory = Vec::new();
+        // Any error but that there is no room.
+        let mut direct = Direct::Opened(opened(File::open("/proc/self/exe").unwrap()));
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(direct.write(&file, paged(4 * PAGE, &mut memory), 0).unwrap(), 0);
+        assert!(matches!(direct, Direct::Refused));
+    }
+
+    #[test]
+    fn that_there_is_no_room_is_told_and_asked_again() {
+        let mut memory = Vec::new();
+        let mut direct = Direct::Opened(opened(File::options().write(true).open("/dev/full").unwrap()));
+        let file = tempfile::tempfile().unwrap();
+        let error = direct.write(&file, paged(4 * PAGE, &mut memory), 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(is_opened(&direct));
+    }
+
+    #[test]
+    fn a_disk_is_fast_that_no_line_waits_for_and_may_pause_once_in_a_while() {
+        // Of so many pieces of half a MiB, those that a disk is handed which takes so many ms for each.
+        let handed = |pieces: usize, millis: fn(usize) -> u64| {
+            let mut opened = opened(tempfile::tempfile().unwrap());
+            let is_fast = |piece: &usize| opened.is_fast_with(512 << 10, Duration::from_millis(millis(*piece)));
+            (0..pieces).take_while(is_fast).count()
+        };
+        assert_eq!(handed(1000, |_| 1), 1000, "500 MB/s");
+        assert_eq!(handed(1000, |piece| if piece % 32 == 7 { 40 } else { 2 }), 1000, "a pause in 16 MiB");
+        assert!(handed(1000, |_| 5) < 32, "100 MB/s");
+        assert!(handed(1000, |_| 28) < 3, "18 MB/s");
+        assert_eq!(handed(1000, |piece| if piece == 100 { 500 } else { 1 }), 100);
+    }
+}
