@@ -32,6 +32,7 @@ mod uncached;
 mod victims;
 
 pub use beside::allocated_below;
+pub use direct::PAGE;
 pub use foreign::PutAway;
 pub use inventory::{Inventory, Removed};
 pub use key::ObjectKey;

@@ -5,8 +5,9 @@
 //! is being written and hashed ([`super::hashing`]), ranges fetched aside of the stream have leave for what they bring
 //! ([`super::stripes`]), and a few flights keep what came last for their readers ([`super::flight`]).
 //!
-//! What a buffer holds begins with a page, so that the disk can have it without a copy (`content::disk::direct`).
+//! What a buffer holds begins with a page, so that the disk can have it without a copy ([`PAGE`]).
 
+use crate::content::disk::PAGE;
 use crate::content::fixity::BLOCK;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -17,9 +18,6 @@ pub(super) const BUFFER: usize = 4 * BLOCK as usize;
 
 /// While the disk is busy so many octets are received ahead of it.
 pub(super) const GATHERED: usize = 2 * BUFFER;
-
-/// What a page's address is a multiple of, as disks need it: the processor's pages may be longer.
-const PAGE: usize = 4 << 10;
 
 /// Buffers that are kept while nobody uses them.
 const IDLE: usize = 32;
