@@ -50,6 +50,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("near-warm", near::warm_grep),
     ("wire-large", large::large_file),
     ("wire-large-gigabit", large::large_file_over_a_gigabit),
+    ("wire-large-past", large::large_file_past_the_cache),
     ("wire-large-http2", large::large_file_over_http2),
     ("large-nearby", large::large_file_nearby),
     ("wire-unzip", large::archive_directory),

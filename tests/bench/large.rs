@@ -7,7 +7,7 @@ use crate::delay::FAR;
 use crate::measure::{Row, caught, keep, megabytes, time};
 use crate::near::{HERE, beside_rclone_often};
 use crate::wire::{
-    Asked, ROUND_TRIP, Rclone, curl_from, far, far_away, far_away_at, in_turns, options, run,
+    Asked, ROUND_TRIP, Rclone, curl_from, far, far_away, far_away_at, in_turns, in_turns_with, options, run,
     wait_for_the_last_connection, with_programs,
 };
 use std::fs;
@@ -71,8 +71,13 @@ fn by_streams(nginx: &Nginx) -> Duration {
 
 /// `cat` beside curl.
 fn cat_beside(nginx: &Nginx, network: &str, peer: &str, ranges: impl Fn() -> Duration) -> Row {
+    cat_with(&options(nginx), nginx, network, peer, ranges)
+}
+
+/// The same through a mount with these options.
+fn cat_with(options: &str, nginx: &Nginx, network: &str, peer: &str, ranges: impl Fn() -> Duration) -> Row {
     let work = |mounted: &Mounted| cat(&mounted.join("large.bin"));
-    let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/large", work, ranges);
+    let (ours, theirs, asked) = in_turns_with(options, nginx, "resourcelist.xml", "/large", work, ranges);
     let work = format!("`cat` of a file of 512 MiB, cold, {network}, {} sent", megabytes(asked.octets));
     Row::speeds(&work, "MB", megabytes_a_second(ours), peer, megabytes_a_second(theirs), 0.9)
 }
@@ -93,6 +98,16 @@ pub fn large_file_over_a_gigabit() -> Vec<Row> {
     far_away_at(RATE, &format!("`cat` of a file of 512 MiB, cold, {network}"), &["curl"], move || {
         let nginx = far(Nginx::serving_at(FAR, make_one));
         vec![cat_beside(&nginx, network, "curl with 8 ranges at once", || by_connections(&nginx))]
+    })
+}
+
+/// The same file where the cache has no room for it: it goes past.
+pub fn large_file_past_the_cache() -> Vec<Row> {
+    let network = "RTT 40 ms, a cache of 64 MB";
+    far_away(&format!("`cat` of a file of 512 MiB, cold, {network}"), &["curl"], move || {
+        let nginx = far(Nginx::serving_at(FAR, make_one));
+        let options = options(&nginx) + ",cache-size=64M";
+        vec![cat_with(&options, &nginx, network, "curl with 8 ranges at once", || by_connections(&nginx))]
     })
 }
 

@@ -207,9 +207,21 @@ pub fn in_turns(
     work: impl Fn(&Mounted) -> Duration,
     peer: impl Fn() -> Duration,
 ) -> (f64, f64, Asked) {
+    in_turns_with(&options(nginx), nginx, document, below, work, peer)
+}
+
+/// The same with mounts that have these options.
+pub fn in_turns_with(
+    options: &str,
+    nginx: &Nginx,
+    document: &str,
+    below: &str,
+    work: impl Fn(&Mounted) -> Duration,
+    peer: impl Fn() -> Duration,
+) -> (f64, f64, Asked) {
     let (mut ours, mut theirs, mut asked) = (Vec::new(), Vec::new(), Asked::default());
     for _ in 0..TIMES {
-        let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), &options(nginx));
+        let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), options);
         let before = Asked::so_far(nginx, below);
         ours.push(work(&mounted));
         mounted.unmount();

@@ -8,6 +8,7 @@ use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
 use super::sidecar::Sidecar;
 use super::victims::Victims;
 use super::{DiskError, Evicted, ObjectKey, flock, io_error, is_full};
+use crate::content::fixity::WHOLE_LIMIT;
 use lru::LruCache;
 use std::collections::HashSet;
 use std::fs::File;
@@ -141,6 +142,22 @@ impl Cache {
             tracing::warn!(%cause, "the recency environment cannot be read");
             Sums::default()
         })
+    }
+
+    /// Whether `needed` octets may have room, were all objects evicted, those too that cannot be: where they have none nothing need go
+    /// for them. Of few that is not worth to be asked: they are soon told.
+    pub(super) fn could_hold(&self, needed: u64) -> bool {
+        if needed <= WHOLE_LIMIT {
+            return needed <= self.quota;
+        }
+        let stays = self.recency.own_octets() + self.beside.octets(self.quota);
+        if needed.saturating_add(stays) > self.quota {
+            return false;
+        }
+        let Ok(sums) = self.recency.sums() else { return true };
+        let all = sums.octets.saturating_add_signed(lock(&self.pending).octets);
+        let free = (self.free_space)().unwrap_or(u64::MAX).saturating_add(all);
+        self.reserve.saturating_add(needed) <= free
     }
 
     /// Evicts until `needed` octets more fit into quota and reserve; [`DiskError::Full`] where they cannot.

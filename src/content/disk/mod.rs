@@ -212,7 +212,7 @@ impl Disk {
     }
 
     /// Starts an object anew; drops what [`Disk::resume`] would have found. `length`: octets expected, where known.
-    /// [`DiskError::Full`] at once where that can never fit.
+    /// [`DiskError::Full`] at once where that cannot fit ([`Disk::could_hold`]).
     ///
     /// Where the same object is being written already, by whatever process, both go on and the last commit stays:
     /// same key, same bytes.
@@ -222,9 +222,7 @@ impl Disk {
 
     /// [`Disk::begin`] of an object for which only `victims` may go.
     pub fn begin_for(&self, key: &ObjectKey, length: Option<u64>, victims: Victims) -> Result<Partial, DiskError> {
-        if length.is_some_and(|length| object::footprint(length) > self.cache.quota) {
-            return Err(self.cache.full());
-        }
+        self.could_hold(length)?;
         let name = format!("{PARTIALS}{key}");
         let mut made = self.create_locked(&name, &victims)?;
         let resumable = made.is_some();
@@ -246,6 +244,14 @@ impl Disk {
         let sidecar = Sidecar { length, ..Sidecar::default() };
         let partial = Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, resumable, 0, sidecar);
         Ok(partial.with_victims(victims))
+    }
+
+    /// [`DiskError::Full`] where an object of `length` octets would have no room, were all else evicted.
+    pub fn could_hold(&self, length: Option<u64>) -> Result<(), DiskError> {
+        match length {
+            Some(length) if !self.cache.could_hold(object::footprint(length)) => Err(self.cache.full()),
+            _ => Ok(()),
+        }
     }
 
     /// Opens or makes a file and locks it; `None`: another one holds its lock.

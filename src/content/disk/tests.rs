@@ -319,6 +319,29 @@ fn what_is_larger_than_the_quota_is_full_and_evicts_nothing() {
     assert_eq!(disk.usage().octets, disk.cache.recency.own_octets());
 }
 
+/// Where it cannot fit although everything else went, nothing goes for it.
+#[test]
+fn what_can_have_no_room_beside_what_stays_is_full_and_evicts_nothing() {
+    let (folder, beside) = (folder(), folder());
+    let free = Arc::new(AtomicU64::new(PLENTY));
+    let asked = Arc::clone(&free);
+    let ask: FreeSpace = Box::new(move || Ok(asked.load(Ordering::Relaxed)));
+    let disk = Disk::open_on(folder.path(), Some(100 * MIB), 10 * MIB, ask).unwrap();
+    put(&disk, &key(1), &octets(1, 4 * MIB));
+    let holds = |octets: u64| disk.could_hold(Some(octets)).is_ok();
+    assert!(disk.could_hold(None).is_ok() && holds(90 * MIB) && !holds(100 * MIB));
+
+    std::fs::write(beside.path().join("catalog"), octets(9, 40 * MIB)).unwrap();
+    disk.count_beside(beside.path());
+    disk.cache.beside.refresh();
+    assert!(holds(50 * MIB) && !holds(70 * MIB), "a catalog cannot be evicted");
+    free.store(30 * MIB, Ordering::Relaxed);
+    assert!(holds(20 * MIB) && !holds(26 * MIB), "30 MiB are free and 4 are its own, of which 10 stay free");
+
+    assert!(matches!(disk.begin(&key(2), Some(70 * MIB)), Err(DiskError::Full { .. })));
+    assert!(disk.get(&key(1)).is_some());
+}
+
 #[test]
 fn the_free_space_reserve_evicts_and_then_is_full() {
     let folder = folder();

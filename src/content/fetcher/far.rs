@@ -12,13 +12,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Fetch {
-    /// The answer to the request for what follows what is here. [`Stop::Rest`]: readers are far from that, and get what they read.
+    /// The answer to the request for `window`, or where there is none for what follows what is here. [`Stop::Rest`]: readers are far from that, and get what they read.
     ///
     /// The range is asked for without condition where no version is known. Only an answer under a strong ETag, of just these octets of
     /// a whole of the length that is known, tells which version it is of; with any other the body is asked for as if there had been none, and a
     /// server that knows no ranges has begun with it.
-    pub(super) async fn ask_where_it_is_read(&mut self, place: &Place) -> Result<Response, Stop> {
-        let Some(window) = self.far_window(place) else { return self.ask(place, self.received).await };
+    pub(super) async fn ask_where_it_is_read(
+        &mut self,
+        place: &Place,
+        window: Option<Range<u64>>,
+    ) -> Result<Response, Stop> {
+        let Some(window) = window else { return self.ask(place, self.received).await };
         let leave =
             tokio::time::timeout(self.content.config.stall, self.content.windows.leave(place.uri().authority()));
         let Ok(Some(leave)) = leave.await else { return self.ask(place, self.received).await };
@@ -60,7 +64,7 @@ impl Fetch {
     }
 
     /// Which octets to ask for first, where all readers are far from what is here.
-    fn far_window(&self, place: &Place) -> Option<Range<u64>> {
+    pub(super) fn far_window(&self, place: &Place) -> Option<Range<u64>> {
         let is_plain = published_coding(&self.wanted).is_none() && !matches!(place, Place::TimeGate(_));
         if !is_plain || self.room != Room::Disk || self.plan.has_failed() {
             return None;

@@ -310,8 +310,12 @@ impl Fetch {
             return self.unpacked(member).await.map(Some);
         }
         let from = self.received;
+        let window = self.far_window(place);
+        if window.is_none() {
+            self.look_for_room().await.map_err(Stop::End)?;
+        }
         let asked = Instant::now();
-        let response = self.ask_where_it_is_read(place).await?;
+        let response = self.ask_where_it_is_read(place, window).await?;
         let round_trip = asked.elapsed();
         self.flight.touch();
         let resumed = match response.status {
@@ -348,9 +352,11 @@ impl Fetch {
         let origin = self.flight.origin().filter(|origin| left(origin) >= LARGE);
         // What may be in another coding than published has none, and is not waited for either.
         let has_ranges = has_ranges && self.validator.is_some();
-        match origin.filter(|_| has_ranges && self.room == Room::Disk && !self.plan.has_failed()) {
+        match origin.filter(|_| has_ranges && self.room != Room::Memory && !self.plan.has_failed()) {
             Some(origin) => {
-                self.hold_latest();
+                if self.room == Room::Disk {
+                    self.hold_latest();
+                }
                 let (content, flight) = (&self.content, &self.flight);
                 let stripes = Stripes::new(content, flight, origin, body, self.received, round_trip);
                 Incoming::Stripes(Box::new(stripes))
@@ -398,7 +404,7 @@ impl Fetch {
         let uri = self.wanted.uri.clone();
         loop {
             if self.room == Room::Nowhere {
-                self.wait_for_readers().await?;
+                self.wait_for_readers(promise).await?;
             } else {
                 self.wait_to_be_followed(promise).await?;
             }

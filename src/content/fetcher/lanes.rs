@@ -13,7 +13,7 @@ const FEW_LANES: usize = 8;
 const MOSTLY_AT_WORK: u64 = 4;
 
 /// How long ranges of [`super::stripes::STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first.
-/// Those of the first round come over new connections: they are forgotten behind it, and tell nothing of the line.
+/// Those of the first round come over connections that still grow: they are forgotten behind it, and tell nothing of the line.
 #[derive(Default)]
 pub(super) struct Usual {
     ranges: AtomicUsize,
@@ -33,6 +33,13 @@ impl Usual {
         }
     }
 
+    /// So long a shorter range would have taken, were it as long: better than nothing, as long as none of those came.
+    pub(super) fn suppose(&self, all: Duration) {
+        if self.ranges.load(Ordering::Relaxed) == 0 {
+            self.all.store(all.as_micros() as u64, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn all(&self) -> Duration {
         Duration::from_micros(self.all.load(Ordering::Relaxed))
     }
@@ -48,6 +55,16 @@ impl Usual {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_shorter_ranges_tell_counts_until_one_of_full_length_is_here_and_says_nothing_of_the_line() {
+        let (usual, millis) = (Usual::default(), Duration::from_millis);
+        [900, 700].into_iter().for_each(|all| usual.suppose(millis(all)));
+        assert_eq!((usual.all(), usual.lanes()), (millis(700), MOST_LANES));
+        usual.note(millis(40), millis(300));
+        usual.suppose(millis(5000));
+        assert_eq!(usual.all(), millis(600));
+    }
 
     #[test]
     fn fewer_ranges_fill_a_line_than_a_way_that_round_trips_keep_empty() {

@@ -1,7 +1,7 @@
 //! What is done with an object for which the cache folder has no room.
 
 use super::fetch::{Ended, Fetch, Stop};
-use super::promise::Form;
+use super::promise::{Form, Promise};
 use super::writer::{Room, WriteError};
 use crate::content::fixity::WHOLE_LIMIT;
 use std::sync::Arc;
@@ -15,6 +15,18 @@ const UNFOLLOWED: Duration = Duration::from_secs(10);
 const TURNS: u32 = 4;
 
 impl Fetch {
+    /// A large object of which nothing is here, and for which there can be no room, goes past the cache from its beginning.
+    pub(super) async fn look_for_room(&mut self) -> Result<(), Ended> {
+        let length = self.wanted.length.or(self.told).filter(|length| *length > WHOLE_LIMIT);
+        if self.received > 0 || self.room != Room::Disk {
+            return Ok(());
+        }
+        match self.content.disk.could_hold(length) {
+            Ok(()) => Ok(()),
+            Err(full) => self.find_room(full.into()).await,
+        }
+    }
+
     /// Without room on disk the object is fetched into memory; one too large for that goes past, to those who read it now.
     /// Where that cannot be either, it cannot be had.
     pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
@@ -43,6 +55,8 @@ impl Fetch {
     /// The object goes past the cache.
     pub(super) async fn go_past(&mut self) -> Result<(), Ended> {
         self.room = Room::Nowhere;
+        self.flight.hold_latest(false);
+        self.latest = None;
         // Not held while another is waited for: those who have that one may wait for this.
         self.memory = None;
         let content = Arc::clone(&self.content);
@@ -72,12 +86,19 @@ impl Fetch {
     }
 
     /// Waits until a reader follows what goes past the cache, for nothing of it is kept. Where none does the fetch ends.
-    pub(super) async fn wait_for_readers(&mut self) -> Result<(), Stop> {
+    pub(super) async fn wait_for_readers(&mut self, promise: &Promise) -> Result<(), Stop> {
+        if self.flight.may_go_on_from(self.received) && self.received < self.flight.limit() {
+            return Ok(());
+        }
         // What was given to the writer counts as come.
         self.written().await?;
+        if self.received >= self.flight.limit() && self.rest.has_blocks() {
+            self.write_blocks(promise).await?;
+            self.written().await?;
+        }
         loop {
             let wanted = self.flight.wanted().notified();
-            if self.flight.may_go_on() {
+            if self.flight.may_go_on() && self.received < self.flight.limit() {
                 self.flight.touch();
                 return Ok(());
             }

@@ -9,8 +9,9 @@
 //! - Where the beginning comes slower than [`FIRST`] in [`FAST`], without the round trips that it takes, the line is so slow that
 //!   they count little. What comes of a new connection at once tells that it is not.
 //! - A new connection brings ten packets, then twice as many each round trip. So all are made as soon as more is wanted than a look
-//!   at the beginning ([`WORTH_OTHERS`]), and what is wanted is parted among them: when a reader has come so far that much is
-//!   asked ahead of it, they have grown.
+//!   at the beginning ([`WORTH_OTHERS`]), and what is wanted ahead of the reader is always parted among all of them: they grow together,
+//!   and all wait for the first range the shorter, the less they have grown. When a reader has come so far that much is asked
+//!   ahead of it, they have grown.
 //! - Else W and B are not known, but how long a range is silent of the time that it takes: [`Usual::lanes`].
 //!
 //! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
@@ -40,11 +41,14 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// Octets of one range, but for the first ones.
+/// Octets of one range at most.
 pub(super) const STRIPE: u64 = 4 << 20;
 
 /// Octets of a range at least: new connections grow with them.
 const SHORTEST: u64 = BLOCK;
+
+/// A range of fewer octets does not tell how long one of [`STRIPE`] takes.
+const TELLING: u64 = STRIPE / 4;
 
 /// Less beyond what is here is one connection's: whoever looks at the first pages needs no others. Who reads half a MiB at once
 /// has as much asked ahead.
@@ -57,6 +61,9 @@ const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
 
 /// Ranges under way or in memory at once, of all objects. The first of each may be under way twice.
 const ALL_AT_ONCE: usize = 18;
+
+/// So many of them what goes past the cache leaves to those whose ranges do not wait for readers.
+const LEFT_TO_OTHERS: usize = 4;
 
 /// Octets of the beginning that tell how fast the line is, and those that come of a new connection at once.
 const FIRST: u64 = 128 << 10;
@@ -95,7 +102,7 @@ fn is_fast(came: u64, took: Duration, round_trip: Duration, [at_once, first]: [D
     }
 }
 
-/// Octets of the first range of each connection, where so many are wanted in all.
+/// Octets of a range, where so many are wanted ahead of the reader in all.
 fn length(wanted: u64) -> u64 {
     let octets = wanted / MOST_LANES as u64;
     (octets - octets % BLOCK).clamp(SHORTEST, STRIPE)
@@ -119,8 +126,6 @@ pub(super) struct Stripes {
     asked: Option<u64>,
     /// In order, without gap.
     under_way: VecDeque<Stripe>,
-    /// Asked for so far.
-    ranges: usize,
     /// Requests for ranges under way, also for those that others were faster with: so many connections are busy.
     busy: Arc<AtomicUsize>,
     /// One was refused, or cut while somebody waited for it. Told before its connection is free.
@@ -253,7 +258,6 @@ impl Stripes {
             body: Some(body),
             asked: None,
             under_way: VecDeque::new(),
-            ranges: 0,
             busy: Arc::default(),
             has_failed: Arc::default(),
             usual: Arc::default(),
@@ -346,26 +350,33 @@ impl Stripes {
         let all = (ALL_AT_ONCE - self.content.stripes.available_permits()).saturating_sub(here);
         let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(all);
         let most = if is_over { 0 } else { self.usual.lanes().min(busy + free) };
-        while busy < most && asked < limit {
+        // What goes past the cache waits in memory for readers who may be slow.
+        let left_to_others = if self.flight.is_passing() { LEFT_TO_OTHERS } else { 0 };
+        while busy < most && asked < limit && self.content.stripes.available_permits() > left_to_others {
             let Ok(place) = Arc::clone(&self.content.stripes).try_acquire_owned() else { break };
             // `asked` is below `limit`, and `at` not beyond `asked`.
-            let is_first = self.ranges < MOST_LANES;
-            let octets = if is_first { length(limit - self.at) } else { STRIPE };
-            asked = self.ask(asked, octets, Arc::new(place));
+            asked = self.ask(asked, self.next_length(), Arc::new(place));
             busy += 1;
         }
         self.asked = Some(asked);
     }
 
+    /// Octets of the next range. Connections that have grown are not asked for few, although their reader has jumped.
+    fn next_length(&self) -> u64 {
+        let least = if self.usual.all().is_zero() { SHORTEST } else { TELLING };
+        length(self.flight.ahead()).max(least)
+    }
+
     /// Asks for the range from `first` on; answers the octet behind it.
     fn ask(&mut self, first: u64, length: u64, place: Place) -> u64 {
-        let end = (first + length).next_multiple_of(BLOCK).min(self.origin.length);
+        // At least a block, so behind `first`.
+        let end = first + length;
+        let end = (end - end % BLOCK).min(self.origin.length);
         let attempt = self.begin(first..end, &place);
         let begun = Instant::now();
         let stripe =
             Stripe { left: first..end, attempt, anew: None, begun, was_asked_anew: false, is_late: false, place };
         self.under_way.push_back(stripe);
-        self.ranges += 1;
         end
     }
 
@@ -426,7 +437,7 @@ impl Stripes {
             if self.under_way.is_empty() {
                 let place = Arc::clone(&self.content.stripes).acquire_owned();
                 let place = tokio::time::timeout(patience, place).await.ok()?.ok()?;
-                self.asked = Some(self.ask(self.at, STRIPE, Arc::new(place)));
+                self.asked = Some(self.ask(self.at, self.next_length(), Arc::new(place)));
             }
             let slow_at = self.slow_at().map_or(silent_at, |slow_at| slow_at.max(Instant::now() + LOOK).min(silent_at));
             let stripe = self.under_way.front_mut()?;
@@ -515,8 +526,11 @@ async fn bring(
             }
         }
     }
-    if left == 0 && range.end - range.start == STRIPE {
-        usual.note(silent, asked.elapsed());
+    let (octets, took) = (range.end - range.start, asked.elapsed());
+    if left == 0 && octets == STRIPE {
+        usual.note(silent, took);
+    } else if left == 0 && octets >= TELLING {
+        usual.suppose(silent + took.saturating_sub(silent).mul_f64(STRIPE as f64 / octets as f64));
     }
     if filling.len() > 0 {
         // Whoever waited for it may have gone.

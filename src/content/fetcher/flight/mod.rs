@@ -225,6 +225,12 @@ impl Flight {
         if self.urgency.is_wanted_whole() { u64::MAX } else { self.progress().limit(self.fixity) }
     }
 
+    /// How far that is beyond the furthest that readers have asked for.
+    pub(super) fn ahead(&self) -> u64 {
+        let limit = self.limit();
+        limit.saturating_sub(self.progress().demand)
+    }
+
     /// Where ranges of the version under way may be asked.
     pub(super) fn origin(&self) -> Option<Origin> {
         self.progress().origin.clone()
@@ -402,8 +408,12 @@ impl Flight {
             Phase::UnderWay => {}
         }
         if progress.window.is_some() {
+            let followed_from = progress.followed_from;
             let found = progress.look_past(self.fixity, offset, length, may_jump);
             self.wanted.notify_one();
+            if progress.followed_from != followed_from {
+                self.turned.notify_waiters();
+            }
             return found;
         }
         let Some(whole_length) = progress.length.filter(|_| !progress.whole) else {
@@ -506,7 +516,7 @@ impl Progress {
     fn limit(&self, fixity: Fixity) -> u64 {
         let is_large = self.length.is_some_and(|length| length >= LARGE);
         let is_followed = is_large && self.origin.is_some() && fixity != Fixity::Strict;
-        if !is_followed || self.whole || self.is_awaited || self.window.is_some() {
+        if !is_followed || self.whole || self.is_awaited || self.contradicted {
             return u64::MAX;
         }
         if self.demand == 0 {
@@ -514,7 +524,8 @@ impl Progress {
             return 0;
         }
         let stretch = self.demand - self.followed_from;
-        let growth = AHEAD_GROWTH[usize::from(stretch > MORE_THAN_A_LOOK)];
+        // What goes past the cache and nobody reads is lost.
+        let growth = AHEAD_GROWTH[usize::from(stretch > MORE_THAN_A_LOOK && self.window.is_none())];
         self.demand.saturating_add(stretch.saturating_mul(growth).clamp(AHEAD.start, AHEAD.end))
     }
 

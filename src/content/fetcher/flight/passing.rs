@@ -1,6 +1,6 @@
 //! What goes past the cache, because that has no room for it: readers get what comes as it comes, and it waits for them.
 
-use super::{Flight, JUMP, Jump, Look, Progress};
+use super::{Flight, Jump, Look, Progress};
 use crate::content::Fixity;
 use crate::content::fetcher::shares::Shares;
 use crate::content::fetcher::window::{LEAD, Window};
@@ -29,6 +29,12 @@ impl Flight {
     /// Whether more may come: of what goes past the cache only as much as readers follow.
     pub(in crate::content::fetcher) fn may_go_on(&self) -> bool {
         self.progress().may_go_on()
+    }
+
+    /// The same, were what was received here too.
+    pub(in crate::content::fetcher) fn may_go_on_from(&self, received: u64) -> bool {
+        let progress = self.progress();
+        progress.is_followed_at(received) && progress.may_go_on()
     }
 
     /// Whether a reader waits for what has gone past; it is asked for once.
@@ -98,7 +104,7 @@ impl Progress {
     /// See [`Flight::may_go_on`].
     pub(super) fn may_go_on(&self) -> bool {
         let Some(window) = self.window.as_ref().filter(|_| !self.is_awaited) else { return true };
-        let is_followed = self.frontier < self.demand.saturating_add(self.shares.window() / LEAD);
+        let is_followed = self.is_followed_at(self.frontier);
         // Who waits for octets that are here is about to take them.
         let is_here = |range: &Range<u64>| range.end <= releasable(Fixity::Stream, self.length, self.frontier);
         let waited_for = self.waited_for().filter(is_here).map(|range| range.start);
@@ -108,6 +114,11 @@ impl Progress {
         // Nobody can follow where nothing goes out before the verdict.
         let nothing_goes_out = self.whole || self.length.is_none();
         self.contradicted || (nothing_goes_out && !self.is_proved_at(self.frontier))
+    }
+
+    /// Whether the furthest reader is near this octet.
+    fn is_followed_at(&self, offset: u64) -> bool {
+        offset < self.demand.saturating_add(self.shares.window() / LEAD)
     }
 
     /// The octets that a reader waits for, of several readers the first, of what is or will be held.
@@ -123,7 +134,7 @@ impl Progress {
 
     /// [`Flight::look`] where what comes goes past the cache.
     pub(super) fn look_past(&mut self, fixity: Fixity, offset: u64, length: u32, may_jump: bool) -> Look {
-        if !self.may_go_on() {
+        if !self.may_go_on() || self.frontier.saturating_add(BLOCK) >= self.limit(fixity) {
             // It stood still for want of a reader, and that is not the server's fault.
             self.moved = Instant::now();
         }
@@ -132,8 +143,12 @@ impl Progress {
         let range = offset.min(whole_length)..offset.saturating_add(u64::from(length)).min(whole_length);
         let Some(window) = self.window.as_ref().filter(|_| !range.is_empty()) else { return wait };
         let is_behind = range.start < window.range().start;
-        let is_far = is_behind || range.start >= self.frontier.saturating_add(JUMP);
+        let is_far = is_behind || self.is_far(range.start);
         if let Some(origin) = self.origin.as_ref().filter(|_| is_far && may_jump && !self.whole) {
+            if !is_behind {
+                // Should it come back it begins anew. Who reads what has gone past says nothing of those who go on.
+                self.followed_from = self.demand;
+            }
             return Look::Jump(Jump { origin: origin.clone(), attempt: self.attempt, range });
         }
         if is_behind {

@@ -62,6 +62,20 @@ async fn who_begins_at_the_end_has_that_asked_for_and_nothing_else_until_somebod
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_begins_at_the_end_has_that_asked_for_where_the_cache_has_no_room_too() {
+    let body = octets(HUGE, 103);
+    let server = Server::of(&body, Some(ETAG));
+    let mounted = Mounted::new(&server, |config| config.quota = Some(1));
+    let wanted = vouched(&server, &body);
+
+    read_the_end(&mounted, &wanted, &body).await;
+
+    assert_eq!(asked(&server), [range(LAST - BLOCK as usize, HUGE)], "one range, without a body");
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(walk(&mounted.config.folder.join("objects")), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_begins_at_the_end_gets_it_however_the_range_is_answered() {
     let body = octets(HUGE, 102);
     type Answer = fn(&Received, &[u8]) -> Reply;
