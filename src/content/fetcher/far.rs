@@ -12,7 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Fetch {
-    /// The answer to the request for `window`, or where there is none for what follows what is here. [`Stop::Rest`]: readers are far from that, and get what they read.
+    /// The answer to the request for `window`, or where there is none for what follows what is here. [`Stop::Rest`]: readers are far
+    /// from that, and get what they read.
     ///
     /// The range is asked for without condition where no version is known. Only an answer under a strong ETag, of just these octets of
     /// a whole of the length that is known, tells which version it is of; with any other the body is asked for as if there had been none, and a

@@ -18,12 +18,14 @@ impl Fetch {
     /// A large object of which nothing is here, and for which there can be no room, goes past the cache from its beginning.
     pub(super) async fn look_for_room(&mut self) -> Result<(), Ended> {
         let length = self.wanted.length.or(self.told).filter(|length| *length > WHOLE_LIMIT);
-        if self.received > 0 || self.room != Room::Disk {
+        if length.is_none() || self.received > 0 || self.room != Room::Disk {
             return Ok(());
         }
-        match self.content.disk.could_hold(length) {
-            Ok(()) => Ok(()),
-            Err(full) => self.find_room(full.into()).await,
+        let content = Arc::clone(&self.content);
+        match tokio::task::spawn_blocking(move || content.disk.could_hold(length)).await {
+            Ok(Err(full)) => self.find_room(full.into()).await,
+            // That it was interrupted the writer finds too.
+            _ => Ok(()),
         }
     }
 

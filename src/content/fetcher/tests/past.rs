@@ -13,6 +13,13 @@ fn without_room(server: &Server) -> Mounted {
     Mounted::new(server, |config| config.quota = Some(1))
 }
 
+/// Reads it to its end, which is refused.
+async fn is_wrong_and_taken_back(mounted: &mut Mounted, wanted: &Wanted) {
+    assert!(is_mismatch(&mounted.read_all(wanted).await));
+    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(told, Some(Event::Poisoned(wanted.ino)), "what went out before is taken back");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_object_is_read_to_its_end_with_one_request_and_again_with_another() {
     let body = octets(HUGE, 51);
@@ -38,9 +45,7 @@ async fn of_wrong_bytes_the_end_is_never_handed_out() {
     let mut mounted = without_room(&server);
     let wanted = vouched(&server, &body);
 
-    assert!(is_mismatch(&mounted.read_all(&wanted).await));
-    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(told, Some(Event::Poisoned(wanted.ino)), "what went out before is taken back");
+    is_wrong_and_taken_back(&mut mounted, &wanted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,9 +62,7 @@ async fn wrong_bytes_that_went_out_before_a_cut_are_told_when_the_whole_is_right
     let mut mounted = without_room(&server);
     let wanted = vouched(&server, &body);
 
-    assert!(is_mismatch(&mounted.read_all(&wanted).await));
-    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(told, Some(Event::Poisoned(wanted.ino)), "what went out before is taken back");
+    is_wrong_and_taken_back(&mut mounted, &wanted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -265,9 +268,7 @@ async fn what_one_range_lies_is_found_before_the_end_goes_past() {
     let mut mounted = without_room(&server);
     let wanted = vouched(&server, &body);
 
-    assert!(is_mismatch(&mounted.read_all(&wanted).await));
-    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(told, Some(Event::Poisoned(wanted.ino)), "what went out before is taken back");
+    is_wrong_and_taken_back(&mut mounted, &wanted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

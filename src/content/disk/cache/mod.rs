@@ -1,5 +1,7 @@
 //! The cache folder as one process sees it: room, eviction, the hot objects and what is still to be written down.
 
+mod room;
+
 use super::beside::Beside;
 use super::foreign::{self, PutAway};
 use super::object::Object;
@@ -8,8 +10,8 @@ use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
 use super::sidecar::Sidecar;
 use super::victims::Victims;
 use super::{DiskError, Evicted, ObjectKey, flock, io_error, is_full};
-use crate::content::fixity::WHOLE_LIMIT;
 use lru::LruCache;
+use room::Released;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -31,10 +33,6 @@ const MANY_CHANGES: usize = 4096;
 const MANY_OCTETS: i64 = 16 << 20;
 /// Objects synced one by one; more at once and the file system is synced whole.
 const SYNCED_SINGLY: usize = 64;
-
-/// One part in so many of the quota stays free of what is fetched ahead: what the cache's own records grow by would evict it
-/// again.
-const HEADROOM: u64 = 50;
 
 /// How the free octets of the file system are asked.
 pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
@@ -63,13 +61,6 @@ pub(super) struct Cache {
     sequence: AtomicU64,
     stopped: Mutex<bool>,
     wake: Condvar,
-}
-
-/// Octets unlinked that the file system may not show as free yet: descriptors of other processes hold them until their
-/// next tick, and some file systems free in the background. Without them one shortage would empty the cache.
-struct Released {
-    octets: u64,
-    since: Instant,
 }
 
 /// What the recency environment does not have yet.
@@ -142,121 +133,6 @@ impl Cache {
             tracing::warn!(%cause, "the recency environment cannot be read");
             Sums::default()
         })
-    }
-
-    /// Whether `needed` octets may have room, were all objects evicted, those too that cannot be: where they have none nothing need go
-    /// for them. Of few that is not worth to be asked: they are soon told.
-    pub(super) fn could_hold(&self, needed: u64) -> bool {
-        if needed <= WHOLE_LIMIT {
-            return needed <= self.quota;
-        }
-        let stays = self.recency.own_octets() + self.beside.octets(self.quota);
-        if needed.saturating_add(stays) > self.quota {
-            return false;
-        }
-        let Ok(sums) = self.recency.sums() else { return true };
-        let all = sums.octets.saturating_add_signed(lock(&self.pending).octets);
-        let free = (self.free_space)().unwrap_or(u64::MAX).saturating_add(all);
-        self.reserve.saturating_add(needed) <= free
-    }
-
-    /// Evicts until `needed` octets more fit into quota and reserve; [`DiskError::Full`] where they cannot.
-    pub(super) fn make_room(&self, needed: u64, victims: &Victims) -> Result<(), DiskError> {
-        let needed = needed.saturating_add(if victims.spares() { self.quota / HEADROOM } else { 0 });
-        if needed > self.quota {
-            return Err(self.full());
-        }
-        if self.excess(needed, 0) == 0 {
-            return Ok(());
-        }
-        let mut released = lock(&self.evicting);
-        if released.since.elapsed() > 2 * TICK {
-            *released = Released { octets: 0, since: Instant::now() };
-        }
-        loop {
-            // Another thread may have evicted while this one waited.
-            match self.excess(needed, released.octets) {
-                0 => return Ok(()),
-                excess => match self.evict(excess, victims) {
-                    0 => return Err(self.full()),
-                    octets => released.octets += octets,
-                },
-            }
-        }
-    }
-
-    /// Evicts for others who write beside it on the same file system: as many octets, where it has so many. How many went.
-    pub(super) fn give_up(&self, octets: u64) -> u64 {
-        let mut released = lock(&self.evicting);
-        // While it is written down what is pending counts twice.
-        self.flush();
-        if self.sums().octets < octets {
-            return 0;
-        }
-        let gone = self.evict(octets, &Victims::any());
-        released.octets = released.octets.saturating_add(gone);
-        gone
-    }
-
-    /// Octets that must go before `needed` more fit; `released`: those that will be free soon.
-    fn excess(&self, needed: u64, released: u64) -> u64 {
-        let over_quota = self.octets().saturating_add(needed).saturating_sub(self.quota);
-        let free = (self.free_space)().unwrap_or(u64::MAX).saturating_add(released);
-        over_quota.max(self.reserve.saturating_add(needed).saturating_sub(free))
-    }
-
-    /// Evicts files of `octets` in all and a tenth of what is left, so that the next writes need not evict again;
-    /// oldest first. How many octets went. Call with `evicting` held.
-    fn evict(&self, octets: u64, victims: &Victims) -> u64 {
-        // What is pending decides who is oldest, too.
-        self.flush();
-        // On a full disk the commit may fail although the files are gone: the second round finds them gone and has room.
-        for _ in 0..2 {
-            let target = |all: u64| all.saturating_sub(octets) / 10 * 9;
-            match self.recency.evict(target, victims.since(), |name| self.victim(name)) {
-                Ok(removed) => return removed,
-                Err(cause) => tracing::warn!(%cause, "an eviction cannot be written down"),
-            }
-        }
-        0
-    }
-
-    /// Unlinks a file unless it is pinned (by any process) or being written.
-    fn victim(&self, name: &str) -> Fate {
-        let path = self.path(name);
-        let Some(key) = name.strip_prefix(OBJECTS) else { return unlink_idle_partial(&path) };
-        match std::fs::symlink_metadata(&path) {
-            Ok(metadata) if metadata.nlink() > 1 => return Fate::Kept,
-            Ok(_) => {}
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Fate::Removed,
-            Err(_) => return Fate::Kept,
-        }
-        if let Some(key) = key.split_once('/').and_then(|(_, key)| ObjectKey::parse(key)) {
-            lock(&self.hot).pop(&key);
-        }
-        match std::fs::remove_file(&path) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Fate::Kept,
-            _ => Fate::Removed,
-        }
-    }
-
-    /// Runs a write again after evicting, where the file system has no room.
-    pub(super) fn retry_when_full(
-        &self,
-        victims: &Victims,
-        mut write: impl FnMut() -> io::Result<()>,
-    ) -> io::Result<()> {
-        loop {
-            match write() {
-                Err(cause) if is_full(&cause) => {
-                    let _evicting = lock(&self.evicting);
-                    if self.evict(1, victims) == 0 {
-                        return Err(cause);
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
     }
 
     /// A file takes `octets` now, `before` until now.
@@ -574,30 +450,4 @@ pub(super) fn unlink_idle_partial(path: &Path) -> Fate {
 /// The value of a mutex; one that a panicking thread held is as good as any, as each change of it is made at once.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Disk;
-    use super::*;
-
-    #[test]
-    fn what_others_need_on_the_same_file_system_is_given_up_and_nothing_in_vain() {
-        const MIB: u64 = 1 << 20;
-        let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), Some(1 << 30), 0).unwrap();
-        let key = |number: u64| ObjectKey::inode("http://h/", number);
-        for number in 0..8 {
-            let partial = disk.begin(&key(number), Some(MIB)).unwrap();
-            partial.write_at(0, &vec![1; MIB as usize]).unwrap();
-            partial.commit(&key(number), MIB).unwrap();
-        }
-        let objects = || disk.usage().objects;
-
-        assert_eq!((disk.give_up(folder.path(), 9 * MIB), objects()), (0, 8), "all of it would not do");
-        assert_eq!((disk.give_up(Path::new("/proc"), MIB), objects()), (0, 8), "that is elsewhere");
-        assert!(disk.give_up(folder.path(), 3 * MIB) >= 3 * MIB);
-        assert!((1..=5).contains(&objects()), "{}", objects());
-        assert!(disk.get(&key(7)).is_some(), "what was used last stays");
-    }
 }
