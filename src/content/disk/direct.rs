@@ -1,24 +1,16 @@
 //! Writing without a copy: the disk has the octets from where they are (open(2), O_DIRECT), which takes a fifth of the processor's time
 //! that copying them into pages of the page cache does. Who writes waits for the disk, so it is for a fast one.
 
+use super::lag::Lag;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What is written so begins with a page in memory and in the file, and ends with one. Few devices ask for more of it.
 pub const PAGE: usize = 4 << 10;
-
-/// Octets a second: a slower disk would hold up a line of two gigabits.
-const FAST: f64 = 250e6;
-
-/// So many octets together tell how fast it is.
-const TOGETHER: usize = 16 << 20;
-
-/// So long all of them may wait for anything else.
-const HICCUP: Duration = Duration::from_millis(50);
 
 /// A second opening of a file, for such writes. The kernel drops what the page cache has of their part of the file, before and after.
 #[derive(Debug, Default)]
@@ -34,9 +26,7 @@ pub(super) enum Direct {
 #[derive(Debug)]
 pub(super) struct Opened {
     file: File,
-    /// Of [`TOGETHER`], so many were written so far.
-    octets: usize,
-    took: Duration,
+    lag: Lag,
 }
 
 impl Direct {
@@ -55,7 +45,7 @@ impl Direct {
         let begun = Instant::now();
         match opened.file.write_all_at(&octets[..pages], offset) {
             Ok(()) => {
-                if !opened.is_fast_with(pages, begun.elapsed()) {
+                if opened.lag.is_slow_with(pages, begun.elapsed()) {
                     *self = Direct::Refused;
                 }
                 Ok(pages)
@@ -79,22 +69,15 @@ impl Direct {
         }
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         match File::options().write(true).custom_flags(libc::O_DIRECT).open(link) {
-            Ok(file) => Direct::Opened(Opened { file, octets: 0, took: Duration::ZERO }),
+            Ok(file) => Direct::Opened(Opened::new(file)),
             Err(_) => Direct::Refused,
         }
     }
 }
 
 impl Opened {
-    /// So many octets more took so long: whether the disk is fast, as far as that can be told.
-    fn is_fast_with(&mut self, octets: usize, took: Duration) -> bool {
-        self.octets += octets;
-        self.took += took;
-        let is_fast = self.took.saturating_sub(HICCUP).as_secs_f64() <= self.octets as f64 / FAST;
-        if self.octets >= TOGETHER {
-            (self.octets, self.took) = (0, Duration::ZERO);
-        }
-        is_fast
+    fn new(file: File) -> Opened {
+        Opened { file, lag: Lag::default() }
     }
 }
 
@@ -195,15 +178,11 @@ mod tests {
         assert!(matches!(direct, Direct::Refused));
     }
 
-    fn opened(file: File) -> Opened {
-        Opened { file, octets: 0, took: Duration::ZERO }
-    }
-
     #[test]
     fn who_cannot_be_handed_octets_is_not_asked_again() {
         let mut memory = Vec::new();
         // Any error but that there is no room.
-        let mut direct = Direct::Opened(opened(File::open("/proc/self/exe").unwrap()));
+        let mut direct = Direct::Opened(Opened::new(File::open("/proc/self/exe").unwrap()));
         let file = tempfile::tempfile().unwrap();
         assert_eq!(direct.write(&file, paged(4 * PAGE, &mut memory), 0).unwrap(), 0);
         assert!(matches!(direct, Direct::Refused));
@@ -212,25 +191,10 @@ mod tests {
     #[test]
     fn that_there_is_no_room_is_told_and_asked_again() {
         let mut memory = Vec::new();
-        let mut direct = Direct::Opened(opened(File::options().write(true).open("/dev/full").unwrap()));
+        let mut direct = Direct::Opened(Opened::new(File::options().write(true).open("/dev/full").unwrap()));
         let file = tempfile::tempfile().unwrap();
         let error = direct.write(&file, paged(4 * PAGE, &mut memory), 0).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(is_opened(&direct));
-    }
-
-    #[test]
-    fn a_disk_is_fast_that_no_line_waits_for_and_may_pause_once_in_a_while() {
-        // Of so many pieces of half a MiB, those that a disk is handed which takes so many ms for each.
-        let handed = |pieces: usize, millis: fn(usize) -> u64| {
-            let mut opened = opened(tempfile::tempfile().unwrap());
-            let is_fast = |piece: &usize| opened.is_fast_with(512 << 10, Duration::from_millis(millis(*piece)));
-            (0..pieces).take_while(is_fast).count()
-        };
-        assert_eq!(handed(1000, |_| 1), 1000, "500 MB/s");
-        assert_eq!(handed(1000, |piece| if piece % 32 == 7 { 40 } else { 2 }), 1000, "a pause in 16 MiB");
-        assert!(handed(1000, |_| 5) < 32, "100 MB/s");
-        assert!(handed(1000, |_| 28) < 3, "18 MB/s");
-        assert_eq!(handed(1000, |piece| if piece == 100 { 500 } else { 1 }), 100);
     }
 }

@@ -20,6 +20,7 @@ mod environment;
 mod foreign;
 mod inventory;
 mod key;
+mod lag;
 mod object;
 mod opening;
 mod partial;

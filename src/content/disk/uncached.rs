@@ -5,17 +5,12 @@
 //! writes may have to wait for the disk then, which else has until memory is full: so it is not for one that is slow, see [`Detour`].
 
 use super::direct::Direct;
+use super::lag::Lag;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
-
-/// Octets a second; a slower disk would hold up a line of half a gigabit.
-const SLOW: f64 = 50e6;
-
-/// So long a writer may wait for anything else.
-const HICCUP: Duration = Duration::from_millis(20);
 
 /// Octets that the page cache takes after the first write that was slow; after each that follows twice as many, until it is
 /// this one, doubled so often.
@@ -25,6 +20,7 @@ const DOUBLINGS: u32 = 8;
 /// Writes that go to the page cache because the disk was slow. That may have been but a hiccup: so they come to an end.
 #[derive(Debug, Default)]
 pub(super) struct Detour {
+    lag: Lag,
     left: u64,
     doublings: u32,
 }
@@ -39,16 +35,11 @@ impl Detour {
 
     /// A write of so many octets that passed it took so long.
     pub(super) fn note(&mut self, octets: usize, took: Duration) {
-        if is_slow(octets, took) {
+        if self.lag.is_slow_with(octets, took) {
             self.left = DETOUR << self.doublings;
             self.doublings = (self.doublings + 1).min(DOUBLINGS);
         }
     }
-}
-
-/// Whether the disk holds up who writes, as a write of so many octets shows that took so long.
-fn is_slow(octets: usize, took: Duration) -> bool {
-    took.saturating_sub(HICCUP).as_secs_f64() > octets as f64 / SLOW
 }
 
 /// Writes all of `octets` at `offset`, as `write_all_at` does; past the page cache where `direct` can, or kernel and filesystem
@@ -197,13 +188,5 @@ pub(super) mod tests {
         assert_eq!(passing(|_| false), 10_000);
         assert_eq!(passing(|number| number == 100), 10_000 - 16, "16 MiB go to the page cache");
         assert_eq!(passing(|_| true), 10, "after 16, 32, 64 MiB and so on");
-    }
-
-    #[test]
-    fn a_disk_is_slow_that_a_line_would_wait_for() {
-        let millis = Duration::from_millis;
-        assert!(!is_slow(512 << 10, millis(1)), "a disk of 500 MB/s");
-        assert!(!is_slow(512 << 10, millis(25)), "somebody else had the processor");
-        assert!(is_slow(512 << 10, millis(40)));
     }
 }
