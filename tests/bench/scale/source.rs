@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -181,6 +182,8 @@ impl BigSource {
                 });
             }
         });
+        // Gigabytes on their way to the disk would be work of whatever is measured next.
+        assert!(Command::new("sync").status().unwrap().success());
     }
 
     /// Makes an edition the one that is served.
