@@ -8,7 +8,7 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::{self, FAR, Line};
-use crate::measure::{Row, caught, files, keep, megabytes, percentile, time};
+use crate::measure::{ROUNDS, Row, caught, files, keep, megabytes, percentile, time};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,6 @@ use std::time::Duration;
 
 /// From here to the Source and back.
 pub const ROUND_TRIP: Duration = Duration::from_millis(40);
-
-/// How often each is timed; the median counts.
-const TIMES: usize = 3;
 
 /// Requests that curl has under way at once.
 const AT_ONCE: usize = 64;
@@ -220,7 +217,7 @@ pub fn in_turns_with(
     peer: impl Fn() -> Duration,
 ) -> (f64, f64, Asked) {
     let (mut ours, mut theirs, mut asked) = (Vec::new(), Vec::new(), Asked::default());
-    for _ in 0..TIMES {
+    for _ in 0..ROUNDS {
         let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), options);
         let before = Asked::so_far(nginx, below);
         ours.push(work(&mounted));
@@ -231,7 +228,7 @@ pub fn in_turns_with(
         asked = Asked { requests: asked.requests + now.requests, octets: asked.octets + now.octets };
         theirs.push(peer());
     }
-    let asked = Asked { requests: asked.requests / TIMES as u64, octets: asked.octets / TIMES as u64 };
+    let asked = Asked { requests: asked.requests / ROUNDS as u64, octets: asked.octets / ROUNDS as u64 };
     (percentile(&mut ours, 50).as_secs_f64(), percentile(&mut theirs, 50).as_secs_f64(), asked)
 }
 
