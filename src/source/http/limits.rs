@@ -424,6 +424,27 @@ mod tests {
         assert_eq!(breaker.admit(start), Admission::Pass);
     }
 
+    #[tokio::test]
+    async fn a_host_that_says_that_it_is_too_much_is_asked_for_half_as_much_at_once() {
+        for status in [429, 503] {
+            let (hosts, now) = (Hosts::new(None, 64), Instant::now());
+            let host = hosts.host("busy", now);
+            let mut under_way = Vec::new();
+            while let Ok(place) = tokio::time::timeout(SECOND / 50, host.place(false, None)).await {
+                under_way.push(place);
+            }
+            let before = under_way.len();
+            host.answered(status, SECOND / 25, now);
+            under_way.truncate(before / 2);
+
+            let next = tokio::time::timeout(SECOND / 50, host.place(false, None)).await;
+            assert!(next.is_err(), "{status}: half of {before} are under way");
+            under_way.pop();
+            let next = tokio::time::timeout(20 * SECOND, host.place(false, None)).await;
+            assert!(next.is_ok(), "{status}: one less than half of {before} are under way");
+        }
+    }
+
     #[test]
     fn a_host_that_failed_once_is_forgotten_in_the_end() {
         let now = Instant::now();

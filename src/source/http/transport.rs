@@ -264,3 +264,23 @@ impl Resolve for CheckedResolver {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    #[tokio::test]
+    async fn what_the_resolver_said_lately_it_is_not_asked_again() {
+        let names = Arc::new(Names::default());
+        // No resolver knows such a name (RFC 6761, section 6.4).
+        let known = "source.invalid";
+        names.addresses(known, || async { Ok(vec![IpAddr::from([9, 9, 9, 9])]) }).await.unwrap();
+        let resolver = CheckedResolver { reach: Reach::Public, names };
+
+        let found = resolver.resolve(known.parse().unwrap()).await.unwrap();
+
+        assert_eq!(found.collect::<Vec<_>>(), [SocketAddr::from(([9, 9, 9, 9], 0))]);
+        assert!(resolver.resolve("other.invalid".parse().unwrap()).await.is_err());
+    }
+}

@@ -17,8 +17,9 @@ use tokio_rustls::TlsAcceptor;
 
 const ALL: &[&str] = &["h2", "http/1.1"];
 
-/// Octets of a range.
+/// Octets of a range, and of all.
 const RANGE: u64 = 1000;
+const TOTAL: u64 = 100_000_000;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -153,7 +154,7 @@ async fn answer(
         (206, Some((first, last))) => {
             together.wait().await;
             let octets: Vec<u8> = (first..=last).map(|at| (at % 251) as u8).collect();
-            answering.header("content-range", format!("bytes {first}-{last}/1000000")).body(octets.into())
+            answering.header("content-range", format!("bytes {first}-{last}/{TOTAL}")).body(octets.into())
         }
         (200, _) => answering.body("small".into()),
         (503, _) => answering.header("retry-after", "1000").body("".into()),
@@ -172,7 +173,7 @@ async fn ranges(client: &Client, uri: &Uri, count: u64) -> Vec<Result<(), HttpEr
             let client = client.clone();
             tokio::spawn(async move {
                 let mut response = client.send(request).await?;
-                assert_eq!(response.status, Status::Partial { first, last, total: Some(1_000_000) });
+                assert_eq!(response.status, Status::Partial { first, last, total: Some(TOTAL) });
                 let octets = read(&mut response.body).await?;
                 assert!(octets.iter().copied().eq((first..=last).map(|at| (at % 251) as u8)));
                 Ok(())
@@ -354,4 +355,24 @@ async fn a_host_that_asks_for_a_pause_gets_it() {
 
     assert_eq!(host.asked().len(), 2, "nothing is sent while it wants to be left alone: {:?}", host.asked());
     assert!(client.traffic()[0].paused_for.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_nobody_reads_do_not_stop_the_others_of_their_connection() {
+    const LARGE: u64 = 4 << 20;
+    let host = Host::start(USUAL).await;
+    let client = client(HttpConfig { connections: 16, ..host.config() });
+    let large = Request { range: Some((0, Some(LARGE - 1))), ..Request::get(host.uri(), PLENTY) };
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        unread.push(client.send(large.clone()).await.unwrap());
+    }
+
+    let mut response = client.send(large).await.unwrap();
+    let octets = tokio::time::timeout(PLENTY / 2, read(&mut response.body)).await.expect("it is not stopped");
+
+    assert_eq!(octets.unwrap().len() as u64, LARGE);
+    let asked = host.asked();
+    assert!(asked.iter().all(|asked| asked.version == Version::HTTP_2));
+    assert_eq!((asked.len(), connections(&asked).len()), (9, 1));
 }
