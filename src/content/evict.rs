@@ -22,7 +22,7 @@ impl Content {
         if self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.ino) {
             return Dropped::Kept;
         }
-        let in_memory = self.uncached.lock().unwrap_or_else(PoisonError::into_inner).remove(wanted.ino);
+        let in_memory = self.uncached.remove(wanted.ino);
         let mut dropped = in_memory.map_or(Dropped::Absent, |octets| Dropped::Octets(octets.len() as u64));
         let ino = wanted.ino.0;
         let partials = [self.config.source.clone(), format!("{} coded", self.config.source)];

@@ -12,6 +12,7 @@ mod pins;
 pub mod readahead;
 pub mod stored;
 mod tally;
+mod uncached;
 mod wanted;
 
 use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
@@ -24,7 +25,6 @@ use fetcher::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, Shares, 
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
-use lru::LruCache;
 use observed::Observed;
 use pins::Pins;
 use std::collections::HashMap;
@@ -36,6 +36,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
+use uncached::Uncached;
 
 pub use evict::Dropped;
 pub use fetcher::Prefetched;
@@ -262,12 +263,9 @@ const FETCHES: usize = 64;
 /// Prefetches under way at once of one host, at most: half of the connections that it is given before it is known.
 const PREFETCHES: usize = 8;
 
-/// Octets of objects kept in memory because the disk has no room.
-const UNCACHED_LIMIT: usize = 64 << 20;
-
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `flights`, then `failures`, `cooldowns`, `handed`, `uncached`, `ends`, `pinned`, `asked` and `standings`, none of
+/// Lock order: `flights`, then `failures`, `cooldowns`, `handed`, that of `uncached`, `ends`, `pinned`, `asked` and `standings`, none of
 /// which is held while another of these eight is taken; the locks inside a flight come last.
 pub struct Content {
     config: ContentConfig,
@@ -293,7 +291,7 @@ pub struct Content {
     failures: Mutex<Failures>,
     cooldowns: Mutex<Cooldowns>,
     handed: Mutex<HandedOuts>,
-    uncached: Mutex<Uncached>,
+    uncached: Uncached,
     /// Poisoned inodes of which was told in this mount that their names need others.
     reminded: Mutex<InodeSet>,
     /// Of objects that went past the cache.
@@ -354,7 +352,7 @@ impl Content {
             failures: Mutex::default(),
             cooldowns: Mutex::default(),
             handed: Mutex::default(),
-            uncached: Mutex::default(),
+            uncached: Uncached::default(),
             reminded: Mutex::default(),
             ends: Mutex::default(),
             pinned: Mutex::default(),
@@ -547,44 +545,5 @@ impl Content {
         });
         // It cannot be reported to anybody any more.
         let _ = closing.await;
-    }
-}
-
-/// Whole objects that the disk has no room for, the least recent dropped.
-struct Uncached {
-    objects: LruCache<INodeNo, Bytes>,
-    octets: usize,
-}
-
-impl Default for Uncached {
-    fn default() -> Self {
-        Uncached { objects: LruCache::unbounded(), octets: 0 }
-    }
-}
-
-impl Uncached {
-    fn get(&mut self, ino: INodeNo) -> Option<Bytes> {
-        self.objects.get(&ino).cloned()
-    }
-
-    fn peek(&self, ino: INodeNo) -> Option<Bytes> {
-        self.objects.peek(&ino).cloned()
-    }
-
-    fn remove(&mut self, ino: INodeNo) -> Option<Bytes> {
-        let octets = self.objects.pop(&ino)?;
-        self.octets -= octets.len();
-        Some(octets)
-    }
-
-    fn put(&mut self, ino: INodeNo, octets: Bytes) {
-        self.octets += octets.len();
-        if let Some(before) = self.objects.put(ino, octets) {
-            self.octets -= before.len();
-        }
-        while self.octets > UNCACHED_LIMIT {
-            let Some((_, dropped)) = self.objects.pop_lru() else { break };
-            self.octets -= dropped.len();
-        }
     }
 }

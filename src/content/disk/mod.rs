@@ -193,7 +193,7 @@ impl Disk {
 
     /// The whole object of that name, or `None`: absent, or not whole and so removed. Opens a file at most; never waits.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.cache.get(key, self.paths(key))
+        self.cache.get(key, || self.paths(key))
     }
 
     /// The same for who only looks: it does not count as a use, and nothing is kept open for it.

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const MAGIC: [u8; 8] = *b"rsyncobj";
@@ -55,6 +55,9 @@ pub struct Object {
     file: Arc<File>,
     damaged: AtomicBool,
     cache: Weak<Cache>,
+    /// When it was used last, and what was last written down of that: as [`super::recency`] counts time, 0 before the first.
+    used: AtomicU64,
+    noted: AtomicU64,
     /// Of a small object that was opened and not read yet, all octets.
     all: Mutex<Option<Bytes>>,
     has_all: AtomicBool,
@@ -100,7 +103,8 @@ impl Object {
 
     pub(super) fn new(key: ObjectKey, length: u64, checks: Box<[u32]>, file: Arc<File>, cache: Weak<Cache>) -> Object {
         let (all, has_all) = (Mutex::default(), AtomicBool::new(false));
-        Object { key, length, checks, file, damaged: AtomicBool::new(false), cache, all, has_all }
+        let (damaged, used, noted) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        Object { key, length, checks, file, damaged, cache, used, noted, all, has_all }
     }
 
     /// Its key.
@@ -111,6 +115,22 @@ impl Object {
     /// Octets.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// It is used. Whoever keeps it open writes that down in time ([`Object::unnoted_use`]).
+    pub(super) fn use_at(&self, now: u64) {
+        self.used.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// When it was used last.
+    pub(super) fn last_use(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The same where it was not asked before: it is for the asker to write down.
+    pub(super) fn unnoted_use(&self) -> Option<u64> {
+        let used = self.last_use();
+        (self.noted.swap(used, Ordering::Relaxed) != used).then_some(used)
     }
 
     /// Nobody is about to read it: what came with its footer takes no memory.

@@ -52,7 +52,7 @@ impl Content {
     /// Whether the bytes of `ino` are on this machine or on their way, as far as that can be told without opening a file.
     pub fn is_here(&self, ino: INodeNo) -> bool {
         let is_under_way = self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino);
-        let in_memory = || self.uncached.lock().unwrap_or_else(PoisonError::into_inner).peek(ino).is_some();
+        let in_memory = || self.uncached.peek(ino).is_some();
         let is_kept = |observation: Observation| {
             observation.verified != Verified::Failed && observation.object.is_some_and(|key| self.disk.has(&key))
         };

@@ -20,7 +20,7 @@ impl Content {
         let on_disk = match &landed.held {
             Held::Disk(_) => Some(landed.key.clone()),
             Held::Memory(octets) => {
-                self.uncached.lock().unwrap_or_else(PoisonError::into_inner).put(ino, octets.clone());
+                self.uncached.put(ino, octets.clone());
                 None
             }
             Held::Passed(_) => None,

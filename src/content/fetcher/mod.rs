@@ -266,7 +266,7 @@ impl Content {
 
     /// What [`Content::find_local`] would find, for who only looks: it does not count as a use.
     pub(super) fn peek_local(&self, ino: INodeNo) -> Option<Held> {
-        let in_memory = self.uncached.lock().unwrap_or_else(PoisonError::into_inner).peek(ino);
+        let in_memory = self.uncached.peek(ino);
         if let Some(octets) = in_memory {
             return Some(Held::Memory(octets));
         }
@@ -277,7 +277,7 @@ impl Content {
 
     /// The object that is known to be this inode's, if it is on this machine.
     pub(super) fn find_local(&self, ino: INodeNo) -> Option<Held> {
-        let in_memory = self.uncached.lock().unwrap_or_else(PoisonError::into_inner).get(ino);
+        let in_memory = self.uncached.get(ino);
         if let Some(octets) = in_memory {
             return Some(Held::Memory(octets));
         }

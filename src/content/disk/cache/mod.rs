@@ -1,5 +1,6 @@
 //! The cache folder as one process sees it: room, eviction, the hot objects and what is still to be written down.
 
+mod hot;
 mod room;
 
 use super::beside::Beside;
@@ -10,12 +11,11 @@ use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
 use super::sidecar::Sidecar;
 use super::victims::Victims;
 use super::{DiskError, Evicted, ObjectKey, flock, io_error, is_full};
-use lru::LruCache;
+use hot::Hot;
 use room::Released;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -23,8 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Objects whose descriptors are kept open.
-const HOT_OBJECTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// Between two looks of the committer.
 const TICK: Duration = Duration::from_secs(5);
 /// So many pending changes are written down before the next tick.
@@ -40,8 +38,10 @@ pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
 /// The state that [`super::Disk`], its objects and its partials share.
 ///
 /// Invariants: `Pending::octets` is what has been charged and is not in the sums yet (over-estimated while a flush runs, never under);
-/// every file below `objects/` was complete when it got its name; a file that is locked is never unlinked by eviction.
-/// Lock order: `evicting`, `flushing`, then one of the lock of `beside`, `pending`, `hot`, `unsynced`, `stopped`, which are never held together.
+/// every file below `objects/` was complete when it got its name; a file that is locked is never unlinked by eviction; a use of an
+/// object is written down at the next flush, or when it is kept open no more.
+/// Lock order: `evicting`, `flushing`, then one of the lock of `beside`, `pending`, that of `hot`, `unsynced`, `stopped`, which are never
+/// held together. Who reads an object that is kept open takes none of them.
 pub(super) struct Cache {
     pub(super) folder: PathBuf,
     pub(super) quota: u64,
@@ -56,7 +56,7 @@ pub(super) struct Cache {
     /// Held by the one thread that writes `pending` down.
     flushing: Mutex<()>,
     pending: Mutex<Pending>,
-    hot: Mutex<LruCache<ObjectKey, Arc<Object>>>,
+    hot: Hot,
     unsynced: Mutex<Unsynced>,
     sequence: AtomicU64,
     stopped: Mutex<bool>,
@@ -98,7 +98,7 @@ impl Cache {
             evicting: Mutex::new(Released { octets: 0, since: Instant::now() }),
             flushing: Mutex::default(),
             pending: Mutex::default(),
-            hot: Mutex::new(LruCache::new(HOT_OBJECTS)),
+            hot: Hot::default(),
             unsynced: Mutex::default(),
             sequence: AtomicU64::new(0),
             stopped: Mutex::default(),
@@ -155,9 +155,17 @@ impl Cache {
         }
     }
 
+    /// What was used since that was noted last.
+    fn note_use(&self, object: &Object) {
+        if let Some(used) = object.unnoted_use() {
+            self.note(&object_name(object.key()), Change::Used(used), 0);
+        }
+    }
+
     /// Writes down what is pending. What cannot be written stays pending.
     pub(super) fn flush(&self) {
         let _flushing = lock(&self.flushing);
+        self.hot.all().for_each(|object| self.note_use(&object));
         let (changes, octets) = {
             let mut pending = lock(&self.pending);
             if pending.changes.is_empty() {
@@ -179,30 +187,41 @@ impl Cache {
         }
     }
 
-    /// The object, from the hot ones or from the disk; a file that is not it is removed.
-    pub(super) fn get(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
-        let hot = lock(&self.hot).get(key).filter(|object| !object.is_damaged()).cloned();
-        let object = hot.or_else(|| self.open_object(key, paths))?;
-        self.note(&object_name(key), Change::Used(now()), 0);
+    /// The object, from the hot ones or from the disk, where it lies in one of `paths`; a file that is not it is removed.
+    pub(super) fn get<P: Iterator<Item = PathBuf>>(
+        self: &Arc<Self>,
+        key: &ObjectKey,
+        paths: impl FnOnce() -> P,
+    ) -> Option<Arc<Object>> {
+        if let Some(object) = self.whole_hot(key) {
+            object.use_at(now());
+            return Some(object);
+        }
+        let object = self.open_whole(key, paths())?;
+        object.use_at(now());
+        self.keep_open(&object);
         Some(object)
     }
 
     /// Whether there is an object of that name, as far as its file tells without being opened.
     pub(super) fn has(&self, key: &ObjectKey, mut paths: impl Iterator<Item = PathBuf>) -> bool {
-        let is_hot = lock(&self.hot).peek(key).is_some_and(|object| !object.is_damaged());
+        let is_hot = self.whole_hot(key).is_some();
         is_hot || paths.any(|path| std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()))
     }
 
     /// The object as [`Cache::get`] finds it, which nobody uses by that: the order of eviction stays.
     pub(super) fn peek(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
-        let hot = lock(&self.hot).peek(key).filter(|object| !object.is_damaged()).cloned();
-        hot.or_else(|| self.open_whole(key, paths))
+        self.whole_hot(key).or_else(|| self.open_whole(key, paths))
     }
 
-    fn open_object(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
-        let object = self.open_whole(key, paths)?;
-        lock(&self.hot).put(key.clone(), Arc::clone(&object));
-        Some(object)
+    fn whole_hot(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.hot.get(key).filter(|object| !object.is_damaged())
+    }
+
+    fn keep_open(&self, object: &Arc<Object>) {
+        if let Some(displaced) = self.hot.put(Arc::clone(object)) {
+            self.note_use(&displaced);
+        }
     }
 
     fn open_whole(self: &Arc<Self>, key: &ObjectKey, paths: impl Iterator<Item = PathBuf>) -> Option<Arc<Object>> {
@@ -210,7 +229,7 @@ impl Cache {
             let file = match open_regular(&path) {
                 // Out of descriptors: the hot objects hold most of them.
                 Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    lock(&self.hot).clear();
+                    self.hot.clear().iter().for_each(|object| self.note_use(object));
                     open_regular(&path)
                 }
                 outcome => outcome,
@@ -274,7 +293,8 @@ impl Cache {
         let octets = object.file().metadata().map_or(charged, |m| m.blocks() * 512);
         self.charge_gone(name, charged);
         self.charge(&object_name, 0, octets);
-        lock(&self.hot).put(object.key().clone(), Arc::clone(object));
+        object.use_at(now());
+        self.keep_open(object);
         let mut unsynced = lock(&self.unsynced);
         if unsynced.objects.len() < SYNCED_SINGLY {
             unsynced.objects.push(Arc::clone(object));
@@ -288,11 +308,7 @@ impl Cache {
     pub(super) fn discard(&self, object: &Object) {
         let path = self.path(&object_name(object.key()));
         let is_it = |path: &Path| same_file(object.file(), path);
-        let mut hot = lock(&self.hot);
-        if hot.peek(object.key()).is_some_and(|hot| hot.is_damaged()) {
-            hot.pop(object.key());
-        }
-        drop(hot);
+        self.hot.pop(object.key(), |hot| hot.is_damaged());
         if is_it(&path) {
             self.remove(object.key());
         }
@@ -300,7 +316,7 @@ impl Cache {
 
     pub(super) fn remove(&self, key: &ObjectKey) {
         let name = object_name(key);
-        lock(&self.hot).pop(key);
+        self.hot.pop(key, |_| true);
         let octets = allocated(&self.path(&name));
         self.unlink(&name);
         self.charge_gone(&name, octets.unwrap_or(0));
@@ -386,13 +402,8 @@ impl Cache {
 
     /// Closes hot objects that another process evicted: their blocks are free only then.
     fn drop_unlinked(&self) {
-        // Each warm read takes the lock: nothing waits for the disk under it, and the last close of a large file may.
-        let all: Vec<_> = lock(&self.hot).iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
-        for (key, object) in all.into_iter().filter(|(_, object)| object.is_unlinked()) {
-            let mut hot = lock(&self.hot);
-            if hot.peek(&key).is_some_and(|now| Arc::ptr_eq(now, &object)) {
-                hot.pop(&key);
-            }
+        for object in self.hot.all().filter(|object| object.is_unlinked()) {
+            self.hot.pop(object.key(), |hot| Arc::ptr_eq(hot, &object));
         }
     }
 }

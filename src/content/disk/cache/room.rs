@@ -109,7 +109,7 @@ impl Cache {
             Err(_) => return Fate::Kept,
         }
         if let Some(key) = key.split_once('/').and_then(|(_, key)| ObjectKey::parse(key)) {
-            lock(&self.hot).pop(&key);
+            self.hot.pop(&key, |_| true);
         }
         match std::fs::remove_file(&path) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => Fate::Kept,
