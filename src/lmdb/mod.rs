@@ -1,8 +1,10 @@
 //! What every LMDB environment needs and LMDB does not do.
 
+mod ahead;
 mod page_cache;
 mod readers;
 
+pub use ahead::Ahead;
 pub use page_cache::PageCache;
 pub use readers::{Readers, Reading};
 

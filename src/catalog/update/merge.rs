@@ -14,7 +14,7 @@ use super::going::Going;
 use super::journal::{self, Fate, Speaking};
 use super::losses::{Losses, Tally};
 use super::overtaken::Overtaken;
-use super::place::{File, Folder, Placer, slashed, uri};
+use super::place::{File, Folder, Placer, ReadAhead, slashed, uri};
 use super::rewrite::{REWRITTEN_PART, Rewrite};
 use super::stated::{Held, Path, list_at};
 use super::write::{Numbers, Writer};
@@ -103,6 +103,7 @@ impl<'o> Merge<'o> {
             totals: Totals { folders: 1, ..Totals::default() },
             tally: Tally::default(),
             going,
+            ahead: ReadAhead::default(),
         };
         let (coming, crowds) = (Coming::default(), Crowds::default());
         Ok(Merge { before, listing, placer, coming, crowds, scratch: Vec::new() })

@@ -10,6 +10,7 @@ use super::losses::Tally;
 use super::version;
 use super::write::{Namings, Writer};
 use crate::document::{Timestamp, Uri};
+use crate::lmdb::Ahead;
 use heed::RoTxn;
 
 /// New names of one folder that are kept in memory before they are entered: 16 octets each.
@@ -36,6 +37,14 @@ pub(super) struct Placer<'o> {
     pub tally: Tally,
     /// Where to note what ceases to be.
     pub going: Option<&'o mut Going>,
+    pub ahead: ReadAhead,
+}
+
+/// Of the revision before, whose entries and inodes are read in about the order in which they were written.
+#[derive(Default)]
+pub(super) struct ReadAhead {
+    entries: Ahead,
+    inodes: Ahead,
 }
 
 /// The folder whose children are coming by.
@@ -92,7 +101,9 @@ impl<'o> Placer<'o> {
                 self.folder.room = known;
                 return Ok(());
             }
-            known.push(child?);
+            let child = child?;
+            self.ahead.entries.read(child.1.name);
+            known.push(child);
         }
         known.sort_unstable_by_key(|(_, node)| node.name);
         self.folder.known = Some(known);
@@ -201,6 +212,7 @@ impl<'o> Placer<'o> {
         }
         let known = self.store.inode(old, before.ino)?.filter(|known| (known.parent, known.entry) == place);
         let known = known.ok_or_else(sense)?.resource;
+        self.ahead.inodes.read(known);
         if known == resource && self.same_naming && !file.updated {
             self.tally.count(new.sets, Some(new.sets));
             return self.keep(place, &before, known);

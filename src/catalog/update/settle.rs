@@ -16,7 +16,7 @@ use super::crowd::{Crowd, Crowds, Fitting};
 use super::locate::{folder, locate, path_by_rule, split};
 use super::losses::Tally;
 use super::merge::settled_name;
-use super::place::{File, Folder, Placer, uri as uri_of};
+use super::place::{File, Folder, Placer, ReadAhead, uri as uri_of};
 use super::write::Writer;
 use crate::document::{Timestamp, Uri};
 use heed::RoTxn;
@@ -172,6 +172,7 @@ impl<'o> Settling<'o> {
             totals: Totals::default(),
             tally: Tally::default(),
             going: None,
+            ahead: ReadAhead::default(),
         };
         // Folders that are new, and such as go with all beneath.
         let mut made: HashMap<String, u64> = HashMap::new();

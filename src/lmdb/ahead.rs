@@ -1,0 +1,155 @@
+//! Reading ahead of one who goes through a table in its order. Environments are opened with NO_READ_AHEAD, since those who look names up
+//! jump; whoever reads all of one would wait for each page that is not in memory by itself.
+
+use std::ops::Range;
+
+/// Octets within which the next record must lie for a reader to be taken for one who goes on.
+const FIRST: usize = 64 << 10;
+
+/// Octets that are asked for at most before their reader is there.
+const MOST: usize = 1 << 20;
+
+/// Octets of one asking, of which the kernel takes no more than the device reads at once (madvise(2), MADV_WILLNEED).
+const AT_ONCE: usize = 128 << 10;
+
+/// One reader of one table: its records are given in the order in which they are read.
+///
+/// Pages of a table lie in its order but for those that were written anew since: so a way is gone on with after a step aside.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    way: Way,
+    aside: Way,
+}
+
+/// Addresses up to `end` are of this way; those of the last `window` octets before it were asked for, but for the first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    from: usize,
+    end: usize,
+    window: usize,
+}
+
+impl Way {
+    fn holds(&self, at: usize) -> bool {
+        (self.from..self.end).contains(&at)
+    }
+}
+
+impl Ahead {
+    /// This record was read, where it lies in the environment's mapping. What is asked for is read while its reader goes on.
+    pub fn read(&mut self, record: &[u8]) {
+        let Some(pages) = self.next(record.as_ptr().addr()) else { return };
+        for first in pages.step_by(AT_ONCE) {
+            // SAFETY: pages are read that are not in memory, and nothing else changes, whatever is mapped there.
+            unsafe { libc::madvise(std::ptr::without_provenance_mut(first), AT_ONCE, libc::MADV_WILLNEED) };
+        }
+    }
+
+    /// What to ask for once the record at this address was read.
+    fn next(&mut self, at: usize) -> Option<Range<usize>> {
+        if !self.way.holds(at) {
+            if !self.aside.holds(at) {
+                let from = at - at % FIRST;
+                self.aside = Way { from, end: from + 2 * FIRST, window: FIRST };
+                return None;
+            }
+            std::mem::swap(&mut self.way, &mut self.aside);
+        }
+        let way = &mut self.way;
+        way.from = way.from.max((at - at % FIRST).saturating_sub(FIRST));
+        if at + way.window / 2 < way.end {
+            return None;
+        }
+        way.window = (2 * way.window).min(MOST);
+        let pages = way.end..way.end + way.window;
+        way.end = pages.end;
+        Some(pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    const BASE: usize = 1 << 40;
+    const PAGE: usize = 4096;
+
+    /// What is asked for while a record of each of these pages is read.
+    fn asked(pages: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+        let mut ahead = Ahead::default();
+        let asked = pages.into_iter().filter_map(|page| ahead.next(BASE + page * PAGE + 7));
+        asked.map(|range| (range.start - BASE) / PAGE..(range.end - BASE) / PAGE).collect()
+    }
+
+    #[test]
+    fn who_goes_on_has_every_page_asked_for_once_before_and_never_much_more() {
+        let mut ahead = Ahead::default();
+        let (mut begin, mut end) = (None, 0);
+        for page in 0..10_000 {
+            if let Some(pages) = ahead.next(BASE + page * PAGE) {
+                assert!(begin.is_none() || pages.start == end, "no gap and nothing twice");
+                begin = begin.or(Some(pages.start));
+                end = pages.end;
+                assert!(end - (BASE + page * PAGE) <= 2 * MOST);
+            }
+            assert!(page < 40 || BASE + page * PAGE < end, "page {page} was asked for");
+        }
+        assert!(begin.unwrap() - BASE <= 2 * FIRST);
+    }
+
+    #[test]
+    fn for_who_jumps_nothing_is_read() {
+        assert!(asked((0..10_000).map(|step| step * 7919 % 100_003 * 40)).is_empty());
+        assert!(asked((0..10_000).rev().map(|step| step * 20)).is_empty());
+    }
+
+    #[test]
+    fn a_step_aside_ends_no_way() {
+        let straight = asked(0..2000);
+        let step = |page: usize| (page > 100).then(|| 1_000_000 + page % 7 * 5000);
+        let with_steps = asked((0..2000).flat_map(|page| [Some(page), step(page)]).flatten());
+        assert!(straight.len() > 5);
+        assert_eq!(with_steps, straight);
+    }
+
+    #[test]
+    fn pages_are_in_memory_before_they_are_read() {
+        // Beside this program: of a file system in memory nothing is read ahead.
+        let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        let mut file: File = tempfile::tempfile_in(folder).unwrap();
+        let octets = 4 << 20;
+        file.write_all(&vec![7; octets]).unwrap();
+        file.sync_all().unwrap();
+        // SAFETY: a new mapping of the file, read alone, and given back below.
+        let mapped = unsafe {
+            let null = std::ptr::null_mut();
+            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
+            let mapped = libc::mmap(null, octets, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+            assert_ne!(mapped, libc::MAP_FAILED);
+            libc::madvise(mapped, octets, libc::MADV_RANDOM);
+            std::slice::from_raw_parts(mapped.cast::<u8>(), octets)
+        };
+        let in_memory = |page: usize| {
+            let mut seen = 0;
+            // SAFETY: one page of the mapping, and room for its answer (mincore(2)).
+            unsafe { libc::mincore(mapped[page * PAGE..].as_ptr().cast_mut().cast(), PAGE, &mut seen) };
+            seen & 1 != 0
+        };
+        assert!(!in_memory(300));
+        let mut ahead = Ahead::default();
+
+        let waited_for = (0..octets / PAGE).filter(|page| {
+            let is_late = !in_memory(*page);
+            assert_eq!(mapped[page * PAGE], 7);
+            ahead.read(&mapped[page * PAGE..][..1]);
+            is_late
+        });
+
+        assert!(waited_for.count() < octets / PAGE / 4);
+        // SAFETY: nothing refers to it any more.
+        unsafe { libc::munmap(mapped.as_ptr().cast_mut().cast(), octets) };
+    }
+}
