@@ -127,10 +127,10 @@ impl Object {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The same where it was not asked before: it is for the asker to write down.
+    /// The same where nobody was told of it, nor of a later one: it is for the asker to write down.
     pub(super) fn unnoted_use(&self) -> Option<u64> {
         let used = self.last_use();
-        (self.noted.swap(used, Ordering::Relaxed) != used).then_some(used)
+        (self.noted.fetch_max(used, Ordering::Relaxed) < used).then_some(used)
     }
 
     /// Nobody is about to read it: what came with its footer takes no memory.

@@ -47,10 +47,13 @@ pub(super) enum Change {
 pub(super) type Changes = HashMap<Box<str>, Change>;
 
 impl Change {
-    /// Both, this one after `earlier`.
+    /// Both, this one after `earlier`. A use may be told late.
     pub(super) fn after(self, earlier: Change) -> Change {
         match (earlier, self) {
-            (Change::Present { octets, .. }, Change::Used(used)) => Change::Present { octets, used },
+            (Change::Present { octets, used: before }, Change::Used(used)) => {
+                Change::Present { octets, used: used.max(before) }
+            }
+            (Change::Used(before), Change::Used(used)) => Change::Used(used.max(before)),
             (Change::Gone, Change::Used(_)) => Change::Gone,
             (_, later) => later,
         }
@@ -284,6 +287,15 @@ mod tests {
     fn put(recency: &Recency, name: &str, octets: u64, used: u64) {
         let changes = Changes::from([(name.into(), Change::Present { octets, used })]);
         recency.apply(&changes, |_| None).unwrap();
+    }
+
+    #[test]
+    fn a_use_that_is_told_late_makes_nothing_older() {
+        let present = |used| Change::Present { octets: 1, used };
+        assert_eq!(Change::Used(5).after(Change::Used(7)), Change::Used(7));
+        assert_eq!(Change::Used(5).after(present(7)), present(7));
+        assert_eq!(Change::Used(7).after(present(5)), present(7));
+        assert_eq!(Change::Used(7).after(Change::Gone), Change::Gone);
     }
 
     #[test]

@@ -281,6 +281,5 @@ mod tests {
         let found = resolver.resolve(known.parse().unwrap()).await.unwrap();
 
         assert_eq!(found.collect::<Vec<_>>(), [SocketAddr::from(([9, 9, 9, 9], 0))]);
-        assert!(resolver.resolve("other.invalid".parse().unwrap()).await.is_err());
     }
 }

@@ -1,7 +1,8 @@
 //! Objects whose descriptors are kept open, found without a lock: every read of what is cached looks here.
 //!
-//! A key belongs to one set of a few slots. Who looks loads these slots and nothing else that others write; who changes the table holds
-//! `changing`. Of a set the object that was used least recently gives its slot to the next ([`Object::last_use`]).
+//! A key belongs to one set of a few slots. Who looks loads these slots; who changes the table holds `changing`. Of a set the object that
+//! was used least recently gives its slot to the next ([`Object::last_use`]): sets fill unevenly, so that of as many objects as there are
+//! slots some are closed while others have room.
 
 use super::super::ObjectKey;
 use super::super::object::Object;
@@ -10,8 +11,8 @@ use arc_swap::ArcSwapOption;
 use std::sync::{Arc, Mutex};
 
 /// So many objects at most, each with a descriptor: sets, and the slots of each.
-const SETS: usize = 32;
-const SLOTS: usize = 8;
+const SETS: usize = 16;
+const SLOTS: usize = 16;
 
 /// Invariant: an object lies in the set of its key, and no set has two of one key.
 pub(super) struct Hot {
@@ -27,7 +28,7 @@ impl Default for Hot {
 }
 
 impl Hot {
-    /// The object, damaged or not. Takes no lock and no memory.
+    /// The object, damaged or not. Takes no lock.
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.set(key).iter().find_map(|slot| {
             let object = slot.load();
@@ -37,7 +38,7 @@ impl Hot {
 
     /// Keeps it open; what it takes the place of, another object.
     pub(super) fn put(&self, object: Arc<Object>) -> Option<Arc<Object>> {
-        let _changing = lock(&self.changing);
+        let changing = lock(&self.changing);
         let set = self.set(object.key());
         // The same, else a free slot, else what was used least recently.
         let rank = |slot: &&ArcSwapOption<Object>| match &*slot.load() {
@@ -46,6 +47,8 @@ impl Hot {
             Some(held) => (2, held.last_use()),
         };
         let before = set.iter().min_by_key(rank)?.swap(Some(Arc::clone(&object)));
+        // The last close of a large file may wait for the disk.
+        drop(changing);
         before.filter(|before| before.key() != object.key())
     }
 
@@ -57,7 +60,6 @@ impl Hot {
             object.as_ref().is_some_and(|object| object.key() == key && is_meant(object))
         });
         let popped = slot.and_then(|slot| slot.swap(None));
-        // The last close of a large file may wait for the disk.
         drop(changing);
         drop(popped);
     }
@@ -162,5 +164,7 @@ mod tests {
         held.use_at(7);
         held.use_at(5);
         assert_eq!((held.unnoted_use(), held.unnoted_use(), held.last_use()), (Some(7), None, 7));
+        held.use_at(9);
+        assert_eq!((held.unnoted_use(), held.unnoted_use()), (Some(9), None));
     }
 }

@@ -39,7 +39,7 @@ pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
 ///
 /// Invariants: `Pending::octets` is what has been charged and is not in the sums yet (over-estimated while a flush runs, never under);
 /// every file below `objects/` was complete when it got its name; a file that is locked is never unlinked by eviction; a use of an
-/// object is written down at the next flush, or when it is kept open no more.
+/// object is written down at the next flush, or when it is kept open no more, unless it is used in that very moment.
 /// Lock order: `evicting`, `flushing`, then one of the lock of `beside`, `pending`, that of `hot`, `unsynced`, `stopped`, which are never
 /// held together. Who reads an object that is kept open takes none of them.
 pub(super) struct Cache {

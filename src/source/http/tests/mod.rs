@@ -256,8 +256,12 @@ async fn what_a_host_costs_is_measured_as_it_is_asked() {
     let cost = |requests, octets| client.line(&server.uri("/")).time(Price { requests, octets }, 1);
     let (of_request, of_octets) = (cost(1, 0), cost(0, 8_000_000));
 
-    for _ in 0..4 {
+    // One that a busy machine holds up counts for less with each that follows.
+    for _ in 0..40 {
         get(&client, server.uri("/large")).await.unwrap().1.unwrap();
+        if cost(0, 8_000_000) < of_octets / 2 {
+            break;
+        }
     }
     let late = (0..40).map(|_| get(&client, server.uri("/late")));
     futures_util::future::join_all(late).await.into_iter().for_each(|answer| drop(answer.unwrap()));
