@@ -13,7 +13,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
@@ -103,6 +104,51 @@ fn a_thousand_readers_at_once_get_their_bytes_and_take_bounded_threads_descripto
     let paths: Vec<String> = resources.map(|logged| logged.path).collect();
     let once: BTreeSet<&String> = paths.iter().collect();
     assert_eq!(paths.len(), once.len(), "each file is fetched once, however many wait for it");
+}
+
+/// Promise: processes share what the Source takes at a time, however many threads one of them reads with.
+#[test]
+fn a_process_with_one_reader_has_its_share_beside_one_with_many() {
+    const THREADS: usize = 96;
+    const READ_ALONE: usize = 30;
+    let source = Source::start();
+    for thread in 0..THREADS {
+        for number in 0..100 {
+            source.put(&format!("many/{thread}/{number}"), Resource::new(format!("{number} of {thread}\n")));
+        }
+    }
+    for number in 0..READ_ALONE {
+        source.put(&format!("lone/{number}"), Resource::new(format!("{number}\n")));
+    }
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,connections=4,readahead=0");
+    source.pause(Duration::from_millis(10));
+    let (start, has_ended) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
+
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (start, has_ended, mounted) = (&start, &has_ended, &mounted);
+            scope.spawn(move || {
+                start.wait();
+                for number in (0..100).take_while(|_| !has_ended.load(Ordering::Relaxed)) {
+                    let read = fs::read_to_string(mounted.join(&format!("many/{thread}/{number}")));
+                    assert_eq!(read.unwrap(), format!("{number} of {thread}\n"));
+                }
+            });
+        }
+        start.wait();
+        let paths = (0..READ_ALONE).map(|number| mounted.join(&format!("lone/{number}")));
+        let read = Command::new("cat").args(paths).output();
+        has_ended.store(true, Ordering::Relaxed);
+        let expected: String = (0..READ_ALONE).map(|number| format!("{number}\n")).collect();
+        assert_eq!(String::from_utf8(read.unwrap().stdout).unwrap(), expected);
+    });
+
+    let paths: Vec<String> = source.log().into_iter().map(|logged| logged.path).collect();
+    let is_lone = |path: &String| path.starts_with("/lone/");
+    let (first, last) = (paths.iter().position(is_lone).unwrap(), paths.iter().rposition(is_lone).unwrap());
+    let many = paths[first..last].iter().filter(|path| !is_lone(path)).count();
+    assert!(many > READ_ALONE, "the many read meanwhile: {many}");
+    assert!(many < 20 * READ_ALONE, "{many} requests of the many during {READ_ALONE} of the one");
 }
 
 const NAMES: usize = 20_000;

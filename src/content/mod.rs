@@ -17,7 +17,7 @@ mod wanted;
 
 use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
 use crate::inodes::InodeSet;
-use crate::source::http::{Client, HttpError};
+use crate::source::http::{Asker, Client, HttpError};
 use crate::source::package::{PackageError, Packages};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
@@ -279,7 +279,7 @@ pub struct Content {
     /// `None`: only the body tells, and it was asked for ahead.
     sizes: SingleFlight<INodeNo, Result<Option<u64>, ContentError>>,
     /// Tells the questions for sizes that nobody waits for when somebody does.
-    sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<bool>>>,
+    sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<Option<Asker>>>>,
     windows: Windows,
     buffers: Arc<fetcher::Buffers>,
     /// Leave for ranges of large objects.

@@ -1,6 +1,7 @@
 //! What content must know of a resource: one inode, one version, and where its bytes may be had.
 
 use crate::document::{Digest, PackageMember, Timestamp, Uri};
+use crate::source::http::Asker;
 use fuser::INodeNo;
 use std::ops::RangeInclusive;
 
@@ -39,6 +40,8 @@ pub struct Wanted {
     pub as_of: Option<Timestamp>,
     /// Another version has taken the name, and this one lives on for those who have it open.
     pub is_replaced: bool,
+    /// Who asks.
+    pub asker: Asker,
 }
 
 /// A description of what changed from one version to the next (section 14.4).
@@ -76,6 +79,7 @@ impl Wanted {
             listed_at: None,
             as_of: None,
             is_replaced: false,
+            asker: Asker::default(),
         }
     }
 

@@ -97,7 +97,7 @@ impl Filesystem {
             }
         };
         match (size, wanted) {
-            (None, Some(wanted)) => {
+            (None, Some(mut wanted)) => {
                 if let Some(denial) = self.denial(thread) {
                     let size = self.content.size_present(&wanted).ok_or(denial)?;
                     return Ok(Attributes::Known(self.shown_with_size(&node, Some(size))));
@@ -107,6 +107,7 @@ impl Filesystem {
                 if !is_to_be_read {
                     self.asked_for_size(ino);
                 }
+                wanted.asker = self.asker(thread);
                 Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read })))
             }
             (_, overdue) => {

@@ -44,6 +44,7 @@ use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
 use crate::content::readahead::Ledger;
 use crate::document::Timestamp;
+use crate::source::http::Asker;
 use ahead::{AHEAD, SizingAhead};
 use error::FsError;
 use programs::Programs;
@@ -142,6 +143,11 @@ impl Filesystem {
     /// Who reads.
     pub fn programs(&self) -> &Programs {
         &self.programs
+    }
+
+    /// The process of this thread, for what is fetched to be shared out between processes.
+    fn asker(&self, thread: u32) -> Asker {
+        Asker(self.programs.of(thread).process)
     }
 
     /// Why nothing may be fetched for this thread (`deny=`); `None`: it may.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const LONGEST_NAME: usize = 15;
 
 /// Programs counted by name, the two made up ones included.
-const NAMED: usize = 128;
+const NAMED: usize = 1 << PROGRAM_BITS;
 
 /// Readers that cannot be named: of another PID namespace, or gone.
 const UNKNOWN: usize = 0;
@@ -27,6 +27,12 @@ const PLACES: usize = 1024;
 
 /// How long a thread's program is taken for the same: execve(2) and prctl(2) change it.
 const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// A thread's place: its number, that of its process, when that was looked up (in [`REMEMBERED`], from its low bits), and its program.
+/// Linux gives no number of more bits (`PID_MAX_LIMIT`, proc(5)).
+const NUMBER_BITS: u32 = 22;
+const TIME_BITS: u32 = 13;
+const PROGRAM_BITS: u32 = 7;
 
 /// What a program has read since the mount began. Pages that the kernel has are read without asking and not seen here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +47,14 @@ pub struct Reading {
     pub denied: u64,
 }
 
-/// A program, by its number here.
+/// Who reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Program(usize);
+pub struct Program {
+    /// By its name.
+    number: usize,
+    /// The process; 0: it cannot be told.
+    pub process: u32,
+}
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -57,7 +68,7 @@ struct Counted {
 pub struct Programs {
     denied: Vec<Box<[u8]>>,
     begun: Instant,
-    /// `thread << 32 | time << 16 | program`; 0: free.
+    /// [`Place`]s; 0: free.
     places: Box<[AtomicU64]>,
     /// Taken for a thread not seen in a while, never while a request waits.
     names: Mutex<HashMap<Box<str>, usize>>,
@@ -80,24 +91,27 @@ impl Programs {
 
     /// The program of a thread.
     pub fn of(&self, thread: u32) -> Program {
-        if thread == 0 {
-            return Program(UNKNOWN);
+        if thread == 0 || thread >> NUMBER_BITS != 0 {
+            return Program { number: UNKNOWN, process: 0 };
         }
         // It comes round again after hours; who is taken for what it was then is only counted wrong.
-        let now = (self.begun.elapsed().as_millis() / REMEMBERED.as_millis()) as u64 & 0xffff;
+        let now = (self.begun.elapsed().as_millis() / REMEMBERED.as_millis()) as u64 & ((1 << TIME_BITS) - 1);
         let place = &self.places[thread as usize % PLACES];
-        let known = place.load(Ordering::Relaxed);
-        if known != 0 && known >> 16 == u64::from(thread) << 16 | now {
-            return Program((known & 0xffff) as usize);
+        let known = Place(place.load(Ordering::Relaxed));
+        if known.is_of(thread, now) {
+            return known.program();
         }
-        let program = names_of(thread).map_or(UNKNOWN, |names| self.number(&names.process));
-        place.store(u64::from(thread) << 32 | now << 16 | program as u64, Ordering::Relaxed);
-        Program(program)
+        let names = names_of(thread);
+        let number = names.as_ref().map_or(UNKNOWN, |names| self.number(&names.process));
+        let process = names.map_or(0, |names| names.leader).min((1 << NUMBER_BITS) - 1);
+        let program = Program { number, process };
+        place.store(Place::new(thread, now, program).0, Ordering::Relaxed);
+        program
     }
 
     /// `program` was given octets.
     pub fn read(&self, program: Program, octets: usize) {
-        let Some(counted) = self.counted.get(program.0) else { return };
+        let Some(counted) = self.counted.get(program.number) else { return };
         counted.reads.fetch_add(1, Ordering::Relaxed);
         counted.octets.fetch_add(octets as u64, Ordering::Relaxed);
     }
@@ -116,7 +130,7 @@ impl Programs {
 
     /// A thread was refused something.
     pub fn refused(&self, thread: u32) {
-        if let Some(counted) = self.counted.get(self.of(thread).0) {
+        if let Some(counted) = self.counted.get(self.of(thread).number) {
             counted.denied.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -156,9 +170,32 @@ impl Programs {
     }
 }
 
+/// What is remembered of a thread, in one word.
+#[derive(Clone, Copy)]
+struct Place(u64);
+
+impl Place {
+    fn new(thread: u32, time: u64, program: Program) -> Place {
+        let numbers = u64::from(thread) << NUMBER_BITS | u64::from(program.process);
+        Place((numbers << TIME_BITS | time) << PROGRAM_BITS | program.number as u64)
+    }
+
+    fn is_of(self, thread: u32, time: u64) -> bool {
+        let of_time = self.0 >> PROGRAM_BITS & ((1 << TIME_BITS) - 1);
+        self.0 >> (NUMBER_BITS + TIME_BITS + PROGRAM_BITS) == u64::from(thread) && of_time == time
+    }
+
+    fn program(self) -> Program {
+        let process = self.0 >> (TIME_BITS + PROGRAM_BITS) & ((1 << NUMBER_BITS) - 1);
+        Program { number: (self.0 & ((1 << PROGRAM_BITS) - 1)) as usize, process: process as u32 }
+    }
+}
+
 struct Names {
     thread: Vec<u8>,
     process: Vec<u8>,
+    /// The process's number.
+    leader: u32,
 }
 
 /// The names of a thread and its process (proc(5), `comm` and `Tgid` of `status`); `None` where it is gone or hidden.
@@ -168,7 +205,7 @@ fn names_of(thread: u32) -> Option<Names> {
     let leader = status.split(|octet| *octet == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
     let leader: u32 = std::str::from_utf8(leader).ok()?.trim().parse().ok()?;
     let process = if leader == thread { own.clone() } else { comm(leader)? };
-    Some(Names { thread: own, process })
+    Some(Names { thread: own, process, leader })
 }
 
 fn comm(process: u32) -> Option<Vec<u8>> {
@@ -199,7 +236,8 @@ mod tests {
         let programs = in_thread("some-worker", move |thread| {
             let program = programs.of(thread);
             programs.read(program, 5);
-            assert_eq!(programs.of(thread), program);
+            assert_eq!(programs.of(thread), program, "as it is remembered");
+            assert_eq!(program.process, std::process::id(), "whichever of its threads reads");
             programs.read(programs.of(thread), 7);
             programs
         });
@@ -243,10 +281,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_remembered_of_a_thread_is_what_was_found() {
+        const HIGHEST: u32 = (1 << NUMBER_BITS) - 1;
+        for (thread, time, number, process) in [(1, 0, 0, 1), (HIGHEST, 8191, NAMED - 1, HIGHEST), (70, 1, 5, 0)] {
+            let program = Program { number, process };
+            let place = Place::new(thread, time, program);
+            assert_eq!(place.program(), program);
+            assert!(place.is_of(thread, time) && !place.is_of(thread - 1, time) && !place.is_of(thread, time ^ 1));
+        }
+        assert!(!Place(0).is_of(1, 0), "a free one is nobody's");
+    }
+
+    #[test]
     fn too_many_programs_are_counted_together() {
         let programs = Programs::new([]);
         for number in 0..2 * NAMED {
-            programs.read(Program(programs.number(format!("p{number}").as_bytes())), 1);
+            let number = programs.number(format!("p{number}").as_bytes());
+            programs.read(Program { number, process: 0 }, 1);
         }
 
         let reading = programs.snapshot();

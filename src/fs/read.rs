@@ -40,7 +40,8 @@ impl Filesystem {
 
     /// READ by `thread` (0: nobody's): waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32, thread: u32) -> Result<Bytes, FsError> {
-        let (node, wanted) = self.readable(ino)?;
+        let (node, mut wanted) = self.readable(ino)?;
+        wanted.asker = self.asker(thread);
         let mut bytes = pin!(self.content.read(&wanted, offset, length));
         // Begun before anything is fetched ahead of it: a connection that is open is for whoever waits.
         let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;

@@ -37,7 +37,7 @@ impl Content {
             object.forget_octets();
             return Ok(Prefetched::Here);
         }
-        let _turn = self.ahead.take(wanted.uri.authority()).await;
+        let _turn = self.ahead.take(wanted.uri.authority(), wanted.asker).await;
         let brought = self.bring(wanted, begun, u64::MAX).await?;
         Ok(brought.map_or(Prefetched::Here, Prefetched::Fetched))
     }

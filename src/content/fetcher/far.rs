@@ -24,8 +24,8 @@ impl Fetch {
         window: Option<Range<u64>>,
     ) -> Result<Response, Stop> {
         let Some(window) = window else { return self.ask(place, self.received).await };
-        let leave =
-            tokio::time::timeout(self.content.config.stall, self.content.windows.leave(place.uri().authority()));
+        let leave = self.content.windows.leave(place.uri().authority(), self.asker());
+        let leave = tokio::time::timeout(self.content.config.stall, leave);
         let Ok(Some(leave)) = leave.await else { return self.ask(place, self.received).await };
         let mut request = self.request(place);
         request.range = Some((window.start, Some(window.end - 1)));

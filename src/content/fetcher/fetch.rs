@@ -14,7 +14,7 @@ use crate::content::disk::ObjectKey;
 use crate::content::fixity::Expected;
 use crate::content::{Content, ContentError, Event, Unannounced, Verified, Wanted};
 use crate::document::{Digest, Timestamp, Uri};
-use crate::source::http::{Body, Status};
+use crate::source::http::{self, Asker, Body, Status};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -114,7 +114,7 @@ pub(super) struct Fetch {
     pub(super) room: Room,
     /// Its turn at the host, as long as what it brings is for the cache folder; none where it was begun ahead of every
     /// reader and has not stood still since.
-    pub(super) turn: Option<OwnedSemaphorePermit>,
+    pub(super) turn: Option<http::Place>,
     /// Leave to hold octets in memory, where the cache folder has no room.
     pub(super) memory: Option<OwnedSemaphorePermit>,
     /// Leave to have the flight hold what came last.
@@ -124,12 +124,12 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(
-        content: Arc<Content>,
-        wanted: Wanted,
-        flight: Arc<Flight>,
-        turn: Option<OwnedSemaphorePermit>,
-    ) -> Fetch {
+    /// Who waits for what is asked for next.
+    pub(super) fn asker(&self) -> Asker {
+        self.flight.urgency().demanded().unwrap_or_default()
+    }
+
+    pub(super) fn new(content: Arc<Content>, wanted: Wanted, flight: Arc<Flight>, turn: Option<http::Place>) -> Fetch {
         let published = content.vouching_digest(&wanted);
         let observation = content.observed.get(wanted.ino);
         let earlier = observation.as_ref().and_then(|observation| observation.digests.first().copied());

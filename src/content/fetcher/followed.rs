@@ -67,8 +67,8 @@ impl Fetch {
         self.resting = None;
         let content = Arc::clone(&self.content);
         let authority = self.wanted.uri.authority().to_owned();
-        match self.in_turn(content.fetches.take(&authority)).await {
-            Ok(turn) => self.turn = turn,
+        match self.in_turn(content.fetches.take(&authority, self.asker())).await {
+            Ok(turn) => self.turn = Some(turn),
             Err(late) => {
                 self.keep().await;
                 return Err(late);

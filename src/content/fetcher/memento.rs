@@ -4,7 +4,7 @@
 use super::plan::Place;
 use crate::content::{Content, ContentError, Wanted};
 use crate::document::{Timestamp, Uri};
-use crate::source::http::{HttpError, Request, TimeMapLink, time_map};
+use crate::source::http::{Awaited, HttpError, Request, TimeMapLink, time_map};
 use std::sync::Arc;
 
 /// Octets of a TimeMap that are read: some 30,000 mementos.
@@ -70,6 +70,7 @@ impl Content {
         let failed = |cause: HttpError| ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(cause) };
         let mut request = Request::get(map.clone(), self.head_budget(places));
         request.accept = Some("application/link-format".into());
+        request.awaited = Awaited::By(wanted.asker);
         let mut response = self.client.send(request).await.map_err(failed)?;
         let mut document = Vec::new();
         loop {

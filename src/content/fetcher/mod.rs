@@ -210,7 +210,7 @@ impl Content {
             }
         }
         if let Some(flight) = flight {
-            flight.urgency().join(joining);
+            flight.urgency().join(joining, wanted.asker);
             // Who waits for the whole makes it go on.
             flight.wanted().notify_one();
             return Ok(Joined::UnderWay(flight));
@@ -222,7 +222,7 @@ impl Content {
         let went_past = kept.as_ref().is_some_and(|kept| kept.is_whole);
         let (handed, version) = kept.map(|kept| (kept.handed, kept.version)).unwrap_or_default();
         let flight = Arc::new(Flight::new(self.config.fixity, handed, doubted, version));
-        flight.urgency().join(joining);
+        flight.urgency().join(joining, wanted.asker);
         if went_past {
             flight.pass_by(&self.memory);
         }
@@ -299,9 +299,9 @@ impl Content {
         let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
         let fetched = async {
             // Whoever begins fetches ahead bounds how many there are: no read stands behind them, nor waits here for one that it joins.
-            let turn = match flight.urgency().is_demanded() {
-                true => self.fetches.take(wanted.uri.authority()).await,
-                false => None,
+            let turn = match flight.urgency().demanded() {
+                Some(asker) => Some(self.fetches.take(wanted.uri.authority(), asker).await),
+                None => None,
             };
             flight.touch();
             self.counters.fetch();
@@ -356,7 +356,9 @@ impl Content {
                 Look::Jump(jump) => {
                     // What goes past does not wait for who has a request of its own.
                     standing = None;
-                    let aside = tokio::time::timeout(self.config.stall, self.aside(wanted.ino, flight, &jump)).await;
+                    let aside =
+                        tokio::time::timeout(self.config.stall, self.aside((wanted.ino, wanted.asker), flight, &jump))
+                            .await;
                     match aside {
                         Ok(Some(octets)) => return Ok(Found::Octets(octets)),
                         _ => may_jump = false,

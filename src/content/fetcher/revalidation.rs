@@ -7,7 +7,7 @@ use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaini
 use crate::content::observed::Observation;
 use crate::content::{Content, Event, Verified, Wanted};
 use crate::document::{ChangeFrequency, Digest, Timestamp};
-use crate::source::http::{Body, HttpError, Request, Response, Status, awaited_by_nobody};
+use crate::source::http::{Awaited, Body, HttpError, Request, Response, Status};
 use crate::source::off_the_workers;
 use bytes::Bytes;
 use fuser::INodeNo;
@@ -148,6 +148,6 @@ fn conditional(wanted: &Wanted, observation: &Observation, within: Duration) -> 
     }
     request.if_none_match = observation.etag.clone();
     request.if_modified_since = observation.last_modified.clone();
-    request.awaited = Some(awaited_by_nobody());
+    request.awaited = Awaited::by_nobody();
     request
 }

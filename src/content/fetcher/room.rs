@@ -6,7 +6,6 @@ use super::writer::{Room, WriteError};
 use crate::content::fixity::WHOLE_LIMIT;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// What goes past the cache goes on for so long while no reader follows it.
 const UNFOLLOWED: Duration = Duration::from_secs(10);
@@ -68,10 +67,7 @@ impl Fetch {
 
     /// Waits for a place. That others have them is no fault of the server's: readers wait on, but not for ever, for who has a place
     /// comes as slowly as its readers do. Meanwhile others have the turn at the host, and later as well: the places are bound enough.
-    pub(super) async fn in_turn(
-        &mut self,
-        place: impl Future<Output = Option<OwnedSemaphorePermit>>,
-    ) -> Result<Option<OwnedSemaphorePermit>, Ended> {
+    pub(super) async fn in_turn<T>(&mut self, place: impl Future<Output = T>) -> Result<T, Ended> {
         self.turn = None;
         let stall = self.content.config.stall;
         let until = Instant::now() + stall * TURNS;

@@ -64,7 +64,7 @@ impl Content {
             // It may be asked for already, for nobody.
             let awaited = self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
             if let Some(awaited) = awaited {
-                awaited.send_replace(true);
+                awaited.send_replace(Some(wanted.asker));
             }
             match answer.await? {
                 Ok(Some(size)) => return Some(Ok(size)),
@@ -83,9 +83,9 @@ impl Content {
             return self.fetch_for_size(wanted).await;
         }
         let asking = || {
-            let (tell, awaited) = watch::channel(false);
+            let (tell, awaited) = watch::channel(None);
             self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino, tell);
-            let asking = Box::pin(self.probe_ahead(wanted, awaited));
+            let asking = Box::pin(self.probe_ahead(wanted, Awaited::Once(awaited)));
             async move {
                 let size = asking.await;
                 // While nobody else can lead.
@@ -141,7 +141,7 @@ impl Content {
     async fn probe_ahead(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
         match self.size_without_question(wanted) {
             Some(size) => Ok(Some(size)),
-            None => self.size_by_questions(wanted, Some(awaited)).await,
+            None => self.size_by_questions(wanted, awaited).await,
         }
     }
 
@@ -164,7 +164,7 @@ impl Content {
     }
 
     /// `None`: only the body tells.
-    async fn size_by_questions(&self, wanted: &Wanted, awaited: Option<Awaited>) -> Result<Option<u64>, ContentError> {
+    async fn size_by_questions(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
         // What the Source says now is no past version's size.
         match is_decoded(wanted) || wanted.is_past() {
             true => Ok(None),
@@ -185,7 +185,7 @@ impl Content {
             return size.map(Some);
         }
         if questions != Questions::Asked
-            && let Some(size) = self.size_by_questions(&wanted, None).await?
+            && let Some(size) = self.size_by_questions(&wanted, Awaited::By(wanted.asker)).await?
         {
             return Ok(Some(size));
         }
@@ -214,7 +214,7 @@ impl Content {
     }
 
     /// Asks every current place without fetching the whole; `None`: that is left.
-    async fn probe(&self, wanted: &Wanted, awaited: Option<Awaited>) -> Result<Option<u64>, ContentError> {
+    async fn probe(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
         let vouched = self.vouching_digest(wanted).is_some();
         let mut places = self.places(wanted, Proof { vouched, earlier: false });
         places.retain(Place::is_current);
@@ -284,7 +284,7 @@ impl Content {
 }
 
 /// One question: HEAD, or GET of the first octet.
-fn question(wanted: &Wanted, place: &Uri, method: Method, budget: Duration, awaited: Option<Awaited>) -> Request {
+fn question(wanted: &Wanted, place: &Uri, method: Method, budget: Duration, awaited: Awaited) -> Request {
     let mut request = Request::get(place.clone(), budget);
     request.method = method;
     request.awaited = awaited;

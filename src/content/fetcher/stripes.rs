@@ -30,7 +30,7 @@ use super::lanes::{MOST_LANES, Usual};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, ContentError};
 use crate::document::Uri;
-use crate::source::http::{Body, Request, Status};
+use crate::source::http::{Awaited, Body, Request, Status};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -386,8 +386,10 @@ impl Stripes {
         let (ended, place, busy) = (Arc::clone(&self.ended), Arc::clone(place), Busy::counted(&self.busy));
         let has_failed = Arc::<AtomicBool>::default();
         let failed = [Arc::clone(&self.has_failed), Arc::clone(&has_failed)];
+        // As ranges of what is read: they were never put off for other readers.
+        let awaited = Awaited::By(self.flight.urgency().demanded().unwrap_or_default());
         let task = self.content.runtime.spawn(async move {
-            let brought = bring(content, origin, range, &sender, usual).await;
+            let brought = bring(content, origin, range, &sender, usual, awaited).await;
             // What is cut of a range that nobody waits for says nothing of the others.
             if brought == Brought::Nothing || (brought == Brought::Part && !sender.is_closed()) {
                 failed.iter().for_each(|failed| failed.store(true, Ordering::Release));
@@ -489,6 +491,7 @@ async fn bring(
     range: Range<u64>,
     sender: &UnboundedSender<Bytes>,
     usual: Arc<Usual>,
+    awaited: Awaited,
 ) -> Brought {
     let asked = Instant::now();
     let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
@@ -496,6 +499,7 @@ async fn bring(
     request.range = Some((first, Some(last)));
     request.if_range = Some(origin.etag.clone());
     request.is_bulk = true;
+    request.awaited = awaited;
     // Who refuses one of several is not asked for several again.
     request.repeats = false;
     let mut response = match content.client.send(request).await {

@@ -3,7 +3,7 @@
 
 use super::Joining;
 use crate::content::disk::Victims;
-use crate::source::http::Awaited;
+use crate::source::http::{Asker, Awaited};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Notify, watch};
 
@@ -18,16 +18,16 @@ pub(in crate::content) struct Urgency {
 
 #[derive(Default)]
 struct Waiting {
-    /// A read or a size was asked for, and may be again: the flight goes on to its end.
-    demanded: bool,
+    /// Who was the first to ask for a read or a size, which may be asked for again: the flight goes on to its end.
+    demanded: Option<Asker>,
     /// Of the reads that were asked for the one that begins first: where, and how many octets.
     nearest: Option<(u64, u32)>,
     /// Prefetches that wait for it.
     ahead: usize,
     /// The first who asked for it was a prefetch.
     began_ahead: bool,
-    /// Tells its requests that they are waited for; none where they always were.
-    awaited: Option<watch::Sender<bool>>,
+    /// Tells its requests who waits for them; none where somebody always did.
+    awaited: Option<watch::Sender<Option<Asker>>>,
 }
 
 impl Default for Urgency {
@@ -37,8 +37,8 @@ impl Default for Urgency {
 }
 
 impl Urgency {
-    /// Somebody begins to wait. Each [`Joining::Ahead`] ends with [`Urgency::leave`].
-    pub(super) fn join(&self, joining: Joining) {
+    /// `asker` begins to wait. Each [`Joining::Ahead`] ends with [`Urgency::leave`].
+    pub(super) fn join(&self, joining: Joining, asker: Asker) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Joining::Read(offset, length) = joining
             && waiting.nearest.is_none_or(|(nearest, _)| offset < nearest)
@@ -47,16 +47,16 @@ impl Urgency {
         }
         match joining {
             Joining::Read(..) | Joining::Size => {
-                waiting.demanded = true;
+                waiting.demanded.get_or_insert(asker);
                 if let Some(awaited) = waiting.awaited.take() {
-                    awaited.send_replace(true);
+                    awaited.send_replace(Some(asker));
                 }
                 self.victims.spare_nothing();
             }
             Joining::Ahead(begun) => {
                 waiting.ahead += 1;
-                waiting.began_ahead |= !waiting.demanded;
-                if !waiting.demanded && waiting.ahead == 1 {
+                waiting.began_ahead |= waiting.demanded.is_none();
+                if waiting.demanded.is_none() && waiting.ahead == 1 {
                     self.victims.spare_since(begun);
                 }
             }
@@ -67,7 +67,7 @@ impl Urgency {
     pub(super) fn leave(&self) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.ahead = waiting.ahead.saturating_sub(1);
-        !waiting.demanded && waiting.ahead == 0
+        waiting.demanded.is_none() && waiting.ahead == 0
     }
 
     /// Ends the flight: nobody waits, and nobody can find it any more.
@@ -87,6 +87,11 @@ impl Urgency {
 
     /// Whether somebody asked for its bytes or its size.
     pub(super) fn is_demanded(&self) -> bool {
+        self.demanded().is_some()
+    }
+
+    /// Who was the first to ask for its bytes or its size.
+    pub(super) fn demanded(&self) -> Option<Asker> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).demanded
     }
 
@@ -95,10 +100,13 @@ impl Urgency {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).nearest
     }
 
-    /// Tells a request of it when somebody waits; `None` where somebody does already.
-    pub(super) fn awaited(&self) -> Option<Awaited> {
+    /// Tells a request of it who waits.
+    pub(super) fn awaited(&self) -> Awaited {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        (!waiting.demanded).then(|| waiting.awaited.get_or_insert_with(|| watch::channel(false).0).subscribe())
+        match waiting.demanded {
+            Some(asker) => Awaited::By(asker),
+            None => Awaited::Once(waiting.awaited.get_or_insert_with(|| watch::channel(None).0).subscribe()),
+        }
     }
 
     /// Whether a prefetch waits for all of it.
@@ -121,18 +129,23 @@ mod tests {
     fn a_flight_is_left_when_the_last_prefetch_leaves_and_nobody_demanded_it() {
         let ahead = Joining::Ahead(Moment::now());
         let prefetched = Urgency::default();
-        prefetched.join(ahead);
-        prefetched.join(ahead);
+        prefetched.join(ahead, Asker(7));
+        prefetched.join(ahead, Asker(7));
         assert!(!prefetched.leave());
         assert!(prefetched.leave());
 
         let demanded = Urgency::default();
-        demanded.join(ahead);
-        let told = demanded.awaited().unwrap();
-        demanded.join(Joining::Read(0, 1));
-        assert!(*told.borrow(), "its request learns that it is waited for");
-        let awaited = demanded.awaited();
+        demanded.join(ahead, Asker(7));
+        let told = demanded.awaited();
+        assert_eq!(told.now(), None, "for nobody, whoever it is fetched ahead of");
+        demanded.join(Joining::Read(0, 1), Asker(8));
+        demanded.join(Joining::Size, Asker(9));
+        assert_eq!(
+            (told.now(), demanded.awaited().now()),
+            (Some(Asker(8)), Some(Asker(8))),
+            "its request learns of it"
+        );
         assert!(!demanded.leave());
-        assert!(demanded.is_demanded() && awaited.is_none());
+        assert!(demanded.is_demanded());
     }
 }

@@ -1,8 +1,9 @@
 //! When the head of an answer is due: waiting for a place at a host that is busy answering others is not the host's silence.
 
 use super::Request;
+use super::awaited::Awaited;
 use super::limits::Host;
-use super::places::{Awaited, Place};
+use super::places::Place;
 use futures_util::FutureExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ impl Due {
     }
 
     /// A place among the host's connections. As long as others get answers there, the wait does not count.
-    pub(super) async fn place(&self, host: &Host, is_document: bool, awaited: Option<Awaited>) -> Place {
+    pub(super) async fn place(&self, host: &Host, is_document: bool, awaited: Awaited) -> Place {
         let place = host.place(is_document, awaited);
         tokio::pin!(place);
         // Mostly there is one, and no timer is needed.

@@ -2,10 +2,11 @@
 //!
 //! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
 
+use super::awaited::Awaited;
 use super::bulk::{Bulk, Way};
 use super::line::Line;
 use super::opening::Opening;
-use super::places::{Awaited, Place, Places};
+use super::places::{Place, Places};
 use super::traffic::{HostCounters, HostTraffic, Traffic};
 use super::width::Width;
 use std::collections::HashMap;
@@ -215,7 +216,7 @@ impl Host {
     }
 
     /// A place, once there is one; a document may take the one that is kept for it.
-    pub(super) async fn place(&self, is_document: bool, awaited: Option<Awaited>) -> Place {
+    pub(super) async fn place(&self, is_document: bool, awaited: Awaited) -> Place {
         let usual = self.places.take(awaited);
         if !is_document {
             return usual.await;
@@ -430,17 +431,17 @@ mod tests {
             let (hosts, now) = (Hosts::new(None, 64), Instant::now());
             let host = hosts.host("busy", now);
             let mut under_way = Vec::new();
-            while let Ok(place) = tokio::time::timeout(SECOND / 50, host.place(false, None)).await {
+            while let Ok(place) = tokio::time::timeout(SECOND / 50, host.place(false, Awaited::default())).await {
                 under_way.push(place);
             }
             let before = under_way.len();
             host.answered(status, SECOND / 25, now);
             under_way.truncate(before / 2);
 
-            let next = tokio::time::timeout(SECOND / 50, host.place(false, None)).await;
+            let next = tokio::time::timeout(SECOND / 50, host.place(false, Awaited::default())).await;
             assert!(next.is_err(), "{status}: half of {before} are under way");
             under_way.pop();
-            let next = tokio::time::timeout(20 * SECOND, host.place(false, None)).await;
+            let next = tokio::time::timeout(20 * SECOND, host.place(false, Awaited::default())).await;
             assert!(next.is_ok(), "{status}: one less than half of {before} are under way");
         }
     }

@@ -1,16 +1,18 @@
 //! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
-//! reached), `limits` (when: `places`, `width`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections: `bulk`,
+//! reached), `limits` (when: `places`, `fair` between processes, `width`; who waits: `awaited`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections: `bulk`,
 //! `opening`; to which addresses: `names`), `head` (what the answer says), `body` (the answer's octets under the low-speed limit).
 //! `client` holds the loops for redirects and retries; `traffic` counts.
 
+mod awaited;
 mod body;
 mod bulk;
 mod client;
 mod credentials;
 mod due;
 mod error;
+mod fair;
 mod head;
 mod limits;
 mod line;
@@ -29,13 +31,14 @@ mod width;
 #[cfg(test)]
 mod tests;
 
+pub use awaited::{Asker, Awaited};
 pub use body::Body;
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
 pub use line::{Line, Price};
 pub use links::{TimeMapLink, time_map};
-pub use places::{Awaited, awaited_by_nobody};
+pub use places::{Place, Places};
 pub use policy::AddressRefusal;
 pub use traffic::HostTraffic;
 
@@ -144,8 +147,8 @@ pub struct Request {
     pub no_cache: bool,
     /// A list rather than a resource: it never waits until readers stuck on the same host give their places back.
     pub is_document: bool,
-    /// Where nobody waits for it yet: who does comes before it. `None`: somebody does.
-    pub awaited: Option<Awaited>,
+    /// Who waits for it: somebody who does comes before what nobody waits for yet.
+    pub awaited: Awaited,
     /// One of several parts of something large that are asked for at once: over a connection of its own, also from a host whose requests
     /// share one.
     pub is_bulk: bool,
@@ -171,7 +174,7 @@ impl Request {
             accept_encoding: "identity".into(),
             no_cache: false,
             is_document: false,
-            awaited: None,
+            awaited: Awaited::default(),
             is_bulk: false,
             repeats: true,
             deadline: Instant::now() + within,

@@ -1,22 +1,16 @@
 //! The places of one host for requests under way. Who waits for an answer comes before what nobody waits for yet: files and
 //! sizes that are asked for ahead, until a reader comes for them, and questions whether bytes are current. All of that together
-//! leaves a part of the places to readers, and is given a free one only while no reader stands in the queue.
+//! leaves a part of the places to readers, and is given a free one only while no reader stands in the queue. Between readers the
+//! places are shared out by process ([`Fair`]).
 
-use std::collections::VecDeque;
+use super::awaited::{Asker, Awaited};
+use super::fair::Fair;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
-
-/// Tells whether somebody waits for what is asked for; who begins to wait says so while the request stands in the queue.
-pub type Awaited = watch::Receiver<bool>;
-
-/// For what nobody will ever wait for.
-pub fn awaited_by_nobody() -> Awaited {
-    watch::channel(false).1
-}
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// The places of one host.
 #[derive(Debug)]
-pub(super) struct Places {
+pub struct Places {
     /// Held for a few instructions.
     state: Mutex<State>,
 }
@@ -28,11 +22,18 @@ struct State {
     beside: usize,
     taken: usize,
     taken_beside: usize,
-    readers: VecDeque<oneshot::Sender<Place>>,
-    others: VecDeque<oneshot::Sender<Place>>,
+    readers: Fair<oneshot::Sender<Place>>,
+    others: Fair<oneshot::Sender<Place>>,
 }
 
 impl State {
+    fn queue(&mut self, kind: Kind) -> &mut Fair<oneshot::Sender<Place>> {
+        match kind {
+            Kind::Reader => &mut self.readers,
+            Kind::Beside => &mut self.others,
+        }
+    }
+
     fn is_free(&self) -> bool {
         self.taken < self.all
     }
@@ -43,9 +44,18 @@ impl State {
     }
 }
 
+/// For whom a place is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Somebody who waits.
+    Reader,
+    /// Nobody yet.
+    Beside,
+}
+
 /// A place that is taken, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub struct Place {
     of: Of,
 }
 
@@ -53,7 +63,8 @@ pub(super) struct Place {
 enum Of {
     Host {
         places: Arc<Places>,
-        is_beside: bool,
+        kind: Kind,
+        asker: Asker,
     },
     /// The one that is kept for documents.
     Document {
@@ -72,19 +83,41 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Of::Host { places, is_beside } = &self.of {
+        if let Of::Host { places, kind, asker } = &self.of {
             let mut state = places.state();
-            state.taken -= 1;
-            state.taken_beside -= usize::from(*is_beside);
+            give_back(&mut state, *kind, *asker);
             places.hand_out(&mut state);
         }
     }
 }
 
+fn give_back(state: &mut State, kind: Kind, asker: Asker) {
+    state.taken -= 1;
+    state.taken_beside -= usize::from(kind == Kind::Beside);
+    state.queue(kind).gave_back(asker);
+}
+
+/// Leaves a queue when it is dropped; whoever was served has left it.
+struct Standing<'a> {
+    places: &'a Places,
+    kind: Kind,
+    asker: Asker,
+    ticket: u64,
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.places.state();
+        let left = state.queue(self.kind).leave(self.asker, self.ticket);
+        drop(state);
+        drop(left);
+    }
+}
+
 impl Places {
     /// So many, of which `beside` may be for nobody.
-    pub(super) fn new(all: usize, beside: usize) -> Arc<Places> {
-        let (readers, others) = (VecDeque::new(), VecDeque::new());
+    pub fn new(all: usize, beside: usize) -> Arc<Places> {
+        let (readers, others) = (Fair::default(), Fair::default());
         Arc::new(Places { state: Mutex::new(State { all, beside, taken: 0, taken_beside: 0, readers, others }) })
     }
 
@@ -106,37 +139,35 @@ impl Places {
         }
     }
 
-    /// A place, once there is one; in the queue of those for nobody until `awaited` says that somebody waits.
-    pub(super) async fn take(self: &Arc<Self>, awaited: Option<Awaited>) -> Place {
-        let Some(mut awaited) = awaited.filter(|awaited| !*awaited.borrow()) else { return self.wait(false).await };
-        let is_awaited = async move { awaited.wait_for(|is_awaited| *is_awaited).await.is_ok() };
-        tokio::select! {
-            biased;
-            place = self.wait(true) => return place,
-            // Who will never be waited for stays where it is.
-            true = is_awaited => {}
-        }
-        self.wait(false).await
+    /// A place, once there is one; in the queue of those for nobody until `awaited` says who waits.
+    pub async fn take(self: &Arc<Self>, awaited: Awaited) -> Place {
+        let asker = match awaited.now() {
+            Some(asker) => asker,
+            None => tokio::select! {
+                biased;
+                place = self.wait(Kind::Beside, Asker::default()) => return place,
+                // Who will never be waited for stays where it is.
+                asker = awaited.once() => asker,
+            },
+        };
+        self.wait(Kind::Reader, asker).await
     }
 
-    async fn wait(self: &Arc<Self>, is_beside: bool) -> Place {
+    async fn wait(self: &Arc<Self>, kind: Kind, asker: Asker) -> Place {
         loop {
-            let given = {
+            let (given, ticket) = {
                 let mut state = self.state();
-                let is_free =
-                    if is_beside { state.is_free_beside() } else { state.is_free() && state.readers.is_empty() };
+                let is_free = match kind {
+                    Kind::Reader => state.is_free() && state.readers.is_empty(),
+                    Kind::Beside => state.is_free_beside(),
+                };
                 if is_free {
-                    return self.take_one(&mut state, is_beside);
+                    return self.take_one(&mut state, kind, asker);
                 }
                 let (give, given) = oneshot::channel();
-                let queue = if is_beside { &mut state.others } else { &mut state.readers };
-                // Where nothing is given back for long, those who gave up are not to pile up.
-                while queue.front().is_some_and(oneshot::Sender::is_closed) {
-                    queue.pop_front();
-                }
-                queue.push_back(give);
-                given
+                (given, state.queue(kind).push(asker, give))
             };
+            let _standing = Standing { places: self, kind, asker, ticket };
             // Whoever is in a queue is served, unless it has left.
             if let Ok(place) = given.await {
                 return place;
@@ -144,29 +175,29 @@ impl Places {
         }
     }
 
-    fn take_one(self: &Arc<Self>, state: &mut State, is_beside: bool) -> Place {
+    fn take_one(self: &Arc<Self>, state: &mut State, kind: Kind, asker: Asker) -> Place {
         state.taken += 1;
-        state.taken_beside += usize::from(is_beside);
-        Place { of: Of::Host { places: Arc::clone(self), is_beside } }
+        state.taken_beside += usize::from(kind == Kind::Beside);
+        state.queue(kind).took(asker);
+        Place { of: Of::Host { places: Arc::clone(self), kind, asker } }
     }
 
     /// Gives what is free to those who wait.
     fn hand_out(self: &Arc<Self>, state: &mut State) {
         loop {
-            let (waiting, is_beside) = if state.is_free() && !state.readers.is_empty() {
-                (state.readers.pop_front(), false)
+            let kind = if state.is_free() && !state.readers.is_empty() {
+                Kind::Reader
             } else if state.is_free_beside() {
-                (state.others.pop_front(), true)
+                Kind::Beside
             } else {
                 return;
             };
-            let Some(waiting) = waiting else { return };
-            let place = self.take_one(state, is_beside);
+            let Some((asker, waiting)) = state.queue(kind).pop() else { return };
+            let place = self.take_one(state, kind, asker);
             if let Err(mut refused) = waiting.send(place) {
                 // Dropped as it is, it would take the lock that is held here.
                 refused.of = Of::Nobody;
-                state.taken -= 1;
-                state.taken_beside -= usize::from(is_beside);
+                give_back(state, kind, asker);
             }
         }
     }
@@ -176,10 +207,15 @@ impl Places {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use tokio::sync::watch;
 
-    fn nobody() -> (watch::Sender<bool>, Option<Awaited>) {
-        let (tell, awaited) = watch::channel(false);
-        (tell, Some(awaited))
+    fn nobody() -> (watch::Sender<Option<Asker>>, Awaited) {
+        let (tell, told) = watch::channel(None);
+        (tell, Awaited::Once(told))
+    }
+
+    fn waiting() -> Awaited {
+        Awaited::default()
     }
 
     #[tokio::test]
@@ -189,8 +225,8 @@ mod tests {
         let first = places.take(awaited.clone()).await;
         let mut others: Vec<_> = (0..64).map(|_| Box::pin(places.take(awaited.clone()))).collect();
         assert!(others.iter_mut().all(|other| other.now_or_never().is_none()), "one place is for readers");
-        let reader = places.take(None).await;
-        let mut second = Box::pin(places.take(None));
+        let reader = places.take(waiting()).await;
+        let mut second = Box::pin(places.take(waiting()));
         assert!((&mut second).now_or_never().is_none());
 
         drop(first);
@@ -205,14 +241,14 @@ mod tests {
     #[tokio::test]
     async fn who_is_waited_for_meanwhile_goes_to_the_readers_queue() {
         let places = Places::new(1, 1);
-        let taken = places.take(None).await;
+        let taken = places.take(waiting()).await;
         let (_never, unawaited) = nobody();
         let (tell, awaited) = nobody();
         let mut first = Box::pin(places.take(unawaited));
         let mut second = Box::pin(places.take(awaited));
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
 
-        tell.send_replace(true);
+        tell.send_replace(Some(Asker(5)));
         assert!((&mut second).now_or_never().is_none());
         drop(taken);
 
@@ -223,16 +259,57 @@ mod tests {
     #[tokio::test]
     async fn who_has_left_the_queue_takes_no_place() {
         let places = Places::new(1, 1);
-        let taken = places.take(None).await;
-        let mut left = Box::pin(places.take(None));
+        let taken = places.take(waiting()).await;
+        let mut left = Box::pin(places.take(waiting()));
         assert!((&mut left).now_or_never().is_none());
         drop(left);
-        let mut served = Box::pin(places.take(None));
+        let mut served = Box::pin(places.take(waiting()));
         assert!((&mut served).now_or_never().is_none());
         drop(taken);
         // Given, and never looked at.
         drop(served);
-        assert!(places.take(None).now_or_never().is_some());
+        assert!(places.take(waiting()).now_or_never().is_some());
+    }
+
+    /// Promise: no process keeps another waiting by the number of its threads.
+    #[tokio::test]
+    async fn a_reader_of_another_process_waits_for_one_place_however_many_stand_before_it() {
+        let places = Places::new(4, 0);
+        let take = |process| Box::pin(places.take(Awaited::By(Asker(process))));
+        let mut taken = Vec::new();
+        for _ in 0..4 {
+            taken.push(take(1).await);
+        }
+        let mut many: Vec<_> = (0..64).map(|_| take(1)).collect();
+        assert!(many.iter_mut().all(|one| one.now_or_never().is_none()));
+        let mut lone = take(2);
+        assert!((&mut lone).now_or_never().is_none());
+
+        drop(taken.pop());
+
+        let lone = (&mut lone).now_or_never().expect("the first that is given back");
+        assert!(many.iter_mut().all(|one| one.now_or_never().is_none()));
+        drop((lone, taken));
+        assert_eq!(many.iter_mut().filter_map(|one| one.now_or_never()).count(), 64);
+        assert_eq!(places.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waited_for_stands_in_the_queue_of_whoever_begins_to() {
+        let places = Places::new(2, 1);
+        let take = |process| Box::pin(places.take(Awaited::By(Asker(process))));
+        let mut taken = vec![take(1).await, take(1).await];
+        let (tell, awaited) = nobody();
+        let mut ahead = Box::pin(places.take(awaited));
+        let mut many: Vec<_> = (0..8).map(|_| take(1)).collect();
+        assert!(many.iter_mut().all(|one| one.now_or_never().is_none()));
+        assert!((&mut ahead).now_or_never().is_none());
+
+        tell.send_replace(Some(Asker(2)));
+        assert!((&mut ahead).now_or_never().is_none());
+        taken.pop();
+
+        assert!((&mut ahead).now_or_never().is_some());
     }
 
     #[tokio::test]
@@ -240,16 +317,16 @@ mod tests {
         let places = Places::new(4, 3);
         let mut taken = Vec::new();
         for _ in 0..4 {
-            taken.push(places.take(None).await);
+            taken.push(places.take(waiting()).await);
         }
         places.resize(1, 0);
         taken.truncate(1);
-        assert!(places.take(None).now_or_never().is_none());
+        assert!(places.take(waiting()).now_or_never().is_none());
         taken.clear();
         let (_tell, awaited) = nobody();
         assert!(places.take(awaited).now_or_never().is_some(), "one is left at least");
         places.resize(2, 1);
-        let both = (places.take(None).now_or_never(), places.take(None).now_or_never());
+        let both = (places.take(waiting()).now_or_never(), places.take(waiting()).now_or_never());
         assert!(both.0.is_some() && both.1.is_some());
     }
 }

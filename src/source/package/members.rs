@@ -52,8 +52,8 @@ pub struct Members {
     runs: VecDeque<Run>,
     /// Whether they are one of many that are asked for one by one.
     is_single: bool,
-    /// Where nobody waits for them yet.
-    awaited: Option<Awaited>,
+    /// Who waits for them.
+    awaited: Awaited,
     octets: Option<Octets>,
     decoder: Option<Decoder>,
     changes: u32,
@@ -75,19 +75,14 @@ impl Packages {
     /// # Errors
     /// Any [`PackageError`].
     pub async fn member(&self, package: &Uri, path: &str) -> Result<Member, PackageError> {
-        self.member_for(package, path, None).await
+        self.member_for(package, path, Awaited::default()).await
     }
 
-    /// The same, for somebody who waits only when `awaited` says so: until then requests for its octets give way to others'.
+    /// The same; until `awaited` says who waits, requests for its octets give way to others'.
     ///
     /// # Errors
     /// Any [`PackageError`].
-    pub async fn member_for(
-        &self,
-        package: &Uri,
-        path: &str,
-        awaited: Option<Awaited>,
-    ) -> Result<Member, PackageError> {
+    pub async fn member_for(&self, package: &Uri, path: &str, awaited: Awaited) -> Result<Member, PackageError> {
         let mut members = self.members(package, &[path.into()]).await?;
         (members.is_single, members.awaited) = (true, awaited);
         match members.next().await {
@@ -110,7 +105,7 @@ impl Packages {
             missing: VecDeque::new(),
             runs: VecDeque::new(),
             is_single: false,
-            awaited: None,
+            awaited: Awaited::default(),
             octets: None,
             decoder: None,
             changes: 0,

@@ -42,8 +42,8 @@ pub(super) struct Octets {
     rest: Bytes,
     body: Option<Body>,
     fruitless: u32,
-    /// Where nobody waits for them yet.
-    awaited: Option<Awaited>,
+    /// Who waits for them.
+    awaited: Awaited,
 }
 
 impl Octets {
@@ -59,12 +59,12 @@ impl Octets {
             rest: Bytes::new(),
             body: None,
             fruitless: 0,
-            awaited: None,
+            awaited: Awaited::default(),
         }
     }
 
-    /// The same; what is asked for gives way to readers until `awaited` says that somebody waits.
-    pub fn awaited(self, awaited: Option<Awaited>) -> Octets {
+    /// The same; what is asked for gives way to readers until `awaited` says who waits.
+    pub fn awaited(self, awaited: Awaited) -> Octets {
         Octets { awaited, ..self }
     }
 

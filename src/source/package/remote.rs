@@ -152,13 +152,13 @@ pub(super) async fn ask_whole(client: &Client, package: &Uri) -> Result<Response
     Ok(response)
 }
 
-/// A range of one version of a package, as its body; `awaited` where nobody waits for it yet.
+/// A range of one version of a package, as its body.
 pub(super) async fn ask_range(
     client: &Client,
     package: &Uri,
     version: &Version,
     range: Range<u64>,
-    awaited: Option<Awaited>,
+    awaited: Awaited,
 ) -> Result<Body, PackageError> {
     let changed = || PackageError::Changed { package: package.clone() };
     let mut request = request(package);
@@ -190,7 +190,7 @@ pub(super) async fn range(
     range: Range<u64>,
 ) -> Result<Vec<u8>, PackageError> {
     let length = range.end.saturating_sub(range.start);
-    let body = ask_range(client, package, version, range, None).await?;
+    let body = ask_range(client, package, version, range, Awaited::default()).await?;
     all(package, body, length).await
 }
 

@@ -319,12 +319,12 @@ impl Packages {
         })
     }
 
-    /// Where to read a member from: of siblings the octets come together. `awaited` where nobody waits for it yet.
+    /// Where to read a member from: of siblings the octets come together.
     pub(super) async fn place(
         &self,
         directory: &Arc<Directory>,
         number: u32,
-        awaited: Option<Awaited>,
+        awaited: Awaited,
     ) -> Result<Place, PackageError> {
         if !matches!(directory.place, Place::Server) {
             return Ok(directory.place.clone());

@@ -5,7 +5,7 @@ use super::kept::{self, Description, failed};
 use super::octets::{Octets, Place};
 use super::{PackageError, Packages, remote};
 use crate::document::Uri;
-use crate::source::http::{Response, awaited_by_nobody};
+use crate::source::http::{Awaited, Response};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -89,7 +89,7 @@ impl Packages {
         let place = Place::Server;
         let octets = Octets::new(&self.shared.client, package, version, place, from, version.length);
         // Its members are read in place meanwhile.
-        let mut octets = octets.awaited(Some(awaited_by_nobody()));
+        let mut octets = octets.awaited(Awaited::by_nobody());
         while octets.position() < version.length {
             let next = octets.next(version.length - octets.position()).await;
             match next {

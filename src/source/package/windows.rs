@@ -6,7 +6,7 @@
 use super::directory::Version;
 use super::{PackageError, remote};
 use crate::document::Uri;
-use crate::source::http::{Awaited, Client};
+use crate::source::http::{Asker, Awaited, Client};
 use bytes::{Bytes, BytesMut};
 use lru::LruCache;
 use std::ops::Range;
@@ -25,8 +25,8 @@ pub(super) struct Window {
     /// Held for a few instructions, and for the copy of one member.
     state: Mutex<State>,
     moved: Notify,
-    /// Whether somebody waits for any of it: until then its request gives way to those of readers.
-    awaited: watch::Sender<bool>,
+    /// Who was the first to wait for any of it: until then its request gives way to those of readers.
+    awaited: watch::Sender<Option<Asker>>,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Window {
     pub fn new(version: &Version, extent: Range<u64>) -> Window {
         let state = State { end: extent.end, here: extent.start, pieces: Vec::new(), is_ended: false, error: None };
         let (first, version) = (extent.start, version.clone());
-        Window { version, first, state: Mutex::new(state), moved: Notify::new(), awaited: watch::channel(false).0 }
+        Window { version, first, state: Mutex::new(state), moved: Notify::new(), awaited: watch::channel(None).0 }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -75,7 +75,7 @@ impl Window {
         async move {
             let Ending(window) = &ending;
             let outcome = async {
-                let awaited = Some(window.awaited.subscribe());
+                let awaited = Awaited::Once(window.awaited.subscribe());
                 let mut body =
                     remote::ask_range(&client, &package, &window.version, window.first..end, awaited).await?;
                 while let Some(piece) = remote::chunk(&package, &mut body).await? {
@@ -120,24 +120,24 @@ impl Window {
         self.moved.notify_waiters();
     }
 
-    /// These of its octets, once they are here, for somebody who waits, or will when `awaited` says so. `None`: see
+    /// These of its octets, once they are here, for whoever waits by `awaited`. `None`: see
     /// [`Window::octets`].
-    pub async fn octets_for(
-        &self,
-        extent: &Range<u64>,
-        awaited: Option<Awaited>,
-    ) -> Result<Option<Bytes>, PackageError> {
+    pub async fn octets_for(&self, extent: &Range<u64>, awaited: Awaited) -> Result<Option<Bytes>, PackageError> {
         let mut octets = pin!(self.octets(extent));
-        if let Some(mut awaited) = awaited.filter(|awaited| !*awaited.borrow()) {
-            let is_awaited = async move { awaited.wait_for(|is_awaited| *is_awaited).await.is_ok() };
-            tokio::select! {
+        let asker = match awaited.now() {
+            Some(asker) => asker,
+            None => tokio::select! {
                 biased;
                 octets = &mut octets => return octets,
                 // For whom nobody ever waits it comes when it comes.
-                true = is_awaited => {}
-            }
-        }
-        self.awaited.send_replace(true);
+                asker = awaited.once() => asker,
+            },
+        };
+        self.awaited.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert(asker);
+            is_first
+        });
         octets.await
     }
 
@@ -292,13 +292,13 @@ mod tests {
     #[tokio::test]
     async fn a_window_is_waited_for_as_soon_as_somebody_waits_for_any_of_it() {
         let (window, extent) = (Window::new(&version("a"), 0..10), 0..2);
-        let (tell, awaited) = watch::channel(false);
-        let mut octets = Box::pin(window.octets_for(&extent, Some(awaited)));
-        assert!((&mut octets).now_or_never().is_none() && !*window.awaited.borrow());
+        let (tell, told) = watch::channel(None);
+        let mut octets = Box::pin(window.octets_for(&extent, Awaited::Once(told)));
+        assert!((&mut octets).now_or_never().is_none() && window.awaited.borrow().is_none());
 
-        tell.send_replace(true);
+        tell.send_replace(Some(Asker(5)));
 
-        assert!((&mut octets).now_or_never().is_none() && *window.awaited.borrow());
+        assert!((&mut octets).now_or_never().is_none() && *window.awaited.borrow() == Some(Asker(5)));
         window.add(Bytes::from_static(b"012"));
         assert_eq!(octets.await.unwrap().unwrap(), "01");
     }

@@ -13,7 +13,7 @@ use super::held::Origin;
 use super::turns::Turns;
 use crate::content::Content;
 use crate::content::fixity::BLOCK;
-use crate::source::http::{Request, Status};
+use crate::source::http::{Asker, Awaited, Place, Request, Status};
 use crate::source::off_the_workers;
 use bytes::{Bytes, BytesMut};
 use fuser::INodeNo;
@@ -51,9 +51,9 @@ impl Windows {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a window may be fetched from `authority`, which lasts as long as what is returned.
-    pub(super) async fn leave(&self, authority: &str) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
-        let turn = self.requests.take(authority).await?;
+    /// Waits until a window may be fetched from `authority` for `asker`, which lasts as long as what is returned.
+    pub(super) async fn leave(&self, authority: &str, asker: Asker) -> Option<(Place, OwnedSemaphorePermit)> {
+        let turn = self.requests.take(authority, asker).await;
         // It is never closed.
         Some((turn, Arc::clone(&self.room).acquire_owned().await.ok()?))
     }
@@ -78,12 +78,17 @@ fn blocks(range: &Range<u64>, length: u64) -> Range<u64> {
 
 impl Content {
     /// The octets of `jump`, recorded as handed out. `None`: they cannot be had this way, the stream must bring them.
-    pub(super) async fn aside(self: &Arc<Self>, ino: INodeNo, flight: &Flight, jump: &Jump) -> Option<Bytes> {
+    pub(super) async fn aside(
+        self: &Arc<Self>,
+        reader: (INodeNo, Asker),
+        flight: &Flight,
+        jump: &Jump,
+    ) -> Option<Bytes> {
         let _serving = flight.serve_aside();
         let blocks = blocks(&jump.range, jump.origin.length);
-        let octets = match self.blocks_of(ino, jump, &blocks).await {
+        let octets = match self.blocks_of(reader, jump, &blocks).await {
             // A connection that was lost, it may be.
-            Err(cut) if cut.is_midway => self.blocks_of(ino, jump, &blocks).await.ok()?,
+            Err(cut) if cut.is_midway => self.blocks_of(reader, jump, &blocks).await.ok()?,
             octets => octets.ok()?,
         };
         let digest = || octets.chunks(BLOCK as usize).map(|block| self.block_digests.of(block)).collect();
@@ -94,10 +99,15 @@ impl Content {
     }
 
     /// The octets `blocks`, by windows that are here and new ones.
-    async fn blocks_of(self: &Arc<Self>, ino: INodeNo, jump: &Jump, blocks: &Range<u64>) -> Result<Bytes, Cut> {
+    async fn blocks_of(
+        self: &Arc<Self>,
+        (ino, asker): (INodeNo, Asker),
+        jump: &Jump,
+        blocks: &Range<u64>,
+    ) -> Result<Bytes, Cut> {
         let (parts, coming) = self.windows.kept().cover((ino, jump.attempt), blocks, jump.origin.length);
         for window in coming {
-            self.runtime.spawn(Arc::clone(self).fetch_window(jump.origin.clone(), window));
+            self.runtime.spawn(Arc::clone(self).fetch_window(jump.origin.clone(), window, asker));
         }
         let mut octets = BytesMut::with_capacity((blocks.end - blocks.start) as usize);
         for part in parts {
@@ -107,13 +117,14 @@ impl Content {
     }
 
     /// One range of the version that `origin` names.
-    async fn fetch_window(self: Arc<Self>, origin: Origin, window: Coming) {
-        let leave = tokio::time::timeout(self.config.stall, self.windows.leave(origin.place.authority()));
+    async fn fetch_window(self: Arc<Self>, origin: Origin, window: Coming, asker: Asker) {
+        let leave = tokio::time::timeout(self.config.stall, self.windows.leave(origin.place.authority(), asker));
         let Ok(Some(_leave)) = leave.await else { return };
         let (first, last) = (origin.first + window.range.start, origin.first + window.range.end - 1);
         let mut request = Request::get(origin.place.clone(), self.head_budget(1));
         request.range = Some((first, Some(last)));
         request.if_range = Some(origin.etag.clone());
+        request.awaited = Awaited::By(asker);
         let response = match self.client.send(request).await {
             Ok(response) => response,
             Err(error) => return tracing::debug!(place = %origin.place, %error, "a window cannot be fetched"),
@@ -136,7 +147,9 @@ mod tests {
     async fn windows_have_a_bound_at_each_host_and_over_all() {
         let windows = Windows::default();
         let mut under_way = Vec::new();
-        let mut begin = |host: &str| windows.leave(host).now_or_never().flatten().map(|leave| under_way.push(leave));
+        let mut begin = |host: &str| {
+            windows.leave(host, Asker::default()).now_or_never().flatten().map(|leave| under_way.push(leave))
+        };
 
         for host in ["one", "two", "three", "four"] {
             // The runtime lets a task acquire only so much before it gives way.
@@ -148,6 +161,6 @@ mod tests {
         assert!(begin("five").is_none(), "all together");
 
         drop(under_way);
-        assert!(windows.leave("five").now_or_never().flatten().is_some());
+        assert!(windows.leave("five", Asker::default()).now_or_never().flatten().is_some());
     }
 }

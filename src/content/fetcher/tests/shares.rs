@@ -89,8 +89,10 @@ async fn what_goes_past_the_cache_takes_no_turn_from_other_reads_of_its_host() {
     });
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
     let numbers = numbered(&server, &bodies);
-    let taken =
-        join_all((1..crate::content::FETCHES).map(|_| mounted.content.fetches.take(numbers[0].uri.authority())));
+    let taken = join_all(
+        (1..crate::content::FETCHES)
+            .map(|_| mounted.content.fetches.take(numbers[0].uri.authority(), numbers[0].asker)),
+    );
     let _taken = taken.await;
     assert!(mounted.read(&numbers[0], 0, 10).await.is_ok(), "one turn is left");
 

@@ -281,7 +281,7 @@ async fn who_waits_for_a_size_that_is_asked_ahead_raises_the_question_whoever_as
     tokio::pin!(size);
     assert!((&mut size).now_or_never().is_none());
 
-    assert_eq!(raised.wait_for(|raised| *raised).now_or_never().map(|raised| raised.is_ok()), Some(true));
+    assert_eq!(raised.wait_for(Option::is_some).now_or_never().map(|raised| raised.is_ok()), Some(true));
     gate.open();
     let (sized, size) = tokio::join!(sizing, size);
     assert_eq!((sized.is_ok(), size.unwrap()), (true, 1_000));

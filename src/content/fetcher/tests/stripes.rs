@@ -451,7 +451,8 @@ async fn what_stands_still_takes_no_turn_from_other_reads_of_its_host() {
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(10));
     let wanted = vouched(&server, &body);
-    let taken = (1..crate::content::FETCHES).map(|_| mounted.content.fetches.take(wanted.uri.authority()));
+    let taken =
+        (1..crate::content::FETCHES).map(|_| mounted.content.fetches.take(wanted.uri.authority(), wanted.asker));
     let taken = futures_util::future::join_all(taken).await;
     let resting = Arc::clone(&mounted.content.resting);
     let places = resting.available_permits();

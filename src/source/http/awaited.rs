@@ -1,0 +1,50 @@
+//! Who waits for what is asked for: a process, or nobody yet.
+
+use tokio::sync::watch;
+
+/// A process that waits, by its number (`0`: none that can be told from others): what hosts take at a time is shared out between
+/// processes, however many threads each of them reads with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Asker(pub u32);
+
+/// Tells who waits for what is asked for; who begins to wait says so while the request stands in a queue.
+#[derive(Clone, Debug)]
+pub enum Awaited {
+    /// From the beginning.
+    By(Asker),
+    /// Whoever is told here; until then nobody.
+    Once(watch::Receiver<Option<Asker>>),
+}
+
+impl Default for Awaited {
+    fn default() -> Awaited {
+        Awaited::By(Asker::default())
+    }
+}
+
+impl Awaited {
+    /// For what nobody will ever wait for.
+    pub fn by_nobody() -> Awaited {
+        Awaited::Once(watch::channel(None).1)
+    }
+
+    /// Who waits by now.
+    pub fn now(&self) -> Option<Asker> {
+        match self {
+            Awaited::By(asker) => Some(*asker),
+            Awaited::Once(told) => *told.borrow(),
+        }
+    }
+
+    /// Who waits, as soon as somebody does; never where nobody is left who could say so.
+    pub async fn once(self) -> Asker {
+        let told = match self {
+            Awaited::By(asker) => Some(asker),
+            Awaited::Once(mut told) => told.wait_for(Option::is_some).await.ok().and_then(|told| *told),
+        };
+        match told {
+            Some(asker) => asker,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A queue that is fair between processes: whoever has least comes first, and among those who have as much, whoever was served
+//! longest ago. Within a process it is the order in which it asked. Pure.
+
+use super::awaited::Asker;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What waits, and how much each process has of what it waits for. Any step takes O(log n) of those who wait.
+///
+/// Invariant: `order` holds exactly the processes that wait, each by what its share says; a share is kept only for those that
+/// wait or have something.
+#[derive(Debug)]
+pub(super) struct Fair<T> {
+    shares: HashMap<Asker, Share<T>>,
+    order: BTreeSet<(usize, u64, Asker)>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Share<T> {
+    has: usize,
+    /// When it was served last, or began to wait.
+    turn: u64,
+    /// By ticket.
+    waiting: BTreeMap<u64, T>,
+}
+
+impl<T> Default for Fair<T> {
+    fn default() -> Self {
+        Fair { shares: HashMap::new(), order: BTreeSet::new(), last: 0 }
+    }
+}
+
+impl<T> Fair<T> {
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// `asker` begins to wait; the ticket is for [`Fair::leave`].
+    pub(super) fn push(&mut self, asker: Asker, waiting: T) -> u64 {
+        self.last += 1;
+        let ticket = self.last;
+        self.change(asker, |share| {
+            if share.waiting.is_empty() {
+                share.turn = ticket;
+            }
+            share.waiting.insert(ticket, waiting);
+        });
+        ticket
+    }
+
+    /// Whoever has this ticket waits no longer; `None` where it was served.
+    pub(super) fn leave(&mut self, asker: Asker, ticket: u64) -> Option<T> {
+        self.change(asker, |share| share.waiting.remove(&ticket))
+    }
+
+    /// Whose turn it is. Whether it then has one more is for [`Fair::took`].
+    pub(super) fn pop(&mut self) -> Option<(Asker, T)> {
+        let (_, _, asker) = *self.order.first()?;
+        self.last += 1;
+        let turn = self.last;
+        let next = self.change(asker, |share| {
+            share.turn = turn;
+            share.waiting.pop_first()
+        });
+        next.map(|(_, waiting)| (asker, waiting))
+    }
+
+    /// `asker` has one more.
+    pub(super) fn took(&mut self, asker: Asker) {
+        self.change(asker, |share| share.has += 1);
+    }
+
+    /// It has one less.
+    pub(super) fn gave_back(&mut self, asker: Asker) {
+        self.change(asker, |share| share.has = share.has.saturating_sub(1));
+    }
+
+    fn change<R>(&mut self, asker: Asker, change: impl FnOnce(&mut Share<T>) -> R) -> R {
+        let share = self.shares.entry(asker).or_insert(Share { has: 0, turn: 0, waiting: BTreeMap::new() });
+        self.order.remove(&(share.has, share.turn, asker));
+        let result = change(share);
+        if !share.waiting.is_empty() {
+            self.order.insert((share.has, share.turn, asker));
+        } else if share.has == 0 {
+            self.shares.remove(&asker);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANY: Asker = Asker(7);
+    const ONE: Asker = Asker(8);
+
+    /// Serves whoever comes next, who then has it.
+    fn serve<T>(queue: &mut Fair<T>) -> Option<(Asker, T)> {
+        queue.pop().inspect(|(asker, _)| queue.took(*asker))
+    }
+
+    #[test]
+    fn one_request_of_a_process_that_has_nothing_comes_before_all_of_one_that_has_much() {
+        let mut queue = Fair::default();
+        (0..8).for_each(|_| queue.took(MANY));
+        for number in 0..1000 {
+            queue.push(MANY, number);
+        }
+        queue.push(ONE, 5000);
+
+        assert_eq!(serve(&mut queue), Some((ONE, 5000)));
+        assert_eq!(serve(&mut queue), Some((MANY, 0)), "in the order in which it asked");
+        assert_eq!(serve(&mut queue), Some((MANY, 1)));
+    }
+
+    #[test]
+    fn who_ask_for_as_much_have_as_much_and_take_turns() {
+        let mut queue = Fair::default();
+        for asker in 1..=3 {
+            for number in 0..100 {
+                queue.push(Asker(asker), number);
+            }
+        }
+
+        let served: Vec<u32> = (0..9).filter_map(|_| serve(&mut queue)).map(|(asker, _)| asker.0).collect();
+        assert_eq!(served, [1, 2, 3, 1, 2, 3, 1, 2, 3]);
+        // Whoever gives back is not served again before those who have no more.
+        queue.gave_back(Asker(2));
+        assert_eq!(serve(&mut queue).map(|(asker, _)| asker), Some(Asker(2)));
+        queue.gave_back(Asker(3));
+        queue.gave_back(Asker(1));
+        let served: Vec<u32> = (0..2).filter_map(|_| serve(&mut queue)).map(|(asker, _)| asker.0).collect();
+        assert_eq!(served, [1, 3], "longest ago first");
+    }
+
+    #[test]
+    fn who_has_left_is_not_served_and_nothing_is_kept_of_it() {
+        let mut queue = Fair::default();
+        let first = queue.push(MANY, 'a');
+        queue.push(MANY, 'b');
+        queue.leave(MANY, first);
+        queue.leave(MANY, first);
+        queue.leave(ONE, 99);
+
+        assert_eq!(queue.pop(), Some((MANY, 'b')));
+        assert!(queue.pop().is_none() && queue.is_empty() && queue.shares.is_empty());
+        queue.took(ONE);
+        queue.gave_back(ONE);
+        queue.gave_back(ONE);
+        assert!(queue.shares.is_empty() && queue.order.is_empty());
+    }
+}
