@@ -7,8 +7,11 @@ use common::random::Random;
 use common::small_disk::SmallDisk;
 use common::source::{Fault, Resource, Source};
 use common::{eventually, tree};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -461,4 +464,71 @@ fn commands_on_paths_say_what_to_do_where_nothing_is_mounted() {
     }
     let foreign = stranger(&["cache", "verify", "-o"], Path::new(&format!("cache={}", mounted.cache().display())));
     assert_eq!(foreign.status.code(), Some(7), "{}", said(&foreign));
+}
+
+/// System calls of a process and all its threads while `work` runs, by name (strace(1)).
+fn system_calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
+    let mut tracer = Command::new("strace")
+        .args(["-f", "-c", "-U", "calls,name", "-p", &pid.to_string()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let traced = || {
+        fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(|thread| {
+            let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap_or_default();
+            !status.contains("TracerPid:\t0\n")
+        })
+    };
+    eventually("strace watches every thread", traced);
+    work();
+    // SAFETY: the tracer is a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(tracer.id() as i32, libc::SIGINT) }, 0);
+    let mut told = String::new();
+    tracer.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    tracer.wait().unwrap();
+    let row = |line: &str| {
+        let (calls, name) = line.trim().split_once(char::is_whitespace)?;
+        Some((name.trim().to_owned(), calls.parse().ok()?))
+    };
+    let mut calls: BTreeMap<String, u64> = told.lines().filter_map(row).collect();
+    calls.remove("total");
+    assert!(!calls.is_empty(), "{told}");
+    calls
+}
+
+#[test]
+fn who_opens_and_reads_what_is_cached_asks_once_which_takes_the_request_the_bytes_and_the_answer_and_no_other_system_call()
+ {
+    const FILES: u64 = 200;
+    let source = Source::start();
+    for number in 0..FILES {
+        source.put(&format!("a/{number}"), Resource::new(Random::new(number).bytes(3000)));
+    }
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    let read_all = || {
+        for number in 0..FILES {
+            let file = fs::File::open(mounted.join(&format!("a/{number}"))).unwrap();
+            assert_eq!(file.metadata().unwrap().len(), 3000);
+            assert_eq!(file.read_at(&mut [0; 4096], 0).unwrap(), 3000);
+            // The kernel has nothing of its bytes any more, and asks again.
+            // SAFETY: the descriptor is open.
+            assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
+        }
+    };
+    // Fetched, and kept open.
+    read_all();
+    read_all();
+
+    let calls = system_calls(mounted.pid(), read_all);
+
+    let of = |name: &str| calls.get(name).copied().unwrap_or_default();
+    assert!(["read", "pread64", "writev"].into_iter().all(|name| of(name) >= FILES), "{calls:?}");
+    // Not all of them are kept open: what displaces another is opened and looked at, and its octets come with its footer.
+    let opened = of("openat");
+    assert!(opened < FILES / 2, "{calls:?}");
+    // Where the standard library checks itself it looks at what it closes.
+    let all = calls.values().sum::<u64>() - of("fcntl");
+    // Other threads begin anew to wait when they are watched, and tick.
+    let beside = all - 3 * FILES - 3 * opened;
+    assert!(beside < FILES / 2, "{calls:?}");
 }

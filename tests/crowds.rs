@@ -12,9 +12,10 @@ use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
@@ -104,6 +105,53 @@ fn a_thousand_readers_at_once_get_their_bytes_and_take_bounded_threads_descripto
     let paths: Vec<String> = resources.map(|logged| logged.path).collect();
     let once: BTreeSet<&String> = paths.iter().collect();
     assert_eq!(paths.len(), once.len(), "each file is fetched once, however many wait for it");
+}
+
+/// Promise: however many large files are read, memory stays bounded: what is on its way from the network to the disk and to readers, whole
+/// files, ranges and what is asked for aside, all together.
+#[test]
+fn readers_of_many_large_files_at_once_take_bounded_memory() {
+    const MIDDLING: u64 = 72;
+    const LARGE: u64 = 5;
+    let source = Source::start();
+    let bytes = |seed: u64, mib: usize| Random::new(seed).bytes(mib << 20);
+    for number in 0..MIDDLING {
+        source.put(&format!("middling/{number}"), Resource::new(bytes(number, 4)));
+    }
+    for number in 0..LARGE {
+        source.put(&format!("large/{number}"), Resource::new(bytes(1000 + number, 40)));
+    }
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    let (is_over, most, published) = (AtomicBool::new(false), AtomicU64::new(0), source.published());
+
+    std::thread::scope(|scope| {
+        let (mounted, most, is_over) = (&mounted, &most, &is_over);
+        let mut readers = Vec::new();
+        for (path, bytes) in &published {
+            readers.push(scope.spawn(move || assert!(fs::read(mounted.join(path)).unwrap() == *bytes, "{path}")));
+        }
+        for number in 0..8 * LARGE {
+            readers.push(scope.spawn(move || {
+                let (path, mut random) = (format!("large/{}", number % LARGE), Random::new(number));
+                let file = fs::File::open(mounted.join(&path)).unwrap();
+                for _ in 0..8 {
+                    file.read_at(&mut [0; 4096], random.below(40 << 20)).unwrap();
+                }
+            }));
+        }
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                most.fetch_max(rss_anon(mounted.pid()), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let ended: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(ended.into_iter().all(|ended| ended.is_ok()));
+    });
+
+    let most = most.into_inner() >> 20;
+    assert!(most <= 256, "{most} MiB");
 }
 
 /// Promise: processes share what the Source takes at a time, however many threads one of them reads with.

@@ -204,3 +204,21 @@ pub struct DocumentDeviations {
     /// What it breaks.
     pub deviations: Deviations,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn who_computes_for_long_keeps_no_other_from_the_only_worker() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let computing = runtime.spawn(async move {
+            tokio::spawn(async move { tell.send(5) });
+            off_the_workers(|| told.recv_timeout(Duration::from_secs(60)))
+        });
+
+        assert_eq!(runtime.block_on(computing).unwrap(), Ok(5));
+    }
+}

@@ -3,7 +3,7 @@
 use super::cache::make_folder;
 use super::recency::OBJECTS;
 use std::fmt;
-use std::fs::File;
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -35,17 +35,28 @@ impl fmt::Display for PutAway {
     }
 }
 
-/// The owner of the cache's objects, by the folder that a process made which kept some.
-pub(super) fn owner(folder: &Path) -> Option<u32> {
-    std::fs::metadata(folder.join(OBJECTS)).ok().map(|metadata| metadata.uid())
+/// Who may have made the cache's objects.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owners {
+    /// This process's.
+    user: u32,
+    /// That of the folder, which a process made that kept some; `None`: nobody knows.
+    owner: Option<u32>,
 }
 
-/// Whether an open file is one that the cache may have made: by `owner`, by root, or by this user.
-pub(super) fn is_ours(file: &File, owner: Option<u32>) -> bool {
-    // SAFETY: the call cannot fail and touches no memory.
-    let user = unsafe { libc::geteuid() };
-    let is_owned = |uid: u32| uid == 0 || uid == user || owner.is_none_or(|owner| uid == owner);
-    file.metadata().is_ok_and(|metadata| metadata.is_file() && is_owned(metadata.uid()))
+impl Owners {
+    /// As `folder` tells.
+    pub(super) fn of(folder: &Path) -> Owners {
+        // SAFETY: the call cannot fail and touches no memory.
+        let user = unsafe { libc::geteuid() };
+        Owners { user, owner: std::fs::metadata(folder.join(OBJECTS)).ok().map(|metadata| metadata.uid()) }
+    }
+
+    /// Whether `metadata` is of a file that the cache may have made: by them, or by root.
+    pub(super) fn may_have_made(&self, metadata: &Metadata) -> bool {
+        let uid = metadata.uid();
+        metadata.is_file() && (uid == 0 || uid == self.user || self.owner.is_none_or(|owner| uid == owner))
+    }
 }
 
 /// Whether something else than a file has this name.

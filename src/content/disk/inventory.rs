@@ -1,7 +1,7 @@
 //! A cache folder looked through and cleared by a process that mounts nothing from it, while others may.
 
 use super::cache::{allocated, same_file, unlink_idle_partial};
-use super::foreign::{self, PutAway};
+use super::foreign::{self, Owners, PutAway};
 use super::object::Object;
 use super::opening::PARTIALS;
 use super::recency::{Change, Changes, Fate, OBJECTS, Recency};
@@ -76,9 +76,7 @@ impl Inventory {
         let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let path = self.folder.join(object_name(key));
         match file.open(&path) {
-            Ok(file) if foreign::is_ours(&file, foreign::owner(&self.folder)) => {
-                Ok(Object::open(key, file, Weak::new()))
-            }
+            Ok(file) => Ok(Object::open(key, file, &Owners::of(&self.folder), Weak::new())),
             Err(cause) if !foreign::is_in_the_way(&path) => Err(cause),
             _ => Ok(None),
         }

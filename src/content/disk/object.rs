@@ -11,6 +11,7 @@
 //! All numbers are little-endian. Block i covers the octets from i * [`BLOCK`] on; only the last one may be shorter.
 //! The table stands behind the octets, so that these lie at their own offsets while their number is still unknown.
 
+use super::foreign::Owners;
 use super::{BLOCK, Cache, ObjectKey};
 use bytes::Bytes;
 use std::fs::File;
@@ -64,9 +65,9 @@ pub struct Object {
 }
 
 impl Object {
-    /// Reads the footer of a file; `None` where it is not a whole object of this key in this version.
-    pub(super) fn open(key: &ObjectKey, file: File, cache: Weak<Cache>) -> Option<Object> {
-        let metadata = file.metadata().ok().filter(|m| m.is_file())?;
+    /// Reads the footer of a file; `None` where it is not a whole object of this key in this version, or none that `owners` made.
+    pub(super) fn open(key: &ObjectKey, file: File, owners: &Owners, cache: Weak<Cache>) -> Option<Object> {
+        let metadata = file.metadata().ok().filter(|metadata| owners.may_have_made(metadata))?;
         let trailer_at = metadata.len().checked_sub(TRAILER)?;
         let tail_at = metadata.len().saturating_sub(TAIL);
         let tail = read_at(&file, tail_at, (metadata.len() - tail_at) as usize).ok()?;

@@ -4,7 +4,7 @@ mod hot;
 mod room;
 
 use super::beside::Beside;
-use super::foreign::{self, PutAway};
+use super::foreign::{self, Owners, PutAway};
 use super::object::Object;
 use super::opening::PARTIALS;
 use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
@@ -48,7 +48,7 @@ pub(super) struct Cache {
     reserve: u64,
     free_space: FreeSpace,
     /// Of the objects.
-    owner: Option<u32>,
+    owners: Owners,
     pub(super) recency: Arc<Recency>,
     pub(super) beside: Beside,
     /// Held by the one thread that evicts.
@@ -88,7 +88,7 @@ impl Cache {
         recency: Arc<Recency>,
     ) -> Cache {
         Cache {
-            owner: foreign::owner(&folder),
+            owners: Owners::of(&folder),
             folder,
             quota,
             reserve,
@@ -236,8 +236,7 @@ impl Cache {
             };
             match file {
                 Ok(file) => {
-                    let is_ours = foreign::is_ours(&file, self.owner);
-                    if let Some(object) = is_ours.then(|| Object::open(key, file, Arc::downgrade(self))).flatten() {
+                    if let Some(object) = Object::open(key, file, &self.owners, Arc::downgrade(self)) {
                         return Some(Arc::new(object));
                     }
                 }
