@@ -158,7 +158,7 @@ fn list_members(folder: &Path) -> Duration {
 /// The directory at the end of an archive that is one resource.
 pub fn archive_directory() -> Vec<Row> {
     let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold, RTT 40 ms";
-    far_away(work, &["unzip"], move || {
+    far_away(work, &["unzip", "python3"], move || {
         let nginx = far(serve_an_archive_at(FAR));
         let mounted = Mounted::new(&format!("{}documents/resourcelist.xml", nginx.url()), &options(&nginx));
         let took = list_members(&mounted.path());
@@ -183,7 +183,7 @@ pub fn archive_directory() -> Vec<Row> {
 /// The same without the delay.
 pub fn archive_directory_nearby() -> Vec<Row> {
     let work = "`unzip -l` of a ZIP of 200 MB that is one resource, cold";
-    with_programs(work, &["unzip", "rclone"], || {
+    with_programs(work, &["unzip", "rclone", "python3"], || {
         let nginx = serve_an_archive_at(HERE);
         let rows = beside_rclone_often(work, &nginx, "resourcelist.xml", list_members);
         keep(nginx);

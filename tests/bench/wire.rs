@@ -47,9 +47,10 @@ fn behind(line: Line, work: &str, programs: &[&str], rows: impl FnOnce() -> Vec<
     })
 }
 
-/// The rows of `work`, or one that says which of these programs are missing, or why it broke off.
+/// The rows of `work`, or one that says which of these programs, or the server, are missing, or why it broke off.
 pub fn with_programs(work: &str, programs: &[&str], rows: impl FnOnce() -> Vec<Row>) -> Vec<Row> {
-    let missing: Vec<&str> = programs.iter().copied().filter(|program| !is_installed(program)).collect();
+    let programs = ["nginx"].iter().chain(programs).copied();
+    let missing: Vec<&str> = programs.filter(|program| !is_installed(program)).collect();
     match missing.is_empty() {
         true => caught(work, rows),
         false => vec![Row::not_measured(work, &format!("not installed: {}", missing.join(", ")))],

@@ -1,7 +1,7 @@
 //! One document into the spool: conditionally, and anew where its body breaks.
 
 use super::Asking;
-use crate::document::{Limits, Timestamp};
+use crate::document::{Limits, Timestamp, Uri};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
     http::{Client, HttpError, Request, Status},
@@ -90,6 +90,21 @@ pub(super) async fn fetch(
     }
 }
 
+/// How a document is asked for, of which `held` is kept.
+fn request(uri: &Uri, held: Option<&Held>, asking: Asking<'_>) -> Request {
+    let mut request = Request::get(uri.clone(), if asking.is_patient { HEAD_DUE } else { HURRIED_HEAD_DUE });
+    request.accept = Some(ACCEPT.into());
+    request.accept_encoding = "gzip".into();
+    request.no_cache = asking.past_caches;
+    request.repeats = asking.is_patient;
+    request.is_document = true;
+    if let Some(held) = held {
+        request.if_none_match = held.validators.etag.clone();
+        request.if_modified_since = held.validators.last_modified.clone();
+    }
+    request
+}
+
 async fn fetch_once(
     client: &Client,
     spool: &Spool,
@@ -102,18 +117,8 @@ async fn fetch_once(
         return Err(unusable(location, "a file cannot be fetched").into());
     };
     let held = spool.held(location);
-    let mut request = Request::get(uri.clone(), if asking.is_patient { HEAD_DUE } else { HURRIED_HEAD_DUE });
-    request.accept = Some(ACCEPT.into());
-    request.accept_encoding = "gzip".into();
-    request.no_cache = asking.past_caches;
-    request.repeats = asking.is_patient;
-    request.is_document = true;
-    if let Some(held) = &held {
-        request.if_none_match = held.validators.etag.clone();
-        request.if_modified_since = held.validators.last_modified.clone();
-    }
     let mut response = client
-        .send(request)
+        .send(request(uri, held.as_ref(), asking))
         .await
         .map_err(|cause| Failure::Final(SourceError::Http { location: location.clone(), cause }))?;
     match (response.status, held) {
@@ -201,6 +206,20 @@ mod tests {
     use super::super::walk;
     use super::*;
     use crate::source::loopback::{Answer, Loopback, limits, resource_list};
+    use crate::source::walk::EVERYTHING;
+    use std::time::Instant;
+
+    /// Promise: a look waits up to 120 s for the head of a list, and 20 s for that of a change document.
+    #[test]
+    fn the_head_of_a_document_is_due_in_time_and_sooner_where_it_is_asked_for_again() {
+        let uri = Uri::parse("http://example.org/list.xml").unwrap();
+        for (is_patient, seconds) in [(true, 120), (false, 20)] {
+            let before = Instant::now();
+            let request = request(&uri, None, Asking { is_patient, ..EVERYTHING });
+            let due = request.deadline.duration_since(before).as_secs();
+            assert_eq!((due, request.repeats), (seconds, is_patient));
+        }
+    }
 
     /// What nginx does with a list that is written twice within a second, at one length.
     #[tokio::test]

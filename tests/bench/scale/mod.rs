@@ -20,8 +20,8 @@ use std::io::BufReader;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// What a step over ten million may take before something is wrong.
@@ -36,10 +36,8 @@ struct Scene {
     resources: u64,
     cache: PathBuf,
     kept: Option<tempfile::TempDir>,
-    /// Seconds of the first mount, once it is measured.
-    first: OnceLock<f64>,
-    /// Seconds of a refresh that changed everything.
-    everything: OnceLock<f64>,
+    /// What was measured so far: a step and how long it took.
+    steps: Mutex<Vec<(&'static str, Duration)>>,
 }
 
 /// Measures a part.
@@ -58,20 +56,17 @@ const PARTS: [(&str, Part); 9] = [
     ("everything", everything),
 ];
 
-/// What is measured of a tenth too: steps whose time grows with the tree; and kills, which are the same in both.
-const OF_A_TENTH: [&str; 4] = ["write", "load", "killed", "everything"];
-
 /// See the module.
 pub fn ten_million() -> Vec<Row> {
     let resources = number("SCALE_RESOURCES").unwrap_or(10_000_000);
     let chosen = std::env::var("SCALE_ROWS").unwrap_or_default();
     let is_chosen = |name: &str| chosen.split(',').any(|part| part == name);
     let tenth = Scene::of(resources / 10);
-    let mut rows = tenth.measured(|name| OF_A_TENTH.contains(&name) && (chosen.is_empty() || is_chosen(name)));
+    let mut rows = tenth.measured(|name| chosen.is_empty() || is_chosen(name));
     let whole = Scene::of(resources);
+    // Kills are the same in both.
     rows.extend(whole.measured(|name| if chosen.is_empty() { name != "killed" } else { is_chosen(name) }));
-    rows.extend(growth("first mount", &tenth, &whole, |scene| scene.first.get().copied()));
-    rows.extend(growth("a refresh that changes everything", &tenth, &whole, |scene| scene.everything.get().copied()));
+    rows.extend(whole.steps().iter().filter_map(|(step, took)| growth(step, *took, &tenth, &whole)));
     rows
 }
 
@@ -81,14 +76,15 @@ fn number(name: &str) -> Option<u64> {
 
 /// The time that one resource takes of ten times as many, beside that which it takes of these. N log N allows 7/6 from one million
 /// to ten; the rest is for caches of the processor, which hold less of a greater tree.
-fn growth(step: &str, tenth: &Scene, whole: &Scene, seconds: fn(&Scene) -> Option<f64>) -> Option<Row> {
+fn growth(step: &str, of_whole: Duration, tenth: &Scene, whole: &Scene) -> Option<Row> {
     const MOST: f64 = 1.5;
-    let each = |scene: &Scene| seconds(scene).map(|seconds| seconds * 1e6 / scene.resources as f64);
-    let (few, many) = (each(tenth)?, each(whole)?);
+    let (_, of_tenth) = *tenth.steps().iter().find(|(known, _)| *known == step)?;
+    let each = |took: Duration, scene: &Scene| took.as_secs_f64() * 1e6 / scene.resources as f64;
+    let (few, many) = (each(of_tenth, tenth), each(of_whole, whole));
     Some(Row {
         work: format!("{step}: time a resource, {} beside {}", whole.resources, tenth.resources),
-        measured: format!("{many:.2} us"),
-        peer: format!("{few:.2} us"),
+        measured: format!("{many:.4} us"),
+        peer: format!("{few:.4} us"),
         ratio: format!("{:.2}", many / few),
         bar: format!("<= {MOST}"),
         holds: many <= MOST * few,
@@ -103,8 +99,11 @@ impl Scene {
             None => (scratch.path().to_owned(), Some(scratch)),
         };
         let source = BigSource::in_folder(&folder, resources);
-        let (first, everything) = Default::default();
-        Scene { source, resources, cache: folder.join("cache"), kept, first, everything }
+        Scene { source, resources, cache: folder.join("cache"), kept, steps: Mutex::default() }
+    }
+
+    fn steps(&self) -> MutexGuard<'_, Vec<(&'static str, Duration)>> {
+        self.steps.lock().unwrap()
     }
 
     fn measured(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Row> {
@@ -224,8 +223,9 @@ fn load(scene: &Scene) -> Vec<Row> {
     let tidied = tidied(&mounted);
     let (live, on_disk) = scene.catalog_octets();
     let slowest = percentile(&mut first, 100).as_secs_f64();
-    let (bare, first) = (percentile(&mut bare, 50).as_secs_f64(), percentile(&mut first, 50).as_secs_f64());
-    let _ = scene.first.set(first);
+    let (bare, first) = (percentile(&mut bare, 50), percentile(&mut first, 50));
+    scene.steps().push(("first mount", first));
+    let (bare, first) = (bare.as_secs_f64(), first.as_secs_f64());
     vec![
         Row {
             work: format!(
@@ -292,6 +292,7 @@ fn restart(scene: &Scene) -> Vec<Row> {
         })
         .collect();
     let (median, worst) = (percentile(&mut times, 50), percentile(&mut times, 100));
+    scene.steps().push(("restart", median));
     vec![Row::bound(
         &format!("restart with {} resources to the first name read", scene.resources),
         format!("{:.3} s, slowest {:.3} s", median.as_secs_f64(), worst.as_secs_f64()),
@@ -308,6 +309,7 @@ fn walk(scene: &Scene) -> Vec<Row> {
         let find = "find \"$1\" -type f | wc -l";
         Command::new("bash").args(["-c", find, "bash"]).arg(mounted.path()).output().unwrap()
     });
+    scene.steps().push(("a full walk", took));
     let found: u64 = String::from_utf8_lossy(&found.stdout).trim().parse().unwrap();
     let requests = scene.source.requests() - before;
     let published = scene.source.files();
@@ -349,8 +351,9 @@ fn lookups(scene: &Scene) -> Vec<Row> {
         });
         storms.into_iter().flat_map(|storm| storm.join().unwrap()).collect()
     });
-    let took = began.elapsed().as_secs_f64();
-    let count = times.len() as f64;
+    let took = began.elapsed();
+    scene.steps().push(("as many lookups", took));
+    let (took, count) = (took.as_secs_f64(), times.len() as f64);
     let (median, p99, worst) = (percentile(&mut times, 50), percentile(&mut times, 99), percentile(&mut times, 100));
     vec![
         Row::bound(
@@ -446,6 +449,7 @@ impl Refreshed {
 fn unchanged(scene: &Scene) -> Vec<Row> {
     let mounted = scene.mounted();
     let mut refreshed = refreshed(scene, &mounted);
+    scene.steps().push(("a refresh where nothing has changed", refreshed.took));
     let lookups = refreshed.lookups_told();
     let measured = format!("{:.3} s, {} changed; {lookups}", refreshed.took.as_secs_f64(), refreshed.changed);
     vec![
@@ -472,6 +476,7 @@ fn changes(scene: &Scene) -> Vec<Row> {
         .collect();
     let mut times: Vec<_> = days.iter().map(|day| day.took).collect();
     let (median, worst) = (percentile(&mut times, 50), percentile(&mut times, 100));
+    scene.steps().push(("as many changes", median));
     let peak = days.iter().map(|day| day.peak).max().unwrap_or(0);
     let lookups = days[ROUNDS - 1].lookups_told();
     vec![
@@ -576,7 +581,7 @@ fn everything(scene: &Scene) -> Vec<Row> {
     let (live, on_disk) = scene.catalog_octets();
     let revision = || mounted.said().matches("copied without its holes").count();
     let (took, bare) = (refreshed.took.as_secs_f64(), bare.as_secs_f64());
-    let _ = scene.everything.set(took);
+    scene.steps().push(("a refresh that changes everything", refreshed.took));
     let lookups = refreshed.lookups_told();
     let p99 = percentile(&mut refreshed.lookups, 99);
     vec![
