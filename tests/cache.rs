@@ -479,7 +479,11 @@ fn system_calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
             !status.contains("TracerPid:\t0\n")
         })
     };
-    eventually("strace watches every thread", traced);
+    // A program that keeps its memory to itself may be watched by who has CAP_SYS_PTRACE.
+    eventually("strace watches every thread", || {
+        assert!(tracer.try_wait().unwrap().is_none(), "strace cannot watch");
+        traced()
+    });
     work();
     // SAFETY: the tracer is a child that has not been waited for.
     assert_eq!(unsafe { libc::kill(tracer.id() as i32, libc::SIGINT) }, 0);
@@ -529,6 +533,5 @@ fn who_opens_and_reads_what_is_cached_asks_once_which_takes_the_request_the_byte
     // Where the standard library checks itself it looks at what it closes.
     let all = calls.values().sum::<u64>() - of("fcntl");
     // Other threads begin anew to wait when they are watched, and tick.
-    let beside = all - 3 * FILES - 3 * opened;
-    assert!(beside < FILES / 2, "{calls:?}");
+    assert!(all < 3 * FILES + 3 * opened + FILES / 2, "{calls:?}");
 }

@@ -234,7 +234,7 @@ fn a_file_larger_than_the_cache_is_read_all_the_same() {
     source.put("plain", without_ranges.clone());
     let mounted = Mounted::new(&source.url(), "timeout=5s,poll=1h,cache-size=20M,cache-reserve=0");
 
-    for (name, bytes) in [("big", bytes), ("plain", without_ranges.bytes)] {
+    for (name, bytes) in [("big", bytes), ("plain", without_ranges.bytes.to_vec())] {
         let path = mounted.join(name);
         let mut piece = vec![0; 100_000];
         File::open(&path).unwrap().read_exact_at(&mut piece, 33 << 20).unwrap();

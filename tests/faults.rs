@@ -10,6 +10,7 @@ use common::{eventually, tree};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Faults that a second try mends: the bytes are right.
@@ -164,7 +165,7 @@ fn a_wrong_last_block_is_an_error_to_every_reader() {
     const SHOWN: usize = 200 << 20;
     let source = Source::start();
     let mut resource = Resource::new(Random::new(5).bytes(SHOWN + (1 << 20) + 5));
-    *resource.bytes.last_mut().unwrap() ^= 1;
+    *Arc::make_mut(&mut resource.bytes).last_mut().unwrap() ^= 1;
     source.put("big", resource);
     source.fault("big", Fault::Held(SHOWN + (1 << 20)), u64::MAX);
     let mounted = Mounted::new(&source.url(), "timeout=20s,poll=1h");
@@ -272,7 +273,7 @@ fn a_mirror_that_fails_is_followed_by_the_next() {
 #[test]
 fn what_was_read_without_looking_at_hashes_is_not_taken_for_verified_later() {
     let source = Source::start();
-    let wrong = Resource { bytes: b"tampered".to_vec(), etag: None, ..Resource::new("original") };
+    let wrong = Resource { bytes: Arc::new(b"tampered".to_vec()), etag: None, ..Resource::new("original") };
     source.put("a", wrong);
     let trusting = Mounted::new(&source.url(), "fixity=off");
     assert_eq!(fs::read(trusting.join("a")).unwrap(), b"tampered");

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::Read;
 use std::process::Command;
+use std::sync::Arc;
 
 const FAST: &str = "timeout=3s,connect-timeout=1s,poll=1h";
 
@@ -116,7 +117,7 @@ fn an_open_file_whose_resource_was_replaced_before_it_was_read_is_served_by_its_
     kept.read_to_end(&mut bytes).unwrap();
     assert!(bytes == old, "the version that was opened");
     assert_eq!(lost.read_to_end(&mut Vec::new()).unwrap_err().raw_os_error(), Some(libc::ESTALE));
-    assert_eq!(fs::read(mounted.join("lost")).unwrap(), new.bytes);
+    assert_eq!(fs::read(mounted.join("lost")).unwrap(), *new.bytes);
 }
 
 /// A JSON document and its versions, written as Python writes it.
@@ -173,13 +174,13 @@ fn a_new_version_comes_by_its_patch_where_it_can() {
 
     // The document as kept is not the one before: this change follows one that was never seen.
     let unseen = Resource {
-        bytes: version(7).into_iter().chain(*b" ").collect(),
+        bytes: Arc::new(version(7).into_iter().chain(*b" ").collect()),
         ..published(&source, 7, "application/json-patch+json")
     };
-    let digest = hex(&Sha256::digest(&unseen.bytes));
+    let digest = hex(&Sha256::digest(&*unseen.bytes));
     let md = format!("hash=\"sha-256:{digest}\" length=\"{}\" type=\"application/json\"", unseen.bytes.len());
     republish(&source, &mounted, "doc", Resource { md, ..unseen.clone() });
-    assert!(fs::read(mounted.join("doc")).unwrap() == unseen.bytes);
+    assert!(fs::read(mounted.join("doc")).unwrap() == *unseen.bytes);
     assert_eq!(paths(&source), ["/patch/7", "/doc"]);
 }
 

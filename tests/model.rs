@@ -296,7 +296,7 @@ fn history(seed: u64) {
                     let (path, resource) =
                         (random_path(&mut random), random_resource(&mut random, (seed * 61 + step as u64) * 7 + what));
                     let versions = histories.entry(path.clone()).or_default();
-                    versions.all.push((resource.bytes.clone(), !resource.md.is_empty()));
+                    versions.all.push((resource.bytes.to_vec(), !resource.md.is_empty()));
                     versions.published = true;
                     source.put(&path, resource);
                 }

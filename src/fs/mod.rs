@@ -147,7 +147,7 @@ impl Filesystem {
 
     /// The process of this thread, for what is fetched to be shared out between processes.
     fn asker(&self, thread: u32) -> Asker {
-        Asker(self.programs.of(thread).process)
+        Asker(self.programs.process(thread))
     }
 
     /// Why nothing may be fetched for this thread (`deny=`); `None`: it may.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const LONGEST_NAME: usize = 15;
 
 /// Programs counted by name, the two made up ones included.
-const NAMED: usize = 1 << PROGRAM_BITS;
+const NAMED: usize = UNNAMED;
 
 /// Readers that cannot be named: of another PID namespace, or gone.
 const UNKNOWN: usize = 0;
@@ -28,11 +28,14 @@ const PLACES: usize = 1024;
 /// How long a thread's program is taken for the same: execve(2) and prctl(2) change it.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// A thread's place: its number, that of its process, when that was looked up (in [`REMEMBERED`], from its low bits), and its program.
-/// Linux gives no number of more bits (`PID_MAX_LIMIT`, proc(5)).
+/// Bits of a [`Place`]. Linux gives threads and processes no number of more (`PID_MAX_LIMIT`, proc(5)).
 const NUMBER_BITS: u32 = 22;
 const TIME_BITS: u32 = 13;
 const PROGRAM_BITS: u32 = 7;
+const _: () = assert!(2 * NUMBER_BITS + TIME_BITS + PROGRAM_BITS == u64::BITS);
+
+/// Whose process is known and whose program is not: it has not read.
+const UNNAMED: usize = (1 << PROGRAM_BITS) - 1;
 
 /// What a program has read since the mount began. Pages that the kernel has are read without asking and not seen here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +55,8 @@ pub struct Reading {
 pub struct Program {
     /// By its name.
     number: usize,
-    /// The process; 0: it cannot be told.
-    pub process: u32,
+    /// 0: it cannot be told.
+    process: u32,
 }
 
 #[derive(Debug, Default)]
@@ -91,20 +94,35 @@ impl Programs {
 
     /// The program of a thread.
     pub fn of(&self, thread: u32) -> Program {
+        self.remembered(thread, |known| known.number != UNNAMED, |names| self.number(&names.process))
+    }
+
+    /// The process of a thread; 0: it cannot be told. Unlike [`Programs::of`] it makes no program one of those that read.
+    pub fn process(&self, thread: u32) -> u32 {
+        self.remembered(thread, |_| true, |_| UNNAMED).process
+    }
+
+    /// What is remembered of a thread where that `is_enough`, else what is found anew.
+    fn remembered(
+        &self,
+        thread: u32,
+        is_enough: impl Fn(Program) -> bool,
+        number: impl Fn(&Names) -> usize,
+    ) -> Program {
         if thread == 0 || thread >> NUMBER_BITS != 0 {
             return Program { number: UNKNOWN, process: 0 };
         }
-        // It comes round again after hours; who is taken for what it was then is only counted wrong.
+        // It comes round again after two hours; who is taken for what it was then is counted wrong, and has another's share.
         let now = (self.begun.elapsed().as_millis() / REMEMBERED.as_millis()) as u64 & ((1 << TIME_BITS) - 1);
         let place = &self.places[thread as usize % PLACES];
         let known = Place(place.load(Ordering::Relaxed));
-        if known.is_of(thread, now) {
+        if known.is_of(thread, now) && is_enough(known.program()) {
             return known.program();
         }
-        let names = names_of(thread);
-        let number = names.as_ref().map_or(UNKNOWN, |names| self.number(&names.process));
-        let process = names.map_or(0, |names| names.leader).min((1 << NUMBER_BITS) - 1);
-        let program = Program { number, process };
+        let program = match names_of(thread).filter(|names| names.leader >> NUMBER_BITS == 0) {
+            Some(names) => Program { number: number(&names), process: names.leader },
+            None => Program { number: UNKNOWN, process: 0 },
+        };
         place.store(Place::new(thread, now, program).0, Ordering::Relaxed);
         program
     }
@@ -170,7 +188,8 @@ impl Programs {
     }
 }
 
-/// What is remembered of a thread, in one word.
+/// What is remembered of a thread, in one word: its number, its process's, when that was looked up (in [`REMEMBERED`] since the
+/// beginning, the low bits) and its program.
 #[derive(Clone, Copy)]
 struct Place(u64);
 
@@ -237,7 +256,7 @@ mod tests {
             let program = programs.of(thread);
             programs.read(program, 5);
             assert_eq!(programs.of(thread), program, "as it is remembered");
-            assert_eq!(program.process, std::process::id(), "whichever of its threads reads");
+            assert_eq!(programs.process(thread), std::process::id(), "whichever of its threads reads");
             programs.read(programs.of(thread), 7);
             programs
         });
@@ -281,9 +300,24 @@ mod tests {
     }
 
     #[test]
+    fn a_program_whose_process_was_asked_for_is_named_when_it_reads() {
+        let programs = Programs::new([]);
+
+        let programs = in_thread("some-worker", move |thread| {
+            assert_eq!(programs.process(thread), std::process::id());
+            assert_eq!(programs.names.lock().unwrap().len(), 2, "it has not read");
+            programs.read(programs.of(thread), 5);
+            assert_eq!(programs.process(thread), std::process::id());
+            programs
+        });
+
+        assert_eq!(*programs.snapshot()[0].program, *own_name());
+    }
+
+    #[test]
     fn what_is_remembered_of_a_thread_is_what_was_found() {
         const HIGHEST: u32 = (1 << NUMBER_BITS) - 1;
-        for (thread, time, number, process) in [(1, 0, 0, 1), (HIGHEST, 8191, NAMED - 1, HIGHEST), (70, 1, 5, 0)] {
+        for (thread, time, number, process) in [(1, 0, 0, 1), (HIGHEST, 8191, UNNAMED, HIGHEST), (70, 1, 5, 0)] {
             let program = Program { number, process };
             let place = Place::new(thread, time, program);
             assert_eq!(place.program(), program);

@@ -13,8 +13,8 @@ use std::time::Duration;
 /// A resource as it is served and as it is published; both by default agree.
 #[derive(Clone, Debug)]
 pub struct Resource {
-    /// What a GET returns.
-    pub bytes: Vec<u8>,
+    /// What a GET returns; not copied for each.
+    pub bytes: Arc<Vec<u8>>,
     /// `<lastmod>`
     pub lastmod: Option<String>,
     /// Attributes of `rs:md`, as written: `hash="…" length="…"`.
@@ -41,7 +41,7 @@ impl Resource {
             etag: Some(format!("\"{}\"", &digest[..16])),
             media_type: "application/octet-stream".into(),
             headers: String::new(),
-            bytes,
+            bytes: Arc::new(bytes),
         }
     }
 
@@ -260,7 +260,7 @@ impl Source {
     /// What the mount must show: path as published (still percent-encoded) and bytes.
     pub fn published(&self) -> BTreeMap<String, Vec<u8>> {
         let state = self.state.lock().unwrap();
-        state.resources.iter().map(|(path, resource)| (path.clone(), resource.bytes.clone())).collect()
+        state.resources.iter().map(|(path, resource)| (path.clone(), resource.bytes.to_vec())).collect()
     }
 
     fn serve(&self, stream: TcpStream) {
@@ -323,13 +323,13 @@ impl Source {
 
         let mut extra = resource.headers.clone();
         match &fault {
-            Some(Fault::Body(other)) => resource.bytes = other.clone(),
+            Some(Fault::Body(other)) => resource.bytes = Arc::new(other.clone()),
             Some(Fault::Etag(other)) => resource.etag = Some(other.clone()),
             Some(Fault::MediaType(other)) => resource.media_type = other.clone(),
             Some(Fault::Gzip) => {
                 let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
                 coder.write_all(&resource.bytes).unwrap();
-                resource.bytes = coder.finish().unwrap();
+                resource.bytes = Arc::new(coder.finish().unwrap());
                 extra.push_str("Content-Encoding: gzip\r\n");
             }
             _ => {}
@@ -363,7 +363,7 @@ impl Source {
                 let _ = write!(extra, "Content-Range: bytes {told_first}-{told_last}/{}\r\n", resource.bytes.len());
                 (206, resource.bytes[first..=last].to_vec())
             }
-            None => (200, resource.bytes),
+            None => (200, Arc::unwrap_or_clone(resource.bytes)),
         };
         let told_length = match &fault {
             Some(Fault::Length(length)) => {

@@ -124,11 +124,6 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// Who waits for what is asked for next.
-    pub(super) fn asker(&self) -> Asker {
-        self.flight.urgency().demanded().unwrap_or_default()
-    }
-
     pub(super) fn new(content: Arc<Content>, wanted: Wanted, flight: Arc<Flight>, turn: Option<http::Place>) -> Fetch {
         let published = content.vouching_digest(&wanted);
         let observation = content.observed.get(wanted.ino);
@@ -161,6 +156,11 @@ impl Fetch {
             latest: None,
             resting: None,
         }
+    }
+
+    /// Who waits for what is asked for next, as far as anybody does.
+    pub(super) fn asker(&self) -> Asker {
+        self.flight.urgency().demanded().unwrap_or_default()
     }
 
     /// Runs the fetch to its end.

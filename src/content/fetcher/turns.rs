@@ -21,7 +21,7 @@ impl Turns {
     pub(super) async fn take(&self, authority: &str, asker: Asker) -> Place {
         let turns = {
             let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-            // Whoever waits or has a turn holds the host's as well.
+            // Whoever waits for a turn or has one holds the host's places as well.
             hosts.retain(|_, turns| Arc::strong_count(turns) > 1);
             Arc::clone(hosts.entry(authority.into()).or_insert_with(|| Places::new(self.at_once, 0)))
         };

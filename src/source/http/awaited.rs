@@ -2,8 +2,9 @@
 
 use tokio::sync::watch;
 
-/// A process that waits, by its number (`0`: none that can be told from others): what hosts take at a time is shared out between
-/// processes, however many threads each of them reads with.
+/// A process that waits, by its number (`0`: none that can be told from others, which all count as one; nor can that for which the
+/// directory of a package comes, as everybody's): what hosts take at a time is shared out between processes, however many threads
+/// each of them reads with. What several wait for counts as the first one's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asker(pub u32);
 

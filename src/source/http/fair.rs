@@ -1,18 +1,26 @@
 //! A queue that is fair between processes: whoever has least comes first, and among those who have as much, whoever was served
-//! longest ago. Within a process it is the order in which it asked. Pure.
+//! longest ago. Within a process it is the order in which it asked. Every [`TO_THE_OLDEST`]th time it is the turn of whoever was
+//! served longest ago whatever it has, so that nobody who has much waits for ever while others come and go. Pure.
 
 use super::awaited::Asker;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// See the module.
+const TO_THE_OLDEST: u64 = 4;
+
 /// What waits, and how much each process has of what it waits for. Any step takes O(log n) of those who wait.
 ///
-/// Invariant: `order` holds exactly the processes that wait, each by what its share says; a share is kept only for those that
-/// wait or have something.
+/// Invariant: `order` and `oldest` hold exactly the processes that wait, each by what its share says; a share is kept only for those
+/// that wait or have something.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
     shares: HashMap<Asker, Share<T>>,
+    /// By what they have, and their turn.
     order: BTreeSet<(usize, u64, Asker)>,
+    /// By their turn.
+    oldest: BTreeSet<(u64, Asker)>,
     last: u64,
+    served: u64,
 }
 
 #[derive(Debug)]
@@ -26,7 +34,7 @@ struct Share<T> {
 
 impl<T> Default for Fair<T> {
     fn default() -> Self {
-        Fair { shares: HashMap::new(), order: BTreeSet::new(), last: 0 }
+        Fair { shares: HashMap::new(), order: BTreeSet::new(), oldest: BTreeSet::new(), last: 0, served: 0 }
     }
 }
 
@@ -56,7 +64,11 @@ impl<T> Fair<T> {
 
     /// Whose turn it is. Whether it then has one more is for [`Fair::took`].
     pub(super) fn pop(&mut self) -> Option<(Asker, T)> {
-        let (_, _, asker) = *self.order.first()?;
+        let least = self.order.first().map(|(_, _, asker)| *asker);
+        let oldest = self.oldest.first().map(|(_, asker)| *asker);
+        let is_to_the_oldest = self.served % TO_THE_OLDEST == TO_THE_OLDEST - 1;
+        let asker = if is_to_the_oldest { oldest } else { least }?;
+        self.served += 1;
         self.last += 1;
         let turn = self.last;
         let next = self.change(asker, |share| {
@@ -79,9 +91,11 @@ impl<T> Fair<T> {
     fn change<R>(&mut self, asker: Asker, change: impl FnOnce(&mut Share<T>) -> R) -> R {
         let share = self.shares.entry(asker).or_insert(Share { has: 0, turn: 0, waiting: BTreeMap::new() });
         self.order.remove(&(share.has, share.turn, asker));
+        self.oldest.remove(&(share.turn, asker));
         let result = change(share);
         if !share.waiting.is_empty() {
             self.order.insert((share.has, share.turn, asker));
+            self.oldest.insert((share.turn, asker));
         } else if share.has == 0 {
             self.shares.remove(&asker);
         }
@@ -136,6 +150,26 @@ mod tests {
     }
 
     #[test]
+    fn who_has_much_is_served_although_others_who_have_nothing_come_and_go() {
+        let mut queue = Fair::default();
+        queue.took(MANY);
+        queue.push(MANY, 0);
+        for asker in [1, 2] {
+            queue.push(Asker(asker), 1);
+        }
+
+        // One place, which each gives back and asks for again.
+        let served = std::iter::from_fn(|| {
+            let (asker, _) = serve(&mut queue)?;
+            queue.gave_back(asker);
+            queue.push(asker, 2);
+            Some(asker)
+        });
+        let waited = served.take(100).position(|asker| asker == MANY);
+        assert!(waited.is_some_and(|waited| waited < TO_THE_OLDEST as usize), "{waited:?}");
+    }
+
+    #[test]
     fn who_has_left_is_not_served_and_nothing_is_kept_of_it() {
         let mut queue = Fair::default();
         let first = queue.push(MANY, 'a');
@@ -149,6 +183,6 @@ mod tests {
         queue.took(ONE);
         queue.gave_back(ONE);
         queue.gave_back(ONE);
-        assert!(queue.shares.is_empty() && queue.order.is_empty());
+        assert!(queue.shares.is_empty() && queue.order.is_empty() && queue.oldest.is_empty());
     }
 }

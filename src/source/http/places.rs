@@ -1,4 +1,4 @@
-//! The places of one host for requests under way. Who waits for an answer comes before what nobody waits for yet: files and
+//! The places of one host for what is under way there: requests, and what takes several of them (fetches, windows). Who waits for an answer comes before what nobody waits for yet: files and
 //! sizes that are asked for ahead, until a reader comes for them, and questions whether bytes are current. All of that together
 //! leaves a part of the places to readers, and is given a free one only while no reader stands in the queue. Between readers the
 //! places are shared out by process ([`Fair`]).
@@ -23,6 +23,7 @@ struct State {
     taken: usize,
     taken_beside: usize,
     readers: Fair<oneshot::Sender<Place>>,
+    /// Of nobody, so in the order in which it came.
     others: Fair<oneshot::Sender<Place>>,
 }
 
