@@ -3,6 +3,7 @@
 //! Octets are written by hand on purpose: no HTTP library would send what broken servers send.
 
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -356,18 +357,19 @@ impl Source {
                 format!("HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */{}\r\n", resource.bytes.len());
             return send(stream, &format!("{head}Content-Length: 0\r\n\r\n"), &[]);
         }
-        let (status, mut body) = match range {
+        let (status, octets) = match range {
             Some((first, last)) => {
                 let (told_first, told_last) =
                     if fault == Some(Fault::WrongRange) { (first + 1, last + 1) } else { (first, last) };
                 let _ = write!(extra, "Content-Range: bytes {told_first}-{told_last}/{}\r\n", resource.bytes.len());
-                (206, resource.bytes[first..=last].to_vec())
+                (206, first..last + 1)
             }
-            None => (200, Arc::unwrap_or_clone(resource.bytes)),
+            None => (200, 0..resource.bytes.len()),
         };
+        let mut body = Cow::Borrowed(&resource.bytes[octets]);
         let told_length = match &fault {
             Some(Fault::Length(length)) => {
-                body.resize(*length, b'!');
+                body.to_mut().resize(*length, b'!');
                 *length
             }
             _ => body.len(),
