@@ -1,9 +1,19 @@
 //! What a listing takes from the allocator does not grow with its folder.
 
+use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, Decision, EntryId, Kind, Naming};
-use resyncfs::document::{Entry, Uri};
+use resyncfs::content::disk::ObjectKey;
+use resyncfs::content::observed::Observed;
+use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
+use resyncfs::document::{Algorithm, Digest, Entry, Timestamp, Uri};
+use resyncfs::fs::directory::Cookie;
+use resyncfs::fs::{Filesystem, FsOptions};
+use resyncfs::source::http::{Client, HttpConfig};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The system's, which counts what it is asked for, thread by thread.
 struct Counting;
@@ -53,10 +63,9 @@ fn listed(catalog: &Catalog, folder: &str) -> (u64, u64) {
     (ASKED.get() - before, names)
 }
 
-#[test]
-fn no_entry_of_a_folder_takes_memory_when_it_is_listed() {
-    let folder = tempfile::tempdir().unwrap();
-    let catalog = Catalog::open(folder.path(), "a test").unwrap();
+/// A catalog in `place` of two folders, `small` of 100 files and `large` of 20,000.
+fn two_folders(place: &Path) -> Catalog {
+    let catalog = Catalog::open(place, "a test").unwrap();
     let mut baseline = catalog.baseline(Naming::new("h", [], false).unwrap()).unwrap();
     for (folder, files) in [("small", 100), ("large", 20_000)] {
         for number in 0..files {
@@ -66,11 +75,100 @@ fn no_entry_of_a_folder_takes_memory_when_it_is_listed() {
         }
     }
     baseline.commit_guarded(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+    catalog
+}
+
+#[test]
+fn no_entry_of_a_folder_takes_memory_when_it_is_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = two_folders(folder.path());
     // The first look opens what later ones use again.
     listed(&catalog, "small");
 
     let (of_small, small) = listed(&catalog, "small");
     let (of_large, large) = listed(&catalog, "large");
+
+    assert_eq!((small, large), (100, 20_000));
+    assert_eq!(of_small, of_large, "the allocator was asked so often");
+}
+
+/// Much is known of each file of a folder: they were read, and are current for a while.
+fn observe(observed: &Observed, catalog: &Catalog, folder: &str) -> INodeNo {
+    let snapshot = catalog.snapshot().unwrap();
+    let folder = snapshot.find(folder).unwrap().unwrap().ino;
+    let mut files = Vec::new();
+    let mut note = |node: resyncfs::catalog::Node| files.push(node.ino);
+    snapshot.children(folder, EntryId(0), &mut |_, _, node| (note(node), true).1).unwrap();
+    let digest = Digest::new(Algorithm::Md5, &[7; 16]).unwrap();
+    for ino in files {
+        observed.update(ino, |known| {
+            known.size = Some(5);
+            known.etag = Some("\"an etag\"".into());
+            known.last_modified = Some("Thu, 03 Jan 2013 09:00:00 GMT".into());
+            known.media_type = Some("application/xml".into());
+            known.digests = vec![digest];
+            known.object = Some(ObjectKey::digest("a source", &digest));
+            known.validated_at = Some(Timestamp::now());
+        });
+    }
+    folder
+}
+
+#[test]
+fn no_entry_of_which_much_is_known_takes_memory_when_it_is_listed_with_its_attributes() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let catalog = Arc::new(two_folders(&path("catalog")));
+    let observed = Observed::open(&path("observed")).unwrap();
+    let folders = ["small", "large"].map(|folder| observe(&observed, &catalog, folder));
+    drop(observed);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let config = ContentConfig {
+        folder: path("content"),
+        observed_folder: path("observed"),
+        counted_folder: None,
+        source: "a source".into(),
+        quota: Some(1 << 20),
+        reserve: 0,
+        fixity: Fixity::Stream,
+        mirrors: Mirrors::Auto,
+        revalidate: Revalidate::default(),
+        unannounced: Unannounced::default(),
+        stall: Duration::from_secs(2),
+        size_deadline: Duration::from_secs(2),
+    };
+    let client = Client::new(HttpConfig::default()).unwrap();
+    let (events, _) = tokio::sync::mpsc::unbounded_channel();
+    let content = Content::open(config, client, runtime.handle().clone(), events).unwrap();
+    let options = FsOptions {
+        uid: 0,
+        gid: 0,
+        umask: 0,
+        xattr: true,
+        entry_ttl: Duration::from_secs(3600),
+        negative_ttl: Duration::from_secs(1),
+        source: "http://h/".into(),
+        as_of: None,
+        alternate: None,
+    };
+    let filesystem = Filesystem::new(catalog, content, options, runtime.handle().clone());
+    let asked = |folder: INodeNo| {
+        let before = ASKED.get();
+        let mut current = 0;
+        filesystem
+            .read_folder(folder, Cookie::START, &mut |entry| {
+                // Shorter than that of the names, as its bytes are current for an hour less what has passed.
+                let shown = filesystem.shown(&entry.node);
+                current += u64::from(entry.node.kind == Kind::File && shown.attributes_ttl > Duration::from_secs(3000));
+                true
+            })
+            .unwrap();
+        (ASKED.get() - before, current)
+    };
+    // The first look opens what later ones use again.
+    asked(folders[0]);
+
+    let [(of_small, small), (of_large, large)] = folders.map(asked);
 
     assert_eq!((small, large), (100, 20_000));
     assert_eq!(of_small, of_large, "the allocator was asked so often");

@@ -9,7 +9,7 @@ use common::{eventually, tree};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What comes back of each request takes so long, as it does over a network.
@@ -311,6 +311,31 @@ fn a_tree_that_its_reader_has_listed_is_known_by_its_first_files() {
 }
 
 #[test]
+fn a_walk_that_goes_through_folders_has_the_next_folders_files_fetched_in_their_order() {
+    let source = collection(40, 3, Resource::new);
+    let mounted = Mounted::new(&source.list_url(), "");
+    let listed = |path: &str| -> Vec<String> {
+        let entries = fs::read_dir(mounted.join(path)).unwrap();
+        entries.map(|entry| format!("{path}/{}", entry.unwrap().file_name().into_string().unwrap())).collect()
+    };
+    let folders = listed("top");
+    source.take_log();
+
+    for path in [&listed(&folders[0])[..], &listed(&folders[1])[..1]].concat() {
+        fs::read(mounted.join(&path)).unwrap();
+    }
+    source.wait_for_quiet();
+
+    let asked: Vec<String> = source.take_log().into_iter().map(|logged| logged.path[1..].to_owned()).collect();
+    let in_order: Vec<String> = folders.iter().flat_map(|folder| listed(folder)).collect();
+    assert!(
+        in_order[..12].iter().all(|path| asked.contains(path)),
+        "those that follow, of the next folders: {asked:?}"
+    );
+    assert!(in_order[36..].iter().all(|path| !asked.contains(path)), "and not those far away: {asked:?}");
+}
+
+#[test]
 fn what_is_fetched_ahead_keeps_to_an_eighth_of_the_cache_that_the_disk_has_room_for() {
     const FILE: usize = 128 << 10;
     const DISK: usize = 64 << 20;
@@ -382,6 +407,41 @@ fn a_host_that_does_not_answer_holds_up_nobody_elses_files() {
 
     let most = alive.take_most_at_once();
     assert!(most >= 6, "{most} at a time");
+}
+
+#[test]
+fn sizes_are_asked_for_ahead_of_a_host_although_another_does_not_answer() {
+    use common::source::{Fault, URLSET};
+    let (alive, dead) = (collection(1, 120, Resource::bare), Source::start());
+    let mut list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
+    for number in 0..200 {
+        let path = format!("slow/f{number:03}.txt");
+        dead.put(&path, Resource::bare(format!("late {number:03}")));
+        if number > 2 {
+            dead.fault(&path, Fault::StallHead(Duration::from_secs(8)), u64::MAX);
+        }
+        let _ = writeln!(list, "<url><loc>{}{path}</loc></url>", dead.url());
+    }
+    for path in alive.published().into_keys() {
+        let _ = writeln!(list, "<url><loc>{}{path}</loc></url>", alive.url());
+    }
+    alive.document("both.xml", list + "</urlset>");
+    let authority = dead.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let options = format!("allow-host={authority},connections=8");
+    let mounted = Mounted::new(&format!("{}both.xml", alive.url()), &options);
+    let slow = mounted.join(&format!("%host/{authority}/slow"));
+    let mut waiting = Command::new("ls").arg("-l").arg(slow).stdout(Stdio::null()).spawn().unwrap();
+    eventually("as much as may be is asked of the host that does not answer", || dead.log().len() >= 3 + 8);
+    alive.pause(PAUSE);
+    alive.take_most_at_once();
+
+    let listed = run("ls", &["-l", "top/d00"], &mounted);
+
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    let most = alive.take_most_at_once();
+    assert!(most >= 6, "{most} at a time");
+    assert_eq!(listed.lines().filter(|line| line.ends_with(".txt")).count(), 120);
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod wanted;
 
 use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
 use crate::inodes::InodeSet;
-use crate::source::http::{Asker, Client, HttpError};
+use crate::source::http::{Asker, Client, HttpError, Turns};
 use crate::source::package::{PackageError, Packages};
 use bytes::Bytes;
 use disk::{Disk, ObjectKey};
@@ -299,9 +299,9 @@ pub struct Content {
     pinned: Mutex<Pins>,
     packages: OnceLock<Packages>,
     standings: Mutex<Standings>,
-    fetches: fetcher::Turns,
+    fetches: Turns,
     /// Of those that nobody's read waits for.
-    ahead: fetcher::Turns,
+    ahead: Turns,
     memory: Arc<Shares>,
     /// Which inodes were asked about lately, whether their bytes are current.
     asked: Mutex<Asked>,
@@ -327,8 +327,8 @@ impl Content {
         if let Some(beside) = &config.counted_folder {
             disk.count_beside(beside);
         }
-        let fetches = fetcher::Turns::new(FETCHES.max(client.connections()));
-        let ahead = fetcher::Turns::new((client.connections() / 2).clamp(1, PREFETCHES));
+        let fetches = Turns::new(FETCHES.max(client.connections()));
+        let ahead = Turns::new((client.connections() / 2).clamp(1, PREFETCHES));
         let observed = Observed::open(&config.observed_folder).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),

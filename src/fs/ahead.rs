@@ -9,6 +9,7 @@ use super::error::FsError;
 use super::links::wanted;
 use crate::catalog::{EntryId, Kind};
 use crate::causes::chain;
+use crate::source::http::Asker;
 use fuser::INodeNo;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -213,16 +214,16 @@ impl Filesystem {
         for ino in next {
             let catalog = Arc::clone(&self.catalog);
             let content = Arc::clone(&self.content);
-            let places = Arc::clone(&self.sizing_places);
+            let turns = Arc::clone(&self.sizing);
             let options = self.options.clone();
             self.runtime.spawn(async move {
-                let Ok(_place) = places.acquire().await else { return };
                 let wanted = match catalog.snapshot().and_then(|snapshot| wanted(&snapshot, ino, &options)) {
                     Ok(Some(wanted)) => wanted,
                     Ok(None) => return,
                     Err(error) => return tracing::debug!("not sized ahead: {}", chain(&error)),
                 };
-                // By itself, so that what waits for a place is small.
+                // Of nobody: they are asked for in the order of the folder.
+                let _turn = turns.take(wanted.uri.authority(), Asker::default()).await;
                 if let Err(error) = Box::pin(content.size_ahead(&wanted)).await {
                     tracing::debug!(ino = ino.0, "not sized ahead: {}", chain(&error));
                 }

@@ -14,6 +14,7 @@ use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
 use crate::content::Wanted;
 use crate::document::Timestamp;
+use crate::source::http::Asker;
 use fuser::{FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -107,7 +108,7 @@ impl Filesystem {
                 if !is_to_be_read {
                     self.asked_for_size(ino);
                 }
-                wanted.asker = self.asker(thread);
+                wanted.asker = Asker(self.programs.process(thread));
                 Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read })))
             }
             (_, overdue) => {

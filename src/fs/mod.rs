@@ -44,7 +44,7 @@ use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
 use crate::content::readahead::Ledger;
 use crate::document::Timestamp;
-use crate::source::http::Asker;
+use crate::source::http::Turns;
 use ahead::{AHEAD, SizingAhead};
 use error::FsError;
 use programs::Programs;
@@ -52,7 +52,6 @@ use reading_ahead::ReadingAhead;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// Octets in one name: the catalog makes none longer, and Linux's own filesystems have none longer.
 pub const NAME_MAX: usize = 255;
@@ -96,8 +95,8 @@ pub struct Filesystem {
     programs: Arc<Programs>,
     /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
     walks: Mutex<SizingAhead>,
-    /// Sizes being asked for ahead: with the one that is waited for meanwhile, [`AHEAD`].
-    sizing_places: Arc<Semaphore>,
+    /// Sizes being asked for ahead of one host: with the one that is waited for meanwhile, [`AHEAD`].
+    sizing: Arc<Turns>,
     reading: Arc<ReadingAhead>,
 }
 
@@ -121,7 +120,7 @@ impl Filesystem {
             runtime,
             programs: Arc::new(Programs::new([])),
             walks: Mutex::default(),
-            sizing_places: Arc::new(Semaphore::new(AHEAD - 1)),
+            sizing: Arc::new(Turns::new(AHEAD - 1)),
         }
     }
 
@@ -143,11 +142,6 @@ impl Filesystem {
     /// Who reads.
     pub fn programs(&self) -> &Programs {
         &self.programs
-    }
-
-    /// The process of this thread, for what is fetched to be shared out between processes.
-    fn asker(&self, thread: u32) -> Asker {
-        Asker(self.programs.process(thread))
     }
 
     /// Why nothing may be fetched for this thread (`deny=`); `None`: it may.

@@ -5,6 +5,8 @@ use super::error::FsError;
 use super::links::wanted;
 use crate::catalog::{Kind, Node};
 use crate::content::Wanted;
+use crate::content::readahead::By;
+use crate::source::http::Asker;
 use bytes::Bytes;
 use fuser::INodeNo;
 use std::future::{Future, poll_fn};
@@ -21,7 +23,7 @@ impl Filesystem {
     /// The first octets of a file were read from this machine by `thread`: what follows may have to be fetched now.
     pub fn was_read_here(&self, ino: INodeNo, thread: u32) {
         if self.reading.looks_out() && self.denial(thread).is_none() {
-            self.reading.read_here(ino, thread);
+            self.reading.read_here(ino, self.by(thread));
         }
     }
 
@@ -41,18 +43,22 @@ impl Filesystem {
     /// READ by `thread` (0: nobody's): waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32, thread: u32) -> Result<Bytes, FsError> {
         let (node, mut wanted) = self.readable(ino)?;
-        wanted.asker = self.asker(thread);
+        wanted.asker = Asker(self.programs.process(thread));
         let mut bytes = pin!(self.content.read(&wanted, offset, length));
         // Begun before anything is fetched ahead of it: a connection that is open is for whoever waits.
         let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;
         if offset == 0 {
-            self.reading.read_remote(ino, thread, node.size.or_else(|| self.content.known_size(ino)));
+            self.reading.read_remote(ino, self.by(thread), node.size.or_else(|| self.content.known_size(ino)));
         }
         let bytes = match begun {
             Poll::Ready(bytes) => bytes?,
             Poll::Pending => bytes.await?,
         };
         self.checked(&node, offset, length, bytes)
+    }
+
+    fn by(&self, thread: u32) -> By {
+        By { thread, process: self.programs.process(thread) }
     }
 
     /// The file behind an inode, and what content must know of it.

@@ -13,7 +13,7 @@ use super::places::{Places, Taken};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
 use crate::causes::chain;
 use crate::content::fixity::WHOLE_LIMIT;
-use crate::content::readahead::{Candidate, ENDED, EXPECTED, Hand, Host, Ledger, Readahead, Reader, Seen, Wish};
+use crate::content::readahead::{By, Candidate, ENDED, EXPECTED, Hand, Host, Ledger, Readahead, Reader, Seen, Wish};
 use crate::content::{Content, Wanted};
 use fuser::INodeNo;
 use futures_util::FutureExt;
@@ -89,14 +89,14 @@ impl ReadingAhead {
         }
     }
 
-    /// The first octets of a file were read by `thread`, and they were here.
-    pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo, thread: u32) {
+    /// The first octets of a file were read, and they were here.
+    pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo, by: By) {
         let came_with_size = self.came().pop(&ino).is_some();
-        let seen = self.walks().read(ino, None, thread, Instant::now());
+        let seen = self.walks().read(ino, None, by, Instant::now());
         match seen {
             // Nothing is learnt from who reads what is here anyway.
             Seen::Elsewhere if !came_with_size => {}
-            seen => self.go_on(ino, thread, seen),
+            seen => self.go_on(ino, by, seen),
         }
     }
 
@@ -108,13 +108,13 @@ impl ReadingAhead {
         }
     }
 
-    /// The first octets of a file are to be read by `thread`, and the Source must be asked for them. `octets`: all of it.
-    pub(super) fn read_remote(self: &Arc<Self>, ino: INodeNo, thread: u32, octets: Option<u64>) {
+    /// The first octets of a file are to be read, and the Source must be asked for them. `octets`: all of it.
+    pub(super) fn read_remote(self: &Arc<Self>, ino: INodeNo, by: By, octets: Option<u64>) {
         if self.at_once == 0 {
             return;
         }
-        let seen = self.walks().read(ino, octets, thread, Instant::now());
-        self.go_on(ino, thread, seen);
+        let seen = self.walks().read(ino, octets, by, Instant::now());
+        self.go_on(ino, by, seen);
     }
 
     /// Whether whoever asks for the size of `ino` is going to read it: it is fetched ahead, or comes next where files are read.
@@ -143,7 +143,7 @@ impl ReadingAhead {
         self.came_with_size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn go_on(self: &Arc<Self>, ino: INodeNo, thread: u32, seen: Seen<Cursor>) {
+    fn go_on(self: &Arc<Self>, ino: INodeNo, by: By, seen: Seen<Cursor>) {
         let listed = match seen {
             Seen::Enough => Ok(()),
             Seen::Follows(wish) => {
@@ -155,7 +155,7 @@ impl ReadingAhead {
                 };
                 self.list(&Wish { from, ..wish })
             }
-            Seen::Elsewhere => self.begin(ino, thread),
+            Seen::Elsewhere => self.begin(ino, by),
         };
         if let Err(error) = listed {
             tracing::debug!(ino = ino.0, "nothing is read ahead: {}", chain(&error));
@@ -164,19 +164,19 @@ impl ReadingAhead {
         self.fetch();
     }
 
-    fn begin(&self, ino: INodeNo, thread: u32) -> Result<(), CatalogError> {
+    fn begin(&self, ino: INodeNo, by: By) -> Result<(), CatalogError> {
         let snapshot = self.catalog.snapshot()?;
         let Some((folder, entry)) = snapshot.place(ino)? else { return Ok(()) };
         let mut cursor = Cursor::behind(folder, entry);
         let mut reader = Reader::Stranger;
-        if self.listed().has_last(thread, folder, Instant::now()) {
-            let top = self.top_listed(&snapshot, folder, thread)?;
+        if self.listed().has_last(by.thread, folder, Instant::now()) {
+            let top = self.top_listed(&snapshot, folder, by.thread)?;
             cursor = if top == folder { cursor } else { cursor.all_of(top) };
             reader =
                 if first_file(&snapshot, folder)? == Some(ino) { Reader::AtFirstListed } else { Reader::HasListed };
         }
         drop(snapshot);
-        let wish = self.walks().begin(cursor, self.content.known_size(ino), reader, thread, Instant::now());
+        let wish = self.walks().begin(cursor, self.content.known_size(ino), reader, by, Instant::now());
         self.list(&wish)
     }
 

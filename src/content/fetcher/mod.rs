@@ -34,7 +34,6 @@ mod shares;
 mod single_flight;
 mod size;
 mod stripes;
-mod turns;
 mod urgency;
 mod verdict;
 mod window;
@@ -58,7 +57,6 @@ pub(super) use revalidation::QUESTIONS;
 pub(super) use shares::Shares;
 pub(super) use single_flight::SingleFlight;
 pub(super) use stripes::places as stripe_places;
-pub(super) use turns::Turns;
 pub(super) use window::Ends;
 
 use super::disk::{Moment, ObjectKey};

@@ -21,8 +21,7 @@ impl Content {
     /// See [`Content::current_for`].
     pub(in crate::content) fn due_in(&self, ino: INodeNo, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
         let interval = self.config.revalidate.interval(changefreq)?;
-        let validated_at = self.observed.get(ino).and_then(|observation| observation.validated_at);
-        Some(validated_at.map_or(interval, |at| remaining(at, interval, Timestamp::now())))
+        Some(self.observed.validated_at(ino).map_or(interval, |at| remaining(at, interval, Timestamp::now())))
     }
 
     /// See [`Content::revalidate`].

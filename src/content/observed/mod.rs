@@ -149,6 +149,13 @@ impl Observed {
         overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_size))
     }
 
+    /// When the Source last vouched for its bytes, likewise.
+    pub fn validated_at(&self, ino: INodeNo) -> Option<Timestamp> {
+        let time_of = |known: &Option<Observation>| known.as_ref().and_then(|o| o.validated_at);
+        let overlaid = self.shared.overlays().and_then(|pending| pending.latest(ino.0).map(time_of));
+        overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_validated_at))
+    }
+
     /// Changes what is known of an inode, from the default where nothing is; seen at once by [`Observed::get`], committed soon.
     /// `change` runs with the overlay locked: it must be short and not call back.
     pub fn update(&self, ino: INodeNo, change: impl FnOnce(&mut Observation)) {
@@ -409,6 +416,17 @@ fn decode_size(value: &[u8]) -> Option<u64> {
     let (&is_sized, rest) = rest.split_first()?;
     let (size, _) = rest.split_first_chunk()?;
     (is_sized != 0).then(|| u64::from_le_bytes(*size))
+}
+
+fn decode_validated_at(value: &[u8]) -> Option<Timestamp> {
+    let (_verified, rest) = whole(value)?.split_first()?;
+    let (_is_sized, rest) = rest.split_first()?;
+    let (_size, rest): (&[u8; 8], _) = rest.split_first_chunk()?;
+    let (&is_validated, rest) = rest.split_first()?;
+    let (seconds, rest) = rest.split_first_chunk()?;
+    let (nanos, _) = rest.split_first_chunk()?;
+    let time = Timestamp { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) };
+    (is_validated != 0).then_some(time)
 }
 
 fn decode(value: &[u8]) -> Option<Observation> {

@@ -13,12 +13,13 @@
 //! - What was fetched and never read is counted ([`Ledger`]), and what walks have left that nobody may come back to. Well before
 //!   that is a tenth of what was used, walks are known later and go no further ahead than a part of what they have read; from
 //!   there their windows grow again.
-//! - Walks take turns by what is fetched for each, requests and octets, so that neither a fast one nor one of large files keeps
-//!   another waiting; and each leaves as much of the limit free as it takes, to whoever comes next.
+//! - Processes take turns by what is fetched for each, requests and octets, and so do the walks of one, so that neither a fast one
+//!   nor one of large files keeps another waiting; and each walk leaves as much of the limit free as it takes, to whoever comes next.
 
 mod ledger;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod walk;
 
 pub use ledger::Ledger;
@@ -26,6 +27,7 @@ pub use ledger::Ledger;
 use fuser::INodeNo;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
+use turns::Turns;
 use walk::Walk;
 
 /// Files read in order before others are fetched ahead, while little is wasted.
@@ -34,8 +36,10 @@ const IN_ORDER: u32 = 3;
 /// Files expected after the last one read: readers leave out what they know, and some sort by inode.
 pub const EXPECTED: usize = 8;
 
-/// Walks remembered; the one that was not heard of for longest makes room.
+/// Walks remembered that something was fetched for, and others; of each kind the one that was not heard of for longest makes room.
+/// Whoever jumps begins one with each file, and many may jump between two files of a walk that is not known yet.
 const WALKS: usize = 16;
+const UNKNOWN: usize = 128;
 
 /// A walk that was not heard of for so long has ended.
 pub const ENDED: Duration = Duration::from_secs(60);
@@ -46,6 +50,15 @@ const OVERTAKEN: usize = 2;
 
 /// What a request costs besides its octets, as octets: about as many as come in a round trip over one connection.
 const REQUEST: u64 = 64 << 10;
+
+/// Who reads: a thread, and its process (0: not known).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct By {
+    /// As the kernel numbers it.
+    pub thread: u32,
+    /// Likewise.
+    pub process: u32,
+}
 
 /// Tells apart whom files are asked of: one that does not answer holds up nobody else's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -157,8 +170,7 @@ pub struct Readahead<C> {
     /// Octets that all walks together may have ordered and not read.
     limit: u64,
     last_walk: u64,
-    /// When the walk served last was due.
-    turn: u64,
+    turns: Turns,
     /// Nothing is ordered before: there was no room.
     resting: Option<Instant>,
 }
@@ -172,7 +184,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
             ledger: Ledger::default(),
             limit,
             last_walk: 0,
-            turn: 0,
+            turns: Turns::default(),
             resting: None,
         }
     }
@@ -192,28 +204,28 @@ impl<C: Copy + PartialEq> Readahead<C> {
         self.ahead.contains_key(&ino) || self.walks.iter().any(|walk| walk.expected(ino).is_some())
     }
 
-    /// The first octets of `ino` are read by `thread`, of `octets` in all as far as that is known.
-    pub fn read(&mut self, ino: INodeNo, octets: Option<u64>, thread: u32, now: Instant) -> Seen<C> {
+    /// The first octets of `ino` are read, of `octets` in all as far as that is known.
+    pub fn read(&mut self, ino: INodeNo, octets: Option<u64>, by: By, now: Instant) -> Seen<C> {
         if let Some(ahead) = self.ahead.remove(&ino) {
             self.ledger.used(ahead.octets);
             let Some(walk) = self.touch(ahead.walk, now) else { return Seen::Elsewhere };
-            walk.passed(ino, ahead.octets, ahead.is_queued, thread);
+            walk.passed(ino, ahead.octets, ahead.is_queued, by);
             return self.wish(ahead.walk, now).map_or(Seen::Enough, Seen::Follows);
         }
         let found = self.walks.iter().find_map(|walk| Some((walk.id, walk.expected(ino)?)));
         let Some((id, candidate)) = found else { return Seen::Elsewhere };
         let octets = octets.or(candidate.octets);
-        let hand = self.touch(id, now).map(|walk| walk.followed(candidate, octets, thread)).unwrap_or_default();
+        let hand = self.touch(id, now).map(|walk| walk.followed(candidate, octets, by)).unwrap_or_default();
         let wish = self.wish(id, now).unwrap_or(Wish::expecting(id, candidate.after));
         Seen::Follows(Wish { hand, ..wish })
     }
 
-    /// A walk begins behind a file that no other expected, read by `thread`. Answers it, and what it wants to know.
-    pub fn begin(&mut self, after: C, octets: Option<u64>, reader: Reader, thread: u32, now: Instant) -> Wish<C> {
+    /// A walk begins behind a file that no other expected. Answers it, and what it wants to know.
+    pub fn begin(&mut self, after: C, octets: Option<u64>, reader: Reader, by: By, now: Instant) -> Wish<C> {
         self.retire(now);
         self.last_walk += 1;
         let id = WalkId(self.last_walk);
-        self.walks.push_front(Walk::new(id, after, octets, (reader.counts_for(), thread), now));
+        self.walks.push_front(Walk::new(id, after, octets, (reader.counts_for(), by), now));
         self.wish(id, now).unwrap_or(Wish::expecting(id, after))
     }
 
@@ -242,8 +254,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
     /// The next file to fetch, of the walk whose turn it is, among those of hosts that `may_ask` allows; `None`: nothing is to
     /// be fetched now.
     pub fn take_next(&mut self, may_ask: impl Fn(Host) -> bool) -> Option<(INodeNo, Host)> {
-        // Nobody saves up turns while there is nothing to fetch for it.
-        let due = |walk: &Walk<C>| walk.due.max(self.turn);
+        let due = |walk: &Walk<C>| self.turns.due(walk.by.process, walk.due);
         let mut turns: Vec<usize> = (0..self.walks.len()).filter(|place| self.walks[*place].has_queued()).collect();
         turns.sort_by_key(|place| due(&self.walks[*place]));
         let (place, (ino, host)) =
@@ -254,8 +265,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
             octets = ahead.octets;
         }
         let walk = &mut self.walks[place];
-        self.turn = self.turn.max(walk.due);
-        walk.due = self.turn.saturating_add(octets).saturating_add(REQUEST);
+        walk.due = self.turns.serve(walk.by.process, walk.due, octets.saturating_add(REQUEST));
         Some((ino, host))
     }
 
@@ -307,8 +317,8 @@ impl<C: Copy + PartialEq> Readahead<C> {
             newer.count() >= OVERTAKEN
         };
         let is_silent = |walk: &Walk<C>| now.saturating_duration_since(walk.heard) > SILENT;
-        let doubtful = self.walks.iter().filter(|walk| walk.id != but && (is_silent(walk) || is_overtaken(walk)));
-        doubtful.map(Walk::outstanding_octets).sum()
+        let fetched_for = self.walks.iter().filter(|walk| walk.id != but && walk.outstanding_octets() > 0);
+        fetched_for.filter(|walk| is_silent(walk) || is_overtaken(walk)).map(Walk::outstanding_octets).sum()
     }
 
     /// The walk, now the most recent.
@@ -322,9 +332,10 @@ impl<C: Copy + PartialEq> Readahead<C> {
 
     /// Walks that have ended, and the oldest where there are too many, are forgotten; what was fetched for them is wasted.
     fn retire(&mut self, now: Instant) {
-        let is_over = |walk: &Walk<C>| now.saturating_duration_since(walk.heard) > ENDED;
-        while self.walks.len() >= WALKS || self.walks.back().is_some_and(is_over) {
-            let Some(ended) = self.walks.pop_back() else { break };
+        let walks = &self.walks;
+        self.turns.forget_but(|process| walks.iter().any(|walk| walk.by.process == process));
+        while let Some(place) = self.superfluous(now) {
+            let Some(ended) = self.walks.remove(place) else { break };
             let ledger = &mut self.ledger;
             self.ahead.retain(|_, ahead| {
                 let is_its = ahead.walk == ended.id;
@@ -333,6 +344,20 @@ impl<C: Copy + PartialEq> Readahead<C> {
                 }
                 !is_its
             });
+        }
+    }
+
+    /// The place of a walk that is to be forgotten before another begins.
+    fn superfluous(&self, now: Instant) -> Option<usize> {
+        let is_over = |walk: &Walk<C>| now.saturating_duration_since(walk.heard) > ENDED;
+        let oldest_of = |is_known: bool, most: usize| {
+            let mut its = (0..self.walks.len()).rev().filter(|place| self.walks[*place].is_known() == is_known);
+            let oldest = its.next()?;
+            (1 + its.count() >= most).then_some(oldest)
+        };
+        match self.walks.back() {
+            Some(oldest) if is_over(oldest) => Some(self.walks.len() - 1),
+            _ => oldest_of(true, WALKS).or_else(|| oldest_of(false, UNKNOWN)),
         }
     }
 }

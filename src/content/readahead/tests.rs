@@ -8,6 +8,8 @@ const NONE: [u64; 0] = [];
 
 const HERE: Host = Host(0);
 
+const NOBODY: By = By { thread: 0, process: 0 };
+
 struct Row {
     readahead: Readahead<u64>,
     sizes: u64,
@@ -51,11 +53,11 @@ impl Row {
     /// Somebody reads file `n`; answers which files are to be fetched now.
     fn reads(&mut self, n: u64) -> Vec<u64> {
         let octets = Some(self.size(n));
-        match self.readahead.read(INodeNo(n), octets, 0, self.now) {
+        match self.readahead.read(INodeNo(n), octets, NOBODY, self.now) {
             Seen::Enough => {}
             Seen::Follows(wish) => self.supply(&wish),
             Seen::Elsewhere => {
-                let wish = self.readahead.begin(n, octets, self.reader, 0, self.now);
+                let wish = self.readahead.begin(n, octets, self.reader, NOBODY, self.now);
                 self.supply(&wish);
             }
         }
@@ -116,13 +118,57 @@ fn who_begins_with_the_first_of_the_files_it_has_listed_is_believed_a_little_at_
 }
 
 #[test]
+fn readers_that_jump_make_no_walk_forgotten() {
+    let mut row = Row::of(1_000_000, KIB);
+    let mut jumps = (1..).map(|number| 10_000 + 100 * number);
+    let mut jump = |row: &mut Row| jumps.by_ref().take(UNKNOWN - 1).for_each(|n| assert_eq!(row.reads(n), NONE));
+
+    row.reads(1);
+    jump(&mut row);
+    row.reads(2);
+    jump(&mut row);
+    assert_eq!(row.reads(3), (4..=19).collect::<Vec<_>>(), "it comes to be known");
+
+    for _ in 0..4 {
+        jump(&mut row);
+    }
+    assert_eq!((row.readahead.outstanding(), row.readahead.ledger().wasted), (16, 0), "and stays so");
+    (4..=8).for_each(|n| drop(row.reads(n)));
+    assert_eq!(row.readahead.ledger().used, 5 * KIB);
+    assert!(row.readahead.walks.len() <= WALKS + UNKNOWN);
+}
+
+/// Promise: processes share what is fetched ahead, however many walks one of them has.
+#[test]
+fn a_process_with_one_walk_has_as_much_fetched_as_one_with_many() {
+    let mut row = Row::of(1_000_000, KIB);
+    let begins: Vec<(u64, u32)> = (0..8).map(|walk| (10_000 * walk, 7)).chain([(500_000, 8)]).collect();
+    for (begin, process) in &begins {
+        let by = By { thread: *process, process: *process };
+        let wish = row.readahead.begin(begin + 1, Some(KIB), Reader::AtFirstListed, by, row.now);
+        row.supply(&wish);
+    }
+
+    let next = std::iter::from_fn(|| row.readahead.take_next(|_| true));
+    let of_the_one: Vec<bool> = next.take(8).map(|(ino, _)| ino.0 > 500_000).collect();
+
+    assert_eq!(of_the_one.iter().filter(|is_its| **is_its).count(), 4, "{of_the_one:?}");
+    let rest: Vec<u64> = std::iter::from_fn(|| row.readahead.take_next(|_| true)).map(|(ino, _)| ino.0).collect();
+    assert_eq!(rest.len(), 9 * 4 - 8);
+    let first_of_each = rest[..4].iter().map(|ino| ino / 10_000).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(first_of_each.len(), 4, "the walks of the other take turns: {rest:?}");
+}
+
+#[test]
 fn a_walk_that_is_taken_up_by_another_tells_so() {
     let mut row = Row::of(1000, KIB);
     row.reads(1);
 
     let hands = [(2, 0, Hand::Same), (3, 8, Hand::Other), (4, 9, Hand::Next), (5, 10, Hand::Next), (6, 10, Hand::Same)];
     for (n, thread, hand) in hands {
-        let Seen::Follows(wish) = row.readahead.read(INodeNo(n), Some(KIB), thread, row.now) else { panic!() };
+        let Seen::Follows(wish) = row.readahead.read(INodeNo(n), Some(KIB), By { thread, process: 0 }, row.now) else {
+            panic!()
+        };
         assert_eq!(wish.hand, hand, "file {n}");
         let expecting = Wish { files: 0, ..wish };
         row.supply(&expecting);
@@ -205,7 +251,7 @@ fn walks_take_turns() {
     }
     // Neither is fetched for before both are ordered.
     for n in [3, 5003] {
-        let Seen::Follows(wish) = row.readahead.read(INodeNo(n), Some(KIB), 0, row.now) else { panic!() };
+        let Seen::Follows(wish) = row.readahead.read(INodeNo(n), Some(KIB), NOBODY, row.now) else { panic!() };
         row.supply(&wish);
     }
 
@@ -237,7 +283,9 @@ fn a_walk_through_large_files_leaves_one_through_small_files_its_part() {
     }
     for (begin, octets) in walks {
         row.sizes = octets;
-        let Seen::Follows(wish) = row.readahead.read(INodeNo(begin + 2), Some(octets), 0, row.now) else { panic!() };
+        let Seen::Follows(wish) = row.readahead.read(INodeNo(begin + 2), Some(octets), NOBODY, row.now) else {
+            panic!()
+        };
         row.supply(&wish);
     }
     while let Some((ino, _)) = row.readahead.take_next(|_| true) {
@@ -254,7 +302,7 @@ fn a_host_that_may_not_be_asked_holds_up_nobody_elses_files() {
     let mut row = Row::of(1000, KIB);
     row.reads(1);
     row.reads(2);
-    let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), 0, row.now) else { panic!() };
+    let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), NOBODY, row.now) else { panic!() };
     let ordered: Vec<_> = row.candidates(3, 8);
     let of_two = |it: Candidate<u64>| Candidate { host: if it.ino.0.is_multiple_of(2) { SLOW } else { HERE }, ..it };
     let ordered: Vec<_> = ordered.into_iter().map(of_two).collect();
@@ -271,11 +319,11 @@ fn a_file_that_is_read_before_its_turn_is_not_fetched_again() {
     let mut row = Row::of(1000, KIB);
     row.reads(1);
     row.reads(2);
-    let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), 0, row.now) else { panic!() };
+    let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), NOBODY, row.now) else { panic!() };
     row.supply(&wish);
 
     assert_eq!(row.readahead.take_next(|_| true), Some((INodeNo(4), HERE)));
-    assert!(matches!(row.readahead.read(INodeNo(5), Some(KIB), 0, row.now), Seen::Enough | Seen::Follows(_)));
+    assert!(matches!(row.readahead.read(INodeNo(5), Some(KIB), NOBODY, row.now), Seen::Enough | Seen::Follows(_)));
     assert_eq!(row.readahead.take_next(|_| true), Some((INodeNo(6), HERE)));
 }
 
@@ -354,7 +402,7 @@ fn failures_make_the_window_small_and_are_charged_to_nobody() {
     }
     let before = row.readahead.outstanding();
     let Seen::Follows(wish) =
-        (41..).map(|n| row.readahead.read(INodeNo(n), None, 0, row.now)).find(|it| *it != Seen::Enough).unwrap()
+        (41..).map(|n| row.readahead.read(INodeNo(n), None, NOBODY, row.now)).find(|it| *it != Seen::Enough).unwrap()
     else {
         panic!()
     };
@@ -373,7 +421,7 @@ fn without_room_nothing_is_ordered_for_a_while() {
     let mut row = Row::of(1000, KIB);
     row.reads(1);
     row.reads(2);
-    let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), 0, row.now) else { panic!() };
+    let Seen::Follows(wish) = row.readahead.read(INodeNo(3), Some(KIB), NOBODY, row.now) else { panic!() };
     row.supply(&wish);
     let (first, _) = row.readahead.take_next(|_| true).unwrap();
 

@@ -1,7 +1,7 @@
 //! One reader's way through the files, as far as it is known.
 
 use super::ledger::Caution;
-use super::{Candidate, Hand, Host, IN_ORDER, WalkId};
+use super::{By, Candidate, Hand, Host, IN_ORDER, WalkId};
 use fuser::INodeNo;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -46,7 +46,7 @@ pub(super) struct Walk<C> {
     pub(super) heard: Instant,
     /// The last walk that had begun by then.
     pub(super) heard_at: WalkId,
-    /// When it is to be served next, in octets fetched for those that are served (`super::Readahead::take_next`).
+    /// When it is to be served next among those of its process ([`super::turns`]).
     pub(super) due: u64,
     expected: Vec<Candidate<C>>,
     /// Files read in order.
@@ -54,7 +54,7 @@ pub(super) struct Walk<C> {
     /// What its reader did before, in files read in order, as long as it leaves none out.
     credit: u32,
     /// Who read the last of them.
-    thread: u32,
+    pub(super) by: By,
     /// How many in a row that one has read.
     in_hand: u32,
     /// Octets of them.
@@ -71,13 +71,7 @@ pub(super) struct Walk<C> {
 }
 
 impl<C: Copy + PartialEq> Walk<C> {
-    pub(super) fn new(
-        id: WalkId,
-        after: C,
-        octets: Option<u64>,
-        (credit, thread): (u32, u32),
-        now: Instant,
-    ) -> Walk<C> {
+    pub(super) fn new(id: WalkId, after: C, octets: Option<u64>, (credit, by): (u32, By), now: Instant) -> Walk<C> {
         Walk {
             id,
             front: after,
@@ -87,7 +81,7 @@ impl<C: Copy + PartialEq> Walk<C> {
             expected: Vec::new(),
             in_order: 1,
             credit,
-            thread,
+            by,
             in_hand: 1,
             read_octets: octets.unwrap_or(UNKNOWN_OCTETS),
             queue: VecDeque::new(),
@@ -104,7 +98,7 @@ impl<C: Copy + PartialEq> Walk<C> {
     }
 
     /// An expected file is read that was not ordered.
-    pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>, thread: u32) -> Hand {
+    pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>, by: By) -> Hand {
         self.read_octets = self.read_octets.saturating_add(octets.unwrap_or_else(|| self.usual_octets()));
         if self.expected.first().is_some_and(|next| next.ino != candidate.ino) {
             self.credit = 0;
@@ -112,12 +106,12 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.in_order = self.in_order.saturating_add(1);
         self.front = candidate.after;
         self.is_at_end = false;
-        self.taken_up(thread)
+        self.taken_up(by)
     }
 
-    /// The next file is read by `thread`.
-    fn taken_up(&mut self, thread: u32) -> Hand {
-        if std::mem::replace(&mut self.thread, thread) == thread {
+    /// The next file is read.
+    fn taken_up(&mut self, by: By) -> Hand {
+        if std::mem::replace(&mut self.by, by).thread == by.thread {
             self.in_hand = self.in_hand.saturating_add(1);
             return Hand::Same;
         }
@@ -125,9 +119,9 @@ impl<C: Copy + PartialEq> Walk<C> {
     }
 
     /// An ordered file is read.
-    pub(super) fn passed(&mut self, ino: INodeNo, octets: u64, is_queued: bool, thread: u32) {
+    pub(super) fn passed(&mut self, ino: INodeNo, octets: u64, is_queued: bool, by: By) {
         self.leave(ino, octets, is_queued);
-        self.taken_up(thread);
+        self.taken_up(by);
         self.read_octets = self.read_octets.saturating_add(octets);
         self.in_order = self.in_order.saturating_add(1);
         self.window = (self.window + GROWTH).min(LARGEST);

@@ -26,6 +26,7 @@ mod retry;
 mod rewrite;
 mod traffic;
 mod transport;
+mod turns;
 mod width;
 
 #[cfg(test)]
@@ -38,9 +39,10 @@ pub use credentials::Credentials;
 pub use error::HttpError;
 pub use line::{Line, Price};
 pub use links::{TimeMapLink, time_map};
-pub use places::{Place, Places};
+pub use places::Place;
 pub use policy::AddressRefusal;
 pub use traffic::HostTraffic;
+pub use turns::Turns;
 
 use crate::document::{Timestamp, Uri};
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// The places of one host.
 #[derive(Debug)]
-pub struct Places {
+pub(super) struct Places {
     /// Held for a few instructions.
     state: Mutex<State>,
 }
@@ -117,7 +117,7 @@ impl Drop for Standing<'_> {
 
 impl Places {
     /// So many, of which `beside` may be for nobody.
-    pub fn new(all: usize, beside: usize) -> Arc<Places> {
+    pub(super) fn new(all: usize, beside: usize) -> Arc<Places> {
         let (readers, others) = (Fair::default(), Fair::default());
         Arc::new(Places { state: Mutex::new(State { all, beside, taken: 0, taken_beside: 0, readers, others }) })
     }
@@ -141,7 +141,7 @@ impl Places {
     }
 
     /// A place, once there is one; in the queue of those for nobody until `awaited` says who waits.
-    pub async fn take(self: &Arc<Self>, awaited: Awaited) -> Place {
+    pub(super) async fn take(self: &Arc<Self>, awaited: Awaited) -> Place {
         let asker = match awaited.now() {
             Some(asker) => asker,
             None => tokio::select! {

@@ -1,24 +1,25 @@
 //! Whose turn it is: a bound on what is under way at each host.
 
-use crate::source::http::{Asker, Awaited, Place, Places};
+use super::awaited::{Asker, Awaited};
+use super::places::{Place, Places};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A bound for each host on how much is under way there at once, shared out between processes. Only hosts at which something is are
 /// kept.
-pub(in crate::content) struct Turns {
+pub struct Turns {
     at_once: usize,
     hosts: Mutex<HashMap<Box<str>, Arc<Places>>>,
 }
 
 impl Turns {
     /// No host has anything under way; each may have `at_once`.
-    pub(in crate::content) fn new(at_once: usize) -> Turns {
+    pub fn new(at_once: usize) -> Turns {
         Turns { at_once, hosts: Mutex::default() }
     }
 
     /// Waits for a turn of `asker` at `authority`, which lasts as long as what is returned.
-    pub(super) async fn take(&self, authority: &str, asker: Asker) -> Place {
+    pub async fn take(&self, authority: &str, asker: Asker) -> Place {
         let turns = {
             let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
             // Whoever waits for a turn or has one holds the host's places as well.
