@@ -4,6 +4,7 @@ use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures_util::FutureExt;
 use std::io::Write;
 
 const ETAG: &str = "\"v1\"";
@@ -190,6 +191,41 @@ async fn a_206_for_the_whole_is_refused() {
     let mounted = Mounted::plain(&server);
 
     assert!(mounted.read_all(&bare(&server, "/a")).await.is_err());
+}
+
+/// Writing, hashing and decoding keep nobody else from the workers: where the threads for that are all busy, none of it is done.
+#[test]
+fn what_comes_is_decoded_hashed_and_written_on_threads_of_their_own() {
+    let body = octets(300_000, 23);
+    for coding in [None, Some("gzip")] {
+        let answer = coding.map_or_else(|| body.clone(), |_| gzip(&body));
+        let with_coding =
+            |reply: Reply| if let Some(coding) = coding { reply.with("Content-Encoding", coding) } else { reply };
+        let reply = with_coding(Reply::full(&answer));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        runtime.unwrap().block_on(async {
+            let server = Server::start(move |_| reply.clone());
+            let mounted = Mounted::plain(&server);
+            let wanted = vouched(&server, &body);
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || held.recv());
+            let reading = mounted.read(&wanted, 0, 4096);
+            tokio::pin!(reading);
+            while server.received().is_empty() || server.busy() > 0 {
+                assert!(tokio::time::timeout(Duration::from_millis(5), &mut reading).await.is_err());
+            }
+            // All of it runs on this one thread: what can be done has been after some rounds.
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+                assert!((&mut reading).now_or_never().is_none(), "{coding:?}");
+            }
+
+            drop(release);
+
+            assert_eq!(reading.await.unwrap(), body[..4096]);
+            assert!(busy.await.unwrap().is_err());
+        });
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
