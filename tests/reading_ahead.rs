@@ -4,12 +4,13 @@ mod common;
 
 use common::mounted::Mounted;
 use common::small_disk::SmallDisk;
-use common::source::{Resource, Source};
+use common::source::{Fault, Resource, Source, URLSET};
 use common::{eventually, tree};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// What comes back of each request takes so long, as it does over a network.
@@ -236,7 +237,6 @@ fn a_reader_gets_its_file_although_much_is_fetched_ahead_of_another() {
 
 #[test]
 fn what_cannot_be_had_ahead_fails_only_who_reads_it() {
-    use common::source::Fault;
     let source = collection(1, 60, Resource::new);
     for number in (10..60).step_by(7) {
         source.fault(&format!("top/d00/f{number:03}.txt"), Fault::Status(404, String::new()), u64::MAX);
@@ -256,7 +256,6 @@ fn what_cannot_be_had_ahead_fails_only_who_reads_it() {
 
 #[test]
 fn files_are_fetched_ahead_again_once_a_host_that_refused_has_recovered() {
-    use common::source::Fault;
     let source = collection(2, 200, Resource::new);
     for number in 4..200 {
         source.fault(&format!("top/d00/f{number:03}.txt"), Fault::Status(429, String::new()), u64::MAX);
@@ -311,7 +310,7 @@ fn a_tree_that_its_reader_has_listed_is_known_by_its_first_files() {
 }
 
 #[test]
-fn a_walk_that_goes_through_folders_has_the_next_folders_files_fetched_in_their_order() {
+fn a_walk_that_goes_through_folders_has_the_next_folders_files_fetched() {
     let source = collection(40, 3, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "");
     let listed = |path: &str| -> Vec<String> {
@@ -377,29 +376,48 @@ fn walks_through_a_cache_that_is_small_and_full_starve_nobody_and_find_what_was_
     assert!(twice.len() <= 16 && twice.iter().all(|(_, times)| **times == 2), "{twice:?}");
 }
 
-#[test]
-fn a_host_that_does_not_answer_holds_up_nobody_elses_files() {
-    use common::source::{Fault, URLSET};
-    let (alive, dead) = (collection(1, 120, Resource::new), Source::start());
+/// A program that is not waited for.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A mount of all that `alive` has and of `late` resources of another host, which answers for the first three of them alone; and where
+/// these lie.
+fn beside_a_silent_host(alive: &Source, late: usize, make: fn(String) -> Resource) -> (Source, Mounted, PathBuf) {
+    let silent = Source::start();
     let mut list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
-    for number in 0..60 {
+    for number in 0..late {
         let path = format!("slow/f{number:03}.txt");
-        dead.put(&path, Resource::new(format!("late {number:03}")));
+        let resource = make(format!("late {number:03}"));
+        let _ = writeln!(list, "<url><loc>{}{path}</loc><rs:md {}/></url>", silent.url(), resource.md);
+        silent.put(&path, resource);
         if number > 2 {
-            dead.fault(&path, Fault::StallHead(Duration::from_secs(20)), u64::MAX);
+            silent.fault(&path, Fault::StallHead(Duration::from_secs(10)), u64::MAX);
         }
-        let _ = writeln!(list, "<url><loc>{}{path}</loc><rs:md length=\"8\"/></url>", dead.url());
     }
     for (path, bytes) in alive.published() {
-        let _ = writeln!(list, "<url><loc>{}{path}</loc><rs:md length=\"{}\"/></url>", alive.url(), bytes.len());
+        let md = make(String::from_utf8(bytes).unwrap()).md;
+        let _ = writeln!(list, "<url><loc>{}{path}</loc><rs:md {md}/></url>", alive.url());
     }
     alive.document("both.xml", list + "</urlset>");
-    let authority = dead.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let authority = silent.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
     let options = format!("allow-host={authority},connections=8");
     let mounted = Mounted::new(&format!("{}both.xml", alive.url()), &options);
     let slow = mounted.join(&format!("%host/{authority}/slow"));
+    (silent, mounted, slow)
+}
+
+#[test]
+fn a_host_that_does_not_answer_holds_up_nobody_elses_files() {
+    let alive = collection(1, 120, Resource::new);
+    let (silent, mounted, slow) = beside_a_silent_host(&alive, 60, Resource::new);
     (0..3).for_each(|number| drop(fs::read(slow.join(format!("f{number:03}.txt"))).unwrap()));
-    eventually("as much as may be is asked of the host that does not answer", || dead.log().len() >= 9);
+    eventually("as much as may be is asked of the host that does not answer", || silent.log().len() >= 9);
     alive.pause(PAUSE);
     alive.take_most_at_once();
 
@@ -411,34 +429,15 @@ fn a_host_that_does_not_answer_holds_up_nobody_elses_files() {
 
 #[test]
 fn sizes_are_asked_for_ahead_of_a_host_although_another_does_not_answer() {
-    use common::source::{Fault, URLSET};
-    let (alive, dead) = (collection(1, 120, Resource::bare), Source::start());
-    let mut list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
-    for number in 0..200 {
-        let path = format!("slow/f{number:03}.txt");
-        dead.put(&path, Resource::bare(format!("late {number:03}")));
-        if number > 2 {
-            dead.fault(&path, Fault::StallHead(Duration::from_secs(8)), u64::MAX);
-        }
-        let _ = writeln!(list, "<url><loc>{}{path}</loc></url>", dead.url());
-    }
-    for path in alive.published().into_keys() {
-        let _ = writeln!(list, "<url><loc>{}{path}</loc></url>", alive.url());
-    }
-    alive.document("both.xml", list + "</urlset>");
-    let authority = dead.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
-    let options = format!("allow-host={authority},connections=8");
-    let mounted = Mounted::new(&format!("{}both.xml", alive.url()), &options);
-    let slow = mounted.join(&format!("%host/{authority}/slow"));
-    let mut waiting = Command::new("ls").arg("-l").arg(slow).stdout(Stdio::null()).spawn().unwrap();
-    eventually("as much as may be is asked of the host that does not answer", || dead.log().len() >= 3 + 8);
+    let alive = collection(1, 120, Resource::bare);
+    let (silent, mounted, slow) = beside_a_silent_host(&alive, 200, Resource::bare);
+    let _waiting = Killed(Command::new("ls").arg("-l").arg(slow).stdout(Stdio::null()).spawn().unwrap());
+    eventually("as much as may be is asked of the host that does not answer", || silent.log().len() >= 3 + 8);
     alive.pause(PAUSE);
     alive.take_most_at_once();
 
     let listed = run("ls", &["-l", "top/d00"], &mounted);
 
-    waiting.kill().unwrap();
-    waiting.wait().unwrap();
     let most = alive.take_most_at_once();
     assert!(most >= 6, "{most} at a time");
     assert_eq!(listed.lines().filter(|line| line.ends_with(".txt")).count(), 120);

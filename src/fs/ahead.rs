@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 /// Files asked for in order before sizes are asked for ahead.
 const IN_ORDER: u32 = 3;
 
-/// Sizes asked for together, of all folders.
+/// Sizes asked for together of one host, of all folders.
 pub(super) const AHEAD: usize = 64;
 
 /// Where so many are on their way the next are not due. Those asked for together come together, and their reader is through them at
@@ -224,6 +224,7 @@ impl Filesystem {
                 };
                 // Of nobody: they are asked for in the order of the folder.
                 let _turn = turns.take(wanted.uri.authority(), Asker::default()).await;
+                // By itself, so that what waits for its turn is small.
                 if let Err(error) = Box::pin(content.size_ahead(&wanted)).await {
                     tracing::debug!(ino = ino.0, "not sized ahead: {}", chain(&error));
                 }

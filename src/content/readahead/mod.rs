@@ -36,10 +36,12 @@ const IN_ORDER: u32 = 3;
 /// Files expected after the last one read: readers leave out what they know, and some sort by inode.
 pub const EXPECTED: usize = 8;
 
-/// Walks remembered that something was fetched for, and others; of each kind the one that was not heard of for longest makes room.
-/// Whoever jumps begins one with each file, and many may jump between two files of a walk that is not known yet.
+/// Walks remembered that something was fetched for, and others, and of these as many of one process; of each kind the one that was
+/// not heard of for longest makes room. Whoever jumps begins one with each file: the more are remembered, the more often it comes by
+/// chance to a file that one of them expects, and the fewer, the sooner is the walk of another process forgotten that is not known yet.
 const WALKS: usize = 16;
-const UNKNOWN: usize = 128;
+const UNKNOWN: usize = 48;
+const UNKNOWN_OF_ONE: usize = 16;
 
 /// A walk that was not heard of for so long has ended.
 pub const ENDED: Duration = Duration::from_secs(60);
@@ -209,20 +211,25 @@ impl<C: Copy + PartialEq> Readahead<C> {
         if let Some(ahead) = self.ahead.remove(&ino) {
             self.ledger.used(ahead.octets);
             let Some(walk) = self.touch(ahead.walk, now) else { return Seen::Elsewhere };
+            let before = walk.by;
             walk.passed(ino, ahead.octets, ahead.is_queued, by);
+            self.hand_on(ahead.walk, before, by);
             return self.wish(ahead.walk, now).map_or(Seen::Enough, Seen::Follows);
         }
         let found = self.walks.iter().find_map(|walk| Some((walk.id, walk.expected(ino)?)));
         let Some((id, candidate)) = found else { return Seen::Elsewhere };
         let octets = octets.or(candidate.octets);
-        let hand = self.touch(id, now).map(|walk| walk.followed(candidate, octets, by)).unwrap_or_default();
+        let Some(walk) = self.touch(id, now) else { return Seen::Elsewhere };
+        let before = walk.by;
+        let hand = walk.followed(candidate, octets, by);
+        self.hand_on(id, before, by);
         let wish = self.wish(id, now).unwrap_or(Wish::expecting(id, candidate.after));
         Seen::Follows(Wish { hand, ..wish })
     }
 
     /// A walk begins behind a file that no other expected. Answers it, and what it wants to know.
     pub fn begin(&mut self, after: C, octets: Option<u64>, reader: Reader, by: By, now: Instant) -> Wish<C> {
-        self.retire(now);
+        self.retire(by, now);
         self.last_walk += 1;
         let id = WalkId(self.last_walk);
         self.walks.push_front(Walk::new(id, after, octets, (reader.counts_for(), by), now));
@@ -255,10 +262,10 @@ impl<C: Copy + PartialEq> Readahead<C> {
     /// be fetched now.
     pub fn take_next(&mut self, may_ask: impl Fn(Host) -> bool) -> Option<(INodeNo, Host)> {
         let due = |walk: &Walk<C>| self.turns.due(walk.by.process, walk.due);
-        let mut turns: Vec<usize> = (0..self.walks.len()).filter(|place| self.walks[*place].has_queued()).collect();
-        turns.sort_by_key(|place| due(&self.walks[*place]));
+        let mut places: Vec<usize> = (0..self.walks.len()).filter(|place| self.walks[*place].has_queued()).collect();
+        places.sort_by_key(|place| due(&self.walks[*place]));
         let (place, (ino, host)) =
-            turns.into_iter().find_map(|place| Some((place, self.walks[place].take_queued(&may_ask)?)))?;
+            places.into_iter().find_map(|place| Some((place, self.walks[place].take_queued(&may_ask)?)))?;
         let mut octets = 0;
         if let Some(ahead) = self.ahead.get_mut(&ino) {
             ahead.is_queued = false;
@@ -266,6 +273,8 @@ impl<C: Copy + PartialEq> Readahead<C> {
         }
         let walk = &mut self.walks[place];
         walk.due = self.turns.serve(walk.by.process, walk.due, octets.saturating_add(REQUEST));
+        let walks = &self.walks;
+        self.turns.forget_but(|process| walks.iter().any(|walk| walk.by.process == process));
         Some((ino, host))
     }
 
@@ -330,11 +339,19 @@ impl<C: Copy + PartialEq> Readahead<C> {
         self.walks.front_mut()
     }
 
-    /// Walks that have ended, and the oldest where there are too many, are forgotten; what was fetched for them is wasted.
-    fn retire(&mut self, now: Instant) {
-        let walks = &self.walks;
-        self.turns.forget_but(|process| walks.iter().any(|walk| walk.by.process == process));
-        while let Some(place) = self.superfluous(now) {
+    /// A walk is taken up by who may be of another process, where it is charged for what was fetched for it as before.
+    fn hand_on(&mut self, id: WalkId, before: By, by: By) {
+        if before.process != by.process
+            && let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == id)
+        {
+            walk.due = self.turns.hand_on(before.process, by.process, walk.due);
+        }
+    }
+
+    /// Walks that have ended, and the oldest where there are too many for one of `by` to begin, are forgotten; what was fetched for
+    /// them is wasted.
+    fn retire(&mut self, by: By, now: Instant) {
+        while let Some(place) = self.superfluous(by, now) {
             let Some(ended) = self.walks.remove(place) else { break };
             let ledger = &mut self.ledger;
             self.ahead.retain(|_, ahead| {
@@ -347,17 +364,22 @@ impl<C: Copy + PartialEq> Readahead<C> {
         }
     }
 
-    /// The place of a walk that is to be forgotten before another begins.
-    fn superfluous(&self, now: Instant) -> Option<usize> {
+    /// The place of a walk that is to be forgotten before one of `by` begins.
+    fn superfluous(&self, by: By, now: Instant) -> Option<usize> {
         let is_over = |walk: &Walk<C>| now.saturating_duration_since(walk.heard) > ENDED;
-        let oldest_of = |is_known: bool, most: usize| {
-            let mut its = (0..self.walks.len()).rev().filter(|place| self.walks[*place].is_known() == is_known);
+        // The oldest, where there are more than `most`.
+        let beyond = |most: usize, is_one: &dyn Fn(&Walk<C>) -> bool| {
+            let mut its = (0..self.walks.len()).rev().filter(|place| is_one(&self.walks[*place]));
             let oldest = its.next()?;
-            (1 + its.count() >= most).then_some(oldest)
+            (1 + its.count() > most).then_some(oldest)
         };
+        let is_own = |walk: &Walk<C>| !walk.is_known() && walk.by.process == by.process;
         match self.walks.back() {
             Some(oldest) if is_over(oldest) => Some(self.walks.len() - 1),
-            _ => oldest_of(true, WALKS).or_else(|| oldest_of(false, UNKNOWN)),
+            // What begins is not known.
+            _ => beyond(WALKS, &Walk::is_known)
+                .or_else(|| beyond(UNKNOWN_OF_ONE - 1, &is_own))
+                .or_else(|| beyond(UNKNOWN - 1, &|walk| !walk.is_known())),
         }
     }
 }

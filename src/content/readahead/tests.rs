@@ -117,25 +117,81 @@ fn who_begins_with_the_first_of_the_files_it_has_listed_is_believed_a_little_at_
     assert_eq!(row.reads(2), (6..=18).collect::<Vec<_>>());
 }
 
+/// Reads by another process than the one whose walk it is about.
+fn jump(row: &mut Row, jumps: &mut impl Iterator<Item = u64>, times: usize) {
+    let other = By { thread: 9, process: 9 };
+    for n in jumps.take(times) {
+        assert_eq!(row.readahead.read(INodeNo(n), Some(KIB), other, row.now), Seen::Elsewhere);
+        let wish = row.readahead.begin(n, Some(KIB), Reader::Stranger, other, row.now);
+        row.supply(&wish);
+    }
+}
+
 #[test]
-fn readers_that_jump_make_no_walk_forgotten() {
-    let mut row = Row::of(1_000_000, KIB);
+fn a_process_that_jumps_makes_no_walk_of_another_forgotten() {
+    let mut row = Row::of(10_000_000, KIB);
     let mut jumps = (1..).map(|number| 10_000 + 100 * number);
-    let mut jump = |row: &mut Row| jumps.by_ref().take(UNKNOWN - 1).for_each(|n| assert_eq!(row.reads(n), NONE));
 
     row.reads(1);
-    jump(&mut row);
+    jump(&mut row, &mut jumps, 1000);
     row.reads(2);
-    jump(&mut row);
+    jump(&mut row, &mut jumps, 1000);
     assert_eq!(row.reads(3), (4..=19).collect::<Vec<_>>(), "it comes to be known");
 
-    for _ in 0..4 {
-        jump(&mut row);
-    }
+    jump(&mut row, &mut jumps, 1000);
     assert_eq!((row.readahead.outstanding(), row.readahead.ledger().wasted), (16, 0), "and stays so");
     (4..=8).for_each(|n| drop(row.reads(n)));
     assert_eq!(row.readahead.ledger().used, 5 * KIB);
-    assert!(row.readahead.walks.len() <= WALKS + UNKNOWN);
+    assert!(row.readahead.walks.len() <= 1 + UNKNOWN_OF_ONE);
+}
+
+#[test]
+fn who_reads_in_an_order_of_chance_has_next_to_nothing_fetched() {
+    for seed in 1..=5 {
+        let (mut row, mut random) = (Row::of(10_000, 64 * KIB), Random(seed));
+        let fetched: usize = (0..1000).map(|_| row.reads(random.within(1..10_001)).len()).sum();
+        assert!(fetched <= 16, "{fetched} files, seed {seed}");
+    }
+}
+
+/// `find -exec cat {} \;` beside a walk of one process: each file is read by another process.
+#[test]
+fn a_walk_that_goes_from_hand_to_hand_takes_no_more_than_its_turns() {
+    let mut row = Row::of(1_000_000, KIB);
+    let by = |process: u32| By { thread: process, process };
+    for (begin, process) in [(0, 7), (500_000, 8)] {
+        let wish = row.readahead.begin(begin + 1, Some(KIB), Reader::AtFirstListed, by(process), row.now);
+        row.supply(&wish);
+    }
+    let (mut next_read, mut of_the_one, mut of_the_other) = (2, 0, 0);
+    for number in 0..200 {
+        let Some((ino, _)) = row.readahead.take_next(|_| true) else { break };
+        row.readahead.landed(ino, KIB);
+        match ino.0 > 500_000 {
+            true => of_the_one += 1,
+            false => of_the_other += 1,
+        }
+        let reads = [(next_read, 100 + number), (500_000 + next_read, 8)];
+        next_read += 1;
+        for (n, process) in reads {
+            if let Seen::Follows(wish) = row.readahead.read(INodeNo(n), Some(KIB), by(process), row.now) {
+                row.supply(&wish);
+            }
+        }
+    }
+    assert!(of_the_one >= 60 && of_the_other >= 60, "{of_the_one} and {of_the_other}");
+}
+
+#[test]
+fn what_is_kept_of_processes_is_bound() {
+    let mut turns = Turns::default();
+    for process in 0..10_000 {
+        let due = turns.hand_on(process, process + 1, 5);
+        turns.serve(process + 1, due, 1);
+        turns.forget_but(|known| known == process + 1);
+    }
+    assert_eq!(turns.due(10_000, 0).0, 10_000, "it was handed on with what it had cost");
+    assert!(format!("{turns:?}").matches("Share").count() <= 257);
 }
 
 /// Promise: processes share what is fetched ahead, however many walks one of them has.

@@ -36,6 +36,19 @@ impl Turns {
         walk_due.saturating_add(cost)
     }
 
+    /// A walk that is `due` among those of the process `from` is taken up by `to`: answers when it is due among those of that one. A
+    /// process of which nothing is known begins where the other is, or a walk that goes through the hands of many would cost nothing.
+    pub(super) fn hand_on(&mut self, from: u32, to: u32, due: u64) -> u64 {
+        match (self.processes.contains_key(&to), self.processes.get(&from).copied()) {
+            (true, _) => 0,
+            (false, Some(share)) => {
+                self.processes.insert(to, share);
+                due
+            }
+            (false, None) => due,
+        }
+    }
+
     /// Keeps nothing of processes that have no walk, once they are many.
     pub(super) fn forget_but(&mut self, has_walk: impl Fn(u32) -> bool) {
         if self.processes.len() > FORGOTTEN_PAST {

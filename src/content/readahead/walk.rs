@@ -163,9 +163,9 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.is_at_end = is_end;
     }
 
-    /// Whether anything was ever to be fetched for it.
+    /// Whether anything is to be fetched for it, or was and was not read yet.
     pub(super) fn is_known(&self) -> bool {
-        self.window > 0
+        self.window > 0 || self.files > 0
     }
 
     pub(super) fn has_queued(&self) -> bool {
