@@ -43,12 +43,13 @@ impl Filesystem {
     /// READ by `thread` (0: nobody's): waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32, thread: u32) -> Result<Bytes, FsError> {
         let (node, mut wanted) = self.readable(ino)?;
-        wanted.asker = Asker(self.programs.process(thread));
+        let by = self.by(thread);
+        wanted.asker = Asker(by.process);
         let mut bytes = pin!(self.content.read(&wanted, offset, length));
         // Begun before anything is fetched ahead of it: a connection that is open is for whoever waits.
         let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;
         if offset == 0 {
-            self.reading.read_remote(ino, self.by(thread), node.size.or_else(|| self.content.known_size(ino)));
+            self.reading.read_remote(ino, by, node.size.or_else(|| self.content.known_size(ino)));
         }
         let bytes = match begun {
             Poll::Ready(bytes) => bytes?,

@@ -1,7 +1,8 @@
-//! The places of one host for what is under way there: requests, and what takes several of them (fetches, windows). Who waits for an answer comes before what nobody waits for yet: files and
-//! sizes that are asked for ahead, until a reader comes for them, and questions whether bytes are current. All of that together
-//! leaves a part of the places to readers, and is given a free one only while no reader stands in the queue. Between readers the
-//! places are shared out by process ([`Fair`]).
+//! The places of one host for what is under way there: requests, and what takes several of them (fetches, windows).
+//!
+//! Who waits for an answer comes before what nobody waits for yet: files and sizes that are asked for ahead, until a reader comes for
+//! them, and questions whether bytes are current. All of that together leaves a part of the places to readers, and is given a free
+//! one only while no reader stands in the queue. Between readers the places are shared out by process ([`Fair`]).
 
 use super::awaited::{Asker, Awaited};
 use super::fair::Fair;
