@@ -1,6 +1,7 @@
 //! The bytes: fetched once, verified, kept on disk within a quota, handed out only when they are right.
 
 pub mod check;
+pub mod counting_filter;
 pub mod disk;
 mod evict;
 pub mod fetcher;
@@ -534,6 +535,14 @@ impl Content {
     /// Clears remembered failures: a refresh has happened.
     pub fn forget_failures(&self) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).forget();
+    }
+
+    /// While this is held, who takes a lock of what is being fetched or was learnt waits. What is known of `known` was committed.
+    #[cfg(test)]
+    pub(crate) fn locked(&self, known: &[INodeNo]) -> impl Sized {
+        let kept = (self.failures.lock().unwrap(), self.cooldowns.lock().unwrap(), self.handed.lock().unwrap());
+        let others = (self.ends.lock().unwrap(), self.pinned.lock().unwrap(), self.standings.lock().unwrap());
+        (self.flights.lock().unwrap(), kept, others, self.observed.locked(known))
     }
 
     /// Writes out what is pending; called once at the end of a mount.

@@ -12,7 +12,8 @@ use crate::causes::chain;
 use crate::source::http::Asker;
 use fuser::INodeNo;
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Files asked for in order before sizes are asked for ahead.
 const IN_ORDER: u32 = 3;
@@ -65,9 +66,42 @@ struct Walk {
     on_their_way: VecDeque<Candidate>,
 }
 
+/// The walks of a mount, shared by all who ask for sizes.
+#[derive(Default)]
+pub(super) struct Sizing {
+    /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
+    walks: Mutex<SizingAhead>,
+    /// The inodes of [`Walk::trigger`], 0 where there is none: who looks at another file goes past the lock.
+    triggers: [AtomicU64; FOLDERS],
+}
+
+impl Sizing {
+    /// While this is held, who takes a lock of what is sized ahead waits.
+    #[cfg(test)]
+    pub(super) fn locked(&self) -> impl Sized {
+        self.walks.lock().unwrap()
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut SizingAhead) -> T) -> T {
+        let mut walks = self.walks.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(&mut walks);
+        for (place, trigger) in self.triggers.iter().enumerate() {
+            let of_walk = walks.walks.get(place).and_then(|walk| walk.trigger);
+            trigger.store(of_walk.map_or(0, |candidate| candidate.ino.0), Ordering::Relaxed);
+        }
+        changed
+    }
+
+    /// See [`SizingAhead::passed`]. Of nearly every file it takes no lock.
+    fn passed(&self, ino: INodeNo) -> Option<INodeNo> {
+        let is_trigger = self.triggers.iter().any(|trigger| trigger.load(Ordering::Relaxed) == ino.0);
+        if is_trigger { self.with(|walks| walks.passed(ino)) } else { None }
+    }
+}
+
 /// The walks under way, the most recent first.
 #[derive(Debug, Default)]
-pub(super) struct SizingAhead {
+struct SizingAhead {
     walks: VecDeque<Walk>,
 }
 
@@ -162,32 +196,29 @@ impl Walk {
 impl Filesystem {
     /// GETATTR waits for the size of `ino`: are the next ones to be asked for with it?
     pub(super) fn asked_for_size(&self, ino: INodeNo) {
-        if self.walks().follows(ino) {
+        if self.sizing.with(|walks| walks.follows(ino)) {
             return;
         }
         let next = || -> Result<Vec<INodeNo>, FsError> {
             let Some((folder, entry)) = self.catalog.snapshot()?.place(ino)? else { return Ok(Vec::new()) };
             // A walk may begin behind many files whose sizes are known.
-            let position = self.walks().position(folder).unwrap_or(EntryId(entry.0.saturating_sub(1)));
+            let position = self.sizing.with(|walks| walks.position(folder));
+            let position = position.unwrap_or(EntryId(entry.0.saturating_sub(1)));
             let window = self.window(folder, position)?;
-            Ok(self.walks().asked(folder, ino, &window))
+            Ok(self.sizing.with(|walks| walks.asked(folder, ino, &window)))
         };
         self.size_ahead(next());
     }
 
     /// GETATTR looked at a file whose size was learnt.
     pub(super) fn passed_sized(&self, ino: INodeNo) {
-        let Some(folder) = self.walks().passed(ino) else { return };
+        let Some(folder) = self.sizing.passed(ino) else { return };
         let next = || -> Result<Vec<INodeNo>, FsError> {
-            let Some(position) = self.walks().position(folder) else { return Ok(Vec::new()) };
+            let Some(position) = self.sizing.with(|walks| walks.position(folder)) else { return Ok(Vec::new()) };
             let window = self.window(folder, position)?;
-            Ok(self.walks().due(folder, &window))
+            Ok(self.sizing.with(|walks| walks.due(folder, &window)))
         };
         self.size_ahead(next());
-    }
-
-    fn walks(&self) -> std::sync::MutexGuard<'_, SizingAhead> {
-        self.walks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The unsized files of `folder` that follow `after`, at most [`WINDOW`].
@@ -214,7 +245,7 @@ impl Filesystem {
         for ino in next {
             let catalog = Arc::clone(&self.catalog);
             let content = Arc::clone(&self.content);
-            let turns = Arc::clone(&self.sizing);
+            let turns = Arc::clone(&self.sizing_turns);
             let options = self.options.clone();
             self.runtime.spawn(async move {
                 let wanted = match catalog.snapshot().and_then(|snapshot| wanted(&snapshot, ino, &options)) {

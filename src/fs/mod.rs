@@ -45,12 +45,12 @@ use crate::content::Content;
 use crate::content::readahead::Ledger;
 use crate::document::Timestamp;
 use crate::source::http::Turns;
-use ahead::{AHEAD, SizingAhead};
+use ahead::{AHEAD, Sizing};
 use error::FsError;
 use programs::Programs;
 use reading_ahead::ReadingAhead;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Octets in one name: the catalog makes none longer, and Linux's own filesystems have none longer.
@@ -93,10 +93,9 @@ pub struct Filesystem {
     set_names: Option<Box<SetNames>>,
     runtime: tokio::runtime::Handle,
     programs: Arc<Programs>,
-    /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
-    walks: Mutex<SizingAhead>,
+    sizing: Sizing,
     /// Sizes being asked for ahead of one host: with the one that is waited for meanwhile, [`AHEAD`].
-    sizing: Arc<Turns>,
+    sizing_turns: Arc<Turns>,
     reading: Arc<ReadingAhead>,
 }
 
@@ -119,8 +118,8 @@ impl Filesystem {
             set_names: None,
             runtime,
             programs: Arc::new(Programs::new([])),
-            walks: Mutex::default(),
-            sizing: Arc::new(Turns::new(AHEAD - 1)),
+            sizing: Sizing::default(),
+            sizing_turns: Arc::new(Turns::new(AHEAD - 1)),
         }
     }
 

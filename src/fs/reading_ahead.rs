@@ -1,17 +1,19 @@
 //! Files fetched ahead of whoever reads one after the other: drives [`Readahead`] over the catalog and content.
 //!
-//! A READ of a file's first octets is what is told of, where they were not here, or were because they had been fetched ahead; a
-//! warm read costs one relaxed load. Who has listed a folder before it reads there is remembered for a while ([`Listed`]). What follows in the tree is [`following`](super::following)'s to say. Fetches run in
-//! the background, a bounded number at a time that leaves connections for whoever waits.
+//! A READ of a file's first octets is what is told of, where they were not here, or were because they had been fetched ahead; any
+//! other warm read costs one load, whatever others do. Who has listed a folder before it reads there is remembered for a while
+//! ([`Listings`]). What follows in the tree is [`following`](super::following)'s to say. Fetches run in the background, a bounded
+//! number at a time that leaves connections for whoever waits.
 
 use super::FsOptions;
 use super::error::FsError;
 use super::following::{Cursor, Stopped};
 use super::links::wanted;
-use super::listed::Listed;
+use super::listed::Listings;
 use super::places::{Places, Taken};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
 use crate::causes::chain;
+use crate::content::counting_filter::CountingFilter;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::readahead::{By, Candidate, ENDED, EXPECTED, Hand, Host, Ledger, Readahead, Reader, Seen, Wish};
 use crate::content::{Content, Wanted};
@@ -20,7 +22,7 @@ use futures_util::FutureExt;
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -43,9 +45,8 @@ pub(super) struct ReadingAhead {
     /// Lock order: `places` before `walks`. Each is held for a few instructions and never while the catalog or content is asked.
     places: Arc<Mutex<Places>>,
     walks: Mutex<Readahead<Cursor>>,
-    /// Held by itself alone.
-    listed: Mutex<Listed>,
-    /// Files that came whole when their size was asked for, and were not read yet.
+    listings: Listings,
+    /// Files that came whole when their size was asked for, and were not read yet; each is in the filter of `outlook` once more.
     came_with_size: Mutex<LruCache<INodeNo, ()>>,
     outlook: Outlook,
     /// Fetches that one host may have under way at most; none: nothing is fetched ahead.
@@ -63,35 +64,39 @@ impl ReadingAhead {
         limit: u64,
     ) -> ReadingAhead {
         let at_once = if limit == 0 { 0 } else { at_once };
+        let walks = Readahead::new(limit);
         ReadingAhead {
             catalog,
             content,
             options,
             runtime,
             places: Arc::new(Mutex::new(Places::new(at_once))),
-            walks: Mutex::new(Readahead::new(limit)),
-            listed: Mutex::default(),
+            outlook: Outlook::new(Arc::clone(walks.looked_out_for())),
+            walks: Mutex::new(walks),
+            listings: Listings::default(),
             came_with_size: Mutex::new(LruCache::new(CAME_WITH_SIZE)),
-            outlook: Outlook::new(),
             at_once,
         }
     }
 
     /// Whether [`ReadingAhead::read_here`] could have any effect: the one thing that a warm read costs.
-    pub(super) fn looks_out(&self) -> bool {
-        self.outlook.is_worth_a_look(Instant::now)
+    pub(super) fn looks_out_for(&self, ino: INodeNo) -> bool {
+        self.outlook.is_worth_a_look(ino, Instant::now)
     }
 
     /// `thread` begins to list `folder`.
     pub(super) fn lists(&self, folder: INodeNo, thread: u32) {
         if self.at_once > 0 {
-            self.listed().note(thread, folder, Instant::now());
+            self.listings.note(thread, folder, Instant::now());
         }
     }
 
     /// The first octets of a file were read, and they were here.
     pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo, by: By) {
         let came_with_size = self.came().pop(&ino).is_some();
+        if came_with_size {
+            self.outlook.filter.remove(ino);
+        }
         let seen = self.walks().read(ino, None, by, Instant::now());
         match seen {
             // Nothing is learnt from who reads what is here anyway.
@@ -103,8 +108,13 @@ impl ReadingAhead {
     /// The size of a file was asked for, and all of it had to be fetched: it is here before anybody reads it.
     pub(super) fn sized(&self, ino: INodeNo) {
         if self.at_once > 0 && self.content.is_here(ino) {
-            self.came().put(ino, ());
-            self.note_outstanding();
+            let mut came = self.came();
+            let before = came.push(ino, ());
+            self.outlook.filter.add(ino);
+            // The same, or what made room.
+            before.into_iter().for_each(|(before, ())| self.outlook.filter.remove(before));
+            drop(came);
+            self.outlook.note(Instant::now());
         }
     }
 
@@ -119,7 +129,7 @@ impl ReadingAhead {
 
     /// Whether whoever asks for the size of `ino` is going to read it: it is fetched ahead, or comes next where files are read.
     pub(super) fn expects(&self, ino: INodeNo) -> bool {
-        self.at_once > 0 && self.walks().expects(ino)
+        self.outlook.filter.may_hold(ino) && self.walks().expects(ino)
     }
 
     /// What reading ahead has brought.
@@ -135,12 +145,14 @@ impl ReadingAhead {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn listed(&self) -> MutexGuard<'_, Listed> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn came(&self) -> MutexGuard<'_, LruCache<INodeNo, ()>> {
         self.came_with_size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While this is held, who takes a lock of what is read ahead waits.
+    #[cfg(test)]
+    pub(super) fn locked(&self) -> impl Sized {
+        (self.places(), self.walks(), self.came())
     }
 
     fn go_on(self: &Arc<Self>, ino: INodeNo, by: By, seen: Seen<Cursor>) {
@@ -160,7 +172,7 @@ impl ReadingAhead {
         if let Err(error) = listed {
             tracing::debug!(ino = ino.0, "nothing is read ahead: {}", chain(&error));
         }
-        self.note_outstanding();
+        self.outlook.note(Instant::now());
         self.fetch();
     }
 
@@ -169,7 +181,7 @@ impl ReadingAhead {
         let Some((folder, entry)) = snapshot.place(ino)? else { return Ok(()) };
         let mut cursor = Cursor::behind(folder, entry);
         let mut reader = Reader::Stranger;
-        if self.listed().has_last(by.thread, folder, Instant::now()) {
+        if self.listings.has_last(by.thread, folder, Instant::now()) {
             let top = self.top_listed(&snapshot, folder, by.thread)?;
             cursor = if top == folder { cursor } else { cursor.all_of(top) };
             reader =
@@ -193,7 +205,7 @@ impl ReadingAhead {
     }
 
     fn has_listed(&self, folder: INodeNo, thread: u32) -> bool {
-        self.listed().has(thread, folder, Instant::now())
+        self.listings.has(thread, folder, Instant::now())
     }
 
     /// Tells a walk what follows.
@@ -271,11 +283,6 @@ impl ReadingAhead {
         is_small && !self.content.is_here(candidate.ino)
     }
 
-    fn note_outstanding(&self) {
-        let outstanding = self.walks().outstanding() + self.came().len();
-        self.outlook.note(outstanding, Instant::now());
-    }
-
     /// Begins as many fetches as may be under way.
     fn fetch(self: &Arc<Self>) {
         while let Some((ino, taken)) = self.take_place() {
@@ -305,7 +312,7 @@ impl ReadingAhead {
                     ahead.places().learn(taken.host(), places);
                 }
                 drop(taken);
-                ahead.note_outstanding();
+                ahead.outlook.note(Instant::now());
                 ahead.fetch();
             });
         }
@@ -342,32 +349,31 @@ impl ReadingAhead {
     }
 }
 
-/// Whether anything is expected to be read, looked at without a lock.
+/// Whether a file is expected to be read, looked at without a lock.
 struct Outlook {
-    /// Files fetched ahead and not read yet, and those that came with their size, as of the last change.
-    outstanding: AtomicUsize,
-    /// When that was: milliseconds since `begun`.
+    /// Files fetched ahead and not read yet, those that walks expect, and those that came with their size.
+    filter: Arc<CountingFilter>,
+    /// When these changed last: milliseconds since `begun`.
     changed: AtomicU64,
     begun: Instant,
 }
 
 impl Outlook {
-    fn new() -> Outlook {
-        Outlook { outstanding: AtomicUsize::new(0), changed: AtomicU64::new(0), begun: Instant::now() }
+    fn new(filter: Arc<CountingFilter>) -> Outlook {
+        Outlook { filter, changed: AtomicU64::new(0), begun: Instant::now() }
     }
 
-    fn note(&self, outstanding: usize, now: Instant) {
+    fn note(&self, now: Instant) {
         self.changed.store(self.milliseconds(now), Ordering::Relaxed);
-        self.outstanding.store(outstanding, Ordering::Relaxed);
     }
 
     /// Whether somebody may still come for what was fetched ahead. A walk that was left has ended, whatever it has left behind.
-    fn is_worth_a_look(&self, now: impl FnOnce() -> Instant) -> bool {
+    fn is_worth_a_look(&self, ino: INodeNo, now: impl FnOnce() -> Instant) -> bool {
         let is_expected = || {
             let silent = self.milliseconds(now()).saturating_sub(self.changed.load(Ordering::Relaxed));
             Duration::from_millis(silent) <= ENDED
         };
-        self.outstanding.load(Ordering::Relaxed) > 0 && is_expected()
+        self.filter.may_hold(ino) && is_expected()
     }
 
     fn milliseconds(&self, now: Instant) -> u64 {
@@ -398,17 +404,19 @@ mod tests {
 
     #[test]
     fn a_warm_read_looks_no_more_for_what_a_walk_that_was_left_has_left_behind() {
-        let outlook = Outlook::new();
+        let (outlook, ahead, other) = (Outlook::new(Arc::default()), INodeNo(7), INodeNo(8));
         let begun = outlook.begun;
-        assert!(
-            !outlook.is_worth_a_look(|| unreachable!("without anything fetched ahead not even the clock is asked"))
-        );
-        outlook.note(7, begun + ENDED);
+        outlook.filter.add(ahead);
+        outlook.note(begun + ENDED);
 
-        assert!(outlook.is_worth_a_look(|| begun + ENDED));
-        assert!(outlook.is_worth_a_look(|| begun + 2 * ENDED));
-        assert!(!outlook.is_worth_a_look(|| begun + 2 * ENDED + Duration::from_millis(1)));
-        outlook.note(6, begun + 3 * ENDED);
-        assert!(outlook.is_worth_a_look(|| begun + 3 * ENDED), "who reads on is looked for");
+        assert!(
+            !outlook
+                .is_worth_a_look(other, || unreachable!("of what is not looked out for not even the clock is asked"))
+        );
+        assert!(outlook.is_worth_a_look(ahead, || begun + ENDED));
+        assert!(outlook.is_worth_a_look(ahead, || begun + 2 * ENDED));
+        assert!(!outlook.is_worth_a_look(ahead, || begun + 2 * ENDED + Duration::from_millis(1)));
+        outlook.note(begun + 3 * ENDED);
+        assert!(outlook.is_worth_a_look(ahead, || begun + 3 * ENDED), "who reads on is looked for");
     }
 }

@@ -388,3 +388,51 @@ fn a_walk_that_reads_files_first_goes_on_into_a_folder_behind_more_files_than_ar
 
     assert!(mounted.fs.reading.expects(mounted.ino("walk/m/x000")));
 }
+
+/// Promise: readers of what is here do not wait for each other, nor for those for whom something is fetched.
+#[test]
+fn a_warm_reader_takes_no_lock_of_those_for_whom_files_are_fetched_and_sized() {
+    let mounted = Mounted::new(true).with_reading_ahead();
+    let walk = |number: u64| format!("walk/{number:03}");
+    let of_walk = (0..100).map(|number| mounted.entry(&walk(number), None));
+    let files = ["a/sized.txt", "a/unsized.txt"];
+    let others = files.map(|path| mounted.entry(path, path.ends_with("/sized.txt").then_some(5)));
+    mounted.publish(of_walk.chain(others).collect::<Vec<_>>());
+    for path in files {
+        mounted.getattr(mounted.ino(path)).unwrap();
+        mounted.read(mounted.ino(path), 0, 5).unwrap();
+        // What came with its size is looked out for until it is read.
+        mounted.fs.was_read_here(mounted.ino(path), 6);
+    }
+    let inodes = files.map(|path| mounted.ino(path));
+    // A walk that is ahead of its reader, sizes among it.
+    for number in 0..5 {
+        mounted.getattr(mounted.ino(&walk(number))).unwrap();
+    }
+    for number in 0..5 {
+        mounted.runtime.block_on(mounted.fs.read(mounted.ino(&walk(number)), 0, 5, 7)).unwrap();
+    }
+    assert!(mounted.fs.reading.expects(mounted.ino(&walk(6))));
+    let held = (mounted.fs.content.locked(&inodes), mounted.fs.reading.locked(), mounted.fs.sizing.locked());
+
+    let (done, is_done) = std::sync::mpsc::channel();
+    let fs = Arc::clone(&mounted.fs);
+    std::thread::spawn(move || {
+        let mut seen = 0;
+        for thread in 50..82 {
+            let folder = fs.lookup(INodeNo::ROOT, b"a").unwrap().unwrap().attributes.ino;
+            fs.begins_to_list(folder, thread);
+            fs.read_folder(folder, Cookie::START, &mut |_| true).unwrap();
+            for (ino, size) in inodes.into_iter().zip([5, 8]) {
+                let Attributes::Known(shown) = fs.attributes_for(ino, thread).unwrap() else { panic!("it was read") };
+                seen += shown.attributes.size;
+                assert_eq!(fs.read_local(ino, 0, 100).unwrap().len() as u64, size);
+                fs.was_read_here(ino, thread);
+            }
+        }
+        done.send(seen).unwrap();
+    });
+
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(20)), Ok(32 * 13));
+    drop(held);
+}

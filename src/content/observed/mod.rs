@@ -11,6 +11,7 @@
 //! (65535: none) and its octets. A value of another version, or damaged, is unknown.
 
 use super::Verified;
+use super::counting_filter::CountingFilter;
 use super::disk::{Environment, ObjectKey, each_value, make_folder};
 use crate::document::{Algorithm, Digest, Timestamp};
 use crate::lmdb::Readers;
@@ -18,8 +19,8 @@ use fuser::INodeNo;
 use heed::types::Bytes;
 use heed::{Database, Env, WithoutTls};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -94,8 +95,8 @@ struct Shared {
     database: Database<'static, Bytes, Bytes>,
     readers: Readers,
     pending: Mutex<Pending>,
-    /// How many inodes it overlays: where there are none, as most of the time, readers do without its lock.
-    overlaid: AtomicUsize,
+    /// The inodes that it overlays, once for each of its two overlays: of any other, readers do without its lock.
+    overlaid: CountingFilter,
     /// Held by the one thread that commits.
     commits: Mutex<()>,
     wake: Condvar,
@@ -124,7 +125,7 @@ impl Observed {
             database,
             readers: Readers::default(),
             pending: Mutex::default(),
-            overlaid: AtomicUsize::new(0),
+            overlaid: CountingFilter::default(),
             commits: Mutex::default(),
             wake: Condvar::new(),
         });
@@ -138,21 +139,21 @@ impl Observed {
 
     /// What is known of an inode; never waits for a commit.
     pub fn get(&self, ino: INodeNo) -> Option<Observation> {
-        let overlaid = self.shared.overlays().and_then(|pending| pending.overlaid(ino.0));
+        let overlaid = self.shared.overlays(ino).and_then(|pending| pending.overlaid(ino.0));
         overlaid.unwrap_or_else(|| self.shared.committed(ino.0))
     }
 
     /// The size alone, for whoever asks for that of many: [`Observed::get`] without a copy of all the rest.
     pub fn size(&self, ino: INodeNo) -> Option<u64> {
         let size_of = |known: &Option<Observation>| known.as_ref().and_then(|o| o.size);
-        let overlaid = self.shared.overlays().and_then(|pending| pending.latest(ino.0).map(size_of));
+        let overlaid = self.shared.overlays(ino).and_then(|pending| pending.latest(ino.0).map(size_of));
         overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_size))
     }
 
     /// When the Source last vouched for its bytes, likewise.
     pub fn validated_at(&self, ino: INodeNo) -> Option<Timestamp> {
         let time_of = |known: &Option<Observation>| known.as_ref().and_then(|o| o.validated_at);
-        let overlaid = self.shared.overlays().and_then(|pending| pending.latest(ino.0).map(time_of));
+        let overlaid = self.shared.overlays(ino).and_then(|pending| pending.latest(ino.0).map(time_of));
         overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_validated_at))
     }
 
@@ -203,6 +204,19 @@ impl Observed {
         }
     }
 
+    /// While this is held, who takes the lock of what was learnt waits. What is known of `known` was committed.
+    #[cfg(test)]
+    pub(super) fn locked(&self, known: &[INodeNo]) -> impl Sized {
+        loop {
+            let pending = self.shared.pending();
+            if !known.iter().any(|ino| pending.latest(ino.0).is_some()) {
+                return pending;
+            }
+            drop(pending);
+            std::thread::sleep(COMMIT_AFTER / 50);
+        }
+    }
+
     /// Commits what is pending and stops the thread; idempotent. Dropping does the same.
     pub fn close(&self) {
         self.shared.pending().closed = true;
@@ -250,20 +264,16 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the environment does not have yet, where there is any.
-    fn overlays(&self) -> Option<MutexGuard<'_, Pending>> {
-        (self.overlaid.load(Ordering::Acquire) > 0).then(|| self.pending())
-    }
-
-    /// To be called with `pending` held, after it has changed, and after what it has no more was committed.
-    fn count_overlaid(&self, pending: &Pending) {
-        self.overlaid.store(pending.fresh.len() + pending.committing.len(), Ordering::Release);
+    /// What the environment does not have yet, where something of `ino` may be among it.
+    fn overlays(&self, ino: INodeNo) -> Option<MutexGuard<'_, Pending>> {
+        self.overlaid.may_hold(ino).then(|| self.pending())
     }
 
     fn put(&self, pending: &mut Pending, ino: u64, observation: Option<Observation>) {
         pending.changes += 1;
-        pending.fresh.insert(ino, observation);
-        self.count_overlaid(pending);
+        if pending.fresh.insert(ino, observation).is_none() {
+            self.overlaid.add(INodeNo(ino));
+        }
         if pending.fresh.len() >= COMMIT_AT {
             self.wake.notify_one();
         }
@@ -336,18 +346,32 @@ impl Shared {
         let written = self.write(&overlay);
         let mut pending = self.pending();
         pending.committing = Arc::default();
-        if let Err(cause) = written {
-            tracing::warn!(%cause, "what was observed cannot be committed and is tried again");
-            let overlay = Arc::unwrap_or_clone(overlay);
-            overlay.into_iter().for_each(|(ino, observation)| {
-                pending.fresh.entry(ino).or_insert(observation);
-            });
-            // A full disk must not become full memory too: what is poisoned is kept, the rest can be learnt again.
-            if pending.fresh.len() > 64 * COMMIT_AT {
-                pending.fresh.retain(|_, o| o.as_ref().is_none_or(|o| o.verified == Verified::Failed));
+        match written {
+            Ok(()) => overlay.keys().for_each(|ino| self.overlaid.remove(INodeNo(*ino))),
+            Err(cause) => {
+                tracing::warn!(%cause, "what was observed cannot be committed and is tried again");
+                self.take_back(&mut pending, Arc::unwrap_or_clone(overlay));
             }
         }
-        self.count_overlaid(&pending);
+    }
+
+    /// What could not be committed is pending again, but for what was learnt anew meanwhile.
+    fn take_back(&self, pending: &mut Pending, overlay: Overlay) {
+        for (ino, observation) in overlay {
+            match pending.fresh.entry(ino) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(observation);
+                }
+                Entry::Occupied(_) => self.overlaid.remove(INodeNo(ino)),
+            }
+        }
+        // A full disk must not become full memory too: what is poisoned is kept, the rest can be learnt again.
+        if pending.fresh.len() > 64 * COMMIT_AT {
+            let is_learnt_again = |o: &Option<Observation>| o.as_ref().is_some_and(|o| o.verified != Verified::Failed);
+            for (ino, _) in pending.fresh.extract_if(|_, observation| is_learnt_again(observation)) {
+                self.overlaid.remove(INodeNo(ino));
+            }
+        }
     }
 
     fn write(&self, overlay: &Overlay) -> heed::Result<()> {

@@ -122,3 +122,78 @@ fn a_damaged_environment_is_made_anew() {
     drop(observed);
     assert_eq!(Observed::open(folder.path()).unwrap().get(INodeNo(1)).unwrap().size, Some(2));
 }
+
+#[test]
+fn who_asks_for_what_was_committed_does_not_wait_for_who_learns_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Arc::new(Observed::open(folder.path()).unwrap());
+    (0..100).for_each(|ino| observed.update(INodeNo(ino), |o| o.size = Some(ino)));
+    let committed: Vec<INodeNo> = (0..100).map(INodeNo).collect();
+    drop(observed.locked(&committed));
+    (100..200).for_each(|ino| observed.update(INodeNo(ino), |o| o.size = Some(ino)));
+    observed.update(INodeNo(7), |o| o.size = Some(77));
+
+    let held = observed.locked(&[INodeNo(8)]);
+    let (found, is_found) = std::sync::mpsc::channel();
+    let asked = Arc::clone(&observed);
+    let of_8 = move || found.send((asked.size(INodeNo(8)), asked.get(INodeNo(8)).and_then(|o| o.size)));
+    std::thread::spawn(of_8);
+    assert_eq!(is_found.recv_timeout(Duration::from_secs(20)), Ok((Some(8), Some(8))));
+    drop(held);
+
+    assert_eq!(observed.size(INodeNo(7)), Some(77), "what is not committed yet is seen");
+}
+
+/// Otherwise readers would take the lock for ever, or look past what is not committed.
+#[test]
+fn the_filter_has_what_is_pending_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    let held_by_filter = || (0..3000).filter(|ino| observed.shared.overlaid.may_hold(INodeNo(*ino))).count();
+    for round in 0..3 {
+        (0..2500).for_each(|ino| observed.update(INodeNo(ino), |o| o.size = Some(ino + round)));
+        (0..10).for_each(|ino| observed.forget(INodeNo(ino)));
+        for ino in observed.shared.pending().fresh.keys() {
+            assert!(observed.shared.overlaid.may_hold(INodeNo(*ino)));
+        }
+    }
+    observed.close();
+    assert_eq!(held_by_filter(), 0);
+
+    observed.update(INodeNo(7), |o| o.size = Some(1));
+    assert!(held_by_filter() >= 1 && observed.size(INodeNo(7)) == Some(1));
+}
+
+#[test]
+fn the_filter_follows_what_cannot_be_committed_and_what_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    observed.close();
+    let shared = &observed.shared;
+    let known = |size, verified| Some(Observation { size: Some(size), verified, ..Observation::default() });
+    let overlay = |inodes: std::ops::Range<u64>| -> Overlay {
+        let verified = |ino| if ino % 2 == 0 { Verified::Failed } else { Verified::Length };
+        inodes
+            .map(|ino| (ino, known(ino, verified(ino))))
+            .inspect(|(ino, _)| shared.overlaid.add(INodeNo(*ino)))
+            .collect()
+    };
+    observed.update(INodeNo(5), |o| o.size = Some(55));
+
+    shared.take_back(&mut shared.pending(), overlay(0..10));
+    assert_eq!(
+        (observed.size(INodeNo(5)), observed.size(INodeNo(7))),
+        (Some(55), Some(7)),
+        "what was learnt anew stays"
+    );
+
+    let many = 64 * COMMIT_AT as u64 + 1;
+    shared.take_back(&mut shared.pending(), overlay(0..many));
+    assert_eq!(
+        (observed.size(INodeNo(8)), observed.size(INodeNo(9))),
+        (Some(8), None),
+        "what can be learnt again is let go"
+    );
+    shared.commit();
+    assert!(!(0..many).any(|ino| shared.overlaid.may_hold(INodeNo(ino))), "each was taken out as often as put in");
+}

@@ -17,6 +17,7 @@
 //!   nor one of large files keeps another waiting; and each walk leaves as much of the limit free as it takes, to whoever comes next.
 
 mod ledger;
+mod outstanding;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -24,8 +25,11 @@ mod walk;
 
 pub use ledger::Ledger;
 
+use crate::content::counting_filter::CountingFilter;
 use fuser::INodeNo;
-use std::collections::{HashMap, VecDeque};
+use outstanding::{Ahead, Outstanding};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use turns::Turns;
 use walk::Walk;
@@ -152,22 +156,14 @@ impl<C> Wish<C> {
     }
 }
 
-/// A file under way or here, fetched ahead and not read yet.
-#[derive(Clone, Copy, Debug)]
-struct Ahead {
-    walk: WalkId,
-    /// As expected when it was ordered, then as fetched.
-    octets: u64,
-    /// Not given out by [`Readahead::take_next`] yet.
-    is_queued: bool,
-}
-
 /// All walks of a mount.
 #[derive(Debug)]
 pub struct Readahead<C> {
     /// The most recent first.
     walks: VecDeque<Walk<C>>,
-    ahead: HashMap<INodeNo, Ahead>,
+    ahead: Outstanding,
+    /// What is fetched ahead, and what the walks expect.
+    looked_out_for: Arc<CountingFilter>,
     ledger: Ledger,
     /// Octets that all walks together may have ordered and not read.
     limit: u64,
@@ -180,9 +176,11 @@ pub struct Readahead<C> {
 impl<C: Copy + PartialEq> Readahead<C> {
     /// No walks; all together may have `limit` octets fetched ahead.
     pub fn new(limit: u64) -> Readahead<C> {
+        let looked_out_for = Arc::<CountingFilter>::default();
         Readahead {
             walks: VecDeque::new(),
-            ahead: HashMap::new(),
+            ahead: Outstanding::new(Arc::clone(&looked_out_for)),
+            looked_out_for,
             ledger: Ledger::default(),
             limit,
             last_walk: 0,
@@ -192,8 +190,14 @@ impl<C: Copy + PartialEq> Readahead<C> {
     }
 
     /// Files that are under way or here and were not read yet.
-    pub fn outstanding(&self) -> usize {
+    #[cfg(test)]
+    fn outstanding(&self) -> usize {
         self.ahead.len()
+    }
+
+    /// Of whatever is not in it [`Readahead::expects`] is `false`, and [`Readahead::read`] answers [`Seen::Elsewhere`].
+    pub fn looked_out_for(&self) -> &Arc<CountingFilter> {
+        &self.looked_out_for
     }
 
     /// What was fetched ahead and what of it was read.
@@ -203,12 +207,12 @@ impl<C: Copy + PartialEq> Readahead<C> {
 
     /// Whether `ino` is fetched ahead, or the next that somebody who reads one file after the other is expected to read.
     pub fn expects(&self, ino: INodeNo) -> bool {
-        self.ahead.contains_key(&ino) || self.walks.iter().any(|walk| walk.expected(ino).is_some())
+        self.ahead.contains(ino) || self.walks.iter().any(|walk| walk.expected(ino).is_some())
     }
 
     /// The first octets of `ino` are read, of `octets` in all as far as that is known.
     pub fn read(&mut self, ino: INodeNo, octets: Option<u64>, by: By, now: Instant) -> Seen<C> {
-        if let Some(ahead) = self.ahead.remove(&ino) {
+        if let Some(ahead) = self.ahead.remove(ino) {
             self.ledger.used(ahead.octets);
             let Some(walk) = self.touch(ahead.walk, now) else { return Seen::Elsewhere };
             let before = walk.by;
@@ -250,12 +254,13 @@ impl<C: Copy + PartialEq> Readahead<C> {
         let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == wish.walk) else { return };
         for candidate in ordered.iter().take(wish.files) {
             let octets = candidate.octets.unwrap_or(wish.usual_octets);
-            if let std::collections::hash_map::Entry::Vacant(vacant) = ahead.entry(candidate.ino) {
-                vacant.insert(Ahead { walk: wish.walk, octets, is_queued: true });
+            if ahead.insert(candidate.ino, Ahead { walk: wish.walk, octets, is_queued: true }) {
                 walk.order(candidate.ino, candidate.host, octets);
             }
         }
-        walk.go_on(front, expected, is_end && wish.files > 0);
+        expected.iter().for_each(|candidate| self.looked_out_for.add(candidate.ino));
+        let before = walk.go_on(front, expected, is_end && wish.files > 0);
+        before.iter().for_each(|candidate| self.looked_out_for.remove(candidate.ino));
     }
 
     /// The next file to fetch, of the walk whose turn it is, among those of hosts that `may_ask` allows; `None`: nothing is to
@@ -267,7 +272,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
         let (place, (ino, host)) =
             places.into_iter().find_map(|place| Some((place, self.walks[place].take_queued(&may_ask)?)))?;
         let mut octets = 0;
-        if let Some(ahead) = self.ahead.get_mut(&ino) {
+        if let Some(ahead) = self.ahead.get_mut(ino) {
             ahead.is_queued = false;
             octets = ahead.octets;
         }
@@ -281,7 +286,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
     /// What [`Readahead::take_next`] gave is here, `octets` long.
     pub fn landed(&mut self, ino: INodeNo, octets: u64) {
         self.ledger.fetched(octets);
-        let Some(ahead) = self.ahead.get_mut(&ino) else { return };
+        let Some(ahead) = self.ahead.get_mut(ino) else { return };
         let before = std::mem::replace(&mut ahead.octets, octets);
         if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {
             walk.landed(before, octets);
@@ -290,7 +295,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
 
     /// What [`Readahead::take_next`] gave cannot be had, or was here already: nobody is charged for it.
     pub fn dropped(&mut self, ino: INodeNo, has_failed: bool) {
-        let Some(ahead) = self.ahead.remove(&ino) else { return };
+        let Some(ahead) = self.ahead.remove(ino) else { return };
         if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {
             walk.dropped(ino, ahead.octets, has_failed);
         }
@@ -353,13 +358,12 @@ impl<C: Copy + PartialEq> Readahead<C> {
     fn retire(&mut self, by: By, now: Instant) {
         while let Some(place) = self.superfluous(by, now) {
             let Some(ended) = self.walks.remove(place) else { break };
+            ended.expects().for_each(|ino| self.looked_out_for.remove(ino));
             let ledger = &mut self.ledger;
-            self.ahead.retain(|_, ahead| {
-                let is_its = ahead.walk == ended.id;
-                if is_its && !ahead.is_queued {
+            self.ahead.remove_all(ended.id, |ahead| {
+                if !ahead.is_queued {
                     ledger.wasted(ahead.octets);
                 }
-                !is_its
             });
         }
     }

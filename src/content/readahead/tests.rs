@@ -504,3 +504,34 @@ fn a_walk_that_ended_is_forgotten_with_what_it_ordered() {
     assert_eq!(row.readahead.ledger().wasted, 16 * KIB);
     assert!(!row.readahead.expects(INodeNo(4)));
 }
+
+/// Otherwise warm readers would take its lock, or go past what waits for them.
+#[test]
+fn the_filter_has_what_is_fetched_ahead_or_expected_and_nothing_else() {
+    let mut row = Row::of(4000, 4 * KIB);
+    let mut random = Random(11);
+    let mut at = 1;
+    for step in 0..3000u64 {
+        // Walks that are left and taken up, files that fail or have no room, and jumps.
+        at = if random.within(0..40) == 0 { random.within(1..4000) } else { at % 4000 + 1 };
+        row.now += Duration::from_millis(random.within(0..400));
+        row.reads(at);
+        if step % 100 == 50 {
+            row.readahead.dropped(INodeNo(at + 3), true);
+        }
+        if step % 1000 == 500 {
+            row.readahead.no_room(INodeNo(at + 5), row.now);
+        }
+        if step % 50 == 0 {
+            let expected = (1..4000).map(INodeNo).filter(|ino| row.readahead.expects(*ino));
+            assert!(expected.clone().count() > 0 || step == 0);
+            assert!(expected.into_iter().all(|ino| row.readahead.looked_out_for().may_hold(ino)), "step {step}");
+        }
+    }
+
+    row.now += 2 * ENDED;
+    let wish = row.readahead.begin(4000, None, Reader::Stranger, NOBODY, row.now);
+    row.readahead.supply(&wish, &[], Vec::new(), 4000, true);
+
+    assert!(!(0..4100).any(|ino| row.readahead.looked_out_for().may_hold(INodeNo(ino))));
+}

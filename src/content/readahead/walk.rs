@@ -92,6 +92,11 @@ impl<C: Copy + PartialEq> Walk<C> {
         }
     }
 
+    /// Those that may come next.
+    pub(super) fn expects(&self) -> impl Iterator<Item = INodeNo> {
+        self.expected.iter().map(|candidate| candidate.ino)
+    }
+
     /// `ino` as one of those that may come next.
     pub(super) fn expected(&self, ino: INodeNo) -> Option<Candidate<C>> {
         self.expected.iter().find(|candidate| candidate.ino == ino).copied()
@@ -156,11 +161,11 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.octets = self.octets.saturating_sub(before).saturating_add(after);
     }
 
-    /// The walk goes on at `front`, where `expected` come next.
-    pub(super) fn go_on(&mut self, front: C, expected: Vec<Candidate<C>>, is_end: bool) {
+    /// The walk goes on at `front`, where `expected` come next. Answers which did before.
+    pub(super) fn go_on(&mut self, front: C, expected: Vec<Candidate<C>>, is_end: bool) -> Vec<Candidate<C>> {
         self.front = front;
-        self.expected = expected;
         self.is_at_end = is_end;
+        std::mem::replace(&mut self.expected, expected)
     }
 
     /// Whether anything is to be fetched for it, or was and was not read yet.
