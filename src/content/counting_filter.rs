@@ -12,7 +12,7 @@ const FULL: u16 = u16::MAX;
 /// A counting Bloom filter of one hash function: how often inodes of each place are in the set.
 ///
 /// Who finds none in the place of an inode sees all that was done before the last of them was taken out; so an inode is put
-/// in behind the set, under its lock, and taken out when nobody has to look for it there any more.
+/// in while the set's lock is held, and taken out when nobody has to look for it there any more.
 #[derive(Debug)]
 pub struct CountingFilter {
     places: Box<[AtomicU16]>,

@@ -540,9 +540,10 @@ impl Content {
     /// While this is held, who takes a lock of what is being fetched or was learnt waits. What is known of `known` was committed.
     #[cfg(test)]
     pub(crate) fn locked(&self, known: &[INodeNo]) -> impl Sized {
+        let flights = self.flights.lock().unwrap();
         let kept = (self.failures.lock().unwrap(), self.cooldowns.lock().unwrap(), self.handed.lock().unwrap());
         let others = (self.ends.lock().unwrap(), self.pinned.lock().unwrap(), self.standings.lock().unwrap());
-        (self.flights.lock().unwrap(), kept, others, self.observed.locked(known))
+        (flights, kept, others, self.observed.locked(known))
     }
 
     /// Writes out what is pending; called once at the end of a mount.

@@ -71,7 +71,8 @@ struct Walk {
 pub(super) struct Sizing {
     /// Held for a few instructions, with no other lock and never while the catalog or content is asked.
     walks: Mutex<SizingAhead>,
-    /// The inodes of [`Walk::trigger`], 0 where there is none: who looks at another file goes past the lock.
+    /// The inodes of [`Walk::trigger`], and 0: who looks at another file goes past the lock. One stays in its place as long as it is
+    /// a trigger, and no place is written that does not change.
     triggers: [AtomicU64; FOLDERS],
 }
 
@@ -85,9 +86,17 @@ impl Sizing {
     fn with<T>(&self, change: impl FnOnce(&mut SizingAhead) -> T) -> T {
         let mut walks = self.walks.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = change(&mut walks);
-        for (place, trigger) in self.triggers.iter().enumerate() {
-            let of_walk = walks.walks.get(place).and_then(|walk| walk.trigger);
-            trigger.store(of_walk.map_or(0, |candidate| candidate.ino.0), Ordering::Relaxed);
+        let inodes = || walks.walks.iter().filter_map(|walk| Some(walk.trigger?.ino.0));
+        let place_of = |ino: u64| self.triggers.iter().find(|place| place.load(Ordering::Relaxed) == ino);
+        for place in &self.triggers {
+            let ino = place.load(Ordering::Relaxed);
+            if ino != 0 && !inodes().any(|trigger| trigger == ino) {
+                place.store(0, Ordering::Relaxed);
+            }
+        }
+        for ino in inodes().filter(|ino| place_of(*ino).is_none()) {
+            // There are as many places as walks.
+            place_of(0).into_iter().for_each(|place| place.store(ino, Ordering::Relaxed));
         }
         changed
     }

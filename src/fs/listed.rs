@@ -7,13 +7,16 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Listings remembered: `rsync` lists a thousand files ahead.
+/// Listings remembered of the threads of one part: `rsync` lists a thousand files ahead.
 const LISTINGS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+
+/// And threads, with the last listing of each.
+const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
 /// How long. The kernel keeps listings, so a reader that comes back to a folder is not seen to list it again.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// Threads of as many parts wait for each other: those of one program have numbers that follow each other.
+/// Threads of one part wait for each other. Those of one program have numbers that follow each other, so they are of different parts.
 const PARTS: usize = 32;
 
 /// Listings by threads (`fuse_in_header.pid`, fuse(4)).
@@ -54,7 +57,7 @@ struct Listed {
 
 impl Default for Listed {
     fn default() -> Self {
-        Listed { by_thread: LruCache::new(LISTINGS), last: LruCache::new(LISTINGS) }
+        Listed { by_thread: LruCache::sparse(LISTINGS), last: LruCache::sparse(THREADS) }
     }
 }
 

@@ -22,7 +22,7 @@ impl Filesystem {
 
     /// The first octets of a file were read from this machine by `thread`: what follows may have to be fetched now.
     pub fn was_read_here(&self, ino: INodeNo, thread: u32) {
-        if self.reading.looks_out_for(ino) && self.denial(thread).is_none() {
+        if self.reading.is_worth_a_look(ino) && self.denial(thread).is_none() {
             self.reading.read_here(ino, self.by(thread));
         }
     }

@@ -1,7 +1,7 @@
 //! Files fetched ahead of whoever reads one after the other: drives [`Readahead`] over the catalog and content.
 //!
-//! A READ of a file's first octets is what is told of, where they were not here, or were because they had been fetched ahead; any
-//! other warm read costs one load, whatever others do. Who has listed a folder before it reads there is remembered for a while
+//! A READ of a file's first octets is what is told of, where they were not here, or were and somebody is expected to read them; nearly
+//! any other warm read costs one load, whatever others do ([`CountingFilter`]). Who has listed a folder before it reads there is remembered for a while
 //! ([`Listings`]). What follows in the tree is [`following`](super::following)'s to say. Fetches run in the background, a bounded
 //! number at a time that leaves connections for whoever waits.
 
@@ -80,7 +80,7 @@ impl ReadingAhead {
     }
 
     /// Whether [`ReadingAhead::read_here`] could have any effect: the one thing that a warm read costs.
-    pub(super) fn looks_out_for(&self, ino: INodeNo) -> bool {
+    pub(super) fn is_worth_a_look(&self, ino: INodeNo) -> bool {
         self.outlook.is_worth_a_look(ino, Instant::now)
     }
 
@@ -188,7 +188,8 @@ impl ReadingAhead {
                 if first_file(&snapshot, folder)? == Some(ino) { Reader::AtFirstListed } else { Reader::HasListed };
         }
         drop(snapshot);
-        let wish = self.walks().begin(cursor, self.content.known_size(ino), reader, by, Instant::now());
+        let octets = self.content.known_size(ino);
+        let wish = self.walks().begin(cursor, octets, reader, by, Instant::now());
         self.list(&wish)
     }
 

@@ -433,6 +433,9 @@ impl Fetch {
             };
             let Some(chunk) = chunk else { return Ok(()) };
             self.flight.touch();
+            if !chunk.is_empty() {
+                self.find_memory(promise).await?;
+            }
             self.received += chunk.len() as u64;
             self.rest.push(chunk);
             if let Some(length) = promise.length.filter(|length| self.received > *length) {
@@ -445,6 +448,24 @@ impl Fetch {
                 self.write_blocks(promise).await?;
             }
         }
+    }
+
+    /// Waits until there is memory for what came. Meanwhile less than a block is kept of what came before.
+    async fn find_memory(&mut self, promise: &Promise) -> Result<(), Stop> {
+        if self.rest.has_room() {
+            return Ok(());
+        }
+        let mut leave = self.content.buffers.leave_at_once();
+        if leave.is_none() {
+            if self.rest.has_blocks() {
+                self.write_blocks(promise).await?;
+            }
+            self.written().await?;
+            let content = Arc::clone(&self.content);
+            leave = self.patiently(content.buffers.leave()).await.map_err(Stop::End)?;
+        }
+        leave.into_iter().for_each(|leave| self.rest.reserve(leave));
+        Ok(())
     }
 
     /// The body ended too early: what is here is written, so that it can be resumed.
@@ -512,6 +533,7 @@ impl Fetch {
                 None => begin()?,
             };
             writer.absorb(&last)?;
+            drop(last);
             judging.judge(writer)
         });
         let judged = task.await.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;

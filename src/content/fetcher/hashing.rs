@@ -3,6 +3,7 @@
 //! Hashing takes about as long as writing does. Of a large object both are done at once: while a batch is written, another thread
 //! hashes it. Nobody waits for a thread that may never be free: what was left to one and has not begun, who needs it does.
 
+use super::buffers::{Blocks, Leave};
 use crate::content::fixity::{Seen, Verifier};
 use crate::document::Algorithm;
 use bytes::Bytes;
@@ -23,6 +24,8 @@ struct Left {
     /// Until [`Hashing::finish`].
     verifier: Option<Verifier>,
     batch: Vec<Bytes>,
+    /// For those.
+    leave: Leave,
 }
 
 impl Left {
@@ -30,6 +33,7 @@ impl Left {
         for octets in self.batch.drain(..) {
             self.verifier.iter_mut().for_each(|verifier| verifier.update(&octets));
         }
+        self.leave = Leave::default();
     }
 }
 
@@ -41,7 +45,7 @@ fn lock(left: &Mutex<Left>) -> MutexGuard<'_, Left> {
 impl Hashing {
     /// Of nothing yet.
     pub(super) fn new(algorithm: Algorithm) -> Hashing {
-        let left = Left { verifier: Some(Verifier::new(algorithm)), batch: Vec::new() };
+        let left = Left { verifier: Some(Verifier::new(algorithm)), batch: Vec::new(), leave: Leave::default() };
         Hashing { length: 0, left: Arc::new(Mutex::new(left)) }
     }
 
@@ -51,12 +55,13 @@ impl Hashing {
     }
 
     /// The next octets. Blocks until those before are hashed.
-    pub(super) fn add(&mut self, pieces: &[Bytes]) {
-        let octets: usize = pieces.iter().map(Bytes::len).sum();
+    pub(super) fn add(&mut self, blocks: &Blocks) {
+        let octets: usize = blocks.pieces.iter().map(Bytes::len).sum();
         self.length += octets as u64;
         let mut left = lock(&self.left);
         left.hash();
-        left.batch.extend_from_slice(pieces);
+        left.batch.extend_from_slice(&blocks.pieces);
+        left.leave = blocks.leave.clone();
         let beside = Handle::try_current().ok().filter(|_| octets >= WORTH_A_THREAD);
         let Some(beside) = beside else { return left.hash() };
         drop(left);
@@ -77,7 +82,7 @@ mod tests {
     use super::*;
 
     /// Batches of a large object, a small one among them, one of none, and the last of an odd length.
-    fn batches() -> Vec<Vec<Bytes>> {
+    fn batches() -> Vec<Blocks> {
         let octets =
             |seed: u8, length: usize| Bytes::from((0..length).map(|at| (at / 7) as u8 ^ seed).collect::<Vec<_>>());
         let mut batches: Vec<Vec<Bytes>> =
@@ -85,19 +90,23 @@ mod tests {
         batches.insert(7, vec![octets(1, 5)]);
         batches.insert(9, Vec::new());
         batches.push(vec![octets(3, WORTH_A_THREAD + 13)]);
-        batches
+        batches.into_iter().map(|pieces| Blocks { pieces, leave: Leave::default() }).collect()
     }
 
-    fn at_once(batches: &[Vec<Bytes>]) -> Seen {
+    fn at_once(batches: &[Blocks]) -> Seen {
         let mut verifier = Verifier::new(Algorithm::Sha256);
-        batches.iter().flatten().for_each(|octets| verifier.update(octets));
+        pieces(batches).for_each(|octets| verifier.update(octets));
         verifier.finish().unwrap()
     }
 
-    fn beside(batches: &[Vec<Bytes>]) -> Seen {
+    fn pieces(batches: &[Blocks]) -> impl Iterator<Item = &Bytes> {
+        batches.iter().flat_map(|batch| &batch.pieces)
+    }
+
+    fn beside(batches: &[Blocks]) -> Seen {
         let mut hashing = Hashing::new(Algorithm::Sha256);
         batches.iter().for_each(|batch| hashing.add(batch));
-        assert_eq!(hashing.length(), batches.iter().flatten().map(|octets| octets.len() as u64).sum::<u64>());
+        assert_eq!(hashing.length(), pieces(batches).map(|octets| octets.len() as u64).sum::<u64>());
         hashing.finish().unwrap()
     }
 

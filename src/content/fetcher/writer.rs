@@ -1,5 +1,6 @@
 //! Where the bytes of an attempt go: written, hashed and made known to the readers, block by block, on blocking threads.
 
+use super::buffers::Blocks;
 use super::coding::Coding;
 use super::flight::Flight;
 use super::hashing::Hashing;
@@ -167,8 +168,8 @@ impl Writer {
         while writer.length() < whole_blocks {
             let Ok(Some(block)) = partial.read_at(writer.length(), BLOCK as usize) else { break };
             let end = writer.length() + block.len() as u64;
-            writer.hashing.add(std::slice::from_ref(&block));
             writer.pass(&block, end);
+            writer.hashing.add(&Blocks { pieces: vec![block], ..Blocks::default() });
         }
         // Octets beyond what was read would stay in the file whatever the stream brings: they must not be there.
         let is_prefix = writer.length() > 0 && partial.present() == writer.length();
@@ -195,10 +196,10 @@ impl Writer {
 
     /// The next octets: pieces of whole blocks, but for the object's last. True, once, when the kernel must drop the pages of
     /// the end (see [`Flight::advance`]).
-    pub(super) fn absorb(&mut self, pieces: &[Bytes]) -> Result<bool, WriteError> {
+    pub(super) fn absorb(&mut self, blocks: &Blocks) -> Result<bool, WriteError> {
         let (mut at, mut close_end) = (self.length(), false);
-        self.hashing.add(pieces);
-        for octets in pieces {
+        self.hashing.add(blocks);
+        for octets in &blocks.pieces {
             self.sink.write(at, octets, self.flight.is_read_from_memory())?;
             at += octets.len() as u64;
             close_end |= self.pass(octets, at);

@@ -367,8 +367,9 @@ impl Shared {
         }
         // A full disk must not become full memory too: what is poisoned is kept, the rest can be learnt again.
         if pending.fresh.len() > 64 * COMMIT_AT {
-            let is_learnt_again = |o: &Option<Observation>| o.as_ref().is_some_and(|o| o.verified != Verified::Failed);
-            for (ino, _) in pending.fresh.extract_if(|_, observation| is_learnt_again(observation)) {
+            let can_be_learnt_again =
+                |o: &Option<Observation>| o.as_ref().is_some_and(|o| o.verified != Verified::Failed);
+            for (ino, _) in pending.fresh.extract_if(|_, observation| can_be_learnt_again(observation)) {
                 self.overlaid.remove(INodeNo(ino));
             }
         }

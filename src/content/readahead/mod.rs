@@ -162,7 +162,7 @@ pub struct Readahead<C> {
     /// The most recent first.
     walks: VecDeque<Walk<C>>,
     ahead: Outstanding,
-    /// What is fetched ahead, and what the walks expect.
+    /// What is fetched ahead, what the walks expect, and what the driver looks out for besides.
     looked_out_for: Arc<CountingFilter>,
     ledger: Ledger,
     /// Octets that all walks together may have ordered and not read.

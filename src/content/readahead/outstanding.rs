@@ -55,10 +55,10 @@ impl Outstanding {
     }
 
     /// Takes out those of one walk.
-    pub(super) fn remove_all(&mut self, walk: WalkId, mut of_each: impl FnMut(Ahead)) {
+    pub(super) fn remove_all(&mut self, walk: WalkId, mut visit: impl FnMut(Ahead)) {
         for (ino, ahead) in self.files.extract_if(|_, ahead| ahead.walk == walk) {
             self.looked_out_for.remove(ino);
-            of_each(ahead);
+            visit(ahead);
         }
     }
 }

@@ -6,6 +6,7 @@ mod jumps;
 mod lies;
 mod members;
 mod mementos;
+mod memory;
 mod past;
 mod patches;
 mod revalidation;
@@ -65,9 +66,12 @@ impl Mounted {
     }
 
     fn asking(server: &Server, config: ContentConfig, folder: TempDir, connections: usize) -> Mounted {
-        std::fs::create_dir_all(&config.observed_folder).unwrap();
         let own = Some(server.authority().into());
-        let http = HttpConfig { own_authority: own, connections, ..HttpConfig::default() };
+        Mounted::over(HttpConfig { own_authority: own, connections, ..HttpConfig::default() }, config, folder)
+    }
+
+    fn over(http: HttpConfig, config: ContentConfig, folder: TempDir) -> Mounted {
+        std::fs::create_dir_all(&config.observed_folder).unwrap();
         let (sender, events) = unbounded_channel();
         let client = Client::new(http).unwrap();
         let content = Content::open(config.clone(), client, Handle::current(), sender).unwrap();
