@@ -3,12 +3,12 @@
 //! What reqwest hands out may be a small part of a large buffer, which lives as long as the part. Copied here it holds what it
 //! is, and the buffer is filled anew at once.
 //!
-//! The whole is bound. All fetches of a mount together, of all hosts, have leave for [`GATHERED_BY_ALL`] octets that came and are not
-//! written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most while as much is being written. Where little of that is left
-//! a fetch gets room for a block at a time, so that many go on; who finds none waits with what its server has sent last, and keeps
-//! nothing else from the disk meanwhile. Who has leave is writing, or its server sends: that ends. Beside that, ranges fetched aside
-//! of the stream have leave for what they bring ([`super::stripes`]), and a few flights keep what came last for their readers
-//! ([`super::flight`]).
+//! The whole is bound. All fetches of a mount together, of all hosts, have leave for the whole blocks of [`GATHERED_BY_ALL`] octets that
+//! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most while as much is being written. Leave is
+//! had for what only the disk keeps waiting, never for what a server is to send, and nobody waits for it: a fetch for which
+//! none is left has what it holds written before it receives more. So beyond all leave a fetch has a block, and what came at
+//! once. Beside that, ranges fetched aside of the stream have leave for what they bring ([`super::stripes`]), and a few flights keep
+//! what came last for their readers ([`super::flight`]).
 //!
 //! What a buffer holds begins with a page, so that the disk can have it without a copy ([`PAGE`]).
 
@@ -28,10 +28,9 @@ pub(super) const GATHERED: usize = 2 * BUFFER;
 /// Octets that all fetches together may have gathered and not written.
 pub(super) const GATHERED_BY_ALL: usize = if cfg!(test) { 8 * BUFFER } else { 192 * BUFFER };
 
-/// In blocks: all of it, a buffer, and what is left to those that get a block at a time.
+/// In blocks: all of it, and where less is left a fetch gets no more than a block's room at once.
 const ALL: usize = GATHERED_BY_ALL / BLOCK as usize;
-const WHOLE: u32 = (BUFFER as u64 / BLOCK) as u32;
-const LEFT_TO_BLOCKS: usize = ALL / 3;
+const SCARCE: usize = ALL / 3;
 
 /// Buffers that are kept while nobody uses them.
 const IDLE: usize = 32;
@@ -62,38 +61,27 @@ impl Default for Buffers {
 pub(super) struct Leave(#[expect(dead_code, reason = "it is held, not looked at")] Option<Arc<OwnedSemaphorePermit>>);
 
 impl Buffers {
-    /// An empty one of [`BUFFER`] octets, for those of whom another bound is known.
+    /// An empty one of [`BUFFER`] octets.
     pub(super) fn lend(self: &Arc<Self>) -> Filling {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        self.filling(idle.unwrap_or_else(|| Vec::with_capacity(PAGE + BUFFER)), BUFFER, None)
+        self.filling(idle.unwrap_or_else(|| Vec::with_capacity(PAGE + BUFFER)), BUFFER)
     }
 
-    /// An empty one, of a block where there is leave for no more.
-    fn lend_for(self: &Arc<Self>, leave: Option<OwnedSemaphorePermit>) -> Filling {
-        match &leave {
-            Some(blocks) if blocks.num_permits() >= WHOLE as usize => Filling { leave, ..self.lend() },
-            _ => self.filling(Vec::with_capacity(PAGE + BLOCK as usize), BLOCK as usize, leave),
+    /// An empty one, of a block where leave is scarce.
+    fn lend_for_gathering(self: &Arc<Self>) -> Filling {
+        match self.left.available_permits() > SCARCE {
+            true => self.lend(),
+            false => self.filling(Vec::with_capacity(PAGE + BLOCK as usize), BLOCK as usize),
         }
     }
 
-    fn filling(self: &Arc<Self>, mut memory: Vec<u8>, room: usize, leave: Option<OwnedSemaphorePermit>) -> Filling {
+    fn filling(self: &Arc<Self>, mut memory: Vec<u8>, room: usize) -> Filling {
         #[cfg(test)]
         self.lent.fetch_add(memory.capacity(), std::sync::atomic::Ordering::Relaxed);
         // Less than a page.
         let first = memory.as_ptr().addr().wrapping_neg() % PAGE;
         memory.resize(first, 0);
-        Filling { lent: Lent { memory, first, home: Arc::clone(self) }, room, leave }
-    }
-
-    /// Leave for a buffer, or where many have some for a block; none where all is had.
-    pub(super) fn leave_at_once(&self) -> Option<OwnedSemaphorePermit> {
-        let blocks = if self.left.available_permits() >= LEFT_TO_BLOCKS + WHOLE as usize { WHOLE } else { 1 };
-        Arc::clone(&self.left).try_acquire_many_owned(blocks).ok()
-    }
-
-    /// Leave for a block, when others have done with it. Acquiring fails on a closed semaphore only, and this never is.
-    pub(super) async fn leave(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.left).acquire_owned().await.ok()
+        Filling { lent: Lent { memory, first, home: Arc::clone(self) }, room }
     }
 
     /// Octets of the buffers that somebody has.
@@ -148,7 +136,6 @@ pub(super) struct Filling {
     lent: Lent,
     /// Octets.
     room: usize,
-    leave: Option<OwnedSemaphorePermit>,
 }
 
 impl Filling {
@@ -188,30 +175,15 @@ pub(super) struct Gathered {
     buffers: Arc<Buffers>,
     /// Whole blocks.
     ready: VecDeque<Bytes>,
-    /// For those.
-    leave: Option<OwnedSemaphorePermit>,
     filling: Option<Filling>,
-    /// For what comes next, where nothing is being filled.
-    reserved: Option<OwnedSemaphorePermit>,
     octets: usize,
+    /// For so many whole blocks of them.
+    leave: Option<OwnedSemaphorePermit>,
 }
 
 impl Gathered {
     pub(super) fn new(buffers: Arc<Buffers>) -> Gathered {
-        Gathered { buffers, ready: VecDeque::new(), leave: None, filling: None, reserved: None, octets: 0 }
-    }
-
-    /// Whether there is leave for what is being filled, and so for something of what comes next.
-    pub(super) fn has_room(&self) -> bool {
-        self.filling.as_ref().map_or(self.reserved.is_some(), |filling| filling.leave.is_some())
-    }
-
-    /// There is leave for what comes next.
-    pub(super) fn reserve(&mut self, leave: OwnedSemaphorePermit) {
-        match &mut self.filling {
-            Some(filling) => filling.leave = Some(leave),
-            None => self.reserved = Some(leave),
-        }
+        Gathered { buffers, ready: VecDeque::new(), filling: None, octets: 0, leave: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -227,76 +199,70 @@ impl Gathered {
         *self = Gathered::new(Arc::clone(&self.buffers));
     }
 
-    /// More came. Of a buffer that is full, or nearly, nothing is copied. No more is without leave than what came at once.
-    pub(super) fn push(&mut self, octets: Bytes) {
+    /// More came. Of a buffer that is full, or nearly, nothing is copied. `false`: there is not leave for all of it, it is to be written
+    /// before more is received.
+    pub(super) fn push(&mut self, octets: Bytes) -> bool {
         self.octets += octets.len();
         if self.filling.is_none() && octets.len() >= BUFFER / 2 && octets.len().is_multiple_of(BLOCK as usize) {
-            let leave = self.next_leave();
-            self.make_ready(octets, leave);
-            return;
+            self.ready.push_back(octets);
+            return self.has_leave();
         }
         let mut left = &octets[..];
         while !left.is_empty() {
-            let mut filling = match self.filling.take() {
-                Some(filling) => filling,
-                None => {
-                    let leave = self.next_leave();
-                    self.buffers.lend_for(leave)
-                }
-            };
+            let mut filling = self.filling.take().unwrap_or_else(|| self.buffers.lend_for_gathering());
             left = filling.fill(left);
             match filling.is_full() {
-                true => self.freeze(filling),
+                true => self.ready.push_back(filling.freeze()),
                 false => self.filling = Some(filling),
             }
         }
+        self.has_leave()
     }
 
     /// The whole blocks.
     pub(super) fn take_blocks(&mut self) -> Blocks {
+        let mut pieces: Vec<Bytes> = self.ready.drain(..).collect();
         if let Some(filling) = self.filling.take_if(|filling| filling.len() >= BLOCK as usize) {
-            self.freeze(filling);
-        }
-        let rest = match self.ready.back_mut() {
-            Some(last) => last.split_off(last.len() - last.len() % BLOCK as usize),
-            None => Bytes::new(),
-        };
-        let mut leave = self.leave.take();
-        if !rest.is_empty() {
-            let own = self.next_leave().or_else(|| leave.as_mut()?.split(1));
-            let mut filling = self.buffers.lend_for(own);
-            filling.fill(&rest);
-            self.filling = Some(filling);
+            let mut octets = filling.freeze();
+            let rest = octets.split_off(octets.len() - octets.len() % BLOCK as usize);
+            pieces.push(octets);
+            if !rest.is_empty() {
+                let mut filling = self.buffers.lend_for_gathering();
+                filling.fill(&rest);
+                self.filling = Some(filling);
+            }
         }
         self.octets = self.filling.as_ref().map_or(0, Filling::len);
-        Blocks { pieces: self.ready.drain(..).collect(), leave: Leave(leave.map(Arc::new)) }
+        Blocks { pieces, leave: self.take_leave() }
     }
 
     /// All of it.
     pub(super) fn take(&mut self) -> Blocks {
         self.octets = 0;
-        if let Some(filling) = self.filling.take() {
-            self.freeze(filling);
+        let last = self.filling.take().map(Filling::freeze);
+        Blocks { pieces: self.ready.drain(..).chain(last).collect(), leave: self.take_leave() }
+    }
+
+    fn take_leave(&mut self) -> Leave {
+        Leave(self.leave.take().map(Arc::new))
+    }
+
+    /// Whether there is leave for all whole blocks.
+    fn has_leave(&mut self) -> bool {
+        let had = self.leave.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let missing = (self.octets / BLOCK as usize).saturating_sub(had);
+        if missing == 0 {
+            return true;
         }
-        Blocks { pieces: self.ready.drain(..).collect(), leave: Leave(self.leave.take().map(Arc::new)) }
-    }
-
-    fn next_leave(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.reserved.take().or_else(|| self.buffers.leave_at_once())
-    }
-
-    fn freeze(&mut self, mut filling: Filling) {
-        let leave = filling.leave.take();
-        self.make_ready(filling.freeze(), leave);
-    }
-
-    fn make_ready(&mut self, octets: Bytes, leave: Option<OwnedSemaphorePermit>) {
-        self.ready.push_back(octets);
-        match (&mut self.leave, leave) {
-            (Some(all), Some(leave)) => all.merge(leave),
-            (all @ None, leave) => *all = leave,
-            (Some(_), None) => {}
+        // At most all there are.
+        let Ok(more) = Arc::clone(&self.buffers.left).try_acquire_many_owned(missing.min(ALL + 1) as u32) else {
+            return false;
+        };
+        match &mut self.leave {
+            Some(leave) => leave.merge(more),
+            none => *none = Some(more),
         }
+        true
     }
 }
 
@@ -386,73 +352,56 @@ mod tests {
         assert_eq!((&part[..], buffers.idle.lock().unwrap().len()), (&b"abc"[..], 1));
     }
 
-    /// What a fetch does with what came, as long as there is leave for more.
-    fn gather(gathered: &mut Gathered, octets: &[u8]) -> bool {
-        if !gathered.has_room() {
-            let Some(leave) = gathered.buffers.leave_at_once() else { return false };
-            gathered.reserve(leave);
-        }
-        gathered.push(Bytes::copy_from_slice(octets));
-        true
-    }
-
     #[test]
-    fn all_fetches_together_gather_no_more_than_is_left_and_the_last_of_it_block_by_block() {
+    fn all_fetches_together_have_leave_for_no_more_than_is_left() {
         let buffers = Arc::<Buffers>::default();
-        let piece = octets(BLOCK as usize / 4);
-        let mut fetches: Vec<Gathered> = (0..2 * ALL).map(|_| Gathered::new(Arc::clone(&buffers))).collect();
+        let mut fetches: Vec<Gathered> = (0..ALL).map(|_| Gathered::new(Arc::clone(&buffers))).collect();
+        let less = Bytes::from(octets(BLOCK as usize - 1));
 
-        let began = fetches.iter_mut().filter_map(|fetch| gather(fetch, &piece).then_some(())).count();
-        assert_eq!(buffers.left(), 0);
-        let with_a_buffer = (ALL - LEFT_TO_BLOCKS) / WHOLE as usize;
-        assert_eq!(began, with_a_buffer + (ALL - with_a_buffer * WHOLE as usize));
+        assert!(fetches.iter_mut().all(|fetch| fetch.push(less.clone())));
+        assert_eq!(buffers.left(), GATHERED_BY_ALL, "what a server is to send has none");
+        let with_two = fetches.iter_mut().filter_map(|fetch| fetch.push(less.clone()).then_some(())).count();
+        assert_eq!((with_two, buffers.left()), (ALL, 0));
+        assert!(!fetches[0].push(less.clone()));
 
-        for fetch in &mut fetches {
-            while gather(fetch, &piece) {}
-        }
-        let octets: usize = fetches.iter().map(Gathered::len).sum();
-        assert_eq!(octets, GATHERED_BY_ALL, "none holds what it does not fill for ever");
+        drop(fetches[1].take_blocks());
+        assert!(fetches[0].push(Bytes::new()), "what was written makes room");
     }
 
     #[test]
     fn leave_is_given_back_when_nobody_works_at_the_octets_any_more() {
         let buffers = Arc::<Buffers>::default();
+        let had = || (GATHERED_BY_ALL - buffers.left()) / BLOCK as usize;
         let mut gathered = Gathered::new(Arc::clone(&buffers));
-        assert!(gather(&mut gathered, &octets(BLOCK as usize + 5)));
+        assert!(gathered.push(Bytes::from(octets(2 * BLOCK as usize + 5))));
+        assert_eq!(had(), 2);
         let blocks = gathered.take_blocks();
         let hashed = blocks.leave.clone();
-        assert_eq!(GATHERED_BY_ALL - buffers.left(), 2 * BUFFER, "the block, and what is left of it");
-
         drop(blocks);
-        assert_eq!(GATHERED_BY_ALL - buffers.left(), 2 * BUFFER, "it is still being hashed");
+        assert_eq!(had(), 2, "it is still being hashed");
         drop(hashed);
-        assert_eq!(GATHERED_BY_ALL - buffers.left(), BUFFER);
-        drop(gathered.take());
-        assert_eq!(buffers.left(), GATHERED_BY_ALL);
+        assert_eq!((had(), gathered.len()), (0, 5));
 
-        assert!(gather(&mut gathered, b"abc"));
+        assert!(gathered.push(Bytes::from(octets(BUFFER))));
+        assert_eq!(had(), 4);
         gathered.clear();
-        assert_eq!(buffers.left(), GATHERED_BY_ALL);
+        assert_eq!(had(), 0);
     }
 
     #[test]
-    fn what_is_gathered_block_by_block_is_the_same() {
+    fn what_is_gathered_without_leave_is_the_same() {
         let buffers = Arc::<Buffers>::default();
-        let mut others: Vec<_> = std::iter::from_fn(|| buffers.leave_at_once()).collect();
-        others.truncate(others.len() - 3);
+        let _others = Arc::clone(&buffers.left).try_acquire_many_owned(ALL as u32 - 3).unwrap();
         let all = octets(3 * BUFFER + 77);
         let (mut gathered, mut seen) = (Gathered::new(Arc::clone(&buffers)), Vec::new());
-        let mut blocks_held = 0;
-        for (number, piece) in all.chunks(50_000).enumerate() {
-            while !gather(&mut gathered, piece) {
-                blocks_held += 1;
-                gathered.take_blocks().pieces.iter().for_each(|piece| seen.extend_from_slice(piece));
-            }
-            if number % 11 == 0 {
+        let mut refused = 0;
+        for piece in all.chunks(50_000) {
+            if !gathered.push(Bytes::copy_from_slice(piece)) {
+                refused += 1;
                 gathered.take_blocks().pieces.iter().for_each(|piece| seen.extend_from_slice(piece));
             }
         }
         gathered.take().pieces.iter().for_each(|piece| seen.extend_from_slice(piece));
-        assert!(seen == all && blocks_held > 0);
+        assert!(seen == all && refused > 2);
     }
 }

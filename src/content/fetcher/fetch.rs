@@ -186,6 +186,8 @@ impl Fetch {
             let failure = match stop {
                 Stop::End(ended) => return Err(ended),
                 Stop::Full(error) => {
+                    // Others have leave for as much meanwhile.
+                    self.rest.clear();
                     self.find_room(error).await?;
                     self.begin_again(false).await;
                     continue;
@@ -433,39 +435,21 @@ impl Fetch {
             };
             let Some(chunk) = chunk else { return Ok(()) };
             self.flight.touch();
-            if !chunk.is_empty() {
-                self.find_memory(promise).await?;
-            }
             self.received += chunk.len() as u64;
-            self.rest.push(chunk);
+            let has_leave = self.rest.push(chunk);
             if let Some(length) = promise.length.filter(|length| self.received > *length) {
                 let only_told = promise.expected.length.is_none() && self.told == Some(length);
                 let error =
                     if only_told { self.changed() } else { self.wrong(format!("more than {length} octets came")) };
                 return Err(error);
             }
-            if self.rest.len() >= GATHERED {
+            if self.rest.len() >= GATHERED || !has_leave {
                 self.write_blocks(promise).await?;
             }
-        }
-    }
-
-    /// Waits until there is memory for what came. Meanwhile less than a block is kept of what came before.
-    async fn find_memory(&mut self, promise: &Promise) -> Result<(), Stop> {
-        if self.rest.has_room() {
-            return Ok(());
-        }
-        let mut leave = self.content.buffers.leave_at_once();
-        if leave.is_none() {
-            if self.rest.has_blocks() {
-                self.write_blocks(promise).await?;
+            if !has_leave {
+                self.written().await?;
             }
-            self.written().await?;
-            let content = Arc::clone(&self.content);
-            leave = self.patiently(content.buffers.leave()).await.map_err(Stop::End)?;
         }
-        leave.into_iter().for_each(|leave| self.rest.reserve(leave));
-        Ok(())
     }
 
     /// The body ended too early: what is here is written, so that it can be resumed.

@@ -65,15 +65,10 @@ impl Fetch {
         Ok(())
     }
 
-    /// Waits for a place. Meanwhile others have the turn at the host, and later as well: the places are bound enough.
+    /// Waits for a place. That others have them is no fault of the server's: readers wait on, but not for ever, for who has a place
+    /// comes as slowly as its readers do. Meanwhile others have the turn at the host, and later as well: the places are bound enough.
     pub(super) async fn in_turn<T>(&mut self, place: impl Future<Output = T>) -> Result<T, Ended> {
         self.turn = None;
-        self.patiently(place).await
-    }
-
-    /// Waits for what others have, which is no fault of the server's: readers wait on, but not for ever, for who has it comes as
-    /// slowly as its readers do.
-    pub(super) async fn patiently<T>(&self, place: impl Future<Output = T>) -> Result<T, Ended> {
         let stall = self.content.config.stall;
         let until = Instant::now() + stall * TURNS;
         tokio::pin!(place);
