@@ -196,6 +196,14 @@ pub(crate) fn off_the_workers<T>(compute: impl FnOnce() -> T) -> T {
     }
 }
 
+/// So few octets are hashed, inflated or summed up within some tenths of a millisecond.
+const FEW: u64 = 32 << 10;
+
+/// Computes over so many octets, where these are more than a few [`off_the_workers`].
+pub(crate) fn over_octets<T>(octets: u64, compute: impl FnOnce() -> T) -> T {
+    if octets > FEW { off_the_workers(compute) } else { compute() }
+}
+
 /// A deviation together with its document.
 #[derive(Clone, Debug)]
 pub struct DocumentDeviations {
@@ -220,5 +228,20 @@ mod tests {
         });
 
         assert_eq!(runtime.block_on(computing).unwrap(), Ok(5));
+    }
+
+    #[test]
+    fn who_computes_over_many_octets_keeps_no_other_from_the_only_worker() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let others_go_on = |octets| {
+            let (tell, told) = std::sync::mpsc::channel();
+            let computing = runtime.spawn(async move {
+                tokio::spawn(async move { tell.send(5) });
+                over_octets(octets, || told.recv_timeout(Duration::from_secs(1)))
+            });
+            runtime.block_on(computing).unwrap().is_ok()
+        };
+
+        assert_eq!((others_go_on(FEW), others_go_on(FEW + 1)), (false, true));
     }
 }

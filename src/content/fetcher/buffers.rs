@@ -1,4 +1,4 @@
-//! Octets on their way from the network to the disk and to readers: in buffers of one size, used again and again.
+//! Octets on their way from the network to the disk and to readers: in buffers that are used again and again.
 //!
 //! What reqwest hands out may be a small part of a large buffer, which lives as long as the part. Copied here it holds what it
 //! is, and the buffer is filled anew at once.
@@ -6,9 +6,9 @@
 //! The whole is bound. All fetches of a mount together, of all hosts, have leave for the whole blocks of [`GATHERED_BY_ALL`] octets that
 //! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most while as much is being written. Leave is
 //! had for what only the disk keeps waiting, never for what a server is to send, and nobody waits for it: a fetch for which
-//! none is left has what it holds written before it receives more. So beyond all leave a fetch has a block, and what came at
-//! once. Beside that, ranges fetched aside of the stream have leave for what they bring ([`super::stripes`]), and a few flights keep
-//! what came last for their readers ([`super::flight`]).
+//! none is left has what it holds written before it receives more. So beyond all leave a fetch has a block, what came at once, and
+//! as much being hashed. Beside that, ranges fetched aside of the stream have leave for what they bring ([`super::stripes`]), and a
+//! few flights keep what came last for their readers ([`super::flight`]).
 //!
 //! What a buffer holds begins with a page, so that the disk can have it without a copy ([`PAGE`]).
 
@@ -243,6 +243,11 @@ impl Gathered {
         Blocks { pieces: self.ready.drain(..).chain(last).collect(), leave: self.take_leave() }
     }
 
+    /// It holds what it has for a reader, and within another bound: others have leave meanwhile.
+    pub(super) fn give_leave_back(&mut self) {
+        self.leave = None;
+    }
+
     fn take_leave(&mut self) -> Leave {
         Leave(self.leave.take().map(Arc::new))
     }
@@ -384,6 +389,10 @@ mod tests {
 
         assert!(gathered.push(Bytes::from(octets(BUFFER))));
         assert_eq!(had(), 4);
+        gathered.give_leave_back();
+        assert_eq!(had(), 0);
+        assert!(gathered.push(Bytes::new()));
+        assert_eq!(had(), 4, "more came");
         gathered.clear();
         assert_eq!(had(), 0);
     }

@@ -12,6 +12,7 @@ use crate::content::patch::{Document, LIMIT};
 use crate::content::{Content, Patch, Wanted};
 use crate::document::{Digest, Uri};
 use crate::source::http::Request;
+use crate::source::over_octets;
 use bytes::{Bytes, BytesMut};
 use fuser::INodeNo;
 
@@ -133,7 +134,8 @@ impl Fetch {
     /// The octets of a patch, fewer than `limit`, and what is published of them.
     async fn patch_body(&self, patch: &Patch, limit: u64) -> Option<Bytes> {
         let content = &self.content;
-        if let Some(body) = self.packed_patch(patch, limit).await.filter(|body| is_as_published(patch, body)) {
+        let packed = self.packed_patch(patch, limit).await;
+        if let Some(body) = packed.filter(|body| over_octets(body.len() as u64, || is_as_published(patch, body))) {
             return Some(body);
         }
         let mut request = Request::get(patch.uri.clone(), content.head_budget(self.plan.len() + 1));
@@ -154,7 +156,7 @@ impl Fetch {
                 return None;
             }
         }
-        is_as_published(patch, &body).then(|| body.freeze())
+        over_octets(body.len() as u64, || is_as_published(patch, &body)).then(|| body.freeze())
     }
 }
 

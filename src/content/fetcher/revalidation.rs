@@ -8,7 +8,7 @@ use crate::content::observed::Observation;
 use crate::content::{Content, Event, Verified, Wanted};
 use crate::document::{ChangeFrequency, Digest, Timestamp};
 use crate::source::http::{Awaited, Body, HttpError, Request, Response, Status};
-use crate::source::off_the_workers;
+use crate::source::over_octets;
 use bytes::Bytes;
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
@@ -114,12 +114,7 @@ impl Content {
             waiting += chunk.as_ref().map_or(0, Bytes::len);
             chunks.extend(chunk);
             if is_end || waiting >= GATHERED {
-                let mut hash = || chunks.drain(..).for_each(|chunk: Bytes| verifier.update(&chunk));
-                if waiting >= GATHERED {
-                    off_the_workers(hash)
-                } else {
-                    hash()
-                }
+                over_octets(waiting as u64, || chunks.drain(..).for_each(|chunk: Bytes| verifier.update(&chunk)));
                 waiting = 0;
             }
             if verifier.length() > COMPARE_LIMIT {

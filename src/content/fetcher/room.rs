@@ -94,6 +94,7 @@ impl Fetch {
             self.write_blocks(promise).await?;
             self.written().await?;
         }
+        self.rest.give_leave_back();
         loop {
             let wanted = self.flight.wanted().notified();
             if self.flight.may_go_on() && self.received < self.flight.limit() {

@@ -3,7 +3,7 @@
 use super::PackageError;
 use super::directory::{DEFLATED, Directory, ENCRYPTED, LOCAL_HEADER, Record};
 use super::octets::Octets;
-use crate::source::off_the_workers;
+use crate::source::over_octets;
 use bytes::Bytes;
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 
@@ -17,11 +17,11 @@ const DESCRIBED_AFTER: u16 = 1 << 3;
 const ZIP64: u16 = 0x0001;
 const UNICODE_NAME: u16 = 0x7075;
 
-/// Octets unpacked at once, and of a larger member.
+/// Octets unpacked at once, and of a large member.
 const BLOCK: usize = 64 << 10;
 const BLOCK_OF_LARGE: usize = 256 << 10;
 
-/// More octets than this are not unpacked or summed up on a thread that others' answers wait for.
+/// A member of more octets is large.
 const LARGE: u64 = 128 << 10;
 
 /// Unpacks one member. It never gives more octets than the directory says, and gives the last of them only when length and
@@ -99,10 +99,7 @@ impl Decoder {
             let unpacked = if self.inflate.is_some() { self.inflated(octets).await } else { self.stored(octets).await };
             let unpacked = unpacked.map_err(|stop| stop.told(directory, &self.path))?;
             let Some(unpacked) = unpacked else { break };
-            match unpacked.len() as u64 > LARGE {
-                true => off_the_workers(|| self.crc.update(&unpacked)),
-                false => self.crc.update(&unpacked),
-            }
+            over_octets(unpacked.len() as u64, || self.crc.update(&unpacked));
             self.unpacked += unpacked.len() as u64;
             if self.unpacked > self.record.length {
                 let what = format!("is longer than the {} octets that the directory says", self.record.length);
@@ -145,13 +142,12 @@ impl Decoder {
                 self.taken += self.input.len() as u64;
             }
             // One octet more than there may be shows a member that is too long, whatever it would unpack to.
-            let is_large = self.record.length > LARGE;
-            let most = if is_large { BLOCK_OF_LARGE } else { BLOCK };
+            let most = if self.record.length > LARGE { BLOCK_OF_LARGE } else { BLOCK };
             let room = (self.record.length - self.unpacked).saturating_add(1).min(most as u64) as usize;
             let mut block = vec![0; room];
             let before = (inflate.total_in(), inflate.total_out());
-            let mut unpack = || inflate.decompress(&self.input, &mut block, FlushDecompress::None);
-            let status = if is_large { off_the_workers(unpack) } else { unpack() };
+            let unpack = || inflate.decompress(&self.input, &mut block, FlushDecompress::None);
+            let status = over_octets(self.record.length, unpack);
             let status = status.map_err(|_| Stop::Wrong("is not deflated as it should be"))?;
             let taken = (inflate.total_in() - before.0) as usize;
             let given = (inflate.total_out() - before.1) as usize;
