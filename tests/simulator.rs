@@ -8,12 +8,13 @@ use common::random::Random;
 use common::{eventually, rounds, tree, venv_program};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Events between two quiet points: some seconds of them.
 const EVENTS: u64 = 600;
@@ -81,7 +82,15 @@ struct Met {
 fn read_constantly(folder: &Path, seed: u64, met: &Met) {
     let mut random = Random::new(seed);
     while !met.stop.load(Ordering::Relaxed) {
-        let names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let listing = match fs::read_dir(folder) {
+            // It shrinks at random, now and then to nothing: then there is no folder.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            listing => listing.unwrap(),
+        };
+        let names: Vec<_> = listing.map(|entry| entry.unwrap().file_name()).collect();
         for _ in 0..names.len() {
             let name = names[random.below(names.len() as u64) as usize].to_str().unwrap();
             match fs::read(folder.join(name)) {

@@ -7,6 +7,7 @@ use super::{Content, Verified, Wanted};
 use crate::causes::chain;
 use crate::document::Digest;
 use crate::source::http::{Client, HttpError, Request};
+use crate::source::over_octets;
 use std::time::Duration;
 
 /// What was found of the bytes of one version on this machine.
@@ -106,7 +107,7 @@ async fn received(client: &Client, request: Request, wanted: &Wanted, expected: 
     }
     let mut verifier = Verifier::new(expected.algorithm());
     while let Some(octets) = response.body.chunk().await? {
-        verifier.update(&octets);
+        over_octets(octets.len() as u64, || verifier.update(&octets));
     }
     let Some(seen) = verifier.finish() else { return Ok(Asked::There) };
     Ok(match judge(expected, &seen) {

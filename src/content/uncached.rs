@@ -1,20 +1,20 @@
 //! Whole objects that the disk has no room for.
 
+use super::counting_filter::CountingFilter;
 use bytes::Bytes;
 use fuser::INodeNo;
 use lru::LruCache;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Octets of them that are kept in memory; the least recent go.
 const LIMIT: usize = 64 << 20;
 
-/// The objects. As long as there are none, which is nearly always, who looks takes no lock.
+/// The objects. Who looks for another takes no lock.
 #[derive(Default)]
 pub(super) struct Uncached {
     objects: Mutex<Objects>,
-    /// How many there are. Written under the lock.
-    count: AtomicUsize,
+    /// Changed under the lock.
+    held: CountingFilter,
 }
 
 struct Objects {
@@ -30,38 +30,39 @@ impl Default for Objects {
 
 impl Uncached {
     pub(super) fn get(&self, ino: INodeNo) -> Option<Bytes> {
-        self.objects()?.by_inode.get(&ino).cloned()
+        self.objects(ino)?.by_inode.get(&ino).cloned()
     }
 
     /// The same for who only looks: it does not count as a use.
     pub(super) fn peek(&self, ino: INodeNo) -> Option<Bytes> {
-        self.objects()?.by_inode.peek(&ino).cloned()
+        self.objects(ino)?.by_inode.peek(&ino).cloned()
     }
 
     pub(super) fn remove(&self, ino: INodeNo) -> Option<Bytes> {
-        let mut objects = self.objects()?;
+        let mut objects = self.objects(ino)?;
         let octets = objects.by_inode.pop(&ino)?;
         objects.octets -= octets.len();
-        self.count.store(objects.by_inode.len(), Ordering::Relaxed);
+        self.held.remove(ino);
         Some(octets)
     }
 
     pub(super) fn put(&self, ino: INodeNo, octets: Bytes) {
         let mut objects = self.lock();
         objects.octets += octets.len();
-        if let Some(before) = objects.by_inode.put(ino, octets) {
-            objects.octets -= before.len();
+        match objects.by_inode.put(ino, octets) {
+            Some(before) => objects.octets -= before.len(),
+            None => self.held.add(ino),
         }
         while objects.octets > LIMIT {
-            let Some((_, dropped)) = objects.by_inode.pop_lru() else { break };
-            objects.octets -= dropped.len();
+            let Some((dropped, octets)) = objects.by_inode.pop_lru() else { break };
+            objects.octets -= octets.len();
+            self.held.remove(dropped);
         }
-        self.count.store(objects.by_inode.len(), Ordering::Relaxed);
     }
 
-    /// Where there are any.
-    fn objects(&self) -> Option<MutexGuard<'_, Objects>> {
-        (self.count.load(Ordering::Relaxed) > 0).then(|| self.lock())
+    /// Where that one may be among them.
+    fn objects(&self, ino: INodeNo) -> Option<MutexGuard<'_, Objects>> {
+        self.held.may_hold(ino).then(|| self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
@@ -85,11 +86,18 @@ mod tests {
         let kept: Vec<u64> = (1..=4).filter(|number| uncached.peek(INodeNo(*number)).is_some()).collect();
         assert_eq!(kept, [1, 3, 4]);
         assert!(uncached.remove(INodeNo(3)).is_some() && uncached.remove(INodeNo(3)).is_none());
+        (1..=4).for_each(|number| drop(uncached.remove(INodeNo(number))));
+        assert!(
+            !(1..=4).any(|number| uncached.held.may_hold(INodeNo(number))),
+            "each was taken out as often as put in"
+        );
     }
 
     #[test]
-    fn where_there_are_none_who_looks_waits_for_nobody() {
+    fn who_looks_for_another_waits_for_nobody() {
         let uncached = Uncached::default();
+        uncached.put(INodeNo(2), Bytes::from_static(b"a"));
+        uncached.put(INodeNo(2), Bytes::from_static(b"b"));
         let _lock = uncached.lock();
 
         assert!(uncached.get(INodeNo(1)).is_none() && uncached.remove(INodeNo(1)).is_none());

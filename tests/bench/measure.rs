@@ -153,7 +153,7 @@ pub struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Looks every 5 ms at the process whose command line holds `marker`.
+    /// Looks every 5 ms at the process whose command line holds `marker`: the next one that does, when it has ended.
     pub fn of_process_with(marker: &Path) -> MemoryWatch {
         let (peak, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (seen, stopped, marker) = (peak.clone(), stop.clone(), marker.as_os_str().to_owned());
@@ -161,8 +161,11 @@ impl MemoryWatch {
             let mut pid = None;
             while !stopped.load(Ordering::Relaxed) {
                 pid = pid.or_else(|| process_with(&marker.to_string_lossy()));
-                if let Some(octets) = pid.and_then(rss_anon) {
-                    seen.fetch_max(octets, Ordering::Relaxed);
+                match pid.and_then(rss_anon) {
+                    Some(octets) => {
+                        seen.fetch_max(octets, Ordering::Relaxed);
+                    }
+                    None => pid = None,
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
