@@ -1,9 +1,9 @@
 //! Files fetched ahead of whoever reads one after the other: drives [`Readahead`] over the catalog and content.
 //!
 //! A READ of a file's first octets is what is told of, where they were not here, or were and somebody is expected to read them; nearly
-//! any other warm read costs one load, whatever others do ([`CountingFilter`]). Who has listed a folder before it reads there is remembered for a while
-//! ([`Listings`]). What follows in the tree is [`following`](super::following)'s to say. Fetches run in the background, a bounded
-//! number at a time that leaves connections for whoever waits.
+//! any other warm read costs one load, whatever others do ([`CountingFilter`]). Who has listed a folder before it reads there is
+//! remembered for a while ([`Listings`]). What follows in the tree is [`following`](super::following)'s to say. Fetches run in the
+//! background, a bounded number at a time that leaves connections for whoever waits.
 
 use super::FsOptions;
 use super::error::FsError;

@@ -93,6 +93,10 @@ fn often_in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path
 
 /// A few hundred files, by themselves and out of one package.
 pub fn hundreds() -> Vec<Row> {
+    with_programs("`grep -r`, 726 files, by themselves and of a Resource Dump, RTT 0", &[], of_hundreds)
+}
+
+fn of_hundreds() -> Vec<Row> {
     let nginx = Nginx::serving_at(HERE, make_some);
     let mut rows = beside_rclone("`grep -r`, 726 files, cold", &nginx, "resourcelist.xml", grep_all);
     publish_one_package(&nginx);
@@ -107,6 +111,10 @@ const AGAIN: u64 = 10_000;
 
 /// A second walk by `grep`, all of it in both caches.
 pub fn warm_grep() -> Vec<Row> {
+    with_programs("warm `grep -r` over 10000 small cached files, RTT 0", &[], of_a_second_grep)
+}
+
+fn of_a_second_grep() -> Vec<Row> {
     let nginx = Nginx::serving_at(HERE, |root| make_files(root, AGAIN, 100, 1000));
     let work = |folder: &Path| {
         let of_all = || {
@@ -124,6 +132,10 @@ pub fn warm_grep() -> Vec<Row> {
 
 /// Ten thousand files: copied, listed, read here and there.
 pub fn thousands() -> Vec<Row> {
+    with_programs("10000 files, cold, copied, listed and read here and there, RTT 0", &[], of_thousands)
+}
+
+fn of_thousands() -> Vec<Row> {
     let nginx = Nginx::serving_at(HERE, |root| {
         make_files(&root.join("deep"), 10_000, 100, 13_000);
         make_files(&root.join("flat"), 10_000, 10_000, 100);
