@@ -53,6 +53,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("wire-large-past", large::large_file_past_the_cache),
     ("wire-large-http2", large::large_file_over_http2),
     ("large-nearby", large::large_file_nearby),
+    ("wire-everything", large::everything_at_once),
     ("wire-unzip", large::archive_directory),
     ("near-unzip", large::archive_directory_nearby),
 ];

@@ -4,13 +4,15 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::FAR;
-use crate::measure::{Row, caught, keep, megabytes, time};
+use crate::measure::{MemoryWatch, Row, caught, keep, megabytes, time};
 use crate::near::{HERE, beside_rclone_often};
 use crate::wire::{
-    Asked, ROUND_TRIP, Rclone, curl_from, far, far_away, far_away_at, in_turns, in_turns_with, options, run,
-    wait_for_the_last_connection, with_programs,
+    Asked, ROUND_TRIP, Rclone, curl_from, far, far_away, far_away_at, grep_all, in_turns, in_turns_with, make_some,
+    options, run, wait_for_the_last_connection, with_programs,
 };
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -134,6 +136,81 @@ pub fn large_file_nearby() -> Vec<Row> {
         let (ours, theirs, _) = in_turns(&nginx, "resourcelist.xml", "/large", mount, rclone);
         vec![Row::speeds(work, "MB", megabytes_a_second(ours), "rclone mount", megabytes_a_second(theirs), 1.0)]
     })
+}
+
+/// Octets of each file of [`everything_at_once`], its files that are read from end to end, and those that are looked into.
+const LONG: u64 = 128 << 20;
+const FOLLOWED: usize = 6;
+const LOOKED_INTO: usize = 2;
+
+/// Several large files from their first octet to their last, of which the cache has room for one, others where their readers jump, and
+/// a walk through hundreds of small ones, all at the same time: everything that holds octets in memory holds them.
+pub fn everything_at_once() -> Vec<Row> {
+    let work =
+        "six files of 128 MiB, two at places of chance, `grep -r` of 726, all at once, RTT 40 ms, a cache of 200 MB";
+    far_away(work, &["grep"], move || {
+        let nginx = far(Nginx::serving_at(FAR, |root| {
+            make_some(&root.join("some"));
+            for number in 0..FOLLOWED + LOOKED_INTO {
+                fs::write(root.join(format!("{number}.bin")), Random::new(number as u64).bytes(LONG as usize)).unwrap();
+            }
+        }));
+        let mounted = Mounted::new(
+            &format!("{}documents/resourcelist.xml", nginx.url()),
+            &(options(&nginx) + ",cache-size=200M"),
+        );
+        let watch = MemoryWatch::of_process_with(&mounted.path());
+        let (took, ()) = time(|| {
+            std::thread::scope(|scope| {
+                let (mounted, nginx) = (&mounted, &nginx);
+                let mut readers: Vec<_> =
+                    (0..FOLLOWED).map(|number| scope.spawn(move || is_the_same(mounted, nginx, number))).collect();
+                readers.extend(
+                    (FOLLOWED..FOLLOWED + LOOKED_INTO)
+                        .map(|number| scope.spawn(move || is_the_same_at_places(mounted, nginx, number))),
+                );
+                readers.push(scope.spawn(|| {
+                    grep_all(&mounted.join("some"));
+                }));
+                for reader in readers {
+                    reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                }
+            });
+        });
+        let peak = watch.peak();
+        mounted.unmount();
+        let measured = format!("{:.1} s, peak RssAnon {}", took.as_secs_f64(), megabytes(peak));
+        vec![Row::bound(work, measured, "every octet as published, <= 256 MB", peak > 0 && peak <= 256_000_000)]
+    })
+}
+
+/// The file in the mount, and the one that nginx serves.
+fn both(mounted: &Mounted, nginx: &Nginx, number: usize) -> [File; 2] {
+    let name = format!("{number}.bin");
+    [mounted.join(&name), nginx.files().join(&name)].map(|path| File::open(path).unwrap())
+}
+
+fn is_the_same(mounted: &Mounted, nginx: &Nginx, number: usize) {
+    let [mut ours, mut served] = both(mounted, nginx, number);
+    let (mut found, mut published) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    for _ in 0..LONG >> 20 {
+        ours.read_exact(&mut found).unwrap();
+        served.read_exact(&mut published).unwrap();
+        assert!(found == published, "{number}.bin");
+    }
+    assert_eq!(ours.read(&mut found).unwrap(), 0);
+}
+
+fn is_the_same_at_places(mounted: &Mounted, nginx: &Nginx, number: usize) {
+    let [ours, served] = both(mounted, nginx, number);
+    let (mut found, mut published) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    let mut random = Random::new(1000 + number as u64);
+    for _ in 0..100 {
+        let place = random.below(LONG - (64 << 10));
+        ours.read_exact_at(&mut found, place).unwrap();
+        served.read_exact_at(&mut published, place).unwrap();
+        assert!(found == published, "{number}.bin at {place}");
+    }
 }
 
 /// Members of the archive, of a megabyte each.

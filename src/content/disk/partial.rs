@@ -10,6 +10,7 @@ use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -166,37 +167,49 @@ impl Partial {
     /// Writes octets at an offset. What is present already is never changed: only absent octets are written. Blocks on the disk.
     /// On [`DiskError::Full`] what was written before stays readable.
     pub fn write_at(&self, offset: u64, octets: &[u8]) -> Result<(), DiskError> {
-        self.write_by(offset, octets, false)
+        self.write_by(offset, &[octets], false)
     }
 
-    /// [`Partial::write_at`] of what its readers have from memory: the page cache keeps none of it, as long as the disk is fast.
-    pub fn write_uncached_at(&self, offset: u64, octets: &[u8]) -> Result<(), DiskError> {
-        self.write_by(offset, octets, true)
+    /// [`Partial::write_at`] of what its readers have from memory, in pieces one behind the other: the page cache keeps none of it, as
+    /// long as the disk is fast.
+    pub fn write_uncached_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DiskError> {
+        self.write_by(offset, pieces, true)
     }
 
-    fn write_by(&self, offset: u64, octets: &[u8], uncached: bool) -> Result<(), DiskError> {
+    /// Whether [`Partial::write_uncached_at`] has the disk write many pieces at once, so that it is waited for but once.
+    pub fn takes_many_at_once(&self) -> bool {
+        let writer = self.writer();
+        writer.detour.is_over() && writer.direct.is_usable()
+    }
+
+    fn write_by(&self, offset: u64, pieces: &[&[u8]], uncached: bool) -> Result<(), DiskError> {
         let mut writer = self.writer();
-        let end = offset.saturating_add(octets.len() as u64);
+        let end = pieces.iter().fold(offset, |end, piece| end.saturating_add(piece.len() as u64));
         let mut from = offset;
         loop {
             // Not in a `while let`: that would hold the state through the write.
             let gap = self.open_state()?.present.gap(from..end);
             let Some(gap) = gap else { break };
-            let piece = &octets[(gap.start - offset) as usize..(gap.end - offset) as usize];
-            self.make_room(&mut writer, gap.end, piece.len() as u64)?;
-            let uncached = uncached && writer.detour.is_over(piece.len() as u64);
+            let missing = within(pieces, offset, &gap);
+            let octets = gap.end - gap.start;
+            self.make_room(&mut writer, gap.end, octets)?;
+            let uncached = uncached && writer.detour.passes(octets);
             let begun = Instant::now();
             let write = || match uncached {
-                true => uncached::write_all_at(&self.file, &mut writer.direct, piece, gap.start),
-                false => self.file.write_all_at(piece, gap.start),
+                true => uncached::write_all_at(&self.file, &mut writer.direct, &missing, gap.start),
+                false => write_all_at(&self.file, &missing, gap.start),
             };
             self.cache.retry_when_full(&self.victims, write).map_err(|e| self.failed(e))?;
             if uncached {
-                writer.detour.note(piece.len(), begun.elapsed());
+                writer.detour.note(octets as usize, begun.elapsed());
             }
-            let unchecked = self.state().extend(gap.start, piece);
-            unchecked.into_iter().try_for_each(|block| self.check_block(block))?;
-            writer.unnoted += piece.len() as u64;
+            let mut at = gap.start;
+            for piece in missing {
+                let unchecked = self.state().extend(at, piece);
+                unchecked.into_iter().try_for_each(|block| self.check_block(block))?;
+                at += piece.len() as u64;
+            }
+            writer.unnoted += octets;
             from = gap.end;
         }
         if writer.unnoted >= NOTE_OCTETS || (writer.unnoted > 0 && writer.noted.elapsed() >= NOTE_AFTER) {
@@ -379,7 +392,7 @@ impl Partial {
         Ok(crc32c::crc32c(&buffer))
     }
 
-    fn failed(&self, cause: std::io::Error) -> DiskError {
+    fn failed(&self, cause: io::Error) -> DiskError {
         if super::is_full(&cause) {
             return self.cache.full();
         }
@@ -417,6 +430,26 @@ impl Drop for Partial {
             self.remove(&mut writer);
         }
     }
+}
+
+/// What of `pieces`, the first of which begins at `offset`, lies in `range`.
+fn within<'a>(pieces: &[&'a [u8]], offset: u64, range: &Range<u64>) -> Vec<&'a [u8]> {
+    let mut start = offset;
+    let cut = |piece: &&'a [u8]| {
+        let (from, to) = (range.start.max(start), range.end.min(start + piece.len() as u64));
+        let cut = (from < to).then(|| &piece[(from - start) as usize..(to - start) as usize]);
+        start += piece.len() as u64;
+        cut
+    };
+    pieces.iter().filter_map(cut).collect()
+}
+
+fn write_all_at(file: &File, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+    for piece in pieces {
+        file.write_all_at(piece, offset)?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
 }
 
 impl State {

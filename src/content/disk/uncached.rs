@@ -26,9 +26,14 @@ pub(super) struct Detour {
 }
 
 impl Detour {
-    /// Whether so many octets more may pass the page cache.
-    pub(super) fn is_over(&mut self, octets: u64) -> bool {
-        let is_over = self.left == 0;
+    /// Whether what is written next passes the page cache.
+    pub(super) fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether so many octets, written next, pass the page cache.
+    pub(super) fn passes(&mut self, octets: u64) -> bool {
+        let is_over = self.is_over();
         self.left = self.left.saturating_sub(octets);
         is_over
     }
@@ -42,10 +47,25 @@ impl Detour {
     }
 }
 
-/// Writes all of `octets` at `offset`, as `write_all_at` does; past the page cache where `direct` can, or kernel and filesystem
-/// (RWF_DONTCACHE of pwritev2(2): Linux 6.16 and ext4, xfs, btrfs).
-pub(super) fn write_all_at(file: &File, direct: &mut Direct, octets: &[u8], offset: u64) -> io::Result<()> {
-    let mut written = direct.write(file, octets, offset)?;
+/// Writes all of `pieces` one behind the other from `offset` on, as `write_all_at` does; past the page cache where `direct` can, or
+/// kernel and filesystem (RWF_DONTCACHE of pwritev2(2): Linux 6.16 and ext4, xfs, btrfs).
+pub(super) fn write_all_at(file: &File, direct: &mut Direct, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+    // Octets from `offset` on that are written.
+    let mut ahead = 0;
+    for (number, piece) in pieces.iter().enumerate() {
+        if ahead == 0 {
+            ahead = direct.write(file, &pieces[number..], offset)?;
+        }
+        let written = ahead.min(piece.len());
+        ahead -= written;
+        write_through(file, &piece[written..], offset + written as u64)?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}
+
+fn write_through(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
+    let mut written = 0;
     while written < octets.len() {
         let (rest, at) = (&octets[written..], offset + written as u64);
         match write_some_at(file, rest, at) {
@@ -80,7 +100,7 @@ pub(super) mod tests {
         let file = tempfile::tempfile_in(folder).unwrap();
         let mut direct = Direct::default();
         for (number, part_of_it) in octets.chunks(part).enumerate().rev() {
-            write_all_at(&file, &mut direct, part_of_it, (number * part) as u64).unwrap();
+            write_all_at(&file, &mut direct, &[part_of_it], (number * part) as u64).unwrap();
         }
         let mut all = vec![0; octets.len()];
         file.read_exact_at(&mut all, 0).unwrap();
@@ -114,6 +134,31 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn pieces_are_written_one_behind_the_other_wherever_they_lie() {
+        let memory: Vec<u8> = (0..310_000).map(|at| (at / 251 + at) as u8).collect();
+        let octets = &memory[memory.as_ptr().align_offset(4096)..][..300_000];
+        let ends = [
+            &[8192, 16_384, 16_384, 65_536, 65_537, 69_632, 200_704, 300_000][..],
+            &[1, 4096, 8192, 300_000],
+            &[4096, 8190, 12_288, 299_999, 300_000],
+            &[4096, 8190, 12_288, 299_999, 300_000],
+        ];
+        for folder in [&std::env::temp_dir(), Path::new("/dev/shm")] {
+            for (ends, offset) in ends.iter().zip([0, 4096, 0, 5]) {
+                let begins = [0].iter().chain(*ends);
+                let pieces: Vec<&[u8]> = begins.zip(*ends).map(|(from, to)| &octets[*from..*to]).collect();
+                let file = tempfile::tempfile_in(folder).unwrap();
+
+                write_all_at(&file, &mut Direct::default(), &pieces, offset).unwrap();
+
+                let mut found = vec![0; octets.len()];
+                file.read_exact_at(&mut found, offset).unwrap();
+                assert!(found == octets, "{ends:?} at {offset} in {}", folder.display());
+            }
+        }
+    }
+
+    #[test]
     fn an_object_is_whole_whichever_part_of_it_passed_the_page_cache() {
         let folder = tempfile::tempdir().unwrap();
         let (key, length) = (ObjectKey::inode("https://source.example/", 7), 9 * BLOCK + 77);
@@ -127,14 +172,16 @@ pub(super) mod tests {
             assert!(found.unwrap() == part(range.clone()), "{range:?}");
         };
 
-        partial.write_uncached_at(0, part(0..2 * BLOCK)).unwrap();
+        partial.write_uncached_at(0, &[part(0..BLOCK), part(BLOCK..2 * BLOCK)]).unwrap();
         reads(BLOCK - 9..2 * BLOCK);
         partial.write_at(3 * BLOCK + 100, part(3 * BLOCK + 100..3 * BLOCK + 200)).unwrap();
         reads(3 * BLOCK + 100..3 * BLOCK + 200);
-        partial.write_uncached_at(2 * BLOCK, part(2 * BLOCK..5 * BLOCK)).unwrap();
+        partial
+            .write_uncached_at(2 * BLOCK, &[part(2 * BLOCK..3 * BLOCK + 150), part(3 * BLOCK + 150..5 * BLOCK)])
+            .unwrap();
         reads(0..5 * BLOCK);
         partial.write_at(5 * BLOCK, part(5 * BLOCK..6 * BLOCK)).unwrap();
-        partial.write_uncached_at(6 * BLOCK, part(6 * BLOCK..length)).unwrap();
+        partial.write_uncached_at(6 * BLOCK, &[part(6 * BLOCK..8 * BLOCK), &[], part(8 * BLOCK..length)]).unwrap();
         reads(0..length);
         partial.commit(&key, length).unwrap();
         drop((partial, disk));
@@ -150,7 +197,7 @@ pub(super) mod tests {
         let can = write_some_at(&tempfile::tempfile().unwrap(), &octets, 0).is_ok();
 
         plain.write_all_at(&octets, 0).unwrap();
-        write_all_at(&passing, &mut Direct::Refused, &octets, 0).unwrap();
+        write_all_at(&passing, &mut Direct::Refused, &[&octets], 0).unwrap();
 
         passing.sync_data().unwrap();
         assert_eq!(pages_in_memory(&plain, 256), 256);
@@ -165,7 +212,7 @@ pub(super) mod tests {
     #[test]
     fn what_cannot_be_written_is_an_error() {
         let file = File::open("/proc/self/exe").unwrap();
-        let write = |file: &File| write_all_at(file, &mut Direct::default(), b"a", 0).unwrap_err().raw_os_error();
+        let write = |file: &File| write_all_at(file, &mut Direct::default(), &[b"a"], 0).unwrap_err().raw_os_error();
         assert_eq!(write(&file), Some(libc::EBADF));
         let full = File::options().write(true).open("/dev/full").unwrap();
         assert_eq!(write(&full), Some(libc::ENOSPC));
@@ -177,7 +224,7 @@ pub(super) mod tests {
         let passing = |is_slow: fn(usize) -> bool| {
             let mut detour = Detour::default();
             let passes = |number: usize| {
-                let passes = detour.is_over(PIECE);
+                let passes = detour.passes(PIECE);
                 if passes {
                     detour.note(PIECE as usize, Duration::from_millis(if is_slow(number) { 500 } else { 1 }));
                 }

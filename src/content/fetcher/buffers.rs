@@ -4,11 +4,11 @@
 //! is, and the buffer is filled anew at once.
 //!
 //! The whole is bound. All fetches of a mount together, of all hosts, have leave for the whole blocks of [`GATHERED_BY_ALL`] octets that
-//! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most while as much is being written. Leave is
-//! had for what only the disk keeps waiting, never for what a server is to send, and nobody waits for it: a fetch for which
-//! none is left has what it holds written before it receives more. So beyond all leave a fetch has a block, what came at once, and
-//! as much being hashed. Beside that, ranges fetched aside of the stream have leave for what they bring ([`super::stripes`]), and a
-//! few flights keep what came last for their readers ([`super::flight`]).
+//! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most, few [`GATHERED_AT_ONCE`], while as much is
+//! being written and as much hashed. Leave is had for what only the disk keeps waiting, never for what a server is to send, and
+//! nobody waits for it: a fetch for which none is left has what it holds written before it receives more. So beyond all leave a
+//! fetch has a block, what came at once, and as much being hashed. Beside that, ranges fetched aside of the stream have leave for
+//! what they bring ([`super::stripes`]), and a few flights keep what came last for their readers ([`super::flight`]).
 //!
 //! What a buffer holds begins with a page, so that the disk can have it without a copy ([`PAGE`]).
 
@@ -22,8 +22,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Octets of a buffer: a multiple of [`BLOCK`].
 pub(super) const BUFFER: usize = 4 * BLOCK as usize;
 
-/// While the disk is busy so many octets are received ahead of it.
+/// While the disk is busy so many octets are received ahead of it. They stay in the processors' caches from the copy to the digest and
+/// the reader.
 pub(super) const GATHERED: usize = 2 * BUFFER;
+
+/// The same of one body whose readers have its latest octets from memory: the disk, which has them in one write, is faster the
+/// more of them there are.
+pub(super) const GATHERED_AT_ONCE: usize = if cfg!(test) { 3 * BUFFER } else { 8 * BUFFER };
+
+/// What is written and what was written before it are what readers look for.
+const _: () = assert!(2 * GATHERED_AT_ONCE as u64 <= super::flight::LATEST);
 
 /// Octets that all fetches together may have gathered and not written.
 pub(super) const GATHERED_BY_ALL: usize = if cfg!(test) { 8 * BUFFER } else { 192 * BUFFER };

@@ -1,7 +1,7 @@
 //! One fetch from its first request to its verdict: places in their order, resumed after a cut, begun again where the
 //! bytes are wrong or of another version.
 
-use super::buffers::{GATHERED, Gathered};
+use super::buffers::{GATHERED, GATHERED_AT_ONCE, Gathered};
 use super::flight::{Flight, LARGE};
 use super::held::{Held, Origin};
 use super::member::Incoming;
@@ -410,6 +410,8 @@ impl Fetch {
             } else {
                 self.wait_to_be_followed(promise).await?;
             }
+            let is_written_at_once = self.latest.is_some() && self.room == Room::Disk && incoming.is_one();
+            let most = if is_written_at_once { GATHERED_AT_ONCE } else { GATHERED };
             let chunk = tokio::time::timeout(self.content.config.stall, incoming.chunk(&uri));
             tokio::pin!(chunk);
             // What is here goes on to the readers while the server is silent.
@@ -443,7 +445,7 @@ impl Fetch {
                     if only_told { self.changed() } else { self.wrong(format!("more than {length} octets came")) };
                 return Err(error);
             }
-            if self.rest.len() >= GATHERED || !has_leave {
+            if self.rest.len() >= most || !has_leave {
                 self.write_blocks(promise).await?;
             }
             if !has_leave {

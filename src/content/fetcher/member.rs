@@ -160,6 +160,11 @@ impl Incoming {
             }
         }
     }
+
+    /// Whether they come of one body or member, and nothing of them waits in memory.
+    pub(super) fn is_one(&self) -> bool {
+        !matches!(self, Incoming::Stripes(stripes) if stripes.are_under_way())
+    }
 }
 
 impl Fetch {

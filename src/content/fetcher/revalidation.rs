@@ -1,6 +1,5 @@
 //! Asking the Source whether it still has the bytes that were told or read, behind whoever looks at them.
 
-use super::buffers::GATHERED;
 use super::promise::{is_decoded, published_coding, soft_failure};
 use crate::content::fixity::Verifier;
 use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaining};
@@ -13,6 +12,9 @@ use bytes::Bytes;
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Octets of a body to compare that are hashed at once.
+const AT_ONCE: usize = 1 << 20;
 
 /// Questions under way or waiting for their host, of all inodes. Who looks at more than these asks at the next look.
 pub(in crate::content) const QUESTIONS: usize = 64;
@@ -113,7 +115,7 @@ impl Content {
             let is_end = chunk.is_none();
             waiting += chunk.as_ref().map_or(0, Bytes::len);
             chunks.extend(chunk);
-            if is_end || waiting >= GATHERED {
+            if is_end || waiting >= AT_ONCE {
                 over_octets(waiting as u64, || chunks.drain(..).for_each(|chunk: Bytes| verifier.update(&chunk)));
                 waiting = 0;
             }

@@ -291,6 +291,11 @@ impl Stripes {
         Ok(piece)
     }
 
+    /// Whether what is handed on next comes, or is about to come, of ranges.
+    pub(super) fn are_under_way(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// As soon as the beginning tells: whether ranges follow it.
     fn decide(&mut self) {
         if self.is_fast.is_none() {

@@ -70,10 +70,30 @@ pub(super) enum Room {
 }
 
 impl Sink {
-    /// Where `is_held` readers have the octets from memory.
-    fn write(&mut self, offset: u64, octets: &[u8], is_held: bool) -> Result<(), WriteError> {
+    /// How many pieces of what `is_held` readers have from memory are written at once. The others reach them one by one.
+    fn at_once(&self, is_held: bool) -> usize {
         match self {
-            Sink::Disk(partial) if is_held => Ok(partial.write_uncached_at(offset, octets)?),
+            Sink::Disk(partial) if is_held && partial.takes_many_at_once() => usize::MAX,
+            _ => 1,
+        }
+    }
+
+    /// Where `is_held` readers have the octets from memory.
+    fn write_pieces(&mut self, offset: u64, pieces: &[Bytes], is_held: bool) -> Result<(), WriteError> {
+        if let (Sink::Disk(partial), true) = (&self, is_held) {
+            let pieces: Vec<&[u8]> = pieces.iter().map(|octets| &octets[..]).collect();
+            return Ok(partial.write_uncached_at(offset, &pieces)?);
+        }
+        let mut at = offset;
+        for octets in pieces {
+            self.write(at, octets)?;
+            at += octets.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, octets: &[u8]) -> Result<(), WriteError> {
+        match self {
             Sink::Disk(partial) => Ok(partial.write_at(offset, octets)?),
             Sink::Memory(held) if (held.len() + octets.len()) as u64 > WHOLE_LIMIT => Err(WriteError::TooLarge),
             Sink::Memory(held) => {
@@ -199,10 +219,13 @@ impl Writer {
     pub(super) fn absorb(&mut self, blocks: &Blocks) -> Result<bool, WriteError> {
         let (mut at, mut close_end) = (self.length(), false);
         self.hashing.add(blocks);
-        for octets in &blocks.pieces {
-            self.sink.write(at, octets, self.flight.is_read_from_memory())?;
-            at += octets.len() as u64;
-            close_end |= self.pass(octets, at);
+        let is_held = self.flight.is_read_from_memory();
+        for pieces in blocks.pieces.chunks(self.sink.at_once(is_held)) {
+            self.sink.write_pieces(at, pieces, is_held)?;
+            for octets in pieces {
+                at += octets.len() as u64;
+                close_end |= self.pass(octets, at);
+            }
         }
         Ok(close_end)
     }
@@ -268,7 +291,7 @@ impl Written {
         let mut verifier = Verifier::new(algorithm);
         let coded = SinkReader { sink: &self.sink, offset: 0, length: self.length };
         let decoded = coding.decode(coded, self.length, |octets| {
-            sink.write(verifier.length(), octets, false)?;
+            sink.write(verifier.length(), octets)?;
             verifier.update(octets);
             Ok::<(), WriteError>(())
         });

@@ -18,6 +18,7 @@ use super::{Manifest, PackageError, Packages, remote};
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Limits, Reader, Uri};
 use crate::source::http::{Body, Request, Status};
+use crate::source::off_the_workers;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -326,7 +327,7 @@ async fn receive(mut body: Body, folder: &Path, path: &Path, limit: u64) -> Resu
         if length > limit {
             return Err(format!("it is larger than the limit of {limit} octets"));
         }
-        file.write_all(&octets).map_err(written)?;
+        off_the_workers(|| file.write_all(&octets)).map_err(written)?;
     }
     file.persist(path).map_err(|error| written(error.error))?;
     Ok(length)

@@ -421,7 +421,7 @@ pub(super) struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
-    /// Adds the next octets, where there is room for them. They go to the page cache, so this is taken not to block an async task.
+    /// Adds the next octets, where there is room for them, or there is soon. Blocks on that and on the disk.
     pub fn write(&mut self, octets: &[u8]) -> Result<(), SourceError> {
         let (room, count) = (&self.spool.room, octets.len() as u64);
         room.take(&self.spool.folder, count, 0).map_err(|Short { free, floor, .. }| SourceError::NoRoom {
@@ -437,7 +437,7 @@ impl Arriving<'_> {
         Ok(())
     }
 
-    /// Makes the octets the document of its location. Whether they are those it had before is told by the digest.
+    /// Makes the octets the document of its location. Whether they are those it had before is told by the digest. Blocks on the disk.
     pub fn complete(
         mut self,
         base: Option<Uri>,

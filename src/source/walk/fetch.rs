@@ -5,6 +5,7 @@ use crate::document::{Limits, Timestamp, Uri};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
     http::{Client, HttpError, Request, Status},
+    off_the_workers,
     spool::{Held, Spool, Validators},
 };
 use std::{
@@ -25,6 +26,9 @@ const BODY_RETRIES: u32 = 4;
 
 /// Pause before the first of them; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Octets of a document that are written at once.
+const WRITTEN_AT_ONCE: usize = 256 << 10;
 
 /// What files of packages and archives begin with: ZIP, empty ZIP, xz, 7z.
 const PACKAGE_MAGIC: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x05\x06", b"\xfd7zXZ\0", b"7z\xbc\xaf"];
@@ -73,7 +77,9 @@ pub(super) async fn fetch(
                 let asking = Asking { past_caches: asking.past_caches || retries > 0, ..asking };
                 fetch_once(client, spool, location, limits, asking, received).await
             }
-            DocumentLocation::File(path) => copy(spool, location, path, limits, received).map_err(Failure::Final),
+            DocumentLocation::File(path) => {
+                off_the_workers(|| copy(spool, location, path, limits, received)).map_err(Failure::Final)
+            }
         };
         match tried {
             Ok(fetched) => return Ok(fetched),
@@ -133,7 +139,7 @@ async fn fetch_once(
         }
     }
     let mut arriving = spool.receive(location)?;
-    let mut size = 0;
+    let (mut size, mut waiting) = (0, Vec::new());
     while let Some(octets) = response.body.chunk().await.map_err(Failure::Broken)? {
         if size == 0 && PACKAGE_MAGIC.iter().any(|magic| octets.starts_with(magic)) {
             return Ok(Fetched::Package);
@@ -142,14 +148,21 @@ async fn fetch_once(
         if size > limits.document {
             return Err(too_large(location, limits).into());
         }
-        arriving.write(&octets)?;
         received(octets.len() as u64);
+        waiting.extend_from_slice(&octets);
+        if waiting.len() >= WRITTEN_AT_ONCE {
+            off_the_workers(|| arriving.write(&waiting))?;
+            waiting.clear();
+        }
     }
     let lasts = response.modified_validator.is_some();
     let tells_more = |tag: &str| lasts || !response.modified.is_some_and(|modified| is_of_the_second(tag, modified));
     let etag = response.etag.filter(|tag| tells_more(tag));
     let validators = Validators { etag, last_modified: response.modified_validator };
-    let held = arriving.complete(Some(response.final_uri), response.modified, validators)?;
+    let held = off_the_workers(|| {
+        arriving.write(&waiting)?;
+        arriving.complete(Some(response.final_uri), response.modified, validators)
+    })?;
     Ok(Fetched::Document { held, octets: size, max_age: response.max_age })
 }
 

@@ -37,7 +37,7 @@ const AHEAD_GROWTH: [u64; 2] = [4, 16];
 const MORE_THAN_A_LOOK: u64 = 2 << 20;
 
 /// Octets of what came last that are held for those who wait for them: they need not be read from the disk again.
-const LATEST: u64 = 8 << 20;
+pub(super) const LATEST: u64 = 8 << 20;
 
 /// How a fetch stands.
 enum Phase {
