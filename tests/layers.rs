@@ -16,7 +16,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("lmdb", vec![]),
         ("source", vec!["document", "room"]),
         ("catalog", vec!["document", "source", "lmdb", "inodes", "memory", "room"]),
-        ("content", vec!["document", "source", "lmdb", "inodes"]),
+        ("content", vec!["document", "source", "lmdb", "inodes", "memory"]),
         ("fs", vec!["document", "source", "catalog", "content", "inodes", "priority"]),
         ("sync", vec!["document", "source", "catalog", "content", "memory", "room", "priority"]),
         ("control", vec!["document", "source", "catalog", "content"]),

@@ -18,6 +18,7 @@ mod wanted;
 
 use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
 use crate::inodes::InodeSet;
+use crate::memory;
 use crate::source::http::{Asker, Client, HttpError, Turns};
 use crate::source::package::{PackageError, Packages};
 use bytes::Bytes;
@@ -283,6 +284,7 @@ pub struct Content {
     sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<Option<Asker>>>>,
     windows: Windows,
     buffers: Arc<fetcher::Buffers>,
+    freed: Arc<memory::Watch>,
     /// Leave for ranges of large objects.
     stripes: Arc<Semaphore>,
     /// Leave for flights to hold what came last.
@@ -347,6 +349,7 @@ impl Content {
             sizes_ahead: Mutex::default(),
             windows: Windows::default(),
             buffers: Arc::default(),
+            freed: Arc::default(),
             stripes: fetcher::stripe_places(),
             latest: fetcher::latest_places(),
             resting: fetcher::resting_places(),

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What was used within this time is not evicted for what is fetched ahead of a reader.
-const SPARED: Duration = Duration::from_secs(60);
+const SPARED: Duration = Duration::from_secs(5);
 
 /// What [`Content::prefetch`] found or did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Content {
     }
 
     /// The same for a file that somebody is expected to read next, who is to find it here. How many are under way is for the
-    /// caller to bound, so that readers find connections; what was used within the last minute is not evicted for it.
+    /// caller to bound, so that readers find connections; what was used within the last seconds is not evicted for it.
     /// `None`: it was here, or is larger than `most` octets, which shows when it begins to come.
     pub async fn fetch_ahead(self: &Arc<Self>, wanted: &Wanted, most: u64) -> Result<Option<u64>, ContentError> {
         self.bring(wanted, Moment::ago(SPARED), most).await

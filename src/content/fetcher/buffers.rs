@@ -10,12 +10,15 @@
 //! fetch has a block, what came at once, and as much being hashed. Beside that, ranges fetched aside of the stream have leave for
 //! what they bring ([`super::stripes`]), and a few flights keep what came last for their readers ([`super::flight`]).
 //!
-//! What a buffer holds begins with a page, so that the disk can have it without a copy ([`PAGE`]).
+//! What a buffer holds begins with a page, so that the disk can have it without a copy ([`crate::content::disk::PAGE`]). Its memory is no allocator's, which
+//! would keep what is given back among what is in use: hundreds of megabytes after large files were read beside small ones.
 
-use crate::content::disk::PAGE;
 use crate::content::fixity::BLOCK;
 use bytes::Bytes;
+use memmap2::MmapMut;
+use std::alloc::{Layout, handle_alloc_error};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -36,6 +39,9 @@ const _: () = assert!(2 * GATHERED_AT_ONCE as u64 <= super::flight::LATEST);
 /// Octets that all fetches together may have gathered and not written.
 pub(super) const GATHERED_BY_ALL: usize = if cfg!(test) { 8 * BUFFER } else { 192 * BUFFER };
 
+/// Where all buffers that somebody has, for whatever it is, are of more octets, there is no leave for more.
+const LENT: usize = 256 * BUFFER;
+
 /// In blocks: all of it, and where less is left a fetch gets no more than a block's room at once.
 const ALL: usize = GATHERED_BY_ALL / BLOCK as usize;
 const SCARCE: usize = ALL / 3;
@@ -45,22 +51,16 @@ const IDLE: usize = 32;
 
 /// The buffers that nobody uses, and leave to have others.
 pub(in crate::content) struct Buffers {
-    idle: Mutex<Vec<Vec<u8>>>,
+    idle: Mutex<Vec<MmapMut>>,
     /// For so many blocks.
     left: Arc<Semaphore>,
     /// Octets of the buffers that somebody has.
-    #[cfg(test)]
-    lent: std::sync::atomic::AtomicUsize,
+    lent: AtomicUsize,
 }
 
 impl Default for Buffers {
     fn default() -> Buffers {
-        Buffers {
-            idle: Mutex::default(),
-            left: Arc::new(Semaphore::new(ALL)),
-            #[cfg(test)]
-            lent: 0.into(),
-        }
+        Buffers { idle: Mutex::default(), left: Arc::new(Semaphore::new(ALL)), lent: AtomicUsize::new(0) }
     }
 }
 
@@ -72,30 +72,25 @@ impl Buffers {
     /// An empty one of [`BUFFER`] octets.
     pub(super) fn lend(self: &Arc<Self>) -> Filling {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        self.filling(idle.unwrap_or_else(|| Vec::with_capacity(PAGE + BUFFER)), BUFFER)
+        self.filling(idle.unwrap_or_else(|| mapped(BUFFER)))
     }
 
     /// An empty one, of a block where leave is scarce.
     fn lend_for_gathering(self: &Arc<Self>) -> Filling {
         match self.left.available_permits() > SCARCE {
             true => self.lend(),
-            false => self.filling(Vec::with_capacity(PAGE + BLOCK as usize), BLOCK as usize),
+            false => self.filling(mapped(BLOCK as usize)),
         }
     }
 
-    fn filling(self: &Arc<Self>, mut memory: Vec<u8>, room: usize) -> Filling {
-        #[cfg(test)]
-        self.lent.fetch_add(memory.capacity(), std::sync::atomic::Ordering::Relaxed);
-        // Less than a page.
-        let first = memory.as_ptr().addr().wrapping_neg() % PAGE;
-        memory.resize(first, 0);
-        Filling { lent: Lent { memory, first, home: Arc::clone(self) }, room }
+    fn filling(self: &Arc<Self>, memory: MmapMut) -> Filling {
+        self.lent.fetch_add(memory.len(), Ordering::Relaxed);
+        Filling { lent: Lent { memory: Some(memory), octets: 0, home: Arc::clone(self) } }
     }
 
     /// Octets of the buffers that somebody has.
-    #[cfg(test)]
     pub(super) fn lent(&self) -> usize {
-        self.lent.load(std::sync::atomic::Ordering::Relaxed)
+        self.lent.load(Ordering::Relaxed)
     }
 
     /// Octets for which there is leave still.
@@ -105,35 +100,42 @@ impl Buffers {
     }
 }
 
+/// So many octets of memory that nobody else has; where there are none the process ends, as it does for any other.
+fn mapped(octets: usize) -> MmapMut {
+    MmapMut::map_anon(octets).unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; BUFFER]>()))
+}
+
 /// Goes home when nobody holds a part of it any more.
-///
-/// Invariant: `memory` has room for [`Filling::room`] octets from `first` on, where a page begins, and is never moved.
 struct Lent {
-    memory: Vec<u8>,
-    first: usize,
+    /// Gone when this is dropped.
+    memory: Option<MmapMut>,
+    /// Its first, which were put into it.
+    octets: usize,
     home: Arc<Buffers>,
 }
 
 impl Lent {
-    fn len(&self) -> usize {
-        self.memory.len() - self.first
+    /// Octets that have room.
+    fn room(&self) -> usize {
+        self.memory.as_ref().map_or(0, |memory| memory.len())
     }
 }
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        &self.memory[self.first..]
+        self.memory.as_ref().map_or(&[], |memory| &memory[..self.octets])
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut memory = std::mem::take(&mut self.memory);
-        #[cfg(test)]
-        self.home.lent.fetch_sub(memory.capacity(), std::sync::atomic::Ordering::Relaxed);
-        memory.clear();
+        let Some(memory) = self.memory.take() else { return };
+        self.home.lent.fetch_sub(memory.len(), Ordering::Relaxed);
+        if memory.len() < BUFFER {
+            return;
+        }
         let mut idle = self.home.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE && memory.capacity() >= PAGE + BUFFER {
+        if idle.len() < IDLE {
             idle.push(memory);
         }
     }
@@ -142,29 +144,29 @@ impl Drop for Lent {
 /// A buffer that is being filled.
 pub(super) struct Filling {
     lent: Lent,
-    /// Octets.
-    room: usize,
 }
 
 impl Filling {
     /// Takes as many of `octets` as have room; answers the others.
     pub(super) fn fill<'a>(&mut self, octets: &'a [u8]) -> &'a [u8] {
-        let (taken, left) = octets.split_at(octets.len().min(self.room - self.lent.len()));
-        self.lent.memory.extend_from_slice(taken);
+        let Lent { memory: Some(memory), octets: filled, .. } = &mut self.lent else { return octets };
+        let (taken, left) = octets.split_at(octets.len().min(memory.len() - *filled));
+        memory[*filled..*filled + taken.len()].copy_from_slice(taken);
+        *filled += taken.len();
         left
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.lent.len() == self.room
+        self.lent.octets == self.lent.room()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lent.len()
+        self.lent.octets
     }
 
     /// What it holds. A buffer that is nearly empty is not held for it.
     pub(super) fn freeze(self) -> Bytes {
-        match self.len() < self.room / 2 {
+        match self.len() < self.lent.room() / 2 {
             true => Bytes::copy_from_slice(self.lent.as_ref()),
             false => Bytes::from_owner(self.lent),
         }
@@ -267,6 +269,9 @@ impl Gathered {
         if missing == 0 {
             return true;
         }
+        if self.buffers.lent() > LENT {
+            return false;
+        }
         // At most all there are.
         let Ok(more) = Arc::clone(&self.buffers.left).try_acquire_many_owned(missing.min(ALL + 1) as u32) else {
             return false;
@@ -282,6 +287,7 @@ impl Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::disk::PAGE;
 
     fn gathered() -> Gathered {
         Gathered::new(Arc::default())
@@ -379,6 +385,22 @@ mod tests {
 
         drop(fetches[1].take_blocks());
         assert!(fetches[0].push(Bytes::new()), "what was written makes room");
+    }
+
+    #[test]
+    fn there_is_no_leave_while_all_others_have_as_much_memory_as_may_be() {
+        let buffers = Arc::<Buffers>::default();
+        let mut others: Vec<Filling> = (0..=LENT / BUFFER).map(|_| buffers.lend()).collect();
+        let mut gathered = Gathered::new(Arc::clone(&buffers));
+
+        assert!(gathered.push(Bytes::from(octets(BLOCK as usize - 1))), "it is no block yet");
+        assert!(!gathered.push(Bytes::from(octets(1))));
+        assert_eq!(gathered.take_blocks().pieces.concat(), [octets(BLOCK as usize - 1), octets(1)].concat());
+
+        others.truncate(LENT / BUFFER - 1);
+        assert!(gathered.push(Bytes::from(octets(BLOCK as usize))));
+        drop((others, gathered));
+        assert_eq!((buffers.lent(), buffers.left()), (0, GATHERED_BY_ALL));
     }
 
     #[test]

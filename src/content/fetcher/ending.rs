@@ -153,10 +153,16 @@ impl Content {
         flight.close();
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
         // One that was left may have a successor there.
-        if flights.get(&ino).is_some_and(|found| std::ptr::eq(&**found, flight)) {
+        let is_last = flights.get(&ino).is_some_and(|found| std::ptr::eq(&**found, flight));
+        if is_last {
             flights.remove(&ino);
         }
         flight.land(outcome);
+        drop(flights);
+        if is_last {
+            self.windows.forget(ino);
+        }
+        self.freed.working(&self.runtime);
     }
 }
 

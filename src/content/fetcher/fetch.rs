@@ -437,6 +437,7 @@ impl Fetch {
             };
             let Some(chunk) = chunk else { return Ok(()) };
             self.flight.touch();
+            self.content.freed.working(&self.content.runtime);
             self.received += chunk.len() as u64;
             let has_leave = self.rest.push(chunk);
             if let Some(length) = promise.length.filter(|length| self.received > *length) {

@@ -50,6 +50,10 @@ const UNKNOWN_OF_ONE: usize = 16;
 /// A walk that was not heard of for so long has ended.
 pub const ENDED: Duration = Duration::from_secs(60);
 
+/// Where there was no room nothing is ordered for so long; where there is none again, for twice as long each time.
+const FIRST_REST: Duration = Duration::from_secs(2);
+const LONGEST_REST: Duration = ENDED;
+
 /// One that was not heard of for so long may have, as may one since which so many others came to be known.
 const SILENT: Duration = Duration::from_secs(5);
 const OVERTAKEN: usize = 2;
@@ -171,6 +175,8 @@ pub struct Readahead<C> {
     turns: Turns,
     /// Nothing is ordered before: there was no room.
     resting: Option<Instant>,
+    /// How long it rests when there is none again.
+    next_rest: Duration,
 }
 
 impl<C: Copy + PartialEq> Readahead<C> {
@@ -186,6 +192,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
             last_walk: 0,
             turns: Turns::default(),
             resting: None,
+            next_rest: FIRST_REST,
         }
     }
 
@@ -286,6 +293,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
     /// What [`Readahead::take_next`] gave is here, `octets` long.
     pub fn landed(&mut self, ino: INodeNo, octets: u64) {
         self.ledger.fetched(octets);
+        self.next_rest = FIRST_REST;
         let Some(ahead) = self.ahead.get_mut(ino) else { return };
         let before = std::mem::replace(&mut ahead.octets, octets);
         if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {
@@ -304,15 +312,22 @@ impl<C: Copy + PartialEq> Readahead<C> {
     /// What [`Readahead::take_next`] gave has no room: what is ordered and not under way is let go, and nothing is ordered for a while.
     pub fn no_room(&mut self, ino: INodeNo, now: Instant) {
         self.dropped(ino, true);
-        self.resting = now.checked_add(ENDED);
+        if !self.is_resting(now) {
+            self.resting = now.checked_add(self.next_rest);
+            self.next_rest = (2 * self.next_rest).min(LONGEST_REST);
+        }
         while let Some((ino, _)) = self.take_next(|_| true) {
             self.dropped(ino, false);
         }
     }
 
+    fn is_resting(&self, now: Instant) -> bool {
+        self.resting.is_some_and(|until| now < until)
+    }
+
     /// How much more of it the walk wants, if that is worth a look at the tree.
     fn wish(&mut self, id: WalkId, now: Instant) -> Option<Wish<C>> {
-        if self.resting.is_some_and(|until| now < until) {
+        if self.is_resting(now) {
             return None;
         }
         let all: u64 = self.walks.iter().map(Walk::outstanding_octets).sum();

@@ -485,8 +485,26 @@ fn without_room_nothing_is_ordered_for_a_while() {
 
     assert_eq!(row.readahead.outstanding(), 0);
     assert_eq!((4..40).flat_map(|n| row.reads(n)).collect::<Vec<_>>(), NONE);
-    row.now += Duration::from_secs(61);
+    row.now += FIRST_REST;
     assert!((40..44).any(|n| !row.reads(n).is_empty()));
+}
+
+#[test]
+fn where_there_is_no_room_again_and_again_nothing_is_ordered_for_ever_longer() {
+    let mut row = Row::of(1000, KIB);
+    let mut rests = Vec::new();
+    for n in 0..8 {
+        row.readahead.no_room(INodeNo(n), row.now);
+        row.readahead.no_room(INodeNo(n + 1), row.now);
+        let until = row.readahead.resting.unwrap();
+        rests.push((until - row.now).as_secs());
+        row.now = until;
+    }
+    assert_eq!(rests, [2, 4, 8, 16, 32, 60, 60, 60]);
+
+    row.readahead.landed(INodeNo(1), KIB);
+    row.readahead.no_room(INodeNo(2), row.now);
+    assert_eq!(row.readahead.resting.unwrap() - row.now, FIRST_REST);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 /// Octets of the windows that are kept, of all objects; a short one counts as a block. The least recently used make room, of
 /// which those are held on that are under way or that somebody reads still.
-const KEPT: u64 = 64 << 20;
+const KEPT: u64 = 32 << 20;
 
 /// (inode, attempt)
 pub(in crate::content::fetcher) type Whose = (INodeNo, u64);
@@ -150,10 +150,19 @@ impl Kept {
         its.map(|(_, window)| window.range.clone()).collect()
     }
 
+    /// Nobody reads them any more.
+    pub(super) fn forget(&mut self, ino: INodeNo) {
+        self.forget_those(|(other, _), _| *other == ino);
+    }
+
     fn forget_broken(&mut self, whose: Whose) {
-        let its = self.windows.iter().filter(|((other, _), window)| *other == whose && window.is_broken());
-        let broken: Vec<_> = its.map(|(key, _)| *key).collect();
-        for key in broken {
+        self.forget_those(|other, window| *other == whose && window.is_broken());
+    }
+
+    fn forget_those(&mut self, go: impl Fn(&Whose, &Window) -> bool) {
+        let its = self.windows.iter().filter(|((whose, _), window)| go(whose, window));
+        let going: Vec<_> = its.map(|(key, _)| *key).collect();
+        for key in going {
             self.octets -= self.windows.pop(&key).map_or(0, |window| window.counted());
         }
     }
@@ -213,6 +222,20 @@ mod tests {
         drop(again);
         let (mut parts, coming) = kept.cover(whose(1), &blocks(8..9), LENGTH);
         assert!(coming.is_empty() && parts.remove(0).octets().await.is_ok(), "whole, it stays");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_reads_any_more_is_let_go_and_who_has_it_has_it() {
+        let mut kept = Kept::default();
+        let (mut parts, coming) = kept.cover(whose(1), &blocks(8..9), LENGTH);
+        came(&coming[0], &vec![1; BLOCK as usize]);
+        kept.cover(whose(2), &blocks(8..9), LENGTH);
+
+        kept.forget(whose(1).0);
+
+        assert_eq!((kept.windows.len() as u64, kept.octets), (1, BLOCK));
+        assert_eq!(parts.remove(0).octets().await.unwrap(), vec![1; BLOCK as usize]);
+        assert_eq!(kept.cover(whose(1), &blocks(8..9), LENGTH).1.len(), 1);
     }
 
     #[test]

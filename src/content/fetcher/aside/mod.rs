@@ -68,6 +68,11 @@ impl Windows {
     pub(super) fn begin(&self, ino: INodeNo, attempt: u64, range: Range<u64>) -> Coming {
         self.kept().begin((ino, attempt), range)
     }
+
+    /// Lets go what is here of an object of which no attempt is under way any more. Who reads it still has it.
+    pub(super) fn forget(&self, ino: INodeNo) {
+        self.kept().forget(ino);
+    }
 }
 
 /// The whole blocks in which `range` lies.
@@ -134,6 +139,7 @@ impl Content {
             return tracing::debug!(place = %origin.place, status = ?response.status, "a window of another version");
         }
         window.fill(response.body, self.config.stall).await;
+        self.freed.working(&self.runtime);
     }
 }
 
