@@ -35,7 +35,7 @@ pub(crate) fn give_back() {
     }
 }
 
-/// Keeps what lies free bounded, and of it little once all is quiet.
+/// Gives back what lies free while the process has much of its own: so that is mostly what it uses.
 #[derive(Default)]
 pub(crate) struct Watch {
     is_about_to_look: AtomicBool,
@@ -52,14 +52,14 @@ impl Watch {
         let watch = Arc::clone(self);
         runtime.spawn(async move {
             tokio::time::sleep(LOOK_AFTER.max(TIMES * Duration::from_micros(watch.took.load(Ordering::Relaxed)))).await;
-            // First, so that what is told meanwhile is looked at as well.
-            watch.is_about_to_look.store(false, Ordering::Relaxed);
             // Others wait for the allocator while it looks through what is free.
             let _ = tokio::task::spawn_blocking(move || watch.look()).await;
         });
     }
 
     fn look(&self) {
+        // First, so that what is told meanwhile is looked at as well.
+        self.is_about_to_look.store(false, Ordering::Relaxed);
         let begun = Instant::now();
         if own_octets().is_some_and(|octets| octets > MUCH) {
             give_back();
@@ -99,12 +99,12 @@ mod tests {
         const PIECES: usize = 4000;
         let watch = Arc::<Watch>::default();
         let mut pieces: Vec<Vec<u8>> = (0..PIECES).map(|_| vec![1; 100 << 10]).collect();
+        let before = own_octets().unwrap();
         let mut number = 0;
         pieces.retain(|_| {
             number += 1;
             number % 16 == 0
         });
-        let before = own_octets().unwrap();
 
         watch.working(&Handle::current());
 

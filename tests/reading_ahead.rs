@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What comes back of each request takes so long, as it does over a network.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -362,6 +362,7 @@ fn walks_through_a_cache_that_is_small_and_full_starve_nobody_and_find_what_was_
     source.take_log();
 
     run("grep", &["-rc", "storm", "top/d00"], &mounted);
+    let begun = Instant::now();
     let mut walk = Command::new("grep").args(["-rc", "storm", "top/d01"]).current_dir(mounted.path()).spawn().unwrap();
     for step in 1..=40usize {
         let path = format!("top/d02/f{:03}.txt", step * 37 % EACH);
@@ -371,9 +372,10 @@ fn walks_through_a_cache_that_is_small_and_full_starve_nobody_and_find_what_was_
     assert!(walk.wait().unwrap().success());
     let seen = requests(&source);
     assert_eq!(seen.len(), 2 * EACH + 40);
-    // Where the first have no room nothing more is fetched ahead, and those are asked for again when they are read.
+    // Where the first have no room nothing more is fetched ahead for some seconds, and those are asked for again when they are read.
+    let tried = 1 + begun.elapsed().as_secs() as usize / 2;
     let twice: Vec<_> = seen.iter().filter(|(_, times)| **times > 1).collect();
-    assert!(twice.len() <= 16 && twice.iter().all(|(_, times)| **times == 2), "{twice:?}");
+    assert!(twice.len() <= 16 * tried && twice.iter().all(|(_, times)| **times == 2), "{twice:?}");
 }
 
 /// A program that is not waited for.

@@ -297,7 +297,7 @@ impl ReadingAhead {
                     Err(_) => (None, None),
                 };
                 match fetched {
-                    Some(Ok(Some(octets))) => ahead.walks().landed(ino, octets),
+                    Some(Ok(Some(octets))) => ahead.walks().landed(ino, octets, Instant::now()),
                     Some(Ok(None)) => ahead.walks().dropped(ino, false),
                     Some(Err(FsError::Content(error))) if error.is_full() => {
                         ahead.walks().no_room(ino, Instant::now());

@@ -4,14 +4,16 @@
 //! is, and the buffer is filled anew at once.
 //!
 //! The whole is bound. All fetches of a mount together, of all hosts, have leave for the whole blocks of [`GATHERED_BY_ALL`] octets that
-//! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most, few [`GATHERED_AT_ONCE`], while as much is
+//! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most, a few up to
+//! [`GATHERED_AT_ONCE`], while as much is
 //! being written and as much hashed. Leave is had for what only the disk keeps waiting, never for what a server is to send, and
 //! nobody waits for it: a fetch for which none is left has what it holds written before it receives more. So beyond all leave a
 //! fetch has a block, what came at once, and as much being hashed. Beside that, ranges fetched aside of the stream have leave for
 //! what they bring ([`super::stripes`]), and a few flights keep what came last for their readers ([`super::flight`]).
 //!
-//! What a buffer holds begins with a page, so that the disk can have it without a copy ([`crate::content::disk::PAGE`]). Its memory is no allocator's, which
-//! would keep what is given back among what is in use: hundreds of megabytes after large files were read beside small ones.
+//! What a buffer holds begins with a page, so that the disk can have it without a copy ([`crate::content::disk::PAGE`]). Its memory
+//! is mapped for it alone, and goes back to the kernel with it: among what an allocator has in use it would stay, hundreds of megabytes
+//! after large files were read beside small ones.
 
 use crate::content::fixity::BLOCK;
 use bytes::Bytes;
@@ -39,7 +41,7 @@ const _: () = assert!(2 * GATHERED_AT_ONCE as u64 <= super::flight::LATEST);
 /// Octets that all fetches together may have gathered and not written.
 pub(super) const GATHERED_BY_ALL: usize = if cfg!(test) { 8 * BUFFER } else { 192 * BUFFER };
 
-/// Where all buffers that somebody has, for whatever it is, are of more octets, there is no leave for more.
+/// While all buffers that somebody has, for whatever it is, hold more octets than these, there is no leave for more.
 const LENT: usize = 256 * BUFFER;
 
 /// In blocks: all of it, and where less is left a fetch gets no more than a block's room at once.
@@ -77,18 +79,17 @@ impl Buffers {
 
     /// An empty one, of a block where leave is scarce.
     fn lend_for_gathering(self: &Arc<Self>) -> Filling {
-        match self.left.available_permits() > SCARCE {
+        match self.left.available_permits() > SCARCE && self.lent() <= LENT {
             true => self.lend(),
             false => self.filling(mapped(BLOCK as usize)),
         }
     }
 
     fn filling(self: &Arc<Self>, memory: MmapMut) -> Filling {
-        self.lent.fetch_add(memory.len(), Ordering::Relaxed);
         Filling { lent: Lent { memory: Some(memory), octets: 0, home: Arc::clone(self) } }
     }
 
-    /// Octets of the buffers that somebody has.
+    /// Octets in the buffers that somebody has.
     pub(super) fn lent(&self) -> usize {
         self.lent.load(Ordering::Relaxed)
     }
@@ -102,7 +103,7 @@ impl Buffers {
 
 /// So many octets of memory that nobody else has; where there are none the process ends, as it does for any other.
 fn mapped(octets: usize) -> MmapMut {
-    MmapMut::map_anon(octets).unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; BUFFER]>()))
+    MmapMut::map_anon(octets).unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; BLOCK as usize]>()))
 }
 
 /// Goes home when nobody holds a part of it any more.
@@ -130,7 +131,7 @@ impl AsRef<[u8]> for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        self.home.lent.fetch_sub(memory.len(), Ordering::Relaxed);
+        self.home.lent.fetch_sub(self.octets, Ordering::Relaxed);
         if memory.len() < BUFFER {
             return;
         }
@@ -153,6 +154,7 @@ impl Filling {
         let (taken, left) = octets.split_at(octets.len().min(memory.len() - *filled));
         memory[*filled..*filled + taken.len()].copy_from_slice(taken);
         *filled += taken.len();
+        self.lent.home.lent.fetch_add(taken.len(), Ordering::Relaxed);
         left
     }
 
@@ -390,7 +392,13 @@ mod tests {
     #[test]
     fn there_is_no_leave_while_all_others_have_as_much_memory_as_may_be() {
         let buffers = Arc::<Buffers>::default();
-        let mut others: Vec<Filling> = (0..=LENT / BUFFER).map(|_| buffers.lend()).collect();
+        let full = octets(BUFFER);
+        let lend = |_| {
+            let mut filling = buffers.lend();
+            filling.fill(&full);
+            filling
+        };
+        let mut others: Vec<Filling> = (0..=LENT / BUFFER).map(lend).collect();
         let mut gathered = Gathered::new(Arc::clone(&buffers));
 
         assert!(gathered.push(Bytes::from(octets(BLOCK as usize - 1))), "it is no block yet");

@@ -219,7 +219,8 @@ impl Writer {
     pub(super) fn absorb(&mut self, blocks: &Blocks) -> Result<bool, WriteError> {
         let (mut at, mut close_end) = (self.length(), false);
         self.hashing.add(blocks);
-        let is_held = self.flight.is_read_from_memory();
+        let octets = blocks.pieces.iter().map(|octets| octets.len() as u64).sum();
+        let is_held = self.flight.is_read_from_memory(octets);
         for pieces in blocks.pieces.chunks(self.sink.at_once(is_held)) {
             self.sink.write_pieces(at, pieces, is_held)?;
             for octets in pieces {

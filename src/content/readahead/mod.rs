@@ -291,9 +291,12 @@ impl<C: Copy + PartialEq> Readahead<C> {
     }
 
     /// What [`Readahead::take_next`] gave is here, `octets` long.
-    pub fn landed(&mut self, ino: INodeNo, octets: u64) {
+    pub fn landed(&mut self, ino: INodeNo, octets: u64, now: Instant) {
         self.ledger.fetched(octets);
-        self.next_rest = FIRST_REST;
+        // While it rests there was no room for others that were under way with this.
+        if !self.is_resting(now) {
+            self.next_rest = FIRST_REST;
+        }
         let Some(ahead) = self.ahead.get_mut(ino) else { return };
         let before = std::mem::replace(&mut ahead.octets, octets);
         if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {

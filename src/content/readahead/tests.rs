@@ -64,7 +64,7 @@ impl Row {
         let fetched: Vec<u64> =
             std::iter::from_fn(|| self.readahead.take_next(|_| true)).map(|(ino, _)| ino.0).collect();
         for n in &fetched {
-            self.readahead.landed(INodeNo(*n), self.size(*n));
+            self.readahead.landed(INodeNo(*n), self.size(*n), self.now);
         }
         fetched
     }
@@ -166,7 +166,7 @@ fn a_walk_that_goes_from_hand_to_hand_takes_no_more_than_its_turns() {
     let (mut next_read, mut of_the_one, mut of_the_other) = (2, 0, 0);
     for number in 0..200 {
         let Some((ino, _)) = row.readahead.take_next(|_| true) else { break };
-        row.readahead.landed(ino, KIB);
+        row.readahead.landed(ino, KIB, row.now);
         match ino.0 > 500_000 {
             true => of_the_one += 1,
             false => of_the_other += 1,
@@ -502,8 +502,14 @@ fn where_there_is_no_room_again_and_again_nothing_is_ordered_for_ever_longer() {
     }
     assert_eq!(rests, [2, 4, 8, 16, 32, 60, 60, 60]);
 
-    row.readahead.landed(INodeNo(1), KIB);
-    row.readahead.no_room(INodeNo(2), row.now);
+    row.readahead.no_room(INodeNo(1), row.now);
+    row.readahead.landed(INodeNo(2), KIB, row.now);
+    row.now = row.readahead.resting.unwrap();
+    row.readahead.no_room(INodeNo(3), row.now);
+    assert_eq!(row.readahead.resting.unwrap() - row.now, LONGEST_REST, "that one was under way before");
+    row.now = row.readahead.resting.unwrap();
+    row.readahead.landed(INodeNo(4), KIB, row.now);
+    row.readahead.no_room(INodeNo(5), row.now);
     assert_eq!(row.readahead.resting.unwrap() - row.now, FIRST_REST);
 }
 

@@ -84,6 +84,10 @@ impl Coming {
         let all = (self.range.end - self.range.start) as usize;
         self.octets.send_modify(|octets| octets.reserve_exact(all));
         while let Ok(Ok(Some(chunk))) = tokio::time::timeout(stall, body.chunk()).await {
+            if self.octets.is_closed() {
+                // It was forgotten, and nobody waits for it.
+                return;
+            }
             if self.octets.borrow().len() + chunk.len() > all {
                 return self.octets.send_modify(Vec::clear);
             }

@@ -201,10 +201,10 @@ impl Flight {
         self.progress().latest = holds.then(|| Window::new(0, LATEST));
     }
 
-    /// Whether what comes next is handed out of memory: before the verdict, to readers who follow closely enough.
-    pub(super) fn is_read_from_memory(&self) -> bool {
+    /// Whether so many octets, which come next, are handed out of memory: before the verdict, to readers who follow closely enough.
+    pub(super) fn is_read_from_memory(&self, octets: u64) -> bool {
         let progress = self.progress();
-        let is_near = progress.frontier <= progress.demand.saturating_add(LATEST);
+        let is_near = progress.frontier + octets <= progress.demand.saturating_add(LATEST);
         progress.latest.is_some() && !progress.whole && self.fixity != Fixity::Strict && is_near
     }
 
@@ -554,17 +554,17 @@ mod tests {
     #[test]
     fn what_comes_is_read_from_memory_by_those_who_follow_closely_and_wait_for_no_verdict() {
         let flight = demanded(Fixity::Stream);
-        assert!(flight.is_read_from_memory());
+        assert!(flight.is_read_from_memory(BLOCK));
         flight.advance(None, &[], (1 << 20) + LATEST + BLOCK);
-        assert!(!flight.is_read_from_memory(), "it is pushed out before anybody comes to it");
+        assert!(!flight.is_read_from_memory(1), "it is pushed out before anybody comes to it");
         flight.look(8 << 20, 1 << 20, false);
-        assert!(flight.is_read_from_memory());
+        assert!(flight.is_read_from_memory(BLOCK));
         flight.hold_latest(false);
-        assert!(!flight.is_read_from_memory());
+        assert!(!flight.is_read_from_memory(BLOCK));
 
-        assert!(!demanded(Fixity::Strict).is_read_from_memory());
+        assert!(!demanded(Fixity::Strict).is_read_from_memory(BLOCK));
         let again = demanded(Fixity::Stream);
         again.restart(true);
-        assert!(!again.is_read_from_memory(), "wrong octets went out before");
+        assert!(!again.is_read_from_memory(BLOCK), "wrong octets went out before");
     }
 }
