@@ -45,7 +45,7 @@ impl Content {
     }
 
     /// The same for a file that somebody is expected to read next, who is to find it here. How many are under way is for the
-    /// caller to bound, so that readers find connections; what was used within [`SPARED`] is not evicted for it.
+    /// caller to bound, so that readers find connections; what was used within the last seconds is not evicted for it.
     /// `None`: it was here, or is larger than `most` octets, which shows when it begins to come.
     pub async fn fetch_ahead(self: &Arc<Self>, wanted: &Wanted, most: u64) -> Result<Option<u64>, ContentError> {
         self.bring(wanted, Moment::ago(SPARED), most).await

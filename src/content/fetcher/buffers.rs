@@ -4,12 +4,12 @@
 //! is, and the buffer is filled anew at once.
 //!
 //! The whole is bound. All fetches of a mount together, of all hosts, have leave for the whole blocks of [`GATHERED_BY_ALL`] octets that
-//! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most, a few up to
-//! [`GATHERED_AT_ONCE`], while as much is
-//! being written and as much hashed. Leave is had for what only the disk keeps waiting, never for what a server is to send, and
-//! nobody waits for it: a fetch for which none is left has what it holds written before it receives more. So beyond all leave a
-//! fetch has a block, what came at once, and as much being hashed. Beside that, ranges fetched aside of the stream have leave for
-//! what they bring ([`super::stripes`]), and a few flights keep what came last for their readers ([`super::flight`]).
+//! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most, a few up to [`GATHERED_AT_ONCE`], while as
+//! much is being written and as much hashed. There is no more leave while all buffers hold more than [`LENT`]. It is had for what only
+//! the disk keeps waiting, never for what a server is to send, and nobody waits for it: a fetch for which none is left has what it
+//! holds written before it receives more. So beyond all leave a fetch has a block, what came at once, and as much being hashed. Beside
+//! that, ranges fetched aside of the stream have leave for what they bring ([`super::stripes`]), and a few flights keep what came last
+//! for their readers ([`super::flight`]).
 //!
 //! What a buffer holds begins with a page, so that the disk can have it without a copy ([`crate::content::disk::PAGE`]). Its memory
 //! is mapped for it alone, and goes back to the kernel with it: among what an allocator has in use it would stay, hundreds of megabytes
