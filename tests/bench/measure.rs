@@ -116,6 +116,13 @@ pub fn let_go() {
     drop(kept);
 }
 
+/// Waits until the disk has what was written so far: else who is measured next waits for it with its own writes, as far as it does not
+/// leave them to the page cache.
+pub fn settle() {
+    // SAFETY: sync(2) has no preconditions.
+    unsafe { libc::sync() }
+}
+
 /// How long `work` takes.
 pub fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let began = Instant::now();

@@ -5,7 +5,7 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::many::publish_unsized;
-use crate::measure::{Row, files, keep, percentile, time};
+use crate::measure::{Row, files, keep, percentile, settle, time};
 use crate::wire::{Rclone, grep, grep_all, make_files, make_some, publish_one_package, published, run, with_programs};
 use std::fs;
 use std::path::Path;
@@ -32,11 +32,13 @@ pub fn beside_rclone(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&P
 fn in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> Duration) -> Row {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..TIMES {
+        settle();
         let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
         ours.push(work(&mounted.path()));
         mounted.unmount();
         keep(mounted);
         let Some(cache) = CACHES.get(round) else { continue };
+        settle();
         let kept = tempfile::tempdir().unwrap();
         let rclone = Rclone::mount(nginx, &["--vfs-cache-mode", cache, "--cache-dir", kept.path().to_str().unwrap()]);
         theirs.push((work(rclone.folder.path()), *cache));

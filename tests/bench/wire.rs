@@ -8,7 +8,7 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::{self, FAR, Line};
-use crate::measure::{ROUNDS, Row, caught, files, keep, megabytes, percentile, time};
+use crate::measure::{ROUNDS, Row, caught, files, keep, megabytes, percentile, settle, time};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -219,6 +219,7 @@ pub fn in_turns_with(
 ) -> (f64, f64, Asked) {
     let (mut ours, mut theirs, mut asked) = (Vec::new(), Vec::new(), Asked::default());
     for _ in 0..ROUNDS {
+        settle();
         let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), options);
         let before = Asked::so_far(nginx, below);
         ours.push(work(&mounted));
@@ -227,6 +228,7 @@ pub fn in_turns_with(
         wait_for_the_last_connection();
         let now = Asked::so_far(nginx, below).since(before);
         asked = Asked { requests: asked.requests + now.requests, octets: asked.octets + now.octets };
+        settle();
         theirs.push(peer());
     }
     let asked = Asked { requests: asked.requests / ROUNDS as u64, octets: asked.octets / ROUNDS as u64 };

@@ -271,19 +271,25 @@ impl Stripes {
         if self.at >= self.origin.length {
             return Ok(None);
         }
-        self.decide();
-        self.hand_over();
-        self.ask_ahead();
-        if self.body.is_none() && self.at >= self.flight.limit() {
-            // Its reader has jumped away.
-            return Ok(Some(Bytes::new()));
-        }
-        let piece = match &mut self.body {
-            Some(body) => {
-                let piece = body.chunk().await;
-                piece.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })?
+        let piece = loop {
+            self.decide();
+            self.hand_over();
+            self.ask_ahead();
+            if self.body.is_none() && self.at >= self.flight.limit() {
+                // Its reader has jumped away.
+                return Ok(Some(Bytes::new()));
             }
-            None => Some(self.striped().await.ok_or_else(|| ContentError::Stalled { uri: uri.clone() })?),
+            let Some(body) = &mut self.body else {
+                break Some(self.striped().await.ok_or_else(|| ContentError::Stalled { uri: uri.clone() })?);
+            };
+            tokio::select! {
+                biased;
+                piece = body.chunk() => {
+                    break piece.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })?;
+                }
+                // It may be the one that the body is let go for, whose next octets may be a round trip away.
+                () = self.ended.notified() => {}
+            }
         };
         if let Some(piece) = &piece {
             self.at += piece.len() as u64;

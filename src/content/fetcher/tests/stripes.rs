@@ -176,6 +176,37 @@ async fn a_range_that_never_comes_is_asked_for_again_before_a_reader_gives_up() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_that_are_here_are_handed_on_although_the_body_before_them_is_silent() {
+    const BROUGHT: usize = 6 * MIB;
+    let body = octets(HUGE, 98);
+    let (bodies, ranges, whole) = (Gate::default(), Gate::default(), body.clone());
+    let held = [bodies.clone(), ranges.clone()];
+    let server = Server::start(move |request| {
+        let reply = honest(request, &whole, Some(ETAG));
+        match request.field("range") {
+            None => reply.gated_at(BROUGHT, &held[0]),
+            Some(_) => reply.gated_at(0, &held[1]),
+        }
+    });
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+
+    let opened = async {
+        until(|| came(&mounted) >= BROUGHT && server.received().len() > 1).await;
+        // What has come is handed on, and the body waited for.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        ranges.open();
+    };
+    let (read, ()) = tokio::join!(mounted.read_all(&wanted), opened);
+
+    assert!(read.unwrap() == body);
+    let asked = server.received();
+    let rests = asked[1..].iter().filter(|request| request.field("range").is_none_or(|range| range.ends_with('-')));
+    assert_eq!(rests.count(), 0, "the body was waited for until it was given up");
+    bodies.open();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rest_of_a_range_that_all_others_wait_for_is_asked_for_anew() {
     let body = octets(2 * HUGE, 95);
     let (gate, whole, is_told) = (Gate::default(), body.clone(), AtomicBool::new(false));
