@@ -64,7 +64,8 @@ impl Body {
     }
 
     /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that
-    /// failed once never seems to end well.
+    /// failed once never seems to end well. May be dropped while it waits: no octet is lost, and the time until then counts neither
+    /// as the server's silence nor as its work, so it is for who does that seldom.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         let (response, counters) = match &mut self.state {
             State::Open { response, counters, .. } => (response, counters),

@@ -192,9 +192,8 @@ async fn ranges_that_are_here_are_handed_on_although_the_body_before_them_is_sil
     let wanted = vouched(&server, &body);
 
     let opened = async {
-        until(|| came(&mounted) >= BROUGHT && server.received().len() > 1).await;
-        // What has come is handed on, and the body waited for.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // Then all that the body brought is handed on, and more of it waited for.
+        until(|| mounted.content.arrived(wanted.ino) >= BROUGHT as u64 && server.received().len() > 1).await;
         ranges.open();
     };
     let (read, ()) = tokio::join!(mounted.read_all(&wanted), opened);
