@@ -3,7 +3,7 @@
 use super::direct::Direct;
 use super::object::{Damaged, Object, encode_footer, footprint};
 use super::ranges::Ranges;
-use super::sidecar::Sidecar;
+use super::sidecar::{Notes, Sidecar};
 use super::uncached::{self, Detour};
 use super::victims::Victims;
 use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
@@ -51,8 +51,8 @@ struct Writer {
     /// Octets written since `noted`.
     unnoted: u64,
     noted: Instant,
-    /// There may be a sidecar.
-    has_sidecar: bool,
+    /// What was noted on disk.
+    notes: Notes,
     /// It had to wait for the disk: the page cache takes what follows, for a while.
     detour: Detour,
     direct: Direct,
@@ -105,7 +105,7 @@ impl Partial {
                 charged,
                 unnoted: 0,
                 noted: Instant::now(),
-                has_sidecar: validator.is_some(),
+                notes: Notes::new(validator.is_some()),
                 detour: Detour::default(),
                 direct: Direct::default(),
             }),
@@ -354,9 +354,9 @@ impl Partial {
         if sidecar.validator.is_none() || sidecar.checks.is_empty() {
             return false;
         }
-        writer.has_sidecar = true;
-        sidecar
-            .write(&self.cache.path(&self.name), &self.key)
+        writer
+            .notes
+            .note(sidecar, &self.cache.path(&self.name), &self.key)
             .inspect_err(|cause| {
                 tracing::debug!(key = %self.key, %cause, "a partial object cannot be resumed");
             })
@@ -374,8 +374,8 @@ impl Partial {
     }
 
     fn remove_sidecar(&self, writer: &mut Writer) {
-        if std::mem::take(&mut writer.has_sidecar) {
-            Sidecar::remove(&self.cache.path(&self.name));
+        if let Some(file) = writer.notes.remove(&self.cache.path(&self.name)) {
+            self.cache.close_later(file);
         }
     }
 

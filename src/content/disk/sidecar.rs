@@ -1,31 +1,42 @@
 //! What is present of a partial object, on disk beside it as `KEY.present`.
 //!
 //! ```text
-//! ┌─────────┬─────────────┬─────────────────────┬────────────┬───────────────────────┬──────────────────────┬────────┐
-//! │ magic 8 │ version u32 │ key fingerprint u64 │ length u64 │ validator: u32, UTF-8 │ blocks: u64, each    │ CRC32C │
-//! │         │             │                     │ (max: none)│                       │ number u64, CRC u32  │ of all │
-//! └─────────┴─────────────┴─────────────────────┴────────────┴───────────────────────┴──────────────────────┴────────┘
+//! ┌─────────┬─────────────┬─────────────────────┬────────────┬───────────────────────┬────────┐
+//! │ magic 8 │ version u32 │ key fingerprint u64 │ length u64 │ validator: u32, UTF-8 │ CRC32C │
+//! │         │             │                     │ (max: none)│                       │        │
+//! └─────────┴─────────────┴─────────────────────┴────────────┴───────────────────────┴────────┘
+//! ┌───────────────────────┬────────┐
+//! │ blocks: u32, each     │ CRC32C │ for each time that something was noted
+//! │ number u64, CRC32C    │        │
+//! └───────────────────────┴────────┘
 //! ```
 //!
-//! All numbers are little-endian. Only whole blocks are told, each with its CRC: after a power loss the sidecar may be newer
-//! than the octets, and the CRC tells.
+//! All numbers are little-endian; the CRC32C at the end of a part is that of the part. Only whole blocks are told, each with its CRC:
+//! after a power loss the sidecar may be newer than the octets, and the CRC tells. A part that a kill or a power loss cut is the end.
+//!
+//! What is new is added behind what is told: all of it would else be written again and again, the more the larger the object is, and
+//! a file that is replaced gives its blocks back before that call returns. Some filesystems tell the disk so (ext4(5), `discard`), and
+//! wait for it while it is busy with what is being written.
 
 use super::ObjectKey;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"rsyncprt";
 /// Of the layout in this module's header. A file of another version is none.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Octets of a block's number and CRC.
+const RECORD: usize = 12;
 
 /// What is known of a partial object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sidecar {
     pub(super) length: Option<u64>,
     pub(super) validator: Option<String>,
-    /// Whole blocks, by number, with their CRCs.
+    /// Whole blocks, by number, with their CRCs. Of a block that is told twice the last one counts.
     pub(super) checks: Vec<(u64, u32)>,
 }
 
@@ -39,16 +50,6 @@ impl Sidecar {
         path.into()
     }
 
-    /// Replaces the sidecar of the partial file at that path.
-    pub(super) fn write(&self, partial: &Path, key: &ObjectKey) -> io::Result<()> {
-        let path = Sidecar::path(partial);
-        let mut aside = path.as_os_str().to_owned();
-        aside.push("~");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        file.write_all(&self.encode(key))?;
-        std::fs::rename(&aside, &path)
-    }
-
     /// The sidecar of the partial file at that path; `None` where there is none, or it is not this key's.
     pub(super) fn read(partial: &Path, key: &ObjectKey) -> Option<Sidecar> {
         Sidecar::decode(&std::fs::read(Sidecar::path(partial)).ok()?, key)
@@ -59,68 +60,211 @@ impl Sidecar {
         let _ = std::fs::remove_file(Sidecar::path(partial));
     }
 
-    fn encode(&self, key: &ObjectKey) -> Vec<u8> {
+    /// A new file of it, open at its end, in place of what had that name.
+    fn create(&self, partial: &Path, key: &ObjectKey) -> io::Result<File> {
+        let path = Sidecar::path(partial);
+        let mut aside = path.as_os_str().to_owned();
+        aside.push("~");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        file.write_all(&[self.encode_head(key), encode_part(&self.checks)].concat())?;
+        std::fs::rename(&aside, &path)?;
+        Ok(file)
+    }
+
+    fn encode_head(&self, key: &ObjectKey) -> Vec<u8> {
         let validator = self.validator.as_deref().unwrap_or_default();
-        let mut octets = Vec::with_capacity(64 + validator.len() + self.checks.len() * 12);
+        let mut octets = Vec::with_capacity(64 + validator.len());
         octets.extend_from_slice(&MAGIC);
         octets.extend_from_slice(&VERSION.to_le_bytes());
         octets.extend_from_slice(&key.fingerprint().to_le_bytes());
         octets.extend_from_slice(&self.length.unwrap_or(u64::MAX).to_le_bytes());
         octets.extend_from_slice(&(validator.len() as u32).to_le_bytes());
         octets.extend_from_slice(validator.as_bytes());
-        octets.extend_from_slice(&(self.checks.len() as u64).to_le_bytes());
-        for (block, crc) in &self.checks {
-            octets.extend_from_slice(&block.to_le_bytes());
-            octets.extend_from_slice(&crc.to_le_bytes());
-        }
-        let crc = crc32c::crc32c(&octets);
-        octets.extend_from_slice(&crc.to_le_bytes());
-        octets
+        with_crc(octets)
     }
 
     fn decode(octets: &[u8], key: &ObjectKey) -> Option<Sidecar> {
-        let (octets, crc) = octets.split_last_chunk()?;
-        if crc32c::crc32c(octets) != u32::from_le_bytes(*crc) {
-            return None;
-        }
         let rest = octets.strip_prefix(&MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
         let rest = rest.strip_prefix(&key.fingerprint().to_le_bytes())?;
         let (length, rest) = rest.split_first_chunk()?;
         let (validator_length, rest) = rest.split_first_chunk()?;
         let (validator, rest) = rest.split_at_checked(u32::from_le_bytes(*validator_length) as usize)?;
-        let (_, rest) = rest.split_first_chunk::<8>()?;
-        let block = |record: &[u8]| {
-            let (number, crc) = record.split_first_chunk()?;
-            Some((u64::from_le_bytes(*number), u32::from_le_bytes(crc.try_into().ok()?)))
-        };
+        let mut parts = behind_crc(octets, octets.len() - rest.len())?;
+        let mut checks = Vec::new();
+        while let Some((part, behind)) = decode_part(parts) {
+            checks.extend(part);
+            parts = behind;
+        }
         Some(Sidecar {
             length: Some(u64::from_le_bytes(*length)).filter(|length| *length != u64::MAX),
             validator: Some(std::str::from_utf8(validator).ok()?.to_owned()).filter(|v| !v.is_empty()),
-            checks: rest.chunks_exact(12).map(block).collect::<Option<_>>()?,
+            checks,
         })
+    }
+}
+
+fn encode_part(checks: &[(u64, u32)]) -> Vec<u8> {
+    let mut octets = Vec::with_capacity(8 + checks.len() * RECORD);
+    octets.extend_from_slice(&(checks.len() as u32).to_le_bytes());
+    for (block, crc) in checks {
+        octets.extend_from_slice(&block.to_le_bytes());
+        octets.extend_from_slice(&crc.to_le_bytes());
+    }
+    with_crc(octets)
+}
+
+/// The blocks of the part that `octets` begin with, and what follows it.
+fn decode_part(octets: &[u8]) -> Option<(impl Iterator<Item = (u64, u32)>, &[u8])> {
+    let (count, rest) = octets.split_first_chunk()?;
+    let length = (u32::from_le_bytes(*count) as usize).checked_mul(RECORD)?;
+    let (records, _) = rest.split_at_checked(length)?;
+    let behind = behind_crc(octets, size_of_val(count) + length)?;
+    let block = |record: &[u8]| {
+        let (number, crc) = record.split_first_chunk()?;
+        Some((u64::from_le_bytes(*number), u32::from_le_bytes(crc.try_into().ok()?)))
+    };
+    Some((records.chunks_exact(RECORD).filter_map(block), behind))
+}
+
+fn with_crc(mut octets: Vec<u8>) -> Vec<u8> {
+    let crc = crc32c::crc32c(&octets);
+    octets.extend_from_slice(&crc.to_le_bytes());
+    octets
+}
+
+/// What follows a part of so many octets and its CRC; `None`: it has another.
+fn behind_crc(octets: &[u8], length: usize) -> Option<&[u8]> {
+    let (part, rest) = octets.split_at_checked(length)?;
+    let (crc, behind) = rest.split_first_chunk()?;
+    (crc32c::crc32c(part) == u32::from_le_bytes(*crc)).then_some(behind)
+}
+
+/// The sidecar of a partial that this process writes.
+///
+/// Invariant: `file`, where it is open, holds `told`, and nothing behind it.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    file: Option<File>,
+    told: Sidecar,
+    /// There may be one, of this process or one before.
+    is_there: bool,
+}
+
+impl Notes {
+    /// `is_there`: an earlier process may have left one. The first note takes its place.
+    pub(super) fn new(is_there: bool) -> Notes {
+        Notes { is_there, ..Notes::default() }
+    }
+
+    /// Writes down what is known `now`, with its blocks in order, of the partial file at that path. A block that was lost since it was
+    /// told is told still: what is there has another CRC.
+    pub(super) fn note(&mut self, now: Sidecar, partial: &Path, key: &ObjectKey) -> io::Result<()> {
+        self.is_there = true;
+        let is_of_the_same = now.length == self.told.length && now.validator == self.told.validator;
+        // After an error it begins anew: it may end within a part.
+        let file = match self.file.take().filter(|_| is_of_the_same) {
+            Some(mut file) => {
+                let is_new = |check: &(u64, u32)| self.told.checks.binary_search(check).is_err();
+                file.write_all(&encode_part(&now.checks.iter().copied().filter(is_new).collect::<Vec<_>>()))?;
+                file
+            }
+            None => now.create(partial, key)?,
+        };
+        self.file = Some(file);
+        self.told = now;
+        Ok(())
+    }
+
+    /// Takes its name away. Its blocks are given back when the file that is answered is closed.
+    pub(super) fn remove(&mut self, partial: &Path) -> Option<File> {
+        if !std::mem::take(&mut self.is_there) {
+            return None;
+        }
+        let file = self.file.take().or_else(|| File::open(Sidecar::path(partial)).ok());
+        Sidecar::remove(partial);
+        file
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn sidecar(checks: &[(u64, u32)]) -> Sidecar {
+        Sidecar { length: Some(300_000), validator: Some("\"é\"".to_owned()), checks: checks.to_vec() }
+    }
 
     #[test]
     fn comes_back_as_written_and_never_damaged_nor_for_another_key() {
         let key = ObjectKey::inode("s", 1);
-        let sidecar =
-            Sidecar {
-                length: Some(300_000), validator: Some("\"é\"".to_owned()), checks: vec![(0, 7), (9, u32::MAX)]
-            };
-        let octets = sidecar.encode(&key);
+        let (first, second) = ([(0, 7), (9, u32::MAX)], [(1, 8)]);
+        let head = sidecar(&[]).encode_head(&key);
+        let octets = [head.clone(), encode_part(&first), encode_part(&[]), encode_part(&second)].concat();
 
-        assert_eq!(Sidecar::decode(&octets, &key), Some(sidecar));
+        assert_eq!(Sidecar::decode(&octets, &key), Some(sidecar(&[first[0], first[1], second[0]])));
         assert_eq!(Sidecar::decode(&octets, &ObjectKey::inode("s", 2)), None);
+        let whole = |at: usize| {
+            let told = [&first[..], &second].concat();
+            let count = [head.len(), head.len() + encode_part(&first).len(), octets.len()];
+            count.iter().rposition(|end| at >= *end).map(|parts| sidecar(&told[..[0, 2, 3][parts]]))
+        };
         for at in 0..octets.len() {
             let mut damaged = octets.clone();
             damaged[at] ^= 0x10;
-            assert_eq!(Sidecar::decode(&damaged, &key), None, "octet {at}");
-            assert_eq!(Sidecar::decode(&octets[..at], &key), None, "cut at {at}");
+            assert_eq!(Sidecar::decode(&damaged, &key), whole(at), "octet {at}");
+            assert_eq!(Sidecar::decode(&octets[..at], &key), whole(at), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn what_is_new_is_added_to_the_same_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (partial, key) = (folder.path().join("one"), ObjectKey::inode("s", 1));
+        let found = || (std::fs::metadata(Sidecar::path(&partial)).unwrap(), Sidecar::read(&partial, &key).unwrap());
+        let mut notes = Notes::default();
+
+        notes.note(sidecar(&[(0, 7), (2, 9)]), &partial, &key).unwrap();
+        let (first, _) = found();
+        notes.note(sidecar(&[(0, 7), (1, 8), (2, 9)]), &partial, &key).unwrap();
+        let (second, told) = found();
+
+        assert_eq!(told, sidecar(&[(0, 7), (2, 9), (1, 8)]));
+        assert_eq!((second.ino(), second.len()), (first.ino(), first.len() + 8 + RECORD as u64));
+        notes.note(sidecar(&[(0, 7), (1, 6)]), &partial, &key).unwrap();
+        assert_eq!(found().1.checks.last(), Some(&(1, 6)), "lost, and written again");
+    }
+
+    #[test]
+    fn of_another_version_and_after_an_error_it_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (partial, key) = (folder.path().join("one"), ObjectKey::inode("s", 1));
+        let mut notes = Notes::default();
+        notes.note(sidecar(&[(0, 7)]), &partial, &key).unwrap();
+        let other = Sidecar { validator: Some("other".into()), ..sidecar(&[(0, 5)]) };
+
+        notes.note(other.clone(), &partial, &key).unwrap();
+        assert_eq!(Sidecar::read(&partial, &key), Some(other.clone()));
+
+        notes.file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let more = Sidecar { checks: vec![(0, 5), (1, 6)], ..other };
+        notes.note(more.clone(), &partial, &key).unwrap_err();
+        notes.note(more.clone(), &partial, &key).unwrap();
+        assert_eq!(Sidecar::read(&partial, &key), Some(more));
+    }
+
+    #[test]
+    fn its_name_goes_before_its_blocks_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let (partial, key) = (folder.path().join("one"), ObjectKey::inode("s", 1));
+        let mut written = Notes::default();
+        written.note(sidecar(&[(0, 7)]), &partial, &key).unwrap();
+        let held = written.remove(&partial).unwrap();
+        assert_eq!((held.metadata().unwrap().nlink(), Sidecar::read(&partial, &key)), (0, None));
+        assert!(written.remove(&partial).is_none());
+
+        sidecar(&[(0, 7)]).create(&partial, &key).unwrap();
+        let held = Notes::new(true).remove(&partial).unwrap();
+        assert_eq!((held.metadata().unwrap().nlink(), Sidecar::read(&partial, &key)), (0, None));
     }
 }

@@ -27,8 +27,12 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_secs(5);
 /// So many pending changes are written down before the next tick.
 const MANY_CHANGES: usize = 4096;
-/// So many octets of pending charges likewise: other processes do not see them until then.
-const MANY_OCTETS: i64 = 16 << 20;
+/// Likewise so many octets of pending charges, and one part in so many of the quota: other processes do not see them until then. They are
+/// not few, as the disk has to have everything that it was given each time, and who writes a large file meanwhile waits for that.
+const MANY_OCTETS: u64 = 16 << 20;
+const MUCH_OF_THE_QUOTA: u64 = 16;
+/// Files without a name that are kept open until the next tick.
+const CLOSED_LATER: usize = 64;
 /// Objects synced one by one; more at once and the file system is synced whole.
 const SYNCED_SINGLY: usize = 64;
 
@@ -40,8 +44,8 @@ pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
 /// Invariants: `Pending::octets` is what has been charged and is not in the sums yet (over-estimated while a flush runs, never under);
 /// every file below `objects/` was complete when it got its name; a file that is locked is never unlinked by eviction; a use of an
 /// object is written down at the next flush, or when it is kept open no more, unless it is used in that very moment.
-/// Lock order: `evicting`, `flushing`, then one of the lock of `beside`, `pending`, that of `hot`, `unsynced`, `stopped`, which are never
-/// held together. Who reads an object that is kept open takes none of them.
+/// Lock order: `evicting`, `flushing`, then one of the lock of `beside`, `pending`, that of `hot`, `unsynced`, `closing`, `stopped`, which
+/// are never held together. Who reads an object that is kept open takes none of them.
 pub(super) struct Cache {
     pub(super) folder: PathBuf,
     pub(super) quota: u64,
@@ -58,6 +62,7 @@ pub(super) struct Cache {
     pending: Mutex<Pending>,
     hot: Hot,
     unsynced: Mutex<Unsynced>,
+    closing: Mutex<Vec<File>>,
     sequence: AtomicU64,
     stopped: Mutex<bool>,
     wake: Condvar,
@@ -69,6 +74,14 @@ struct Pending {
     changes: Changes,
     /// Octets charged less octets given back.
     octets: i64,
+}
+
+impl Pending {
+    /// Whether it is to be written down before the next tick.
+    fn is_much(&self, quota: u64) -> bool {
+        let octets = u64::try_from(self.octets).unwrap_or(0);
+        self.changes.len() >= MANY_CHANGES || octets >= MANY_OCTETS.max(quota / MUCH_OF_THE_QUOTA)
+    }
 }
 
 /// Objects that a power loss may still undo.
@@ -100,6 +113,7 @@ impl Cache {
             pending: Mutex::default(),
             hot: Hot::default(),
             unsynced: Mutex::default(),
+            closing: Mutex::default(),
             sequence: AtomicU64::new(0),
             stopped: Mutex::default(),
             wake: Condvar::new(),
@@ -150,7 +164,7 @@ impl Cache {
         let change = pending.changes.get(name).map_or(change, |earlier| change.after(*earlier));
         pending.changes.insert(name.into(), change);
         pending.octets = pending.octets.saturating_add(octets);
-        if pending.changes.len() >= MANY_CHANGES || pending.octets >= MANY_OCTETS {
+        if pending.is_much(self.quota) {
             self.wake.notify_one();
         }
     }
@@ -355,6 +369,7 @@ impl Cache {
             self.sync();
             self.flush();
             self.drop_unlinked();
+            self.close();
             if stopped {
                 return;
             }
@@ -397,6 +412,20 @@ impl Cache {
         for shard in shards {
             let _ = File::open(self.folder.join(OBJECTS).join(shard)).and_then(|folder| folder.sync_all());
         }
+    }
+
+    /// Closes a file that has no name any more, but not now: its blocks are given back then, which may wait for the disk.
+    pub(super) fn close_later(&self, file: File) {
+        let mut closing = lock(&self.closing);
+        if closing.len() < CLOSED_LATER {
+            closing.push(file);
+        }
+    }
+
+    fn close(&self) {
+        // Not while it is locked.
+        let closing = std::mem::take(&mut *lock(&self.closing));
+        drop(closing);
     }
 
     /// Closes hot objects that another process evicted: their blocks are free only then.
@@ -460,4 +489,36 @@ pub(super) fn unlink_idle_partial(path: &Path) -> Fate {
 /// The value of a mutex; one that a panicking thread held is as good as any, as each change of it is made at once.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_are_not_told_yet_is_little_beside_the_quota() {
+        let pending = |octets| Pending { octets, ..Pending::default() };
+        let (mib, gib) = (1 << 20, 1 << 30);
+
+        assert!(pending(16 * mib).is_much(64 << 20) && !pending(16 * mib - 1).is_much(64 << 20), "a small cache");
+        assert!(pending(gib).is_much(16 << 30) && !pending(gib - 1).is_much(16 << 30));
+        assert!(!pending(-gib).is_much(0), "given back");
+        let changes = (0..MANY_CHANGES).map(|number| (number.to_string().into(), Change::Gone)).collect();
+        assert!(Pending { changes, octets: 0 }.is_much(16 << 30));
+    }
+
+    #[test]
+    fn a_file_is_closed_later_and_of_many_some_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = crate::content::disk::Disk::open(folder.path(), Some(1 << 30), 0).unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let file = || File::from(std::os::fd::OwnedFd::from(writer.try_clone().unwrap()));
+        (0..2 * CLOSED_LATER).for_each(|_| disk.cache.close_later(file()));
+        assert!(lock(&disk.cache.closing).len() <= CLOSED_LATER);
+        drop(writer);
+
+        disk.cache.close();
+
+        assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0, "nobody has the other end");
+    }
 }
