@@ -314,8 +314,8 @@ impl Partial {
     }
 
     fn remove(&self, writer: &mut Writer) {
-        self.cache.unlink(&self.name);
         self.remove_sidecar(writer);
+        self.cache.unlink(&self.name);
         self.cache.charge_gone(&self.name, writer.charged);
         writer.charged = 0;
     }
@@ -363,12 +363,15 @@ impl Partial {
             .is_ok()
     }
 
-    /// Ends as by a kill, after the last note if `noted`.
+    /// Writes down what is present before it is due.
     #[cfg(test)]
-    pub(super) fn abandon(self, noted: bool) {
-        if noted {
-            self.note(&mut self.writer());
-        }
+    pub(super) fn note_now(&self) {
+        assert!(self.note(&mut self.writer()));
+    }
+
+    /// Ends as by a kill.
+    #[cfg(test)]
+    pub(super) fn abandon(self) {
         // Committed and aborted partials alone are left as they are by the destructor.
         self.state().outcome = Outcome::Aborted;
     }

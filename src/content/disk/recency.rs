@@ -181,7 +181,8 @@ impl Recency {
     }
 
     /// Brings the records of the files whose names begin with `prefix` in line with those found there, name and octets
-    /// and last use. `exists` asks again within the transaction, as files come and go meanwhile.
+    /// and last use: those that take more than is recorded too. `exists` asks again within the transaction, as files come and go
+    /// meanwhile.
     pub(super) fn reconcile(
         &self,
         prefix: &str,
@@ -202,8 +203,11 @@ impl Recency {
             self.remove(&mut txn, &mut sums, &name)?;
         }
         for (name, (octets, used)) in found {
-            if self.read(&txn, name)?.is_none() && exists(name) {
-                self.put(&mut txn, &mut sums, name, *octets, *used)?;
+            let recorded = self.read(&txn, name)?;
+            // A file that a killed process wrote has grown since it was written down.
+            let is_too_little = recorded.is_none_or(|(_, recorded)| recorded < *octets);
+            if is_too_little && exists(name) {
+                self.put(&mut txn, &mut sums, name, *octets, recorded.map_or(*used, |(used, _)| used))?;
                 differs = true;
             }
         }
@@ -385,5 +389,27 @@ mod tests {
             Changes::from([("objects/aa/here".into(), Change::Used(1)), ("objects/aa/gone".into(), Change::Used(1))]);
         let sums = recency.apply(&changes, |name| name.ends_with("here").then_some(7)).unwrap();
         assert_eq!(sums, Sums { octets: 7, objects: 1 });
+    }
+
+    #[test]
+    fn a_file_that_is_larger_than_was_written_down_counts_with_what_it_takes_and_no_file_with_less() {
+        let folder = tempfile::tempdir().unwrap();
+        let (recency, _) = Recency::open(folder.path()).unwrap();
+        put(&recency, "tmp/grown", 100, 20);
+        put(&recency, "tmp/ahead", 500, 10);
+        put(&recency, "tmp/gone", 1000, 30);
+        let found = [("tmp/grown", 700), ("tmp/ahead", 400), ("tmp/new", 50)];
+        let found = HashMap::from(found.map(|(name, octets)| (name.to_owned(), (octets, 25))));
+
+        recency.reconcile("tmp/", &found, |name| name != "tmp/gone").unwrap();
+
+        assert_eq!(recency.sums().unwrap(), Sums { octets: 700 + 500 + 50, objects: 0 });
+        let mut order = Vec::new();
+        let removed = |name: &str| {
+            order.push(name.to_owned());
+            Fate::Removed
+        };
+        recency.evict(|_| 0, u64::MAX, removed).unwrap();
+        assert_eq!(order, ["tmp/ahead", "tmp/grown", "tmp/new"], "by last use");
     }
 }

@@ -11,8 +11,9 @@
 //! └───────────────────────┴────────┘
 //! ```
 //!
-//! All numbers are little-endian; the CRC32C at the end of a part is that of the part. Only whole blocks are told, each with its CRC:
-//! after a power loss the sidecar may be newer than the octets, and the CRC tells. A part that a kill or a power loss cut is the end.
+//! All numbers are little-endian; the CRC32C at the end of a part is that of all parts so far but for such CRCs, so that none counts where
+//! another lies before it. Only whole blocks are told, each with its CRC: after a power loss the sidecar may be newer than the octets, and
+//! the CRC tells. A part that a kill or a power loss cut is the end.
 //!
 //! What is new is added behind what is told: all of it would else be written again and again, the more the larger the object is, and
 //! a file that is replaced gives its blocks back before that call returns. Some filesystems tell the disk so (ext4(5), `discard`), and
@@ -21,7 +22,7 @@
 use super::ObjectKey;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"rsyncprt";
@@ -60,18 +61,20 @@ impl Sidecar {
         let _ = std::fs::remove_file(Sidecar::path(partial));
     }
 
-    /// A new file of it, open at its end, in place of what had that name.
-    fn create(&self, partial: &Path, key: &ObjectKey) -> io::Result<File> {
+    /// A new file of it, in place of what had that name.
+    fn create(&self, partial: &Path, key: &ObjectKey) -> io::Result<Grown> {
         let path = Sidecar::path(partial);
         let mut aside = path.as_os_str().to_owned();
         aside.push("~");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        file.write_all(&[self.encode_head(key), encode_part(&self.checks)].concat())?;
+        let (head, crc) = self.encode_head(key);
+        let (part, crc) = encode_part(&self.checks, crc);
+        file.write_all(&[head, part].concat())?;
         std::fs::rename(&aside, &path)?;
-        Ok(file)
+        Ok(Grown { file, crc })
     }
 
-    fn encode_head(&self, key: &ObjectKey) -> Vec<u8> {
+    fn encode_head(&self, key: &ObjectKey) -> (Vec<u8>, u32) {
         let validator = self.validator.as_deref().unwrap_or_default();
         let mut octets = Vec::with_capacity(64 + validator.len());
         octets.extend_from_slice(&MAGIC);
@@ -80,7 +83,7 @@ impl Sidecar {
         octets.extend_from_slice(&self.length.unwrap_or(u64::MAX).to_le_bytes());
         octets.extend_from_slice(&(validator.len() as u32).to_le_bytes());
         octets.extend_from_slice(validator.as_bytes());
-        with_crc(octets)
+        with_crc(octets, 0)
     }
 
     fn decode(octets: &[u8], key: &ObjectKey) -> Option<Sidecar> {
@@ -89,11 +92,11 @@ impl Sidecar {
         let (length, rest) = rest.split_first_chunk()?;
         let (validator_length, rest) = rest.split_first_chunk()?;
         let (validator, rest) = rest.split_at_checked(u32::from_le_bytes(*validator_length) as usize)?;
-        let mut parts = behind_crc(octets, octets.len() - rest.len())?;
+        let mut parts = Parts { rest: octets, crc: 0 };
+        parts.take(octets.len() - rest.len())?;
         let mut checks = Vec::new();
-        while let Some((part, behind)) = decode_part(parts) {
-            checks.extend(part);
-            parts = behind;
+        while let Some(blocks) = parts.blocks() {
+            checks.extend(blocks);
         }
         Some(Sidecar {
             length: Some(u64::from_le_bytes(*length)).filter(|length| *length != u64::MAX),
@@ -103,48 +106,83 @@ impl Sidecar {
     }
 }
 
-fn encode_part(checks: &[(u64, u32)]) -> Vec<u8> {
+/// A part behind others of that CRC; with it they have the other one that is answered.
+fn encode_part(checks: &[(u64, u32)], before: u32) -> (Vec<u8>, u32) {
     let mut octets = Vec::with_capacity(8 + checks.len() * RECORD);
     octets.extend_from_slice(&(checks.len() as u32).to_le_bytes());
     for (block, crc) in checks {
         octets.extend_from_slice(&block.to_le_bytes());
         octets.extend_from_slice(&crc.to_le_bytes());
     }
-    with_crc(octets)
+    with_crc(octets, before)
 }
 
-/// The blocks of the part that `octets` begin with, and what follows it.
-fn decode_part(octets: &[u8]) -> Option<(impl Iterator<Item = (u64, u32)>, &[u8])> {
-    let (count, rest) = octets.split_first_chunk()?;
-    let length = (u32::from_le_bytes(*count) as usize).checked_mul(RECORD)?;
-    let (records, _) = rest.split_at_checked(length)?;
-    let behind = behind_crc(octets, size_of_val(count) + length)?;
-    let block = |record: &[u8]| {
-        let (number, crc) = record.split_first_chunk()?;
-        Some((u64::from_le_bytes(*number), u32::from_le_bytes(crc.try_into().ok()?)))
-    };
-    Some((records.chunks_exact(RECORD).filter_map(block), behind))
-}
-
-fn with_crc(mut octets: Vec<u8>) -> Vec<u8> {
-    let crc = crc32c::crc32c(&octets);
+fn with_crc(mut octets: Vec<u8>, before: u32) -> (Vec<u8>, u32) {
+    let crc = crc32c::crc32c_append(before, &octets);
     octets.extend_from_slice(&crc.to_le_bytes());
-    octets
+    (octets, crc)
 }
 
-/// What follows a part of so many octets and its CRC; `None`: it has another.
-fn behind_crc(octets: &[u8], length: usize) -> Option<&[u8]> {
-    let (part, rest) = octets.split_at_checked(length)?;
-    let (crc, behind) = rest.split_first_chunk()?;
-    (crc32c::crc32c(part) == u32::from_le_bytes(*crc)).then_some(behind)
+/// Parts that are read one behind the other.
+struct Parts<'a> {
+    rest: &'a [u8],
+    /// Of those that were read.
+    crc: u32,
+}
+
+impl<'a> Parts<'a> {
+    /// The next one, of so many octets; `None` where it is not whole.
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (part, rest) = self.rest.split_at_checked(length)?;
+        let (told, rest) = rest.split_first_chunk()?;
+        let crc = crc32c::crc32c_append(self.crc, part);
+        if crc != u32::from_le_bytes(*told) {
+            return None;
+        }
+        *self = Parts { rest, crc };
+        Some(part)
+    }
+
+    /// The next one's blocks.
+    fn blocks(&mut self) -> Option<impl Iterator<Item = (u64, u32)> + use<'a>> {
+        let (count, _) = self.rest.split_first_chunk()?;
+        let length = (u32::from_le_bytes(*count) as usize).checked_mul(RECORD)?;
+        let records = &self.take(length.checked_add(size_of_val(count))?)?[size_of_val(count)..];
+        Some(records.chunks_exact(RECORD).filter_map(|record| {
+            let (number, crc) = record.split_first_chunk()?;
+            Some((u64::from_le_bytes(*number), u32::from_le_bytes(crc.try_into().ok()?)))
+        }))
+    }
+}
+
+/// A sidecar that is open at its end.
+#[derive(Debug)]
+struct Grown {
+    file: File,
+    /// Of all its parts.
+    crc: u32,
+}
+
+impl Grown {
+    fn add(&mut self, checks: &[(u64, u32)]) -> io::Result<()> {
+        let (part, crc) = encode_part(checks, self.crc);
+        self.file.write_all(&part)?;
+        self.crc = crc;
+        Ok(())
+    }
+
+    /// Another process that goes on with the key may have taken it away with what went before.
+    fn has_name(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+    }
 }
 
 /// The sidecar of a partial that this process writes.
 ///
-/// Invariant: `file`, where it is open, holds `told`, and nothing behind it.
+/// Invariant: `grown`, where it is open, tells at least `told`, and ends with a whole part.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    file: Option<File>,
+    grown: Option<Grown>,
     told: Sidecar,
     /// There may be one, of this process or one before.
     is_there: bool,
@@ -162,25 +200,26 @@ impl Notes {
         self.is_there = true;
         let is_of_the_same = now.length == self.told.length && now.validator == self.told.validator;
         // After an error it begins anew: it may end within a part.
-        let file = match self.file.take().filter(|_| is_of_the_same) {
-            Some(mut file) => {
+        let grown = match self.grown.take().filter(|grown| is_of_the_same && grown.has_name()) {
+            Some(mut grown) => {
                 let is_new = |check: &(u64, u32)| self.told.checks.binary_search(check).is_err();
-                file.write_all(&encode_part(&now.checks.iter().copied().filter(is_new).collect::<Vec<_>>()))?;
-                file
+                grown.add(&now.checks.iter().copied().filter(is_new).collect::<Vec<_>>())?;
+                grown
             }
             None => now.create(partial, key)?,
         };
-        self.file = Some(file);
+        self.grown = Some(grown);
         self.told = now;
         Ok(())
     }
 
     /// Takes its name away. Its blocks are given back when the file that is answered is closed.
     pub(super) fn remove(&mut self, partial: &Path) -> Option<File> {
-        if !std::mem::take(&mut self.is_there) {
+        let Notes { grown, is_there, .. } = std::mem::take(self);
+        if !is_there {
             return None;
         }
-        let file = self.file.take().or_else(|| File::open(Sidecar::path(partial)).ok());
+        let file = grown.map(|grown| grown.file).or_else(|| File::open(Sidecar::path(partial)).ok());
         Sidecar::remove(partial);
         file
     }
@@ -189,7 +228,6 @@ impl Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     fn sidecar(checks: &[(u64, u32)]) -> Sidecar {
         Sidecar { length: Some(300_000), validator: Some("\"é\"".to_owned()), checks: checks.to_vec() }
@@ -199,15 +237,17 @@ mod tests {
     fn comes_back_as_written_and_never_damaged_nor_for_another_key() {
         let key = ObjectKey::inode("s", 1);
         let (first, second) = ([(0, 7), (9, u32::MAX)], [(1, 8)]);
-        let head = sidecar(&[]).encode_head(&key);
-        let octets = [head.clone(), encode_part(&first), encode_part(&[]), encode_part(&second)].concat();
+        let (head, crc) = sidecar(&[]).encode_head(&key);
+        let (part, crc) = encode_part(&first, crc);
+        let (nothing, crc) = encode_part(&[], crc);
+        let octets = [&head[..], &part, &nothing, &encode_part(&second, crc).0].concat();
 
         assert_eq!(Sidecar::decode(&octets, &key), Some(sidecar(&[first[0], first[1], second[0]])));
         assert_eq!(Sidecar::decode(&octets, &ObjectKey::inode("s", 2)), None);
         let whole = |at: usize| {
             let told = [&first[..], &second].concat();
-            let count = [head.len(), head.len() + encode_part(&first).len(), octets.len()];
-            count.iter().rposition(|end| at >= *end).map(|parts| sidecar(&told[..[0, 2, 3][parts]]))
+            let ends = [head.len(), head.len() + part.len(), octets.len()];
+            ends.iter().rposition(|end| at >= *end).map(|parts| sidecar(&told[..[0, 2, 3][parts]]))
         };
         for at in 0..octets.len() {
             let mut damaged = octets.clone();
@@ -215,6 +255,19 @@ mod tests {
             assert_eq!(Sidecar::decode(&damaged, &key), whole(at), "octet {at}");
             assert_eq!(Sidecar::decode(&octets[..at], &key), whole(at), "cut at {at}");
         }
+    }
+
+    /// After a power loss octets of another sidecar may lie there, which was deleted.
+    #[test]
+    fn a_part_counts_behind_those_alone_that_were_before_it() {
+        let (key, other) = (ObjectKey::inode("s", 1), ObjectKey::inode("s", 2));
+        let (head, crc) = sidecar(&[]).encode_head(&key);
+        let (_, other_crc) = sidecar(&[]).encode_head(&other);
+        let (part, _) = encode_part(&[(0, 7)], crc);
+        let (others, _) = encode_part(&[(0, 7)], other_crc);
+
+        assert_eq!(Sidecar::decode(&[&head[..], &others].concat(), &key), Some(sidecar(&[])));
+        assert_eq!(Sidecar::decode(&[&head[..], &part, &part].concat(), &key), Some(sidecar(&[(0, 7)])));
     }
 
     #[test]
@@ -236,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn of_another_version_and_after_an_error_it_begins_anew() {
+    fn of_another_version_after_an_error_and_without_its_name_it_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let (partial, key) = (folder.path().join("one"), ObjectKey::inode("s", 1));
         let mut notes = Notes::default();
@@ -246,11 +299,15 @@ mod tests {
         notes.note(other.clone(), &partial, &key).unwrap();
         assert_eq!(Sidecar::read(&partial, &key), Some(other.clone()));
 
-        notes.file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        notes.grown.as_mut().unwrap().file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let more = Sidecar { checks: vec![(0, 5), (1, 6)], ..other };
         notes.note(more.clone(), &partial, &key).unwrap_err();
         notes.note(more.clone(), &partial, &key).unwrap();
-        assert_eq!(Sidecar::read(&partial, &key), Some(more));
+        assert_eq!(Sidecar::read(&partial, &key), Some(more.clone()));
+
+        Sidecar::remove(&partial);
+        notes.note(more.clone(), &partial, &key).unwrap();
+        assert_eq!(Sidecar::read(&partial, &key), Some(more), "another process took it away");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use room::Released;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -27,10 +28,11 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_secs(5);
 /// So many pending changes are written down before the next tick.
 const MANY_CHANGES: usize = 4096;
-/// Likewise so many octets of pending charges, and one part in so many of the quota: other processes do not see them until then. They are
-/// not few, as the disk has to have everything that it was given each time, and who writes a large file meanwhile waits for that.
-const MANY_OCTETS: u64 = 16 << 20;
+/// Likewise one part in so many of the quota, of pending charges, but not less or more than so many octets: other processes do not see them
+/// until then. They are not few, as the disk has to have everything that it was given each time, and who writes a large file meanwhile
+/// waits for that.
 const MUCH_OF_THE_QUOTA: u64 = 16;
+const MANY_OCTETS: RangeInclusive<u64> = 16 << 20..=512 << 20;
 /// Files without a name that are kept open until the next tick.
 const CLOSED_LATER: usize = 64;
 /// Objects synced one by one; more at once and the file system is synced whole.
@@ -80,7 +82,8 @@ impl Pending {
     /// Whether it is to be written down before the next tick.
     fn is_much(&self, quota: u64) -> bool {
         let octets = u64::try_from(self.octets).unwrap_or(0);
-        self.changes.len() >= MANY_CHANGES || octets >= MANY_OCTETS.max(quota / MUCH_OF_THE_QUOTA)
+        self.changes.len() >= MANY_CHANGES
+            || octets >= (quota / MUCH_OF_THE_QUOTA).clamp(*MANY_OCTETS.start(), *MANY_OCTETS.end())
     }
 }
 
@@ -479,11 +482,11 @@ pub(super) fn unlink_idle_partial(path: &Path) -> Fate {
         Err(_) => return Fate::Kept,
     };
     // Held until the names are gone: nobody resumes it in between.
-    if !flock(&file) || std::fs::remove_file(path).is_err() {
+    if !flock(&file) {
         return Fate::Kept;
     }
     Sidecar::remove(path);
-    Fate::Removed
+    std::fs::remove_file(path).map_or(Fate::Kept, |()| Fate::Removed)
 }
 
 /// The value of a mutex; one that a panicking thread held is as good as any, as each change of it is made at once.
@@ -494,15 +497,18 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
 
     #[test]
     fn what_others_are_not_told_yet_is_little_beside_the_quota() {
         let pending = |octets| Pending { octets, ..Pending::default() };
-        let (mib, gib) = (1 << 20, 1 << 30);
+        let mib = 1 << 20;
 
         assert!(pending(16 * mib).is_much(64 << 20) && !pending(16 * mib - 1).is_much(64 << 20), "a small cache");
-        assert!(pending(gib).is_much(16 << 30) && !pending(gib - 1).is_much(16 << 30));
-        assert!(!pending(-gib).is_much(0), "given back");
+        assert!(pending(64 * mib).is_much(1 << 30) && !pending(64 * mib - 1).is_much(1 << 30));
+        assert!(pending(512 * mib).is_much(1 << 40) && !pending(512 * mib - 1).is_much(1 << 40), "a large one");
+        assert!(!pending(-mib).is_much(0), "given back");
         let changes = (0..MANY_CHANGES).map(|number| (number.to_string().into(), Change::Gone)).collect();
         assert!(Pending { changes, octets: 0 }.is_much(16 << 30));
     }
@@ -510,15 +516,16 @@ mod tests {
     #[test]
     fn a_file_is_closed_later_and_of_many_some_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = crate::content::disk::Disk::open(folder.path(), Some(1 << 30), 0).unwrap();
+        let recency = Recency::open(folder.path()).unwrap().0;
+        let cache = Cache::new(folder.path().to_owned(), 1 << 30, 0, Box::new(|| Ok(u64::MAX)), recency);
         let (mut reader, writer) = io::pipe().unwrap();
-        let file = || File::from(std::os::fd::OwnedFd::from(writer.try_clone().unwrap()));
-        (0..2 * CLOSED_LATER).for_each(|_| disk.cache.close_later(file()));
-        assert!(lock(&disk.cache.closing).len() <= CLOSED_LATER);
+        let file = || File::from(OwnedFd::from(writer.try_clone().unwrap()));
+        (0..2 * CLOSED_LATER).for_each(|_| cache.close_later(file()));
+        assert_eq!(lock(&cache.closing).len(), CLOSED_LATER);
         drop(writer);
 
-        disk.cache.close();
+        cache.close();
 
-        assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0, "nobody has the other end");
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "nobody has the other end");
     }
 }

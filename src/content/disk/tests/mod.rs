@@ -57,7 +57,10 @@ fn object_path(disk: &Disk, key: &ObjectKey) -> PathBuf {
 
 /// Leaves a partial as a kill does: the file and, if it was noted, the sidecar, but no lock and nothing of the destructor.
 fn kill(partial: Partial, noted: bool) {
-    partial.abandon(noted);
+    if noted {
+        partial.note_now();
+    }
+    partial.abandon();
 }
 
 fn flip(path: &Path, at: u64) {
@@ -233,6 +236,38 @@ fn a_kill_leaves_no_garbage_and_a_noted_partial_goes_on() {
     }
     let object = partial.commit(&key(2), written.len() as u64).unwrap();
     assert_eq!(object.read(0, written.len()).unwrap(), written);
+    assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_was_noted_bit_by_bit_goes_on_after_each_kill() {
+    let folder = folder();
+    let written = octets(4, 7 * BLOCK);
+    let part = |blocks: std::ops::Range<u64>| &written[(blocks.start * BLOCK) as usize..(blocks.end * BLOCK) as usize];
+    let disk = open(&folder);
+    let partial = disk.begin(&key(1), Some(7 * BLOCK)).unwrap();
+    partial.set_validator(Some("\"v1\"".to_owned()));
+    for blocks in [0..2, 4..5, 2..3] {
+        partial.write_at(blocks.start * BLOCK, part(blocks)).unwrap();
+        partial.note_now();
+    }
+    partial.write_at(3 * BLOCK, part(3..4)).unwrap();
+    kill(partial, false);
+    drop(disk);
+
+    let disk = open(&folder);
+    let partial = disk.resume(&key(1)).unwrap();
+    assert_eq!((partial.prefix(), partial.present()), (3 * BLOCK, 4 * BLOCK), "but for what came behind the last note");
+    partial.write_at(3 * BLOCK, part(3..4)).unwrap();
+    kill(partial, true);
+    drop(disk);
+
+    let disk = open(&folder);
+    let partial = disk.resume(&key(1)).unwrap();
+    assert_eq!(partial.prefix(), 5 * BLOCK);
+    assert_eq!(partial.read_at(0, 5 * BLOCK as usize).unwrap().unwrap(), part(0..5));
+    partial.write_at(5 * BLOCK, part(5..7)).unwrap();
+    assert_eq!(partial.commit(&key(1), 7 * BLOCK).unwrap().read(0, written.len()).unwrap(), written);
     assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
 }
 
