@@ -332,7 +332,7 @@ impl Cache {
 
     pub(super) fn remove(&self, key: &ObjectKey) {
         let name = object_name(key);
-        self.hot.pop(key, |_| true);
+        self.let_go(key);
         let octets = allocated(&self.path(&name));
         self.unlink(&name);
         self.charge_gone(&name, octets.unwrap_or(0));
@@ -415,6 +415,13 @@ impl Cache {
         for shard in shards {
             let _ = File::open(self.folder.join(OBJECTS).join(shard)).and_then(|folder| folder.sync_all());
         }
+    }
+
+    /// Closes an object whose file goes, and need not be synced any more: its blocks are free when nobody has it open.
+    fn let_go(&self, key: &ObjectKey) {
+        self.hot.pop(key, |_| true);
+        let unsynced: Vec<_> = lock(&self.unsynced).objects.extract_if(.., |object| object.key() == key).collect();
+        drop(unsynced);
     }
 
     /// Closes a file that has no name any more, but not now: its blocks are given back then, which may wait for the disk.

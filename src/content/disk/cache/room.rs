@@ -87,6 +87,7 @@ impl Cache {
     fn evict(&self, octets: u64, victims: &Victims) -> u64 {
         // What is pending decides who is oldest, too.
         self.flush();
+        self.close();
         // On a full disk the commit may fail although the files are gone: the second round finds them gone and has room.
         for _ in 0..2 {
             let target = |all: u64| all.saturating_sub(octets) / 10 * 9;
@@ -109,7 +110,7 @@ impl Cache {
             Err(_) => return Fate::Kept,
         }
         if let Some(key) = key.split_once('/').and_then(|(_, key)| ObjectKey::parse(key)) {
-            self.hot.pop(&key, |_| true);
+            self.let_go(&key);
         }
         match std::fs::remove_file(&path) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => Fate::Kept,
@@ -140,8 +141,29 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::disk::Disk;
+    use crate::content::disk::{Disk, Evicted};
     use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_goes_is_held_open_by_nobody_although_it_was_never_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path(), Some(1 << 30), 0).unwrap();
+        let put = |number| {
+            let key = ObjectKey::inode("https://source.example/", number);
+            let partial = disk.begin(&key, Some(1000)).unwrap();
+            partial.write_at(0, &[7; 1000]).unwrap();
+            let object = Arc::downgrade(&partial.commit(&key, 1000).unwrap());
+            (key, object)
+        };
+        let [(evicted, first), (removed, second)] = [1, 2].map(put);
+        assert!(first.upgrade().is_some() && second.upgrade().is_some(), "kept open");
+
+        assert!(matches!(disk.cache.evict_one(&evicted), Evicted::Dropped(_)));
+        disk.cache.remove(&removed);
+
+        assert!(first.upgrade().is_none() && second.upgrade().is_none());
+    }
 
     #[test]
     fn what_others_need_on_the_same_file_system_is_given_up_and_nothing_in_vain() {
