@@ -233,6 +233,13 @@ mod tests {
         Sidecar { length: Some(300_000), validator: Some("\"é\"".to_owned()), checks: checks.to_vec() }
     }
 
+    /// A folder, where a partial would lie in it, and its key.
+    fn place() -> (tempfile::TempDir, PathBuf, ObjectKey) {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = folder.path().join("one");
+        (folder, partial, ObjectKey::inode("s", 1))
+    }
+
     #[test]
     fn comes_back_as_written_and_never_damaged_nor_for_another_key() {
         let key = ObjectKey::inode("s", 1);
@@ -272,8 +279,7 @@ mod tests {
 
     #[test]
     fn what_is_new_is_added_to_the_same_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let (partial, key) = (folder.path().join("one"), ObjectKey::inode("s", 1));
+        let (_folder, partial, key) = place();
         let found = || (std::fs::metadata(Sidecar::path(&partial)).unwrap(), Sidecar::read(&partial, &key).unwrap());
         let mut notes = Notes::default();
 
@@ -290,8 +296,7 @@ mod tests {
 
     #[test]
     fn of_another_version_after_an_error_and_without_its_name_it_begins_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let (partial, key) = (folder.path().join("one"), ObjectKey::inode("s", 1));
+        let (_folder, partial, key) = place();
         let mut notes = Notes::default();
         notes.note(sidecar(&[(0, 7)]), &partial, &key).unwrap();
         let other = Sidecar { validator: Some("other".into()), ..sidecar(&[(0, 5)]) };
@@ -312,8 +317,7 @@ mod tests {
 
     #[test]
     fn its_name_goes_before_its_blocks_do() {
-        let folder = tempfile::tempdir().unwrap();
-        let (partial, key) = (folder.path().join("one"), ObjectKey::inode("s", 1));
+        let (_folder, partial, key) = place();
         let mut written = Notes::default();
         written.note(sidecar(&[(0, 7)]), &partial, &key).unwrap();
         let held = written.remove(&partial).unwrap();

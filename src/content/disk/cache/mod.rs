@@ -31,9 +31,9 @@ const MANY_CHANGES: usize = 4096;
 /// Likewise one part in so many of the quota, of pending charges, but not less or more than so many octets: other processes do not see them
 /// until then. They are not few, as the disk has to have everything that it was given each time, and who writes a large file meanwhile
 /// waits for that.
-const MUCH_OF_THE_QUOTA: u64 = 16;
-const MANY_OCTETS: RangeInclusive<u64> = 16 << 20..=512 << 20;
-/// Files without a name that are kept open until the next tick.
+const MUCH_OF_THE_QUOTA: u64 = 64;
+const MANY_OCTETS: RangeInclusive<u64> = 16 << 20..=128 << 20;
+/// Files without a name that are kept open until the next tick, at most.
 const CLOSED_LATER: usize = 64;
 /// Objects synced one by one; more at once and the file system is synced whole.
 const SYNCED_SINGLY: usize = 64;
@@ -424,7 +424,8 @@ impl Cache {
         drop(unsynced);
     }
 
-    /// Closes a file that has no name any more, but not now: its blocks are given back then, which may wait for the disk.
+    /// Closes a file that has no name any more, but not now unless there are many: its blocks are given back then, which may wait for
+    /// the disk.
     pub(super) fn close_later(&self, file: File) {
         let mut closing = lock(&self.closing);
         if closing.len() < CLOSED_LATER {
@@ -513,8 +514,8 @@ mod tests {
         let mib = 1 << 20;
 
         assert!(pending(16 * mib).is_much(64 << 20) && !pending(16 * mib - 1).is_much(64 << 20), "a small cache");
-        assert!(pending(64 * mib).is_much(1 << 30) && !pending(64 * mib - 1).is_much(1 << 30));
-        assert!(pending(512 * mib).is_much(1 << 40) && !pending(512 * mib - 1).is_much(1 << 40), "a large one");
+        assert!(pending(64 * mib).is_much(4 << 30) && !pending(64 * mib - 1).is_much(4 << 30));
+        assert!(pending(128 * mib).is_much(1 << 40) && !pending(128 * mib - 1).is_much(1 << 40), "a large one");
         assert!(!pending(-mib).is_much(0), "given back");
         let changes = (0..MANY_CHANGES).map(|number| (number.to_string().into(), Change::Gone)).collect();
         assert!(Pending { changes, octets: 0 }.is_much(16 << 30));
