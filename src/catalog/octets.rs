@@ -21,10 +21,16 @@ pub(super) fn seal(key: &[u8], record: &mut Vec<u8>) {
     record.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// [`seal`] of a key and, right behind it, its record, which are the octets from `start` on.
-pub(super) fn seal_in_place(octets: &mut Vec<u8>, start: usize) {
-    let sum = crc32c::crc32c(octets.get(start..).unwrap_or_default());
-    octets.extend_from_slice(&sum.to_le_bytes());
+/// Appends to a record what [`seal_in_place`] puts its checksum into.
+pub(super) fn push_room_for_seal(record: &mut Vec<u8>) {
+    record.extend_from_slice(&[0; CHECKSUM]);
+}
+
+/// [`seal`] of a key and, right behind it, its record, behind which there is room for it.
+pub(super) fn seal_in_place(octets: &mut [u8]) {
+    if let Some((octets, sum)) = octets.split_last_chunk_mut::<CHECKSUM>() {
+        *sum = crc32c::crc32c(octets).to_le_bytes();
+    }
 }
 
 /// The record that [`seal`] made, without its checksum; [`CatalogError::Damaged`] where it does not match.
@@ -138,9 +144,10 @@ mod tests {
         let (key, mut record, mut together) = (b"key", b"record".to_vec(), b"before|keyrecord".to_vec());
 
         seal(key, &mut record);
-        seal_in_place(&mut together, 7);
+        push_room_for_seal(&mut together);
+        seal_in_place(&mut together[7..]);
 
-        assert_eq!(together[10..], record);
+        assert_eq!((&together[..7], &together[10..]), (&b"before|"[..], &record[..]));
         assert_eq!(unseal(key, &record).unwrap(), b"record");
     }
 

@@ -1,9 +1,10 @@
 //! What a first revision writes: it is noted in batches, and where there are several a thread of its own writes one while the next is
 //! being made, into a store that nobody sees before all of it is there. Nothing is there to be read in between.
 
+use super::super::CatalogError;
+use super::super::octets::{push_room_for_seal, seal_in_place};
 use super::super::sorter::SpillFolder;
 use super::super::store::{Store, Successor, TableId};
-use super::super::{CatalogError, octets::seal_in_place};
 use super::beside::Beside;
 use super::growth::Growth;
 use super::transaction::Transaction;
@@ -40,7 +41,14 @@ pub(super) enum Target {
     Nothing(TableId),
 }
 
-/// What is to be written, in order: keys and records, sealed but for those of names.
+impl Target {
+    /// Whether its records end in a checksum.
+    fn is_sealed(self) -> bool {
+        matches!(self, Target::Entries | Target::Inodes | Target::Row(_))
+    }
+}
+
+/// What is to be written, in order: keys and, behind each, its record, which is sealed when it is written, but for those of names.
 #[derive(Default)]
 struct Batch {
     octets: Vec<u8>,
@@ -76,8 +84,8 @@ impl<'c> FirstRevision<'c> {
         octets.extend_from_slice(key);
         let between = octets.len();
         encode(octets);
-        if matches!(target, Target::Entries | Target::Inodes | Target::Row(_)) {
-            seal_in_place(octets, start);
+        if target.is_sealed() {
+            push_room_for_seal(octets);
         }
         records.push((target, start..between, between..octets.len()));
         if octets.len() < BATCH { Ok(()) } else { self.hand_over(Message::Write) }
@@ -153,7 +161,11 @@ fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> R
 
 impl Batch {
     /// Writes everything, table by table, each in its order; `record` is room for the ids of one name.
-    fn write(self, store: &Store, txn: &mut Transaction<'_>, record: &mut Vec<u8>) -> Result<(), CatalogError> {
+    fn write(mut self, store: &Store, txn: &mut Transaction<'_>, record: &mut Vec<u8>) -> Result<(), CatalogError> {
+        // By who writes, who has less to do than who hands over.
+        for (_, key, place) in self.records.iter().filter(|(target, ..)| target.is_sealed()) {
+            seal_in_place(&mut self.octets[key.start..place.end]);
+        }
         let of = |wanted: fn(&Target) -> bool| {
             let records = self.records.iter().filter(move |(target, ..)| wanted(target));
             records.map(|(target, key, place)| (*target, (&self.octets[key.clone()], &self.octets[place.clone()])))
