@@ -42,14 +42,14 @@ const _: () = assert!(2 * GATHERED_AT_ONCE as u64 <= super::flight::LATEST);
 pub(super) const GATHERED_BY_ALL: usize = if cfg!(test) { 8 * BUFFER } else { 192 * BUFFER };
 
 /// While all buffers that somebody has, for whatever it is, hold more octets than these, there is no leave for more.
-const LENT: usize = 256 * BUFFER;
+const LENT: usize = 192 * BUFFER;
 
 /// In blocks: all of it, and where less is left a fetch gets no more than a block's room at once.
 const ALL: usize = GATHERED_BY_ALL / BLOCK as usize;
 const SCARCE: usize = ALL / 3;
 
 /// Buffers that are kept while nobody uses them.
-const IDLE: usize = 32;
+const IDLE: usize = 64;
 
 /// The buffers that nobody uses, and leave to have others.
 pub(in crate::content) struct Buffers {
