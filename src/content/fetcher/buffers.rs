@@ -48,7 +48,7 @@ const LENT: usize = 192 * BUFFER;
 const ALL: usize = GATHERED_BY_ALL / BLOCK as usize;
 const SCARCE: usize = ALL / 3;
 
-/// Buffers that are kept while nobody uses them.
+/// Buffers that are kept while nobody uses them: a mount that has read a large file keeps their 32 MiB.
 const IDLE: usize = 64;
 
 /// The buffers that nobody uses, and leave to have others.
