@@ -72,6 +72,7 @@ fn main() -> ExitCode {
         if !wanted.is_empty() && !wanted.iter().any(|part| is_named(name, part)) {
             continue;
         }
+        eprintln!("{name}: {}", measure::machine());
         for row in caught(name, run) {
             rows += 1;
             missed.extend(row.missed());

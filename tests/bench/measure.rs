@@ -2,6 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -121,6 +125,50 @@ pub fn let_go() {
 pub fn settle() {
     // SAFETY: sync(2) has no preconditions.
     unsafe { libc::sync() }
+}
+
+/// Has the page cache let go of the files below `folder`, which nobody reads any more: else each turn takes memory that nobody has had
+/// before it, and of a virtual machine's that is memory which its host has to find first.
+pub fn forget(folder: &Path) {
+    settle();
+    forget_below(folder);
+}
+
+fn forget_below(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => forget_below(&entry.path()),
+            kind if kind.is_file() => {
+                let file = File::open(entry.path()).unwrap();
+                // SAFETY: it takes numbers (posix_fadvise(2)).
+                assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How the machine stands: what a page costs that is touched for the first time, what the disk writes without the page cache, how
+/// much memory nobody uses.
+pub fn machine() -> String {
+    const OCTETS: usize = 64 << 20;
+    const PAGE: usize = 4096;
+    let mut memory = memmap2::MmapMut::map_anon(OCTETS).unwrap();
+    let (touched, ()) = time(|| memory.chunks_mut(PAGE).for_each(|page| page[0] = 1));
+    let micros = touched.as_secs_f64() * 1e6 / (OCTETS / PAGE) as f64;
+    let folder = tempfile::tempdir().unwrap();
+    let write = || -> io::Result<f64> {
+        let flags = libc::O_DIRECT;
+        let mut file =
+            File::options().write(true).create_new(true).custom_flags(flags).open(folder.path().join("a"))?;
+        let (written, outcome) = time(|| memory.chunks(1 << 20).try_for_each(|part| file.write_all(part)));
+        outcome.map(|()| OCTETS as f64 / 1e6 / written.as_secs_f64())
+    };
+    let disk = write().map_or_else(|error| error.to_string(), |speed| format!("{speed:.0} MB/s"));
+    let known = fs::read_to_string("/proc/meminfo").unwrap();
+    let free = known.lines().find_map(|line| line.strip_prefix("MemFree:")).unwrap_or_default().trim();
+    format!("a fresh page takes {micros:.1} us, the disk writes {disk} past the page cache, {free} are free")
 }
 
 /// How long `work` takes.

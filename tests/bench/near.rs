@@ -5,7 +5,7 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::many::publish_unsized;
-use crate::measure::{Row, files, keep, percentile, settle, time};
+use crate::measure::{Row, files, forget, keep, percentile, settle, time};
 use crate::wire::{Rclone, grep, grep_all, make_files, make_some, publish_one_package, published, run, with_programs};
 use std::fs;
 use std::path::Path;
@@ -36,6 +36,7 @@ fn in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> D
         let mounted = Mounted::new(&format!("{}documents/{document}", nginx.url()), "poll=1h");
         ours.push(work(&mounted.path()));
         mounted.unmount();
+        forget(mounted.cache());
         keep(mounted);
         let Some(cache) = CACHES.get(round) else { continue };
         settle();
@@ -43,6 +44,7 @@ fn in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path) -> D
         let rclone = Rclone::mount(nginx, &["--vfs-cache-mode", cache, "--cache-dir", kept.path().to_str().unwrap()]);
         theirs.push((work(rclone.folder.path()), *cache));
         drop(rclone);
+        forget(kept.path());
         keep(kept);
     }
     let ours = percentile(&mut ours, 50).as_secs_f64();

@@ -8,7 +8,7 @@ use crate::common::mounted::Mounted;
 use crate::common::nginx::Nginx;
 use crate::common::random::Random;
 use crate::delay::{self, FAR, Line};
-use crate::measure::{ROUNDS, Row, caught, files, keep, megabytes, percentile, settle, time};
+use crate::measure::{ROUNDS, Row, caught, files, forget, keep, megabytes, percentile, settle, time};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -224,6 +224,7 @@ pub fn in_turns_with(
         let before = Asked::so_far(nginx, below);
         ours.push(work(&mounted));
         mounted.unmount();
+        forget(mounted.cache());
         keep(mounted);
         wait_for_the_last_connection();
         let now = Asked::so_far(nginx, below).since(before);

@@ -89,7 +89,7 @@ impl Direct {
 
 impl Opened {
     fn new(file: File) -> Opened {
-        Opened { file, lag: Lag::default() }
+        Opened { file, lag: Lag::unproved() }
     }
 }
 
@@ -174,7 +174,7 @@ fn alignment(file: &File) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::disk::uncached::{tests::pages_in_memory, write_all_at};
+    use crate::content::disk::uncached::{Uncached, tests::pages_in_memory};
     use std::os::fd::FromRawFd;
     use std::os::unix::fs::FileExt;
     use std::path::Path;
@@ -266,7 +266,7 @@ mod tests {
         file.read_exact_at(&mut found, 0).unwrap();
         assert!(found == vec![0; octets.len()]);
 
-        write_all_at(&file, &mut Direct::default(), &[octets], 0).unwrap();
+        Uncached::default().write_all_at(&file, &[octets], 0).unwrap();
 
         file.read_exact_at(&mut found, 0).unwrap();
         assert!(found == octets);

@@ -17,7 +17,15 @@ pub(super) struct Lag {
     seconds: f64,
 }
 
+/// So far a disk lags behind of which nothing is known: it has no leave to pause before it proves fast.
+const UNPROVED: Duration = Duration::from_millis(15);
+
 impl Lag {
+    /// Of a disk of which nothing is known, where there is a way that does not wait for it.
+    pub(super) fn unproved() -> Lag {
+        Lag { seconds: UNPROVED.as_secs_f64() }
+    }
+
     /// So many octets more took so long: whether the disk is slow.
     pub(super) fn is_slow_with(&mut self, octets: usize, took: Duration) -> bool {
         let seconds = self.seconds + took.as_secs_f64() - octets as f64 / FAST;
@@ -44,6 +52,15 @@ mod tests {
         assert!(taken(10_000, |_| 5000) < 7, "105 MB/s");
         assert!(taken(10_000, |_| 28_000) < 3, "18 MB/s");
         assert_eq!(taken(10_000, |piece| if piece == 100 { 500_000 } else { 500 }), 100);
+    }
+
+    #[test]
+    fn a_disk_is_to_prove_that_it_is_fast_before_it_may_pause() {
+        let (mut fast, mut slow) = (Lag::unproved(), Lag::unproved());
+        let millis = Duration::from_millis;
+        assert!((0..4).all(|_| !fast.is_slow_with(4 << 20, millis(2))), "2.1 GB/s");
+        assert!(!fast.is_slow_with(4 << 20, millis(15)));
+        assert!(!slow.is_slow_with(4 << 20, millis(8)) && slow.is_slow_with(4 << 20, millis(8)), "525 MB/s");
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! An object being written.
 
-use super::direct::Direct;
 use super::object::{Damaged, Object, encode_footer, footprint};
 use super::ranges::Ranges;
 use super::sidecar::{Notes, Sidecar};
-use super::uncached::{self, Detour};
+use super::uncached::Uncached;
 use super::victims::Victims;
 use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
 use bytes::Bytes;
@@ -53,9 +52,7 @@ struct Writer {
     noted: Instant,
     /// What was noted on disk.
     notes: Notes,
-    /// It had to wait for the disk: the page cache takes what follows, for a while.
-    detour: Detour,
-    direct: Direct,
+    uncached: Uncached,
 }
 
 struct State {
@@ -106,8 +103,7 @@ impl Partial {
                 unnoted: 0,
                 noted: Instant::now(),
                 notes: Notes::new(validator.is_some()),
-                detour: Detour::default(),
-                direct: Direct::default(),
+                uncached: Uncached::default(),
             }),
             state: Mutex::new(State { present, checks, growing, length, validator, outcome: Outcome::Open }),
         }
@@ -170,16 +166,15 @@ impl Partial {
         self.write_by(offset, &[octets], false)
     }
 
-    /// [`Partial::write_at`] of what its readers have from memory, in pieces one behind the other: the page cache keeps none of it, as
-    /// long as the disk is fast.
+    /// [`Partial::write_at`] of what its readers have from memory, in pieces one behind the other: the page cache keeps none of it,
+    /// unless memory lies free or the disk is slow.
     pub fn write_uncached_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DiskError> {
         self.write_by(offset, pieces, true)
     }
 
     /// Whether [`Partial::write_uncached_at`] has the disk write many pieces at once, so that it is waited for but once.
     pub fn takes_many_at_once(&self) -> bool {
-        let writer = self.writer();
-        writer.detour.is_over() && writer.direct.is_usable()
+        self.writer().uncached.takes_many_at_once()
     }
 
     fn write_by(&self, offset: u64, pieces: &[&[u8]], uncached: bool) -> Result<(), DiskError> {
@@ -193,16 +188,11 @@ impl Partial {
             let missing = within(pieces, offset, &gap);
             let octets = gap.end - gap.start;
             self.make_room(&mut writer, gap.end, octets)?;
-            let uncached = uncached && writer.detour.passes(octets);
-            let begun = Instant::now();
             let write = || match uncached {
-                true => uncached::write_all_at(&self.file, &mut writer.direct, &missing, gap.start),
+                true => writer.uncached.write_all_at(&self.file, &missing, gap.start),
                 false => write_all_at(&self.file, &missing, gap.start),
             };
             self.cache.retry_when_full(&self.victims, write).map_err(|e| self.failed(e))?;
-            if uncached {
-                writer.detour.note(octets as usize, begun.elapsed());
-            }
             let mut at = gap.start;
             for piece in missing {
                 let unchecked = self.state().extend(at, piece);
@@ -292,7 +282,7 @@ impl Partial {
         let object = Arc::new(object);
         self.cache.install(&self.name, &object, writer.charged, &self.victims)?;
         self.remove_sidecar(&mut writer);
-        writer.direct = Direct::default();
+        writer.uncached.close();
         self.state().outcome = Outcome::Committed(Arc::clone(&object));
         Ok(object)
     }

@@ -1,16 +1,90 @@
 //! Writing without leaving the octets in the page cache: for what readers have from memory, so that a large file is not there twice.
 //!
 //! A fast disk has them from where they are ([`Direct`]). Else they pass through the page cache: the kernel begins to write them back at
-//! once and lets their pages go when that is done; pages are used again and again, which costs less than to take new ones. Who
-//! writes may have to wait for the disk then, which else has until memory is full: so it is not for one that is slow, see [`Detour`].
+//! once and lets their pages go when that is done, so that those are used again and again and nobody else's go for them. Who writes may
+//! have to wait for the disk then, which else has until memory is full: so it is not for one that is slow, see [`Detour`], nor is it
+//! while so much memory lies free that nobody's pages go for those ([`lies_free`]).
 
 use super::direct::Direct;
 use super::lag::Lag;
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The ways of one file's octets to the disk, and which of them proved slow.
+pub(super) struct Uncached {
+    direct: Direct,
+    detour: Detour,
+    /// [`lies_free`], or what a test says.
+    lies_free: fn() -> bool,
+}
+
+impl Default for Uncached {
+    fn default() -> Uncached {
+        Uncached { direct: Direct::default(), detour: Detour::default(), lies_free }
+    }
+}
+
+impl Uncached {
+    /// Whether the disk has many pieces in one write, as far as is known.
+    pub(super) fn takes_many_at_once(&self) -> bool {
+        self.direct.is_usable()
+    }
+
+    /// Writes all of `pieces` one behind the other from `offset` on, as `write_all_at` does; past the page cache where that is the
+    /// faster way, or the one that costs others least.
+    pub(super) fn write_all_at(&mut self, file: &File, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        // Octets from `offset` on that are written.
+        let mut ahead = 0;
+        for (number, piece) in pieces.iter().enumerate() {
+            if ahead == 0 {
+                ahead = self.direct.write(file, &pieces[number..], offset)?;
+            }
+            let written = ahead.min(piece.len());
+            ahead -= written;
+            self.write_through(file, &piece[written..], offset + written as u64)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_through(&mut self, file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
+        if octets.is_empty() {
+            return Ok(());
+        }
+        if (self.lies_free)() || !self.detour.passes(octets.len() as u64) {
+            return file.write_all_at(octets, offset);
+        }
+        let begun = Instant::now();
+        write_past(file, octets, offset)?;
+        self.detour.note(octets.len(), begun.elapsed());
+        Ok(())
+    }
+
+    /// No more is to be written.
+    pub(super) fn close(&mut self) {
+        self.direct = Direct::default();
+    }
+}
+
+/// Of so many parts of the machine's memory one must be free.
+const A_PART: u64 = 4;
+
+/// Whether memory is free that nobody has any use for, of which the page cache may have some (sysinfo(2)). Where the kernel does not
+/// tell, it is not.
+fn lies_free() -> bool {
+    let mut found = MaybeUninit::<libc::sysinfo>::uninit();
+    // SAFETY: there is room for one answer.
+    if unsafe { libc::sysinfo(found.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: it was answered.
+    let found = unsafe { found.assume_init() };
+    found.freeram >= found.totalram / A_PART
+}
 
 /// Octets that the page cache takes after the first write that was slow; after each that follows twice as many, until it is
 /// this one, doubled so often.
@@ -26,14 +100,9 @@ pub(super) struct Detour {
 }
 
 impl Detour {
-    /// Whether what is written next passes the page cache.
-    pub(super) fn is_over(&self) -> bool {
-        self.left == 0
-    }
-
     /// Whether so many octets, written next, pass the page cache.
     pub(super) fn passes(&mut self, octets: u64) -> bool {
-        let is_over = self.is_over();
+        let is_over = self.left == 0;
         self.left = self.left.saturating_sub(octets);
         is_over
     }
@@ -47,28 +116,13 @@ impl Detour {
     }
 }
 
-/// Writes all of `pieces` one behind the other from `offset` on, as `write_all_at` does; past the page cache where `direct` can, or
-/// kernel and filesystem (RWF_DONTCACHE of pwritev2(2): Linux 6.16 and ext4, xfs, btrfs).
-pub(super) fn write_all_at(file: &File, direct: &mut Direct, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
-    // Octets from `offset` on that are written.
-    let mut ahead = 0;
-    for (number, piece) in pieces.iter().enumerate() {
-        if ahead == 0 {
-            ahead = direct.write(file, &pieces[number..], offset)?;
-        }
-        let written = ahead.min(piece.len());
-        ahead -= written;
-        write_through(file, &piece[written..], offset + written as u64)?;
-        offset += piece.len() as u64;
-    }
-    Ok(())
-}
-
-fn write_through(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
+/// As `write_all_at`; past the page cache where kernel and filesystem can (RWF_DONTCACHE of pwritev2(2): Linux 6.16 and ext4, xfs,
+/// btrfs).
+fn write_past(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
     let mut written = 0;
     while written < octets.len() {
         let (rest, at) = (&octets[written..], offset + written as u64);
-        match write_some_at(file, rest, at) {
+        match write_past_some(file, rest, at) {
             Ok(more) if more > 0 => written += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // What is wrong but that nobody knows the flag, that write tells.
@@ -78,7 +132,7 @@ fn write_through(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn write_some_at(file: &File, octets: &[u8], offset: u64) -> io::Result<usize> {
+fn write_past_some(file: &File, octets: &[u8], offset: u64) -> io::Result<usize> {
     let part = libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() };
     // A file's length is an off_t.
     let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -93,14 +147,13 @@ pub(super) mod tests {
     use crate::content::disk::{BLOCK, Disk, ObjectKey};
     use std::ops::Range;
     use std::path::Path;
-    use std::time::Instant;
 
     /// What a file in `folder` holds behind writes of `octets` in parts of `part`, the last part first.
     fn written_in(folder: &Path, octets: &[u8], part: usize) -> Vec<u8> {
         let file = tempfile::tempfile_in(folder).unwrap();
-        let mut direct = Direct::default();
+        let mut uncached = Uncached::default();
         for (number, part_of_it) in octets.chunks(part).enumerate().rev() {
-            write_all_at(&file, &mut direct, &[part_of_it], (number * part) as u64).unwrap();
+            uncached.write_all_at(&file, &[part_of_it], (number * part) as u64).unwrap();
         }
         let mut all = vec![0; octets.len()];
         file.read_exact_at(&mut all, 0).unwrap();
@@ -149,7 +202,7 @@ pub(super) mod tests {
                 let pieces: Vec<&[u8]> = begins.zip(*ends).map(|(from, to)| &octets[*from..*to]).collect();
                 let file = tempfile::tempfile_in(folder).unwrap();
 
-                write_all_at(&file, &mut Direct::default(), &pieces, offset).unwrap();
+                Uncached::default().write_all_at(&file, &pieces, offset).unwrap();
 
                 let mut found = vec![0; octets.len()];
                 file.read_exact_at(&mut found, offset).unwrap();
@@ -191,15 +244,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_page_cache_keeps_none_of_them_where_kernel_and_filesystem_can() {
-        let (plain, passing) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    fn the_page_cache_keeps_none_of_them_where_kernel_and_filesystem_can_and_no_memory_lies_free() {
         let octets = vec![1; 256 * 4096];
-        let can = write_some_at(&tempfile::tempfile().unwrap(), &octets, 0).is_ok();
+        let can = write_past_some(&tempfile::tempfile().unwrap(), &octets, 0).is_ok();
+        let written = |lies_free| {
+            let file = tempfile::tempfile().unwrap();
+            let mut uncached = Uncached { direct: Direct::Refused, lies_free, ..Uncached::default() };
+            uncached.write_all_at(&file, &[&octets], 0).unwrap();
+            file.sync_data().unwrap();
+            file
+        };
 
-        plain.write_all_at(&octets, 0).unwrap();
-        write_all_at(&passing, &mut Direct::Refused, &[&octets], 0).unwrap();
+        let (plain, passing) = (written(|| true), written(|| false));
 
-        passing.sync_data().unwrap();
         assert_eq!(pages_in_memory(&plain, 256), 256);
         let kept = if can { 0 } else { 256 };
         let begun = Instant::now();
@@ -212,10 +269,12 @@ pub(super) mod tests {
     #[test]
     fn what_cannot_be_written_is_an_error() {
         let file = File::open("/proc/self/exe").unwrap();
-        let write = |file: &File| write_all_at(file, &mut Direct::default(), &[b"a"], 0).unwrap_err().raw_os_error();
-        assert_eq!(write(&file), Some(libc::EBADF));
         let full = File::options().write(true).open("/dev/full").unwrap();
-        assert_eq!(write(&full), Some(libc::ENOSPC));
+        for lies_free in [|| true, || false] {
+            let mut uncached = Uncached { lies_free, ..Uncached::default() };
+            let mut write = |file: &File| uncached.write_all_at(file, &[b"a"], 0).unwrap_err().raw_os_error();
+            assert_eq!([write(&file), write(&full)], [Some(libc::EBADF), Some(libc::ENOSPC)]);
+        }
     }
 
     #[test]

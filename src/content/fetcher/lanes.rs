@@ -1,5 +1,6 @@
-//! How many ranges of an object are asked for at once, by how long they take: see the model of [`super::stripes`].
+//! How many ranges of an object are asked for at once, by how long they take, and how long they are: see the model of [`super::stripes`].
 
+use crate::content::fixity::BLOCK;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -12,7 +13,30 @@ const FEW_LANES: usize = 8;
 /// A range whose connection is silent for a smaller part of its time comes over a full line.
 const MOSTLY_AT_WORK: u64 = 4;
 
-/// How long ranges of [`super::stripes::STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first.
+/// Octets of one range at most.
+pub(super) const STRIPE: u64 = 4 << 20;
+
+/// Octets of a range at least: new connections grow with them.
+pub(super) const SHORTEST: u64 = BLOCK;
+
+/// Over connections that still grow a range has at most one part in so many of the octets that were asked for before it. Of ranges of
+/// one length all would end at the same moment, the first too, for which the others wait in memory, and all the work that is done in
+/// order would begin with that moment.
+const RISE: u64 = 4;
+
+/// Octets of a range, where so many are wanted ahead of the reader in all.
+pub(super) fn length(wanted: u64) -> u64 {
+    let octets = wanted / MOST_LANES as u64;
+    (octets - octets % BLOCK).clamp(SHORTEST, STRIPE)
+}
+
+/// The same over connections that still grow, where so many were asked for before it.
+pub(super) fn growing(wanted: u64, before: u64) -> u64 {
+    let most = before / RISE;
+    length(wanted).min((most - most % BLOCK).max(SHORTEST))
+}
+
+/// How long ranges of [`STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first.
 /// Those of the first round come over connections that still grow: they are forgotten behind it, and tell nothing of the line.
 #[derive(Default)]
 pub(super) struct Usual {
@@ -79,5 +103,25 @@ mod tests {
         assert_eq!(lanes(&[(40, 100); 3]), MOST_LANES, "a line that round trips keep empty");
         assert_eq!(lanes(&[(40, 400); 3]), FEW_LANES, "a line that is full");
         assert_eq!(lanes(&[(40, 110), (40, 300), (40, 90)]), MOST_LANES, "one of them was held up");
+    }
+
+    #[test]
+    fn ranges_are_short_as_long_as_little_is_wanted() {
+        assert_eq!([0, 2 << 20, 6 << 20].map(length), [BLOCK, BLOCK, 3 * BLOCK]);
+        assert_eq!([56 << 20, u64::MAX].map(length), [STRIPE; 2]);
+    }
+
+    #[test]
+    fn ranges_over_new_connections_end_one_after_the_other() {
+        let mut before = 0;
+        let mut next = |_| {
+            let octets = growing(u64::MAX, before);
+            before += octets;
+            octets / BLOCK
+        };
+        assert_eq!([(); MOST_LANES].map(&mut next)[..6], [1, 1, 1, 1, 1, 1]);
+        let second = [(); MOST_LANES].map(&mut next);
+        assert!(second.is_sorted() && second[0] <= 6 && second[MOST_LANES - 1] == STRIPE / BLOCK, "{second:?}");
+        assert_eq!(growing(2 << 20, before), BLOCK, "little is wanted");
     }
 }

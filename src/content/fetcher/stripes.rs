@@ -26,7 +26,7 @@
 
 use super::flight::Flight;
 use super::held::Origin;
-use super::lanes::{MOST_LANES, Usual};
+use super::lanes::{SHORTEST, STRIPE, Usual, growing, length};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, ContentError};
 use crate::document::Uri;
@@ -40,12 +40,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
-
-/// Octets of one range at most.
-pub(super) const STRIPE: u64 = 4 << 20;
-
-/// Octets of a range at least: new connections grow with them.
-const SHORTEST: u64 = BLOCK;
 
 /// A range of fewer octets does not tell how long one of [`STRIPE`] takes.
 const TELLING: u64 = STRIPE / 4;
@@ -102,12 +96,6 @@ fn is_fast(came: u64, took: Duration, round_trip: Duration, [at_once, first]: [D
     }
 }
 
-/// Octets of a range, where so many are wanted ahead of the reader in all.
-fn length(wanted: u64) -> u64 {
-    let octets = wanted / MOST_LANES as u64;
-    (octets - octets % BLOCK).clamp(SHORTEST, STRIPE)
-}
-
 /// A body, and the ranges that follow it.
 pub(super) struct Stripes {
     content: Arc<Content>,
@@ -131,6 +119,8 @@ pub(super) struct Stripes {
     /// One was refused, or cut while somebody waited for it. Told before its connection is free.
     has_failed: Arc<AtomicBool>,
     usual: Arc<Usual>,
+    /// Octets of all ranges that were asked for.
+    in_all: u64,
     /// A range is here: its connection is free.
     ended: Arc<Notify>,
     /// The line, see [`is_fast`].
@@ -261,6 +251,7 @@ impl Stripes {
             busy: Arc::default(),
             has_failed: Arc::default(),
             usual: Arc::default(),
+            in_all: 0,
             ended: Arc::default(),
             is_fast: None,
         }
@@ -374,8 +365,10 @@ impl Stripes {
 
     /// Octets of the next range. Connections that have grown are not asked for few, although their reader has jumped.
     fn next_length(&self) -> u64 {
-        let least = if self.usual.all().is_zero() { SHORTEST } else { TELLING };
-        length(self.flight.ahead()).max(least)
+        match self.usual.all().is_zero() {
+            true => growing(self.flight.ahead(), self.in_all),
+            false => length(self.flight.ahead()).max(TELLING),
+        }
     }
 
     /// Asks for the range from `first` on; answers the octet behind it.
@@ -383,6 +376,7 @@ impl Stripes {
         // At least a block, so behind `first`.
         let end = first + length;
         let end = (end - end % BLOCK).min(self.origin.length);
+        self.in_all += end - first;
         let attempt = self.begin(first..end, &place);
         let begun = Instant::now();
         let stripe =
@@ -574,11 +568,5 @@ mod tests {
         assert_eq!([is_fast(FIRST, 120, 40), is_fast(FIRST, 450, 150)], [Some(true); 2], "three round trips");
         assert_eq!(is_fast(FIRST, 421, 40), Some(false), "2.5 Mbit/s");
         assert_eq!(is_fast(FIRST, 3000, 2000), Some(false), "a server that thinks for long before a line that is slow");
-    }
-
-    #[test]
-    fn ranges_are_short_as_long_as_little_is_wanted() {
-        assert_eq!([0, 2 << 20, 6 << 20].map(length), [BLOCK, BLOCK, 3 * BLOCK]);
-        assert_eq!([56 << 20, u64::MAX].map(length), [STRIPE; 2]);
     }
 }

@@ -4,7 +4,8 @@ use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
 use crate::content::State;
 use crate::content::fetcher::lanes::MOST_LANES;
-use crate::content::fetcher::stripes::{STRIPE, places};
+use crate::content::fetcher::lanes::STRIPE;
+use crate::content::fetcher::stripes::places;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
