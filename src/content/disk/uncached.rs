@@ -2,8 +2,9 @@
 //!
 //! A fast disk has them from where they are ([`Direct`]). Else they pass through the page cache: the kernel begins to write them back at
 //! once and lets their pages go when that is done, so that those are used again and again and nobody else's go for them. Who writes may
-//! have to wait for the disk then, which else has until memory is full: so it is not for one that is slow, see [`Detour`], nor is it
-//! while so much memory lies free that nobody's pages go for those ([`lies_free`]).
+//! have to wait for the disk then, which else is written to in the background: so it is not for one that is slow, see [`Detour`], nor
+//! is it while so much memory of the machine lies free that nobody's pages go for those ([`lies_free`]; within a control group
+//! with a limit of its own the group's older pages go).
 
 use super::direct::Direct;
 use super::lag::Lag;
@@ -71,7 +72,7 @@ impl Uncached {
 }
 
 /// Of so many parts of the machine's memory one must be free.
-const A_PART: u64 = 4;
+const A_PART: libc::c_ulong = 4;
 
 /// Whether memory is free that nobody has any use for, of which the page cache may have some (sysinfo(2)). Where the kernel does not
 /// tell, it is not.
@@ -83,7 +84,11 @@ fn lies_free() -> bool {
     }
     // SAFETY: it was answered.
     let found = unsafe { found.assume_init() };
-    found.freeram >= found.totalram / A_PART
+    is_plenty(found.freeram, found.totalram)
+}
+
+fn is_plenty(free: libc::c_ulong, total: libc::c_ulong) -> bool {
+    total > 0 && free >= total / A_PART
 }
 
 /// Octets that the page cache takes after the first write that was slow; after each that follows twice as many, until it is
@@ -148,10 +153,20 @@ pub(super) mod tests {
     use std::ops::Range;
     use std::path::Path;
 
+    /// Where the disk has octets from where they are, and where not; where memory lies free, and where not.
+    fn ways() -> [Uncached; 4] {
+        let way = |direct, lies_free| Uncached { direct, lies_free, ..Uncached::default() };
+        [
+            way(Direct::Untried, || true),
+            way(Direct::Untried, || false),
+            way(Direct::Refused, || true),
+            way(Direct::Refused, || false),
+        ]
+    }
+
     /// What a file in `folder` holds behind writes of `octets` in parts of `part`, the last part first.
-    fn written_in(folder: &Path, octets: &[u8], part: usize) -> Vec<u8> {
+    fn written_in(folder: &Path, mut uncached: Uncached, octets: &[u8], part: usize) -> Vec<u8> {
         let file = tempfile::tempfile_in(folder).unwrap();
-        let mut uncached = Uncached::default();
         for (number, part_of_it) in octets.chunks(part).enumerate().rev() {
             uncached.write_all_at(&file, &[part_of_it], (number * part) as u64).unwrap();
         }
@@ -180,8 +195,10 @@ pub(super) mod tests {
         let octets = &memory[memory.as_ptr().align_offset(4096)..];
         for folder in [&std::env::temp_dir(), Path::new("/dev/shm")] {
             for (from, part) in [(0, 300_000), (0, 1 << 16), (0, 5000), (1, 1 << 16), (0, (1 << 16) + 1)] {
-                let written = written_in(folder, &octets[from..], part);
-                assert!(written == octets[from..], "from {from} in parts of {part} in {}", folder.display());
+                for uncached in ways() {
+                    let written = written_in(folder, uncached, &octets[from..], part);
+                    assert!(written == octets[from..], "from {from} in parts of {part} in {}", folder.display());
+                }
             }
         }
     }
@@ -200,13 +217,15 @@ pub(super) mod tests {
             for (ends, offset) in ends.iter().zip([0, 4096, 0, 5]) {
                 let begins = [0].iter().chain(*ends);
                 let pieces: Vec<&[u8]> = begins.zip(*ends).map(|(from, to)| &octets[*from..*to]).collect();
-                let file = tempfile::tempfile_in(folder).unwrap();
+                for mut uncached in ways() {
+                    let file = tempfile::tempfile_in(folder).unwrap();
 
-                Uncached::default().write_all_at(&file, &pieces, offset).unwrap();
+                    uncached.write_all_at(&file, &pieces, offset).unwrap();
 
-                let mut found = vec![0; octets.len()];
-                file.read_exact_at(&mut found, offset).unwrap();
-                assert!(found == octets, "{ends:?} at {offset} in {}", folder.display());
+                    let mut found = vec![0; octets.len()];
+                    file.read_exact_at(&mut found, offset).unwrap();
+                    assert!(found == octets, "{ends:?} at {offset} in {}", folder.display());
+                }
             }
         }
     }
@@ -251,19 +270,27 @@ pub(super) mod tests {
             let file = tempfile::tempfile().unwrap();
             let mut uncached = Uncached { direct: Direct::Refused, lies_free, ..Uncached::default() };
             uncached.write_all_at(&file, &[&octets], 0).unwrap();
-            file.sync_data().unwrap();
             file
         };
 
         let (plain, passing) = (written(|| true), written(|| false));
 
         assert_eq!(pages_in_memory(&plain, 256), 256);
+        passing.sync_data().unwrap();
         let kept = if can { 0 } else { 256 };
         let begun = Instant::now();
         while pages_in_memory(&passing, 256) != kept {
             assert!(begun.elapsed() < Duration::from_secs(20), "{} pages", pages_in_memory(&passing, 256));
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    #[test]
+    fn memory_lies_free_of_which_nobody_uses_a_quarter() {
+        assert_eq!(
+            [(6, 24), (5, 24), (24, 24), (0, 24), (0, 0)].map(|(free, total)| is_plenty(free, total)),
+            [true, false, true, false, false]
+        );
     }
 
     #[test]

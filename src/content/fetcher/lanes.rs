@@ -1,7 +1,7 @@
 //! How many ranges of an object are asked for at once, by how long they take, and how long they are: see the model of [`super::stripes`].
 
 use crate::content::fixity::BLOCK;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Ranges asked for at once of one object, at most.
@@ -19,7 +19,13 @@ pub(super) const STRIPE: u64 = 4 << 20;
 /// Octets of a range at least: new connections grow with them.
 pub(super) const SHORTEST: u64 = BLOCK;
 
-/// Over connections that still grow a range has at most one part in so many of the octets that were asked for before it. Of ranges of
+/// A range of fewer octets does not tell how long one of [`STRIPE`] takes.
+pub(super) const TELLING: u64 = STRIPE / 4;
+
+/// Of those alone no range is supposed to take less than this.
+const UNTOLD: Duration = Duration::from_secs(1);
+
+/// Over connections that still grow a range longer than [`SHORTEST`] has at most one part in so many of the octets that were asked for before it. Of ranges of
 /// one length all would end at the same moment, the first too, for which the others wait in memory, and all the work that is done in
 /// order would begin with that moment.
 const RISE: u64 = 4;
@@ -37,7 +43,7 @@ pub(super) fn growing(wanted: u64, before: u64) -> u64 {
 }
 
 /// How long ranges of [`STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first.
-/// Those of the first round come over connections that still grow: they are forgotten behind it, and tell nothing of the line.
+/// The first may come over connections that still grow: they are forgotten behind a round of them, and tell nothing of the line.
 #[derive(Default)]
 pub(super) struct Usual {
     ranges: AtomicUsize,
@@ -45,11 +51,19 @@ pub(super) struct Usual {
     silent: AtomicU64,
     /// From the request to the last octet.
     all: AtomicU64,
+    /// A connection has grown: it brought a range of at least [`TELLING`] octets.
+    has_grown: AtomicBool,
 }
 
 impl Usual {
-    /// Of two at a time one may be lost: they are means.
-    pub(super) fn note(&self, silent: Duration, all: Duration) {
+    /// A range of so many octets is here, of whose time its connection was `silent` at first. Of two at a time one may be lost: they
+    /// are means.
+    pub(super) fn note(&self, octets: u64, silent: Duration, all: Duration) {
+        if octets != STRIPE {
+            return self
+                .suppose(octets, silent + all.saturating_sub(silent).mul_f64(STRIPE as f64 / octets.max(1) as f64));
+        }
+        self.has_grown.store(true, Ordering::Relaxed);
         let is_second_round = self.ranges.fetch_add(1, Ordering::Relaxed) == MOST_LANES;
         for (mean, took) in [(&self.silent, silent), (&self.all, all)] {
             let (took, before) = (took.as_micros() as u64, mean.load(Ordering::Relaxed));
@@ -58,10 +72,22 @@ impl Usual {
     }
 
     /// So long a shorter range would have taken, were it as long: better than nothing, as long as none of those came.
-    pub(super) fn suppose(&self, all: Duration) {
-        if self.ranges.load(Ordering::Relaxed) == 0 {
-            self.all.store(all.as_micros() as u64, Ordering::Relaxed);
+    fn suppose(&self, octets: u64, all: Duration) {
+        if self.ranges.load(Ordering::Relaxed) > 0 {
+            return;
         }
+        let all = match octets >= TELLING {
+            true => all,
+            false if self.has_grown() => return,
+            false => all.max(UNTOLD),
+        };
+        self.has_grown.fetch_or(octets >= TELLING, Ordering::Relaxed);
+        self.all.store(all.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether it is known that a connection has grown.
+    pub(super) fn has_grown(&self) -> bool {
+        self.has_grown.load(Ordering::Relaxed)
     }
 
     pub(super) fn all(&self) -> Duration {
@@ -83,10 +109,13 @@ mod tests {
     #[test]
     fn what_shorter_ranges_tell_counts_until_one_of_full_length_is_here_and_says_nothing_of_the_line() {
         let (usual, millis) = (Usual::default(), Duration::from_millis);
-        [900, 700].into_iter().for_each(|all| usual.suppose(millis(all)));
-        assert_eq!((usual.all(), usual.lanes()), (millis(700), MOST_LANES));
-        usual.note(millis(40), millis(300));
-        usual.suppose(millis(5000));
+        usual.note(BLOCK, millis(1), millis(2));
+        assert_eq!((usual.all(), usual.has_grown()), (UNTOLD, false));
+        [240, 190].into_iter().for_each(|all| usual.note(TELLING, millis(20), millis(all)));
+        usual.note(BLOCK, millis(40), millis(900));
+        assert_eq!((usual.all(), usual.has_grown(), usual.lanes()), (millis(700), true, MOST_LANES));
+        usual.note(STRIPE, millis(40), millis(300));
+        usual.note(TELLING, millis(40), millis(5000));
         assert_eq!(usual.all(), millis(600));
     }
 
@@ -94,7 +123,7 @@ mod tests {
     fn fewer_ranges_fill_a_line_than_a_way_that_round_trips_keep_empty() {
         let lanes = |ranges: &[(u64, u64)]| {
             let usual = Usual::default();
-            let note = |(silent, all)| usual.note(Duration::from_millis(silent), Duration::from_millis(all));
+            let note = |(silent, all)| usual.note(STRIPE, Duration::from_millis(silent), Duration::from_millis(all));
             (0..MOST_LANES).for_each(|_| note((80, 900)));
             ranges.iter().for_each(|range| note(*range));
             usual.lanes()

@@ -9,9 +9,9 @@
 //! - Where the beginning comes slower than [`FIRST`] in [`FAST`], without the round trips that it takes, the line is so slow that
 //!   they count little. What comes of a new connection at once tells that it is not.
 //! - A new connection brings ten packets, then twice as many each round trip. So all are made as soon as more is wanted than a look
-//!   at the beginning ([`WORTH_OTHERS`]), and what is wanted ahead of the reader is always parted among all of them: they grow together,
-//!   and all wait for the first range the shorter, the less they have grown. When a reader has come so far that much is asked
-//!   ahead of it, they have grown.
+//!   at the beginning ([`WORTH_OTHERS`]), and little that is wanted ahead of the reader is parted among all of them: they grow
+//!   together. As long as they do their ranges are the longer the later they are asked for ([`growing`]), so that they end one
+//!   after the other and what is here can be handed on, in order, while the others come.
 //! - Else W and B are not known, but how long a range is silent of the time that it takes: [`Usual::lanes`].
 //!
 //! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
@@ -26,7 +26,7 @@
 
 use super::flight::Flight;
 use super::held::Origin;
-use super::lanes::{SHORTEST, STRIPE, Usual, growing, length};
+use super::lanes::{SHORTEST, STRIPE, TELLING, Usual, growing, length};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, ContentError};
 use crate::document::Uri;
@@ -41,14 +41,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// A range of fewer octets does not tell how long one of [`STRIPE`] takes.
-const TELLING: u64 = STRIPE / 4;
-
 /// Less beyond what is here is one connection's: whoever looks at the first pages needs no others. Who reads half a MiB at once
 /// has as much asked ahead.
 const WORTH_OTHERS: u64 = 2 << 20;
 
-/// So many ranges' octets beyond the beginning the body brings, and at least: its connection is two round trips older than those of
+/// So many of the first ranges' octets beyond the beginning the body brings, and at least: its connection is two round trips older than those of
 /// the first ranges. A test's connections are as fast from the beginning as they ever are.
 const MEANWHILE: u64 = 2;
 const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
@@ -306,7 +303,7 @@ impl Stripes {
     /// Where the first range begins, as soon as enough is wanted.
     fn first_range(&self, limit: u64) -> Option<u64> {
         let wanted = limit.saturating_sub(self.at);
-        let meanwhile = (MEANWHILE * length(wanted)).max(MEANWHILE_LEAST);
+        let meanwhile = (MEANWHILE * growing(wanted, self.in_all)).max(MEANWHILE_LEAST);
         (self.is_fast == Some(true) && self.body.is_some() && wanted >= WORTH_OTHERS)
             .then(|| (self.at + meanwhile).next_multiple_of(BLOCK).min(self.origin.length))
     }
@@ -365,9 +362,9 @@ impl Stripes {
 
     /// Octets of the next range. Connections that have grown are not asked for few, although their reader has jumped.
     fn next_length(&self) -> u64 {
-        match self.usual.all().is_zero() {
-            true => growing(self.flight.ahead(), self.in_all),
-            false => length(self.flight.ahead()).max(TELLING),
+        match self.usual.has_grown() {
+            true => length(self.flight.ahead()).max(TELLING),
+            false => growing(self.flight.ahead(), self.in_all),
         }
     }
 
@@ -536,10 +533,8 @@ async fn bring(
         }
     }
     let (octets, took) = (range.end - range.start, asked.elapsed());
-    if left == 0 && octets == STRIPE {
-        usual.note(silent, took);
-    } else if left == 0 && octets >= TELLING {
-        usual.suppose(silent + took.saturating_sub(silent).mul_f64(STRIPE as f64 / octets as f64));
+    if left == 0 {
+        usual.note(octets, silent, took);
     }
     if filling.len() > 0 {
         // Whoever waited for it may have gone.

@@ -3,8 +3,7 @@
 use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
 use crate::content::State;
-use crate::content::fetcher::lanes::MOST_LANES;
-use crate::content::fetcher::lanes::STRIPE;
+use crate::content::fetcher::lanes::{MOST_LANES, STRIPE};
 use crate::content::fetcher::stripes::places;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -65,7 +64,7 @@ async fn a_large_object_comes_in_several_ranges_of_one_version_and_is_verified()
     assert_eq!(mounted.content.state(wanted.ino), (State::Cached, Verified::Digest(Algorithm::Sha256)));
     assert_eq!(mounted.events(), [Event::Sized(wanted.ino, HUGE as u64)]);
     let asked = server.received();
-    // The body, one short range of each connection, then some of 4 MiB; some of them may be asked for anew.
+    // The body, short ranges of each connection, then some of 4 MiB; some of them may be asked for anew.
     assert!((5..=40).contains(&asked.len()) && asked[0].field("range").is_none(), "{} requests", asked.len());
     assert!(asked[1..].iter().all(|request| request.field("if-range") == Some(ETAG)));
     assert!(server.sent() < HUGE + 20 * MIB, "{} octets sent", server.sent());
