@@ -1,4 +1,5 @@
-//! How many ranges of an object are asked for at once, by how long they take, and how long they are: see the model of [`super::stripes`].
+//! How many ranges of an object are asked for at once, by how long they take, and of how many octets they are: see the model of
+//! [`super::stripes`].
 
 use crate::content::fixity::BLOCK;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,9 +26,9 @@ pub(super) const TELLING: u64 = STRIPE / 4;
 /// Of those alone no range is supposed to take less than this.
 const UNTOLD: Duration = Duration::from_secs(1);
 
-/// Over connections that still grow a range longer than [`SHORTEST`] has at most one part in so many of the octets that were asked for before it. Of ranges of
-/// one length all would end at the same moment, the first too, for which the others wait in memory, and all the work that is done in
-/// order would begin with that moment.
+/// Over connections that still grow a range longer than [`SHORTEST`] has at most one part in so many of the octets that were asked for
+/// before it. Of ranges of one length all would end at the same moment, the first too, for which the others wait in memory, and all
+/// the work that is done in order would begin with that moment.
 const RISE: u64 = 4;
 
 /// Octets of a range, where so many are wanted ahead of the reader in all.
@@ -60,8 +61,8 @@ impl Usual {
     /// are means.
     pub(super) fn note(&self, octets: u64, silent: Duration, all: Duration) {
         if octets != STRIPE {
-            return self
-                .suppose(octets, silent + all.saturating_sub(silent).mul_f64(STRIPE as f64 / octets.max(1) as f64));
+            let times = STRIPE as f64 / octets.max(1) as f64;
+            return self.suppose(octets, silent + all.saturating_sub(silent).mul_f64(times));
         }
         self.has_grown.store(true, Ordering::Relaxed);
         let is_second_round = self.ranges.fetch_add(1, Ordering::Relaxed) == MOST_LANES;

@@ -45,8 +45,8 @@ use tokio::task::AbortHandle;
 /// has as much asked ahead.
 const WORTH_OTHERS: u64 = 2 << 20;
 
-/// So many of the first ranges' octets beyond the beginning the body brings, and at least: its connection is two round trips older than those of
-/// the first ranges. A test's connections are as fast from the beginning as they ever are.
+/// So many of the first ranges' octets beyond the beginning the body brings, and at least: its connection is two round trips older
+/// than theirs. A test's connections are as fast from the beginning as they ever are.
 const MEANWHILE: u64 = 2;
 const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
 
