@@ -213,7 +213,7 @@ mod tests {
         assert!(matches!(direct, Direct::Untried));
         assert_eq!(direct.write(&file, &[octets], 4 * PAGE as u64).unwrap(), written);
 
-        assert_eq!((matches!(direct, Direct::Untried), pages_in_memory(&file, 68)), (false, 0));
+        assert_eq!((is_opened(&direct), pages_in_memory(&file, 68)), (can, 0));
         let mut found = vec![0; written];
         file.read_exact_at(&mut found, 4 * PAGE as u64).unwrap();
         assert!(found == octets[..written]);

@@ -9,6 +9,9 @@ const FAST: f64 = 1e9;
 /// So far it may lag behind.
 const HICCUP: Duration = Duration::from_millis(20);
 
+/// So far a disk lags behind of which nothing is known: it has no leave to pause before it proves fast.
+const UNPROVED: Duration = Duration::from_millis(15);
+
 /// What was written faster makes up for what was slower, but not ahead of it.
 ///
 /// Invariant: `seconds` is neither negative nor more than [`HICCUP`]: a disk that was slow is so again with the next slow write.
@@ -16,9 +19,6 @@ const HICCUP: Duration = Duration::from_millis(20);
 pub(super) struct Lag {
     seconds: f64,
 }
-
-/// So far a disk lags behind of which nothing is known: it has no leave to pause before it proves fast.
-const UNPROVED: Duration = Duration::from_millis(15);
 
 impl Lag {
     /// Of a disk of which nothing is known, where there is a way that does not wait for it.
