@@ -77,9 +77,6 @@ const PIECES: usize = 3;
 /// One part in so many of the time that a reader waits, a range may be silent.
 const PATIENCE: u32 = 6;
 
-/// Turns of the runtime in which a connection whose range is here gets back to its pool, if nobody else has the processors.
-const TURNS: usize = 8;
-
 /// Whether a slow range is to be asked for anew is looked at so often.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -397,11 +394,6 @@ impl Stripes {
                 failed.iter().for_each(|failed| failed.store(true, Ordering::Release));
             }
             drop(sender);
-            // Its connection goes back to the pool in another task, mostly meanwhile. Whoever asks before that has a new one made,
-            // and one of both is used later as if it were as fast as the others.
-            for _ in 0..TURNS {
-                tokio::task::yield_now().await;
-            }
             drop((busy, place));
             ended.notify_one();
         });

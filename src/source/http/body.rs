@@ -3,7 +3,7 @@
 use super::HttpError;
 use super::limits::Host;
 use super::line::WORTH_MEASURING;
-use super::places::Place;
+use super::opening::Connection;
 use super::traffic::HostCounters;
 use crate::document::Uri;
 use bytes::Bytes;
@@ -32,7 +32,7 @@ struct Transfer {
 }
 
 enum State {
-    Open { response: reqwest::Response, counters: Arc<HostCounters>, _place: Place },
+    Open { response: reqwest::Response, counters: Arc<HostCounters>, connection: Connection },
     Ended,
     Failed,
 }
@@ -46,9 +46,9 @@ impl Body {
         expected: Option<u64>,
         speed: LowSpeed,
         counters: Arc<HostCounters>,
-        place: Place,
+        connection: Connection,
     ) -> Body {
-        Body { uri, expected, got: 0, speed, state: State::Open { response, counters, _place: place }, transfer: None }
+        Body { uri, expected, got: 0, speed, state: State::Open { response, counters, connection }, transfer: None }
     }
 
     /// The body of an answer that has none.
@@ -103,6 +103,13 @@ impl Body {
                 })
             }
         };
+        if let State::Open { connection, .. } = &mut self.state {
+            connection.set_done_with(match &verdict {
+                Ok(Some(_)) => self.expected == Some(self.got),
+                Ok(None) => true,
+                Err(_) => false,
+            });
+        }
         self.measure(asked, matches!(verdict, Ok(Some(_))));
         match &verdict {
             Ok(Some(_)) => {}

@@ -6,6 +6,7 @@ use super::credentials::{Keys, OwnScheme};
 use super::due::Due;
 use super::head::{self, Head};
 use super::limits::{Admission, Host, Hosts};
+use super::opening::Connection;
 use super::places::Place;
 use super::policy::{AddressPolicy, AddressRefusal, Authority};
 use super::rewrite::Rewrites;
@@ -124,6 +125,13 @@ impl Client {
         *self.shared.hosts.host(uri.authority(), Instant::now()).line()
     }
 
+    /// The connections for requests to the host of `uri` that may share one.
+    #[cfg(test)]
+    pub(super) fn opening(&self, uri: &Uri) -> Arc<super::opening::Opening> {
+        let uri = self.shared.rewrites.apply(uri);
+        Arc::clone(self.shared.hosts.host(uri.authority(), Instant::now()).opening(Way::Shared))
+    }
+
     /// Rises with every answer of `uri`'s host and with every octet that it sends, whoever asked for them.
     pub fn progress(&self, uri: &Uri) -> u64 {
         self.shared.hosts.host(self.shared.rewrites.apply(uri).authority(), Instant::now()).counters.progress()
@@ -170,7 +178,7 @@ impl Client {
         let request = Request::get(uri.clone(), within);
         let target = self.shared.rewrites.apply(uri);
         let posted = async {
-            let (mut answer, _place) = self.ask(&request, &Due::of(&request), &target, Some(form), false).await?;
+            let (mut answer, _connection) = self.ask(&request, &Due::of(&request), &target, Some(form), false).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
                 .and_then(|location| Uri::resolve(Some(&target), location).ok());
@@ -193,10 +201,10 @@ impl Client {
         let mut uri = self.shared.rewrites.apply(&request.uri);
         let mut visited = Vec::new();
         loop {
-            let (answer, place) = self.ask(request, due, &uri, None, is_retry).await?;
+            let (answer, connection) = self.ask(request, due, &uri, None, is_retry).await?;
             let status = answer.status().as_u16();
             let Some(location) = head::redirect(status, answer.headers()) else {
-                return self.response(request, uri, answer, place);
+                return self.response(request, uri, answer, connection);
             };
             let target = Uri::resolve(Some(&uri), location)
                 .map_err(|cause| HttpError::BadRedirect { uri: request.uri.clone(), cause })?;
@@ -211,7 +219,7 @@ impl Client {
         }
     }
 
-    /// The head of one host's answer and the place among its connections. `form` is posted, without one it is a GET or HEAD. What
+    /// The head of one host's answer and its connection. `form` is posted, without one it is a GET or HEAD. What
     /// the host does not take over a connection of its own is asked for once more over the one for all.
     async fn ask(
         &self,
@@ -220,7 +228,7 @@ impl Client {
         uri: &Uri,
         form: Option<&str>,
         is_retry: bool,
-    ) -> Result<(reqwest::Response, Place), HttpError> {
+    ) -> Result<(reqwest::Response, Connection), HttpError> {
         let shared = &*self.shared;
         let url = Url::parse(uri.as_str()).map_err(|_| HttpError::BadRedirect {
             uri: request.uri.clone(),
@@ -263,7 +271,7 @@ impl Client {
         form: Option<&str>,
         is_retry: bool,
         way: Way,
-    ) -> Result<(reqwest::Response, Place), HttpError> {
+    ) -> Result<(reqwest::Response, Connection), HttpError> {
         let Target { uri, url, own, host, pools } = target;
         let (place, admission) = admitted(request, due, host, is_retry).await?;
 
@@ -296,7 +304,9 @@ impl Client {
             host.line().answered(exchange.begun.elapsed());
         }
         exchange.ended(&outcome);
-        Ok((outcome?, place))
+        let answer = outcome?;
+        let opening = head::is_used_again(answer.version(), answer.headers()).then(|| Arc::clone(host.opening(way)));
+        Ok((answer, Connection::new(opening, place)))
     }
 
     /// Makes a [`Response`] of an answer that is no redirect; a pause it asks for is the whole host's.
@@ -305,7 +315,7 @@ impl Client {
         request: &Request,
         final_uri: Uri,
         answer: reqwest::Response,
-        place: Place,
+        mut connection: Connection,
     ) -> Result<Response, HttpError> {
         let shared = &*self.shared;
         let status = answer.status().as_u16();
@@ -318,11 +328,14 @@ impl Client {
             })?;
         let low_speed = shared.low_speed.clone();
         let body = match head.body_length {
-            Some(0) => Body::empty(request.uri.clone(), low_speed),
+            Some(0) => {
+                connection.set_done_with(true);
+                Body::empty(request.uri.clone(), low_speed)
+            }
             expected => {
                 let host = shared.hosts.host(final_uri.authority(), Instant::now());
                 let counters = Arc::clone(&host.counters);
-                Body::new(request.uri.clone(), answer, expected, low_speed, counters, place).measured_for(host)
+                Body::new(request.uri.clone(), answer, expected, low_speed, counters, connection).measured_for(host)
             }
         };
         Ok(Response {

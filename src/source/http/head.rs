@@ -2,6 +2,7 @@
 
 use super::{HttpError, Method, Request, Status, links};
 use crate::document::{Timestamp, Uri};
+use reqwest::Version;
 use reqwest::header::{self, HeaderMap, HeaderName};
 use std::time::{Duration, SystemTime};
 
@@ -82,6 +83,12 @@ pub(super) fn date_text(time: Timestamp) -> Option<String> {
 /// The target of a redirect, as written; `None` where the answer is no redirect that can be followed.
 pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<&str> {
     matches!(status, 301 | 302 | 303 | 307 | 308).then(|| text_utf8(headers, header::LOCATION)).flatten()
+}
+
+/// Whether the connection of an answer serves other requests when it has served this one, one at a time (RFC 9112, section 9.3).
+pub(super) fn is_used_again(version: Version, headers: &HeaderMap) -> bool {
+    let closes = |line: &str| line.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"));
+    version == Version::HTTP_11 && !lines(headers, header::CONNECTION).any(closes)
 }
 
 /// Every line of a field that is text.

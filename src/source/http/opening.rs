@@ -4,25 +4,40 @@
 //! connection or one that another request has done with. Where to connect takes longer than to answer, nearly all are served by the
 //! latter, and what was begun for them goes on for nobody: a host came to have twice as many connections as places, and more. So a
 //! request waits where so many are being opened already, and each that is open or being opened has its request with a place.
+//!
+//! A connection that a request has done with comes to its pool in tasks of others, which may have to wait for a processor. Who asks
+//! before that does not have another one opened, which would be a new one for its first octets and for all that it is used for
+//! later: as many requests as connections are on their way back wait for those, for [`BACK`] at most.
 
+use super::places::Place;
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Turns of the runtime in which a connection that its request has done with comes to be idle.
-const TURNS: usize = 8;
+/// A connection that is not idle so long after its request has done with it was closed.
+const BACK: Duration = Duration::from_millis(20);
 
 /// One that is being opened for so long does not hold up others.
 const LONGEST: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
-    /// The host from which a request waits for an answer.
-    static ASKED: Arc<Opening>;
+    /// The request that waits for an answer.
+    static ASKED: Arc<Asked>;
+}
+
+/// A request.
+struct Asked {
+    /// Its host's.
+    opening: Arc<Opening>,
+    /// It found no idle connection.
+    waits: AtomicBool,
 }
 
 /// The connections of one host that are being opened.
@@ -40,37 +55,79 @@ struct Counts {
     waiting: usize,
     /// Connections that are being opened.
     begun: usize,
+    /// When requests have done with those that none has taken since, the oldest first: those are idle, or closed.
+    back: VecDeque<Instant>,
+}
+
+impl Counts {
+    /// As long as requests wait there is no idle connection: those that were done with so long ago will not come any more.
+    fn lose(&mut self, now: Instant) {
+        self.back.retain(|done| *done + BACK > now);
+    }
+
+    /// When to look again whether one more is to be opened; `None` where more requests wait than connections come.
+    fn not_before(&self, now: Instant) -> Option<Instant> {
+        let is_enough = self.begun + self.back.len() >= self.waiting;
+        is_enough.then(|| self.back.front().map_or(now + LONGEST, |done| *done + BACK))
+    }
 }
 
 impl Opening {
     /// `request`, whose connection counts as this host's while it is opened.
-    pub(super) fn during<F: Future>(self: &Arc<Self>, request: F) -> impl Future<Output = F::Output> {
-        ASKED.scope(Arc::clone(self), request)
+    pub(super) async fn during<F: Future>(self: &Arc<Self>, request: F) -> F::Output {
+        let asked = Arc::new(Asked { opening: Arc::clone(self), waits: AtomicBool::new(false) });
+        let mut request = pin!(ASKED.scope(Arc::clone(&asked), request));
+        let mut is_first = true;
+        poll_fn(|context| {
+            let outcome = request.as_mut().poll(context);
+            // Whoever finds an idle one has it at once.
+            if std::mem::take(&mut is_first) && !asked.waits.load(Ordering::Relaxed) {
+                self.counts().back.pop_front();
+            }
+            outcome
+        })
+        .await
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A connection comes to be idle.
+    fn is_back(&self) {
+        self.counts().back.push_back(Instant::now());
+    }
+
+    /// Connections that requests have done with and none has taken since.
+    #[cfg(test)]
+    pub(super) fn on_their_way_back(&self) -> usize {
+        self.counts().back.len()
+    }
+
     fn wait(self: &Arc<Self>) -> Waiting {
-        self.counts().waiting += 1;
+        let mut counts = self.counts();
+        counts.waiting += 1;
+        counts.lose(Instant::now());
         Waiting(Arc::clone(self))
     }
 
-    /// The right to open one, once fewer are being opened than requests wait.
+    /// The right to open one, once fewer are being opened, or on their way back, than requests wait.
     async fn begin(self: &Arc<Self>) -> Begun {
         let is_late = pin!(tokio::time::sleep(LONGEST));
         let begun = async {
             loop {
-                for _ in 0..TURNS {
-                    tokio::task::yield_now().await;
-                }
                 let mut ended = pin!(self.ended.notified());
                 ended.as_mut().enable();
-                if let Some(begun) = self.begin_if(|counts| counts.begun < counts.waiting) {
-                    return begun;
-                }
-                ended.await;
+                let not_before = {
+                    let (mut counts, now) = (self.counts(), Instant::now());
+                    counts.lose(now);
+                    let not_before = counts.not_before(now);
+                    counts.begun += usize::from(not_before.is_none());
+                    not_before
+                };
+                let Some(not_before) = not_before else { return Begun(Arc::clone(self)) };
+                // Whichever comes first.
+                let _ = tokio::time::timeout_at(not_before.into(), ended).await;
             }
         };
         tokio::select! {
@@ -82,17 +139,46 @@ impl Opening {
             }
         }
     }
+}
 
-    fn begin_if(self: &Arc<Self>, is_wanted: impl FnOnce(&Counts) -> bool) -> Option<Begun> {
-        let mut counts = self.counts();
-        let is_wanted = is_wanted(&counts);
-        counts.begun += usize::from(is_wanted);
-        is_wanted.then(|| Begun(Arc::clone(self)))
+/// The connection over which a request was answered, and its place among those to its host. Where the request had done with it when
+/// this is dropped, it is on its way back before the place is free.
+pub(super) struct Connection {
+    /// `None` where it is not used again, or is shared.
+    opening: Option<Arc<Opening>>,
+    is_done_with: bool,
+    _place: Place,
+}
+
+impl Connection {
+    /// One that is opened as `opening` says, if it serves one request at a time, and others later.
+    pub(super) fn new(opening: Option<Arc<Opening>>, place: Place) -> Connection {
+        Connection { opening, is_done_with: false, _place: place }
+    }
+
+    /// Whether all of the answer is here.
+    pub(super) fn set_done_with(&mut self, is_done_with: bool) {
+        self.is_done_with = is_done_with;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(opening) = self.opening.take_if(|_| self.is_done_with) {
+            opening.is_back();
+        }
     }
 }
 
 /// A request that waits for a connection.
 struct Waiting(Arc<Opening>);
+
+impl Waiting {
+    /// It has a connection that came back.
+    fn served(self) {
+        self.0.counts().back.pop_front();
+    }
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -144,7 +230,9 @@ where
     }
 
     fn call(&mut self, to: R) -> Self::Future {
-        let Ok(opening) = ASKED.try_with(Arc::clone) else { return Box::pin(self.connector.call(to)) };
+        let Ok(asked) = ASKED.try_with(Arc::clone) else { return Box::pin(self.connector.call(to)) };
+        asked.waits.store(true, Ordering::Relaxed);
+        let opening = Arc::clone(&asked.opening);
         // The one that is ready goes along, a clone of it may not be (tower_service::Service::call).
         let clone = self.connector.clone();
         let mut connector = std::mem::replace(&mut self.connector, clone);
@@ -158,15 +246,22 @@ where
                 })
                 .await
             };
-            let Some(_begun) = begun else { return Err("no longer waited for".into()) };
+            let Some(_begun) = begun else {
+                waiting.into_iter().for_each(Waiting::served);
+                return Err("no longer waited for".into());
+            };
             let mut connecting = pin!(connector.call(to));
-            poll_fn(|context| {
+            let opened = poll_fn(|context| {
                 if !is_waited_for() {
-                    drop(waiting.take());
+                    waiting.take().into_iter().for_each(Waiting::served);
                 }
                 connecting.as_mut().poll(context)
             })
-            .await
+            .await;
+            if waiting.is_none() && opened.is_ok() {
+                opening.is_back();
+            }
+            opened
         })
     }
 }
@@ -228,15 +323,16 @@ mod tests {
             self.opening.during(poll_fn(|_| Poll::Ready(counted.call(())))).await
         }
 
-        /// Turns in which the request waits for it.
+        /// What comes of it while the request waits for so long.
+        async fn awaited_for(&self, connecting: &mut Connecting, long: Duration) -> Option<bool> {
+            let asked = Asked { opening: Arc::clone(&self.opening), waits: AtomicBool::new(true) };
+            let opened = tokio::time::timeout(long, ASKED.scope(Arc::new(asked), connecting)).await;
+            opened.ok().map(|opened| opened.is_ok())
+        }
+
+        /// What comes of it at once.
         async fn awaited(&self, connecting: &mut Connecting) -> Option<bool> {
-            for _ in 0..3 * TURNS {
-                if let Some(outcome) = self.opening.during(&mut *connecting).now_or_never() {
-                    return Some(outcome.is_ok());
-                }
-                tokio::task::yield_now().await;
-            }
-            None
+            self.awaited_for(connecting, Duration::ZERO).await
         }
 
         fn begun(&self) -> usize {
@@ -270,24 +366,62 @@ mod tests {
 
         host.connector.told.add_permits(1);
         assert!((&mut first).now_or_never().is_some_and(|outcome| outcome.is_ok()), "it goes on for nobody");
-        assert_eq!(host.awaited(&mut second).await, None);
+        assert_eq!(host.awaited_for(&mut second, 2 * BACK).await, None);
         assert_eq!(host.begun(), 3, "nobody gave it a connection");
     }
 
     #[tokio::test]
     async fn what_was_not_begun_is_left_when_its_request_is_served_or_gone() {
         let host = Host::new();
-        let mut first = host.asked().await;
-        assert_eq!(host.awaited(&mut first).await, None);
-        assert!((&mut first).now_or_never().is_none());
+        let mut others = [host.asked().await, host.asked().await];
+        for other in &mut others {
+            assert_eq!(host.awaited(other).await, None);
+        }
+        assert!(others.iter_mut().all(|other| other.now_or_never().is_none()));
         let (mut served, mut gone) = (host.asked().await, host.asked().await);
-        assert!(host.opening.during(&mut served).now_or_never().is_none());
-        assert!(host.opening.during(&mut gone).now_or_never().is_none());
+        assert_eq!((host.awaited(&mut served).await, host.awaited(&mut gone).await), (None, None));
 
         assert!((&mut served).now_or_never().is_some_and(|outcome| outcome.is_err()));
-        drop((first, served, gone));
+        drop((others, served, gone));
 
         let counts = host.opening.counts();
-        assert_eq!((counts.waiting, counts.begun, host.begun()), (0, 0, 1));
+        assert_eq!((counts.waiting, counts.begun, host.begun()), (0, 0, 2));
+    }
+    #[tokio::test]
+    async fn who_finds_a_connection_on_its_way_back_waits_for_it_and_who_is_one_too_many_has_one_opened() {
+        let host = Host::new();
+        host.opening.is_back();
+        let (mut first, mut second) = (host.asked().await, host.asked().await);
+        assert_eq!((host.awaited(&mut first).await, host.begun()), (None, 0));
+        assert_eq!((host.awaited(&mut second).await, host.begun()), (None, 1), "two wait, and one comes");
+
+        assert!((&mut first).now_or_never().is_some_and(|outcome| outcome.is_err()), "it was given the one that came");
+
+        assert_eq!(host.opening.counts().back.len(), 0);
+        host.connector.told.add_permits(1);
+        assert_eq!(host.awaited(&mut second).await, Some(true));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_does_not_come_back_is_waited_for_no_longer_than_it_takes_one_to_come() {
+        let host = Host::new();
+        host.opening.is_back();
+        let mut request = host.asked().await;
+        assert_eq!((host.awaited(&mut request).await, host.begun()), (None, 0));
+        assert_eq!((host.awaited_for(&mut request, 2 * BACK).await, host.begun()), (None, 1));
+        let mut next = host.asked().await;
+        assert_eq!((host.awaited(&mut next).await, host.begun()), (None, 2), "nor is it by the next");
+    }
+
+    #[tokio::test]
+    async fn who_finds_an_idle_connection_takes_the_one_that_came_back_first() {
+        let host = Host::new();
+        host.opening.is_back();
+        tokio::time::sleep(2 * BACK).await;
+        host.opening.is_back();
+        host.opening.during(async {}).await;
+
+        let mut request = host.asked().await;
+        assert_eq!((host.awaited(&mut request).await, host.begun()), (None, 0), "the other is still on its way");
     }
 }

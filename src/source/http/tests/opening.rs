@@ -1,6 +1,7 @@
 //! How many connections a host has open at once, as it counts them itself.
 
 use super::certificates::{CA, server_config};
+use super::server::Act;
 use super::*;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -92,4 +93,43 @@ async fn over_http_1_1_there_are_no_more_connections_than_places() {
 
     let most = afar.most.load(Ordering::SeqCst);
     assert!(most > PLACES / 2 && most <= PLACES + 1, "{most} at once for {PLACES} places");
+}
+
+#[tokio::test]
+async fn a_connection_is_on_its_way_back_when_all_of_its_answer_is_here_and_it_serves_others() {
+    let server = TestServer::start(|request| match &*request.path {
+        "/closes" => vec![
+            Act::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello".to_vec()),
+            Act::Close,
+        ],
+        "/cut" => vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello".to_vec()), Act::Close],
+        _ if request.method == "HEAD" => ok(b""),
+        _ => ok(b"hello"),
+    });
+    let back_after = async |path: &str, pieces: usize| {
+        let client = client(config(&server));
+        let mut response = client.send(Request::get(server.uri(path), PLENTY)).await.unwrap();
+        for _ in 0..pieces {
+            let _ = response.body.chunk().await;
+        }
+        drop(response);
+        client.opening(&server.uri(path)).on_their_way_back()
+    };
+
+    assert_eq!(back_after("/", 2).await, 1, "read to its end");
+    assert_eq!(back_after("/", 1).await, 1, "all of it was read, and nobody looked whether that was the end");
+    assert_eq!(back_after("/", 0).await, 0, "nothing of it was read");
+    assert_eq!(back_after("/closes", 2).await, 0);
+    assert_eq!(back_after("/cut", 2).await, 0);
+
+    let client = client(config(&server));
+    client.send(Request::head(server.uri("/"), PLENTY)).await.unwrap();
+    assert_eq!(client.opening(&server.uri("/")).on_their_way_back(), 1, "it has no body");
+    get(&client, server.uri("/")).await.unwrap().1.unwrap();
+    let is_one = async {
+        while client.opening(&server.uri("/")).on_their_way_back() != 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PLENTY, is_one).await.expect("it took that and gave it back");
 }
