@@ -103,12 +103,11 @@ impl Body {
                 })
             }
         };
-        if let State::Open { connection, .. } = &mut self.state {
-            connection.set_done_with(match &verdict {
-                Ok(Some(_)) => self.expected == Some(self.got),
-                Ok(None) => true,
-                Err(_) => false,
-            });
+        if let State::Open { response, connection, .. } = &mut self.state {
+            // What a Content-Length leaves to come.
+            if matches!(verdict, Ok(None)) || (verdict.is_ok() && response.content_length() == Some(0)) {
+                connection.give_back();
+            }
         }
         self.measure(asked, matches!(verdict, Ok(Some(_))));
         match &verdict {

@@ -305,7 +305,9 @@ impl Client {
         }
         exchange.ended(&outcome);
         let answer = outcome?;
-        let opening = head::is_used_again(answer.version(), answer.headers()).then(|| Arc::clone(host.opening(way)));
+        let (version, status) = (answer.version(), answer.status().as_u16());
+        let is_used_again = head::is_used_again(request.method, status, version, answer.headers());
+        let opening = is_used_again.then(|| Arc::clone(host.opening(way)));
         Ok((answer, Connection::new(opening, place)))
     }
 
@@ -329,7 +331,7 @@ impl Client {
         let low_speed = shared.low_speed.clone();
         let body = match head.body_length {
             Some(0) => {
-                connection.set_done_with(true);
+                connection.give_back();
                 Body::empty(request.uri.clone(), low_speed)
             }
             expected => {

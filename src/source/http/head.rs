@@ -85,10 +85,16 @@ pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<&str> {
     matches!(status, 301 | 302 | 303 | 307 | 308).then(|| text_utf8(headers, header::LOCATION)).flatten()
 }
 
-/// Whether the connection of an answer serves other requests when it has served this one, one at a time (RFC 9112, section 9.3).
-pub(super) fn is_used_again(version: Version, headers: &HeaderMap) -> bool {
+/// Whether the connection of an answer serves other requests when it has served this one, one at a time (RFC 9112, section 9.3):
+/// where the answer does not end with it.
+pub(super) fn is_used_again(method: Method, status: u16, version: Version, headers: &HeaderMap) -> bool {
     let closes = |line: &str| line.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"));
-    version == Version::HTTP_11 && !lines(headers, header::CONNECTION).any(closes)
+    let has_end = method == Method::Head
+        || matches!(status, 204 | 304)
+        || headers.contains_key(header::CONTENT_LENGTH)
+        || lines(headers, header::TRANSFER_ENCODING)
+            .any(|line| line.trim_end().to_ascii_lowercase().ends_with("chunked"));
+    version == Version::HTTP_11 && has_end && !lines(headers, header::CONNECTION).any(closes)
 }
 
 /// Every line of a field that is text.

@@ -244,7 +244,7 @@ impl Host {
         self.bulk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connections that are being opened for requests of this way.
+    /// The connections that are being opened for requests of this way, or come back from them.
     pub(super) fn opening(&self, way: Way) -> &Arc<Opening> {
         match way {
             Way::Shared => &self.opening,

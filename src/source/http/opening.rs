@@ -7,7 +7,7 @@
 //!
 //! A connection that a request has done with comes to its pool in tasks of others, which may have to wait for a processor. Who asks
 //! before that does not have another one opened, which would be a new one for its first octets and for all that it is used for
-//! later: as many requests as connections are on their way back wait for those, for [`BACK`] at most.
+//! later: as many requests as connections are on their way back wait for those, each for [`BACK`] at most.
 
 use super::places::Place;
 use std::collections::VecDeque;
@@ -16,13 +16,21 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A connection that is not idle so long after its request has done with it was closed.
+/// A connection that is not idle so long after its request has done with it is taken for closed.
 const BACK: Duration = Duration::from_millis(20);
+
+/// So many in a row that did not come back though they were waited for: the host closes them without a word, and none is waited for
+/// until one has come.
+const CLOSED: usize = 3;
+
+/// Turns of the runtime in which one comes back of which nothing is known here: that of a redirect, or of an error.
+const TURNS: usize = 8;
 
 /// One that is being opened for so long does not hold up others.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -40,12 +48,12 @@ struct Asked {
     waits: AtomicBool,
 }
 
-/// The connections of one host that are being opened.
+/// The connections of one host that are being opened, or on their way back to their pool.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     /// Held for a few instructions.
     counts: Mutex<Counts>,
-    /// One is open, or has failed.
+    /// One is open, or has failed; or fewer come than were waited for.
     ended: Notify,
 }
 
@@ -55,20 +63,33 @@ struct Counts {
     waiting: usize,
     /// Connections that are being opened.
     begun: usize,
-    /// When requests have done with those that none has taken since, the oldest first: those are idle, or closed.
+    /// When requests had done with those that none has taken since, the oldest first: on their way, idle or closed.
     back: VecDeque<Instant>,
+    /// How many in a row were waited for and did not come.
+    closed: usize,
 }
 
 impl Counts {
-    /// As long as requests wait there is no idle connection: those that were done with so long ago will not come any more.
-    fn lose(&mut self, now: Instant) {
-        self.back.retain(|done| *done + BACK > now);
+    /// A request took the one that has been back for longest.
+    fn take(&mut self) {
+        if self.back.pop_front().is_some() {
+            self.closed = 0;
+        }
     }
 
-    /// When to look again whether one more is to be opened; `None` where more requests wait than connections come.
-    fn not_before(&self, now: Instant) -> Option<Instant> {
-        let is_enough = self.begun + self.back.len() >= self.waiting;
-        is_enough.then(|| self.back.front().map_or(now + LONGEST, |done| *done + BACK))
+    /// A request waits, so none is idle: those that were done with so long ago are closed. Answers how many.
+    fn lose(&mut self, now: Instant) -> usize {
+        let before = self.back.len();
+        self.back.retain(|done| *done + BACK > now);
+        before - self.back.len()
+    }
+
+    /// When to look again whether one is to be opened for a request that waits for others' until `until`; `None` where one is.
+    fn not_before(&self, now: Instant, until: Instant) -> Option<Instant> {
+        let are_awaited = now < until && self.closed < CLOSED;
+        let back = self.back.iter().filter(|_| are_awaited);
+        (self.begun + back.clone().count() >= self.waiting)
+            .then(|| back.min().map_or(now + LONGEST, |done| until.min(*done + BACK)))
     }
 }
 
@@ -82,7 +103,7 @@ impl Opening {
             let outcome = request.as_mut().poll(context);
             // Whoever finds an idle one has it at once.
             if std::mem::take(&mut is_first) && !asked.waits.load(Ordering::Relaxed) {
-                self.counts().back.pop_front();
+                self.take();
             }
             outcome
         })
@@ -93,14 +114,27 @@ impl Opening {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection comes to be idle.
-    fn is_back(&self) {
-        self.counts().back.push_back(Instant::now());
+    /// A request has a connection that came back; another may have waited for just that.
+    fn take(&self) {
+        let mut counts = self.counts();
+        counts.take();
+        let are_others_waiting = counts.waiting > 0;
+        drop(counts);
+        if are_others_waiting {
+            self.ended.notify_waiters();
+        }
+    }
+
+    /// A request has done with a connection.
+    fn give_back(&self) {
+        // Under the lock: in order.
+        let mut counts = self.counts();
+        counts.back.push_back(Instant::now());
     }
 
     /// Connections that requests have done with and none has taken since.
     #[cfg(test)]
-    pub(super) fn on_their_way_back(&self) -> usize {
+    pub(super) fn given_back(&self) -> usize {
         self.counts().back.len()
     }
 
@@ -113,21 +147,25 @@ impl Opening {
 
     /// The right to open one, once fewer are being opened, or on their way back, than requests wait.
     async fn begin(self: &Arc<Self>) -> Begun {
+        let until = Instant::now() + BACK;
         let is_late = pin!(tokio::time::sleep(LONGEST));
         let begun = async {
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
             loop {
                 let mut ended = pin!(self.ended.notified());
                 ended.as_mut().enable();
                 let not_before = {
                     let (mut counts, now) = (self.counts(), Instant::now());
-                    counts.lose(now);
-                    let not_before = counts.not_before(now);
+                    counts.closed += counts.lose(now);
+                    let not_before = counts.not_before(now, until);
                     counts.begun += usize::from(not_before.is_none());
                     not_before
                 };
                 let Some(not_before) = not_before else { return Begun(Arc::clone(self)) };
                 // Whichever comes first.
-                let _ = tokio::time::timeout_at(not_before.into(), ended).await;
+                let _ = tokio::time::timeout_at(not_before, ended).await;
             }
         };
         tokio::select! {
@@ -141,31 +179,23 @@ impl Opening {
     }
 }
 
-/// The connection over which a request was answered, and its place among those to its host. Where the request had done with it when
-/// this is dropped, it is on its way back before the place is free.
+/// The connection over which a request was answered, and its place among those to its host.
 pub(super) struct Connection {
-    /// `None` where it is not used again, or is shared.
+    /// `None` where it is not known to serve others when this request has done with it, or has been given back.
     opening: Option<Arc<Opening>>,
-    is_done_with: bool,
     _place: Place,
 }
 
 impl Connection {
-    /// One that is opened as `opening` says, if it serves one request at a time, and others later.
+    /// One that is opened as `opening` says, if it serves one request after the other.
     pub(super) fn new(opening: Option<Arc<Opening>>, place: Place) -> Connection {
-        Connection { opening, is_done_with: false, _place: place }
+        Connection { opening, _place: place }
     }
 
-    /// Whether all of the answer is here.
-    pub(super) fn set_done_with(&mut self, is_done_with: bool) {
-        self.is_done_with = is_done_with;
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(opening) = self.opening.take_if(|_| self.is_done_with) {
-            opening.is_back();
+    /// All of the answer is here.
+    pub(super) fn give_back(&mut self) {
+        if let Some(opening) = self.opening.take() {
+            opening.give_back();
         }
     }
 }
@@ -176,7 +206,7 @@ struct Waiting(Arc<Opening>);
 impl Waiting {
     /// It has a connection that came back.
     fn served(self) {
-        self.0.counts().back.pop_front();
+        self.0.take();
     }
 }
 
@@ -259,7 +289,7 @@ where
             })
             .await;
             if waiting.is_none() && opened.is_ok() {
-                opening.is_back();
+                opening.give_back();
             }
             opened
         })
@@ -330,9 +360,9 @@ mod tests {
             opened.ok().map(|opened| opened.is_ok())
         }
 
-        /// What comes of it at once.
+        /// What comes of it as soon as nobody else has anything to do.
         async fn awaited(&self, connecting: &mut Connecting) -> Option<bool> {
-            self.awaited_for(connecting, Duration::ZERO).await
+            self.awaited_for(connecting, Duration::from_millis(1)).await
         }
 
         fn begun(&self) -> usize {
@@ -340,7 +370,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn as_many_are_opened_as_requests_wait() {
         let host = Host::new();
         let (mut first, mut second) = (host.asked().await, host.asked().await);
@@ -350,7 +380,7 @@ mod tests {
         assert_eq!((host.awaited(&mut first).await, host.awaited(&mut second).await), (Some(true), Some(true)));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn who_comes_while_one_is_opened_for_nobody_begins_none_until_that_has_ended() {
         let host = Host::new();
         let mut first = host.asked().await;
@@ -366,11 +396,12 @@ mod tests {
 
         host.connector.told.add_permits(1);
         assert!((&mut first).now_or_never().is_some_and(|outcome| outcome.is_ok()), "it goes on for nobody");
+        assert_eq!((host.awaited(&mut second).await, host.begun()), (None, 2), "that one comes to the pool");
         assert_eq!(host.awaited_for(&mut second, 2 * BACK).await, None);
-        assert_eq!(host.begun(), 3, "nobody gave it a connection");
+        assert_eq!(host.begun(), 3, "nobody gave it that connection");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_was_not_begun_is_left_when_its_request_is_served_or_gone() {
         let host = Host::new();
         let mut others = [host.asked().await, host.asked().await];
@@ -387,10 +418,11 @@ mod tests {
         let counts = host.opening.counts();
         assert_eq!((counts.waiting, counts.begun, host.begun()), (0, 0, 2));
     }
-    #[tokio::test]
+
+    #[tokio::test(start_paused = true)]
     async fn who_finds_a_connection_on_its_way_back_waits_for_it_and_who_is_one_too_many_has_one_opened() {
         let host = Host::new();
-        host.opening.is_back();
+        host.opening.give_back();
         let (mut first, mut second) = (host.asked().await, host.asked().await);
         assert_eq!((host.awaited(&mut first).await, host.begun()), (None, 0));
         assert_eq!((host.awaited(&mut second).await, host.begun()), (None, 1), "two wait, and one comes");
@@ -402,23 +434,65 @@ mod tests {
         assert_eq!(host.awaited(&mut second).await, Some(true));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_connection_that_does_not_come_back_is_waited_for_no_longer_than_it_takes_one_to_come() {
         let host = Host::new();
-        host.opening.is_back();
+        host.opening.give_back();
         let mut request = host.asked().await;
         assert_eq!((host.awaited(&mut request).await, host.begun()), (None, 0));
-        assert_eq!((host.awaited_for(&mut request, 2 * BACK).await, host.begun()), (None, 1));
-        let mut next = host.asked().await;
-        assert_eq!((host.awaited(&mut next).await, host.begun()), (None, 2), "nor is it by the next");
+        // Others go on coming, and are given to others.
+        tokio::time::sleep(BACK / 2).await;
+        host.opening.give_back();
+        assert_eq!((host.awaited_for(&mut request, BACK).await, host.begun()), (None, 1));
     }
 
-    #[tokio::test]
-    async fn who_finds_an_idle_connection_takes_the_one_that_came_back_first() {
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_closes_its_connections_without_a_word_is_believed_after_a_few() {
         let host = Host::new();
-        host.opening.is_back();
+        let mut waited = 0;
+        for number in 1..=2 * CLOSED {
+            host.opening.give_back();
+            let mut request = host.asked().await;
+            assert_eq!(host.awaited(&mut request).await, None);
+            waited += usize::from(host.begun() < number);
+            assert_eq!(host.awaited_for(&mut request, 2 * BACK).await, None);
+            assert_eq!(host.begun(), number);
+            host.connector.told.add_permits(1);
+            assert_eq!(host.awaited(&mut request).await, Some(true));
+        }
+        assert_eq!(waited, CLOSED);
+
+        host.opening.give_back();
+        host.opening.during(async {}).await;
+        host.opening.give_back();
+        let mut request = host.asked().await;
+        assert_eq!((host.awaited(&mut request).await, host.begun()), (None, 2 * CLOSED), "one has come");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_connection_that_another_takes_is_told() {
+        let host = Host::new();
+        host.opening.give_back();
+        let mut request = host.asked().await;
+        assert_eq!((host.awaited(&mut request).await, host.begun()), (None, 0));
+        let begun_at = Instant::now();
+
+        let taken = async {
+            tokio::task::yield_now().await;
+            host.opening.during(async {}).await;
+            host.connector.told.add_permits(1);
+        };
+        let (opened, ()) = tokio::join!(host.awaited_for(&mut request, LONGEST), taken);
+
+        assert_eq!((opened, begun_at.elapsed()), (Some(true), Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_an_idle_connection_takes_the_one_that_was_given_back_first() {
+        let host = Host::new();
+        host.opening.give_back();
         tokio::time::sleep(2 * BACK).await;
-        host.opening.is_back();
+        host.opening.give_back();
         host.opening.during(async {}).await;
 
         let mut request = host.asked().await;
