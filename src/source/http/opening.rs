@@ -142,7 +142,7 @@ impl Opening {
         let mut counts = self.counts();
         counts.waiting += 1;
         counts.lose(Instant::now());
-        Waiting(Arc::clone(self))
+        Waiting { opening: Arc::clone(self), is_served: false }
     }
 
     /// The right to open one, once fewer are being opened, or on their way back, than requests wait.
@@ -201,18 +201,25 @@ impl Connection {
 }
 
 /// A request that waits for a connection.
-struct Waiting(Arc<Opening>);
+struct Waiting {
+    opening: Arc<Opening>,
+    is_served: bool,
+}
 
 impl Waiting {
     /// It has a connection that came back.
-    fn served(self) {
-        self.0.take();
+    fn served(mut self) {
+        self.is_served = true;
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.counts().waiting -= 1;
+        let mut counts = self.opening.counts();
+        counts.waiting -= 1;
+        if self.is_served {
+            counts.take();
+        }
     }
 }
 
