@@ -73,9 +73,9 @@ pub enum Invalidation {
     Folders(InodeSet),
     /// The attributes (size, times) of this inode changed, its bytes did not.
     Attributes(INodeNo),
-    /// So much changed that everything known is to be asked again; the folders changed follow. Of the inodes that lost their names
-    /// none is told.
-    Everything,
+    /// So much changed that everything known is to be asked again. These are the folders changed; names and the inodes that lost theirs
+    /// are not listed.
+    Everything(InodeSet),
     /// Of all inodes that have lost their names the kernel is to be asked which it knows ([`Catalog::settle_orphans`]).
     Orphans,
 }

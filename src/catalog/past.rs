@@ -124,8 +124,18 @@ impl Past {
             let uri = self.uri(&txn, ino, &record)?;
             record.push_with_uri(Some(uri.as_str()), &mut with_uri);
         }
-        OrphanRecord { node: NodeRecord { ctime: self.since, ..node }, resource: &with_uri }.encode(out);
+        let node = NodeRecord { ctime: self.since, ..node };
+        OrphanRecord { parent: place.parent, node, resource: &with_uri }.encode(out);
         Ok(Some(()))
+    }
+
+    /// The folder that an orphan had its name in, and the name.
+    pub(super) fn place(&self, ino: u64) -> Result<Option<(INodeNo, Box<[u8]>)>, CatalogError> {
+        self.orphan(ino, || {
+            let txn = self.store.env.read_txn()?;
+            let found = self.store.inode_entry(&txn, ino)?;
+            Ok(found.map(|(place, node)| (INodeNo(place.parent), node.name.into())))
+        })
     }
 
     /// Up to `most` inodes behind `behind`, ascending, that lost their name when this store was replaced by `present`.

@@ -409,15 +409,17 @@ impl<'a> InodeRecord<'a> {
     }
 }
 
-/// An inode without a name: its node, and its resource with the URI within (empty for a folder).
+/// An inode without a name: the folder that it had its name in, its node, and its resource with the URI within (empty for a folder).
 #[derive(Clone, Copy)]
 pub(super) struct OrphanRecord<'a> {
+    pub parent: u64,
     pub node: NodeRecord<'a>,
     pub resource: &'a [u8],
 }
 
 impl<'a> OrphanRecord<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        push_varint(out, self.parent);
         push_varint(out, self.resource.len() as u64);
         out.extend_from_slice(self.resource);
         self.node.encode(out);
@@ -425,9 +427,10 @@ impl<'a> OrphanRecord<'a> {
 
     pub(super) fn decode(octets: &'a [u8]) -> Option<OrphanRecord<'a>> {
         let mut octets = Octets(octets);
+        let parent = octets.varint()?;
         let count = octets.count()?;
         let resource = octets.take(count)?;
-        Some(OrphanRecord { resource, node: NodeRecord::decode(octets.0)? })
+        Some(OrphanRecord { parent, resource, node: NodeRecord::decode(octets.0)? })
     }
 }
 

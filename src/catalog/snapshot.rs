@@ -101,6 +101,16 @@ impl<'c> Snapshot<'c> {
         })
     }
 
+    /// The folder that an orphan had its name in, and that name; `None` for what is no orphan.
+    #[allow(clippy::type_complexity)]
+    pub fn place_of_orphan(&self, ino: INodeNo) -> Result<Option<(INodeNo, Box<[u8]>)>, CatalogError> {
+        self.read(|| match (self.current.store.orphan(self.txn(), ino.0)?, &self.current.past) {
+            (Some(orphan), _) => Ok(Some((INodeNo(orphan.parent), orphan.node.name.into()))),
+            (None, Some(past)) => past.place(ino.0),
+            (None, None) => Ok(None),
+        })
+    }
+
     /// The folder above, and the entry in it; `None` for the root, and for an orphan, which has neither.
     pub fn place(&self, ino: INodeNo) -> Result<Option<(INodeNo, EntryId)>, CatalogError> {
         self.read(|| {

@@ -31,6 +31,7 @@ use observed::Observed;
 use pins::Pins;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -149,9 +150,9 @@ pub enum Event {
     /// The Source serves bytes newer than its list, and they are to be shown ([`Unannounced::Show`]): give the name a
     /// version of which nothing is published, and drop the kernel's pages of the old one.
     Unannounced(INodeNo),
-    /// The end of a large object, from this octet on, went out to a reader that jumped, and a sequential reader comes near it: drop
-    /// the kernel's pages of it, so that it meets the verdict. The inode stays.
-    Recheck(INodeNo, u64),
+    /// These bytes, which touch the end of a large object, are going out before its verdict to a reader that jumped: the kernel must not
+    /// keep their pages, so that a sequential reader meets the verdict. The inode stays.
+    Recheck(INodeNo, Range<u64>),
     /// A size was learnt.
     Sized(INodeNo, u64),
 }

@@ -222,7 +222,7 @@ fn the_baseline_after_damage_builds_the_store_anew() {
     assert!(matches!(first, Err(CatalogError::Damaged(_))), "{first:?}");
     assert_eq!(second.revision, 2);
     assert!(is_durable(&catalog));
-    assert_eq!(second.invalidations, [Invalidation::Everything, Invalidation::Folder(INodeNo(1))]);
+    assert_eq!(second.invalidations, [Invalidation::Everything([INodeNo(1)].into_iter().collect())]);
     let after = tree(&catalog);
     assert!(after.keys().eq(before.keys()));
     let greatest = before

@@ -51,7 +51,7 @@ fn many_changed_folders(catalog: &Catalog) {
     let committed = commit(catalog, &edition(2));
 
     assert_eq!(committed.updated, FOLDERS);
-    assert_eq!(committed.invalidations, [Invalidation::Everything, Invalidation::Folders(folders)]);
+    assert_eq!(committed.invalidations, [Invalidation::Everything(folders)]);
     let snapshot = catalog.snapshot().unwrap();
     let mtime = |path: &[&[u8]]| {
         let folder = path.iter().fold(INodeNo(1), |parent, name| snapshot.lookup(parent, name).unwrap().unwrap().ino);

@@ -114,7 +114,7 @@ pub(super) fn check_step(
             Invalidation::Attributes(ino) => assert!(attributes.insert(*ino)),
             Invalidation::Folder(ino) => assert!(folders.insert(*ino)),
             Invalidation::Orphans => {}
-            Invalidation::Folders(_) | Invalidation::Everything => panic!("so little changed"),
+            Invalidation::Folders(_) | Invalidation::Everything(_) => panic!("so little changed"),
         }
     }
     let name = |path: &str| path.rsplit('/').next().unwrap().as_bytes().to_vec();

@@ -305,7 +305,7 @@ fn a_deletion_takes_all_beneath_and_a_name_that_returns_is_a_new_one() {
 }
 
 #[test]
-fn many_changes_become_one_invalidation_and_the_folders() {
+fn many_changes_become_one_invalidation_with_the_folders() {
     let (_folder, catalog) = catalog();
     commit(&catalog, [&entry("http://h/f/first")]);
     let folder = tree(&catalog)["f"].node.ino;
@@ -313,10 +313,7 @@ fn many_changes_become_one_invalidation_and_the_folders() {
     let entries: Vec<_> = (0..20_001).map(|index| entry(&format!("http://h/f/{index}"))).collect();
     let committed = commit(&catalog, &entries);
 
-    assert_eq!(
-        committed.invalidations,
-        [Invalidation::Everything, Invalidation::Folder(INodeNo(1)), Invalidation::Folder(folder)]
-    );
+    assert_eq!(committed.invalidations, [Invalidation::Everything([INodeNo(1), folder].into_iter().collect())]);
 }
 
 #[test]

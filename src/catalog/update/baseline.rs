@@ -221,7 +221,7 @@ impl<'c> Baseline<'c> {
                 drop(old);
                 if let Some(successor) = successor {
                     self.catalog.succeed(successor, now)?;
-                    if committed.invalidations.first() != Some(&Invalidation::Everything) {
+                    if !matches!(committed.invalidations[..], [Invalidation::Everything(_)]) {
                         committed.invalidations.push(Invalidation::Orphans);
                     }
                 }
@@ -355,7 +355,7 @@ impl<'c> Baseline<'c> {
         let mut committed = merge.finish(&position, changes.again_with(None)?)?;
         drop(before);
         drop(old);
-        committed.invalidations = vec![Invalidation::Everything, Invalidation::Folder(INodeNo(ROOT))];
+        committed.invalidations = vec![Invalidation::Everything([INodeNo(ROOT)].into_iter().collect())];
         // A large tree is in a store of its own, which has taken that place.
         if Arc::ptr_eq(&damaged, &catalog.store()) {
             catalog.replace_store(successor, |_| None)?;

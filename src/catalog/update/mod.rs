@@ -62,8 +62,8 @@ pub use rows::{Share, Shared};
 /// disambiguated: the kernel's own limit on paths leaves little more than names of one octet at such depths.
 pub(super) const DEEPEST: usize = 255;
 
-/// More invalidations of names and attributes than this become one [`Invalidation::Everything`], and more of folders one
-/// [`Invalidation::Folders`].
+/// More invalidations of names and attributes than this become one [`Invalidation::Everything`], with all folders. More of folders alone
+/// become one [`Invalidation::Folders`].
 const MOST_INVALIDATIONS: usize = 20_000;
 
 /// Orphans of the store before that one transaction takes over.

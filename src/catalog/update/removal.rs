@@ -102,7 +102,8 @@ impl Writer<'_> {
         self.displaced(naming, node.name, &with_uri, false)?;
         let ctime = self.now;
         self.write(|txn, record| {
-            OrphanRecord { node: NodeRecord { ctime, ..*node }, resource: &with_uri }.encode(record);
+            let node = NodeRecord { ctime, ..*node };
+            OrphanRecord { parent: place.parent, node, resource: &with_uri }.encode(record);
             txn.orphans.put(&mut txn.txn, &key, record)?;
             txn.inodes.table.delete(&mut txn.txn, &key)?;
             Ok(())

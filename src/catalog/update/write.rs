@@ -461,10 +461,11 @@ impl<'c> Writer<'c> {
 
     /// Commits, and says what was done.
     pub(super) fn commit(mut self) -> Result<Committed, CatalogError> {
-        let mut invalidations =
-            if self.too_many { vec![Invalidation::Everything] } else { std::mem::take(&mut self.names) };
+        let mut invalidations = std::mem::take(&mut self.names);
         let folders = std::mem::take(&mut self.told_folders);
-        if folders.len() > MOST_INVALIDATIONS {
+        if self.too_many {
+            invalidations.push(Invalidation::Everything(folders));
+        } else if folders.len() > MOST_INVALIDATIONS {
             invalidations.push(Invalidation::Folders(folders));
         } else {
             invalidations.extend(folders.iter().map(Invalidation::Folder));

@@ -12,7 +12,7 @@ use super::verdict::{Judged, Judging};
 use super::writer::{Room, WriteError, Writer};
 use crate::content::disk::ObjectKey;
 use crate::content::fixity::Expected;
-use crate::content::{Content, ContentError, Event, Unannounced, Verified, Wanted};
+use crate::content::{Content, ContentError, Unannounced, Verified, Wanted};
 use crate::document::{Digest, Timestamp, Uri};
 use crate::source::http::{self, Asker, Body, Status};
 use std::io;
@@ -80,7 +80,7 @@ enum Stage {
     /// The writer waits for more.
     Idle(Box<Writer>),
     /// The writer is at work on a blocking thread.
-    Busy(JoinHandle<Result<(Box<Writer>, bool), WriteError>>),
+    Busy(JoinHandle<Result<Box<Writer>, WriteError>>),
 }
 
 /// The fetch of one object, driven by [`Fetch::run`].
@@ -372,11 +372,8 @@ impl Fetch {
         let Stage::Busy(task) = &mut self.stage else { return Ok(()) };
         let done = task.await;
         self.stage = Stage::Empty;
-        let (writer, close_end) = done.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
+        let writer = done.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
         self.stage = Stage::Idle(writer);
-        if close_end {
-            self.content.tell(Event::Recheck(self.wanted.ino, self.flight.withheld_from()));
-        }
         Ok(())
     }
 
@@ -480,7 +477,7 @@ impl Fetch {
                 }
             };
             match writer.absorb(&blocks) {
-                Ok(close_end) => Ok((writer, close_end)),
+                Ok(()) => Ok(writer),
                 Err(error) => {
                     writer.discard();
                     Err(error)
@@ -546,7 +543,7 @@ impl Fetch {
         let writer = match std::mem::replace(&mut self.stage, Stage::Empty) {
             Stage::Empty => None,
             Stage::Idle(writer) => Some(writer),
-            Stage::Busy(task) => task.await.ok().and_then(Result::ok).map(|(writer, _)| writer),
+            Stage::Busy(task) => task.await.ok().and_then(Result::ok),
         };
         self.flight.restart(doubted);
         if let Some(writer) = writer {

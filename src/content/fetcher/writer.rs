@@ -214,10 +214,9 @@ impl Writer {
         self.hashing.length()
     }
 
-    /// The next octets: pieces of whole blocks, but for the object's last. True, once, when the kernel must drop the pages of
-    /// the end (see [`Flight::advance`]).
-    pub(super) fn absorb(&mut self, blocks: &Blocks) -> Result<bool, WriteError> {
-        let (mut at, mut close_end) = (self.length(), false);
+    /// The next octets: pieces of whole blocks, but for the object's last.
+    pub(super) fn absorb(&mut self, blocks: &Blocks) -> Result<(), WriteError> {
+        let mut at = self.length();
         self.hashing.add(blocks);
         let octets = blocks.pieces.iter().map(|octets| octets.len() as u64).sum();
         let is_held = self.flight.is_read_from_memory(octets);
@@ -225,14 +224,14 @@ impl Writer {
             self.sink.write_pieces(at, pieces, is_held)?;
             for octets in pieces {
                 at += octets.len() as u64;
-                close_end |= self.pass(octets, at);
+                self.pass(octets, at);
             }
         }
-        Ok(close_end)
+        Ok(())
     }
 
     /// Makes octets known that are written, the last of them before `end`.
-    fn pass(&mut self, octets: &Bytes, end: u64) -> bool {
+    fn pass(&mut self, octets: &Bytes, end: u64) {
         let digests: Vec<u128> = octets.chunks(BLOCK as usize).map(|block| self.digests.of(block)).collect();
         let partial = match &self.sink {
             Sink::Disk(partial) => Some(partial),
@@ -243,7 +242,7 @@ impl Writer {
             }
         };
         self.flight.keep_latest(octets, end);
-        self.flight.advance(partial, &digests, end)
+        self.flight.advance(partial, &digests, end);
     }
 
     /// Every octet was absorbed: what they were, and the octets themselves, not yet committed.

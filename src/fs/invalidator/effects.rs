@@ -1,6 +1,6 @@
 //! What the invalidator does to the kernel, the catalog and content.
 
-use super::Notification;
+use super::{DropPages, Notification};
 use crate::catalog::{Catalog, EntryId};
 use crate::causes::chain;
 use crate::content::Content;
@@ -9,6 +9,7 @@ use crate::priority;
 use fuser::INodeNo;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +28,12 @@ pub type NamesAfter = dyn FnMut(INodeNo, EntryId) -> Vec<(EntryId, Box<[u8]>)> +
 pub struct Effects {
     /// Sends a message to the kernel.
     pub tell: Box<Tell>,
+    /// Has the kernel drop pages; waits there for the READs that fill them.
+    pub drop_pages: Arc<DropPages>,
     /// Where a folder lies; `None` for the root and for what is no more.
     pub place: Box<dyn FnMut(INodeNo) -> Option<Place> + Send>,
+    /// Where an orphan had its name.
+    pub former_place: Box<dyn FnMut(INodeNo) -> Option<Place> + Send>,
     /// The names of a folder, piece by piece.
     pub names: Box<NamesAfter>,
     /// Some inodes that have lost their name and were not let go, greater than this one and ascending; none at their end, `None`
@@ -61,20 +66,23 @@ impl Effects {
         content: Arc<Content>,
         runtime: &tokio::runtime::Handle,
     ) -> Effects {
-        let mut device = File::from(device);
-        let tell = move |notification: &Notification<'_>| {
-            let message = notification.encode();
-            // One write is one message: the kernel takes it whole or refuses it.
-            match device.write(&message)? {
-                written if written == message.len() => Ok(()),
-                _ => Err(io::ErrorKind::WriteZero.into()),
-            }
-        };
+        let device = Arc::new(File::from(device));
+        let of_pages = Arc::clone(&device);
+        let tell = move |notification: &Notification<'_>| send(&device, notification);
+        let drop_pages = move |ino, range: &Range<u64>| send(&of_pages, &Notification::Pages(ino, range));
         let places = Arc::clone(&catalog);
         let place = move |ino| match places.snapshot().and_then(|snapshot| snapshot.parent(ino)) {
             Ok(place) => place,
             Err(error) => {
                 tracing::error!("the kernel may show an old folder: {}", chain(&error));
+                None
+            }
+        };
+        let former = Arc::clone(&catalog);
+        let former_place = move |ino| match former.snapshot().and_then(|snapshot| snapshot.place_of_orphan(ino)) {
+            Ok(place) => place,
+            Err(error) => {
+                tracing::error!("the kernel may show an old name: {}", chain(&error));
                 None
             }
         };
@@ -121,7 +129,9 @@ impl Effects {
         runtime.spawn(let_go(left, catalog, content));
         Effects {
             tell: Box::new(tell),
+            drop_pages: Arc::new(drop_pages),
             place: Box::new(place),
+            former_place: Box::new(former_place),
             names: Box::new(names),
             orphans: Box::new(orphans),
             pin: Box::new(move |ino| pins.pin(ino)),
@@ -133,6 +143,15 @@ impl Effects {
             settle: Box::new(settle),
             was_kept: Box::new(move || was_kept.swap(false, Ordering::AcqRel)),
         }
+    }
+}
+
+/// One write is one message: the kernel takes it whole or refuses it.
+fn send(mut device: &File, notification: &Notification<'_>) -> io::Result<()> {
+    let message = notification.encode();
+    match device.write(&message)? {
+        written if written == message.len() => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
     }
 }
 

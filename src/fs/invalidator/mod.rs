@@ -1,7 +1,8 @@
-//! One thread, the only caller of the kernel's notify interface, holding no lock that a handler needs.
+//! The only caller of the kernel's notify interface, holding no lock that a handler needs.
 //!
-//! A notification waits in the kernel for the lookups of its folder or the reads of its inode to end. From a handler,
-//! or under a lock that a handler wants, it would wait for itself for ever; so everybody else only leaves a [`Notice`].
+//! One thread sends what concerns names and attributes. Such a notification waits in the kernel for the lookups of its folder to
+//! end. From a handler, or under a lock that a handler wants, it would wait for itself for ever: all others only leave a
+//! [`Notice`]. Names never wait for pages: those are dropped on threads of their own ([`pages`]).
 //!
 //! Orphans (inodes replaced or deleted while the kernel knows them) are settled here as well. There is no count of
 //! lookups: the kernel is asked whether it still knows the inode by a notification that changes nothing, after the
@@ -9,17 +10,20 @@
 
 mod effects;
 mod notification;
+mod pages;
 #[cfg(test)]
 mod tests;
 
 pub use effects::{Effects, NamesAfter, Place, Tell};
 pub use notification::Notification;
+pub use pages::DropPages;
 
 use crate::catalog::{EntryId, Invalidation};
 use crate::content::Event;
 use crate::inodes::InodeSet;
 use crate::priority;
 use fuser::INodeNo;
+use pages::Pages;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -36,8 +40,6 @@ const SETTLED: usize = 50_000;
 pub enum Notice {
     /// The catalog has changed, and its commit is done.
     Changed(Invalidation),
-    /// Pages of this inode that the kernel may hold from an octet on are wrong, or are to be read once more.
-    Pages(INodeNo, u64),
     /// The kernel has forgotten this orphan, as far as one FORGET tells.
     Forgotten(INodeNo),
     /// The mount ends.
@@ -48,6 +50,7 @@ pub enum Notice {
 #[derive(Clone, Debug)]
 pub struct Notices {
     sender: Sender<Notice>,
+    pages: Sender<Pages>,
     orphans: Arc<Orphans>,
     /// How many notices were left, counted before they are.
     left: Arc<AtomicU64>,
@@ -59,6 +62,7 @@ pub struct Notices {
 #[derive(Debug)]
 pub struct Inbox {
     receiver: Receiver<Notice>,
+    pages: Receiver<Pages>,
     orphans: Arc<Orphans>,
     done: watch::Sender<u64>,
 }
@@ -66,10 +70,12 @@ pub struct Inbox {
 /// A new channel: what handlers and `sync` leave, [`Invalidator::spawn`] takes.
 pub fn channel() -> (Notices, Inbox) {
     let (sender, receiver) = mpsc::channel();
+    let (leave_pages, pages) = mpsc::channel();
     let orphans = Arc::<Orphans>::default();
     let (done, watched) = watch::channel(0);
-    let notices = Notices { sender, orphans: Arc::clone(&orphans), left: Arc::default(), done: watched };
-    (notices, Inbox { receiver, orphans, done })
+    let (left, waiting) = (Arc::default(), Arc::clone(&orphans));
+    let notices = Notices { sender, pages: leave_pages, orphans: waiting, left, done: watched };
+    (notices, Inbox { receiver, pages, orphans, done })
 }
 
 impl Notices {
@@ -80,13 +86,15 @@ impl Notices {
 
     /// What content has found out.
     pub fn content(&self, event: &Event) {
-        match event {
-            Event::Poisoned(ino) | Event::Unannounced(ino) => self.leave(Notice::Pages(*ino, 0)),
-            Event::Recheck(ino, from) => self.leave(Notice::Pages(*ino, *from)),
+        let pages = match event {
+            Event::Poisoned(ino) | Event::Unannounced(ino) => (*ino, 0..u64::MAX),
+            Event::Recheck(ino, range) => (*ino, range.clone()),
             // The kernel was given no time to live with the unknown size: it asks anyway. And of a version that only
             // the Source has, the kernel is told when it is in the catalog.
-            Event::Sized(..) | Event::Changed(_) => {}
-        }
+            Event::Sized(..) | Event::Changed(_) => return,
+        };
+        // With the other end gone the mount is gone, and its pages are.
+        let _ = self.pages.send(pages);
     }
 
     /// At each FORGET: a comparison of two numbers where no orphan waits.
@@ -96,7 +104,7 @@ impl Notices {
         }
     }
 
-    /// Waits until the kernel has heard of everything that was left before.
+    /// Waits until the kernel has heard of every change that was left before.
     pub async fn heard(&self) {
         let left = self.left.load(Ordering::Acquire);
         // With the invalidator gone nobody is left to hear.
@@ -150,16 +158,18 @@ pub struct Invalidator {
     effects: Effects,
     /// Orphans that the kernel does not know, to be let go together.
     settled: Vec<INodeNo>,
-    /// The kernel has no epoch: the folders that follow are to be dropped with everything below.
-    without_epoch: bool,
+    /// The kernel has no epoch, and was not asked yet about all orphans whose names may be left in it.
+    names_stay: bool,
     /// The catalog could not tell all orphans, or not let the store go that is kept for them: the kernel is to be asked about them
     /// again.
     asks_again: bool,
 }
 
 impl Invalidator {
-    /// Starts the thread. It ends after [`Notices::stop`], or when all [`Notices`] are gone.
-    pub fn spawn(inbox: Inbox, effects: Effects) -> io::Result<JoinHandle<()>> {
+    /// Starts the threads. The one that is returned ends after [`Notices::stop`]; it and the others when all [`Notices`] are gone.
+    pub fn spawn(mut inbox: Inbox, effects: Effects) -> io::Result<JoinHandle<()>> {
+        let (_, none) = mpsc::channel();
+        pages::spawn(std::mem::replace(&mut inbox.pages, none), Arc::clone(&effects.drop_pages))?;
         let invalidator = Invalidator::new(inbox, effects);
         let thread = thread::Builder::new().name("invalidator".into());
         // After a great change it has a million orphans to ask about, beside those who answer lookups.
@@ -167,7 +177,7 @@ impl Invalidator {
     }
 
     fn new(inbox: Inbox, effects: Effects) -> Invalidator {
-        Invalidator { inbox, effects, settled: Vec::new(), without_epoch: false, asks_again: false }
+        Invalidator { inbox, effects, settled: Vec::new(), names_stay: false, asks_again: false }
     }
 
     fn run(mut self) {
@@ -215,9 +225,6 @@ impl Invalidator {
     }
 
     fn handle(&mut self, notice: &Notice) {
-        let is_folder = matches!(notice, Notice::Changed(Invalidation::Folder(_) | Invalidation::Folders(_)));
-        let folder_after_everything = is_folder && self.without_epoch;
-        self.without_epoch = folder_after_everything;
         if matches!(notice, Notice::Changed(_)) {
             self.asks_again |= (self.effects.was_kept)();
         }
@@ -228,24 +235,16 @@ impl Invalidator {
                     self.orphaned(*ino);
                 }
             }
-            Notice::Changed(Invalidation::Folder(ino)) => self.folder(*ino, folder_after_everything),
+            Notice::Changed(Invalidation::Folder(ino)) => self.tell(&Notification::Inode(*ino)),
             Notice::Changed(Invalidation::Folders(folders)) => {
-                folders.iter().for_each(|ino| self.folder(ino, folder_after_everything));
+                folders.iter().for_each(|ino| self.tell(&Notification::Inode(ino)));
             }
             Notice::Changed(Invalidation::Attributes(ino)) => self.tell(&Notification::Attributes(*ino)),
-            Notice::Changed(Invalidation::Everything) => self.everything(),
+            Notice::Changed(Invalidation::Everything(folders)) => self.everything(folders),
             Notice::Changed(Invalidation::Orphans) => self.ask_about_all(),
-            Notice::Pages(ino, from) => self.tell(&Notification::Pages(*ino, *from)),
             Notice::Forgotten(ino) => self.ask(*ino),
             Notice::Stop => {}
         }
-    }
-
-    fn folder(&mut self, ino: INodeNo, with_all_below: bool) {
-        if with_all_below {
-            self.drop_below(ino);
-        }
-        self.tell(&Notification::Inode(ino));
     }
 
     /// An inode has lost its name: is it still in use?
@@ -253,6 +252,13 @@ impl Invalidator {
         // Before the kernel is asked, so that a FORGET after its answer finds the orphan waiting.
         self.inbox.orphans.insert(ino);
         self.ask(ino);
+        if self.names_stay
+            && self.inbox.orphans.is_waiting(ino)
+            && let Some((parent, name)) = (self.effects.former_place)(ino)
+        {
+            self.tell(&Notification::Entry { parent, name: &name });
+            self.ask(ino);
+        }
         if self.inbox.orphans.is_waiting(ino) {
             (self.effects.pin)(ino);
         }
@@ -274,15 +280,20 @@ impl Invalidator {
         }
     }
 
-    fn everything(&mut self) {
-        match (self.effects.tell)(&Notification::Epoch) {
-            Ok(()) => {}
-            Err(error) => {
-                tracing::debug!("no epoch ({error}): changed folders are dropped one by one");
-                self.without_epoch = true;
-            }
+    /// Kernels before Linux 6.16 have no epoch. There the name of each changed folder is dropped, and with it all names below. That leaves
+    /// names which went from the root itself, and those that are in use: they are dropped one by one, as their inodes are orphans.
+    fn everything(&mut self, folders: &InodeSet) {
+        if let Err(error) = (self.effects.tell)(&Notification::Epoch) {
+            tracing::debug!("no epoch ({error}): changed folders are dropped one by one");
+            self.names_stay = true;
         }
-        // Such a change names no orphans. Most will be known until their names are next looked up or dropped.
+        for ino in folders.iter() {
+            if self.names_stay {
+                self.drop_below(ino);
+            }
+            self.tell(&Notification::Inode(ino));
+        }
+        // Such a change names no orphans. With an epoch most are known until their names are next looked up.
         self.ask_about_all();
     }
 
@@ -303,15 +314,15 @@ impl Invalidator {
                 }
             }
         }
+        self.names_stay = false;
         if let Some(past) = past {
             let known = self.inbox.orphans.with(|waiting| waiting.clone());
             (self.effects.settle)(past, known);
         }
     }
 
-    /// What stands in for the epoch: dropping the name of a folder drops all names below it. The root has no name, so
-    /// each of its names is dropped. A file that is open keeps its old name, and a name deleted from the root itself
-    /// stays, until the time to live of an entry is over.
+    /// Drops the name of a folder and all names below it that are not in use. The root has no name, so each of its names is
+    /// dropped.
     fn drop_below(&mut self, folder: INodeNo) {
         if let Some((parent, name)) = (self.effects.place)(folder) {
             self.tell(&Notification::Entry { parent, name: &name });

@@ -3,6 +3,7 @@
 //! They are not sent through `fuser::Notifier`, which takes the kernel's "unknown inode" for success and has no epoch.
 
 use fuser::INodeNo;
+use std::ops::Range;
 
 /// One message to the kernel (`fuse_notify_code`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +17,8 @@ pub enum Notification<'a> {
     },
     /// Forget the attributes, and all pages or the cached listing.
     Inode(INodeNo),
-    /// Forget the attributes, and the pages from this octet on. A page that is being read is waited for: the fewer the better.
-    Pages(INodeNo, u64),
+    /// Forget the attributes, and the pages of these bytes. A page that is being read is waited for: the fewer the better.
+    Pages(INodeNo, &'a Range<u64>),
     /// Forget the attributes alone. An error ENOENT tells that the inode is not known.
     Attributes(INodeNo),
     /// Ask again for every name. Linux 6.16 and later.
@@ -29,7 +30,7 @@ impl std::fmt::Display for Notification<'_> {
         match self {
             Notification::Entry { parent, name } => write!(f, "name \"{}\" in {parent}", name.escape_ascii()),
             Notification::Inode(ino) => write!(f, "inode {ino}"),
-            Notification::Pages(ino, from) => write!(f, "pages of {ino} from {from}"),
+            Notification::Pages(ino, range) => write!(f, "pages {range:?} of {ino}"),
             Notification::Attributes(ino) => write!(f, "attributes of {ino}"),
             Notification::Epoch => f.write_str("epoch"),
         }
@@ -45,8 +46,8 @@ impl Notification<'_> {
         const INC_EPOCH: i32 = 8;
         const HEADER: usize = 16;
 
-        let inode = |ino: &INodeNo, offset: i64| {
-            let length = 0_i64;
+        // A length of 0 reaches to the end.
+        let inode = |ino: &INodeNo, offset: i64, length: i64| {
             [ino.0.to_ne_bytes(), offset.to_ne_bytes(), length.to_ne_bytes()].concat()
         };
         let (code, body) = match self {
@@ -59,9 +60,12 @@ impl Notification<'_> {
                 body.push(0);
                 (INVAL_ENTRY, body)
             }
-            Notification::Inode(ino) => (INVAL_INODE, inode(ino, 0)),
-            Notification::Pages(ino, from) => (INVAL_INODE, inode(ino, i64::try_from(*from).unwrap_or(0))),
-            Notification::Attributes(ino) => (INVAL_INODE, inode(ino, -1)),
+            Notification::Inode(ino) => (INVAL_INODE, inode(ino, 0, 0)),
+            Notification::Pages(ino, range) => {
+                let length = i64::try_from(range.end).map_or(0, |end| end.saturating_sub_unsigned(range.start));
+                (INVAL_INODE, inode(ino, i64::try_from(range.start).unwrap_or(0), length))
+            }
+            Notification::Attributes(ino) => (INVAL_INODE, inode(ino, -1, 0)),
             Notification::Epoch => (INC_EPOCH, Vec::new()),
         };
         let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
@@ -88,8 +92,10 @@ mod tests {
         assert_eq!(Notification::Attributes(INodeNo(0x42)).encode(), [header(40, 2), body].concat());
         let body = [[0x42, 0, 0, 0, 0, 0, 0, 0], [0; 8], [0; 8]].concat();
         assert_eq!(Notification::Inode(INodeNo(0x42)).encode(), [header(40, 2), body].concat());
-        let body = [[0x42, 0, 0, 0, 0, 0, 0, 0], [0, 0x10, 0, 0, 0, 0, 0, 0], [0; 8]].concat();
-        assert_eq!(Notification::Pages(INodeNo(0x42), 0x1000).encode(), [header(40, 2), body].concat());
+        for (range, length) in [(0x1000..0x1300, [0, 3, 0, 0, 0, 0, 0, 0]), (0x1000..u64::MAX, [0; 8])] {
+            let body = [[0x42, 0, 0, 0, 0, 0, 0, 0], [0, 0x10, 0, 0, 0, 0, 0, 0], length].concat();
+            assert_eq!(Notification::Pages(INodeNo(0x42), &range).encode(), [header(40, 2), body].concat());
+        }
         let entry = Notification::Entry { parent: INodeNo(0x42), name: b"abc" };
         let body = [&[0x42, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0][..], b"abc\0"].concat();
         assert_eq!(entry.encode(), [header(36, 3), body].concat());

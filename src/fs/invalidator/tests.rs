@@ -54,7 +54,7 @@ impl World {
                 self.did(Done::Entry(parent.0, String::from_utf8_lossy(name).into_owned()));
                 known(*parent)
             }
-            Notification::Inode(ino) | Notification::Pages(ino, _) => {
+            Notification::Inode(ino) => {
                 self.did(Done::Inode(ino.0));
                 known(*ino)
             }
@@ -62,6 +62,7 @@ impl World {
                 self.did(Done::Attributes(ino.0));
                 known(*ino)
             }
+            Notification::Pages(ino, range) => unreachable!("{range:?} of {ino} left by a way of its own"),
             Notification::Epoch => {
                 self.did(Done::Epoch);
                 if self.has_epoch { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
@@ -69,7 +70,7 @@ impl World {
         }
     }
 
-    /// Folder 5 is `five` in the root; the root has the names `a` and `b`.
+    /// Folder 5 is `five` in the root; the root has the names `a` and `b`. Orphan 7 was `seven` in folder 5, any other is in use.
     fn effects(&self) -> Effects {
         let (tell, pin, release, settle) = (self.clone(), self.clone(), self.clone(), self.clone());
         let past = self.past;
@@ -79,7 +80,9 @@ impl World {
         let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
         Effects {
             tell: Box::new(move |notification| tell.tell(notification)),
+            drop_pages: Arc::new(|_, _| Ok(())),
             place: Box::new(|ino| (ino.0 == 5).then(|| (ROOT, (*b"five").into()))),
+            former_place: Box::new(|ino| (ino.0 == 7).then(|| (INodeNo(5), (*b"seven").into()))),
             names: Box::new(move |_, after| names.iter().find(|(id, _)| *id > after).cloned().into_iter().collect()),
             orphans: Box::new(move |behind| {
                 let fails = fails_behind.lock().unwrap().take_if(|at| *at == behind).is_some();
@@ -117,6 +120,10 @@ fn folder(ino: u64) -> Notice {
     Notice::Changed(Invalidation::Folder(INodeNo(ino)))
 }
 
+fn everything(folders: &[u64]) -> Notice {
+    Notice::Changed(Invalidation::Everything(folders.iter().copied().map(INodeNo).collect()))
+}
+
 #[test]
 fn every_change_has_its_notification() {
     let world = World::new(&[1, 5, 9], true);
@@ -124,14 +131,9 @@ fn every_change_has_its_notification() {
         name(5, "a", None),
         folder(5),
         Notice::Changed(Invalidation::Attributes(INodeNo(9))),
-        Notice::Changed(Invalidation::Everything),
-        folder(5),
-        Notice::Pages(INodeNo(9), 0),
+        everything(&[5]),
     ]);
-    assert_eq!(
-        done,
-        [Done::Entry(5, "a".into()), Done::Inode(5), Done::Attributes(9), Done::Epoch, Done::Inode(5), Done::Inode(9)]
-    );
+    assert_eq!(done, [Done::Entry(5, "a".into()), Done::Inode(5), Done::Attributes(9), Done::Epoch, Done::Inode(5)]);
 }
 
 #[test]
@@ -175,51 +177,64 @@ fn an_orphan_in_use_is_pinned_and_let_go_only_when_the_kernel_does_not_know_it_a
 #[test]
 fn without_an_epoch_the_changed_folders_are_dropped_with_all_below() {
     let world = World::new(&[1, 5], false);
-    let done =
-        world.after([Notice::Changed(Invalidation::Everything), folder(5), folder(1), name(5, "x", None), folder(5)]);
+    let done = world.after([everything(&[5, 1]), name(5, "x", None), folder(5)]);
     assert_eq!(
         done,
         [
             Done::Epoch,
-            Done::Entry(1, "five".into()),
-            Done::Inode(5),
             Done::Entry(1, "a".into()),
             Done::Entry(1, "b".into()),
             Done::Inode(1),
+            Done::Entry(1, "five".into()),
+            Done::Inode(5),
             Done::Entry(5, "x".into()),
             Done::Inode(5),
         ]
     );
 }
 
+/// A name that went from the root lies below no folder that changed, and one in use stays below its folder.
+#[test]
+fn without_an_epoch_the_names_of_known_orphans_are_dropped() {
+    let world = World { orphans: vec![INodeNo(7), INodeNo(8)], ..World::new(&[1, 5, 7, 8], false) };
+
+    let done = world.after([everything(&[5])]);
+
+    let folders = [Done::Epoch, Done::Entry(1, "five".into()), Done::Inode(5)];
+    let seven = [Done::Attributes(7), Done::Entry(5, "seven".into()), Done::Attributes(7), Done::Pin(7)];
+    assert_eq!(done, [&folders[..], &seven, &[Done::Attributes(8), Done::Pin(8)]].concat());
+}
+
+#[test]
+fn without_an_epoch_names_are_dropped_although_orphans_could_not_be_listed() {
+    let mut world = World { orphans: vec![INodeNo(7)], ..World::new(&[7], false) };
+    world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(0))));
+
+    let (_notices, inbox) = channel();
+    let mut invalidator = Invalidator::new(inbox, world.effects());
+
+    invalidator.handle(&everything(&[]));
+    invalidator.handle(&Notice::Forgotten(INodeNo(9)));
+    invalidator.ask_again();
+
+    let seven = [Done::Attributes(7), Done::Entry(5, "seven".into()), Done::Attributes(7), Done::Pin(7)];
+    let forgotten = [Done::Epoch, Done::Attributes(9), Done::Release(vec![9])];
+    assert_eq!(*world.done.lock().unwrap(), [&forgotten[..2], &seven, &forgotten[2..]].concat());
+    assert!(!invalidator.names_stay);
+}
+
 #[test]
 fn very_many_folders_are_told_of_together() {
     let folders: InodeSet = [INodeNo(5), ROOT].into_iter().collect();
     let world = World::new(&[1, 5], false);
-    let done = world.after([
-        Notice::Changed(Invalidation::Folders(folders.clone())),
-        Notice::Changed(Invalidation::Everything),
-        Notice::Changed(Invalidation::Folders(folders)),
-    ]);
-    assert_eq!(
-        done,
-        [
-            Done::Inode(1),
-            Done::Inode(5),
-            Done::Epoch,
-            Done::Entry(1, "a".into()),
-            Done::Entry(1, "b".into()),
-            Done::Inode(1),
-            Done::Entry(1, "five".into()),
-            Done::Inode(5),
-        ]
-    );
+    let done = world.after([Notice::Changed(Invalidation::Folders(folders))]);
+    assert_eq!(done, [Done::Inode(1), Done::Inode(5)]);
 }
 
 #[test]
 fn everything_settles_the_orphans_that_it_does_not_name() {
     let world = World { orphans: vec![INodeNo(7), INodeNo(8)], ..World::new(&[7], true) };
-    let done = world.after([Notice::Changed(Invalidation::Everything)]);
+    let done = world.after([everything(&[])]);
     assert_eq!(done, [Done::Epoch, Done::Attributes(7), Done::Pin(7), Done::Attributes(8), Done::Release(vec![8])]);
 }
 
@@ -244,10 +259,11 @@ fn content_s_events_reach_the_kernel_only_where_it_holds_something_wrong() {
     notices.content(&Event::Sized(INodeNo(3), 10));
     notices.content(&Event::Changed(INodeNo(3)));
     notices.content(&Event::Poisoned(INodeNo(3)));
-    notices.content(&Event::Recheck(INodeNo(4), 4096));
-    assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(3), 0)));
-    assert_eq!(inbox.receiver.try_recv(), Ok(Notice::Pages(INodeNo(4), 4096)));
-    assert_eq!(inbox.receiver.try_recv(), Err(TryRecvError::Empty));
+    notices.content(&Event::Recheck(INodeNo(4), 4096..8192));
+    assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(3), 0..u64::MAX)));
+    assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(4), 4096..8192)));
+    assert_eq!(inbox.pages.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(inbox.receiver.try_recv(), Err(TryRecvError::Empty), "no name waits for pages");
 }
 
 #[tokio::test]
@@ -316,7 +332,7 @@ fn a_store_that_could_not_go_is_tried_again_after_the_next_change() {
     assert_eq!(*world.done.lock().unwrap(), first);
     world.was_kept.store(true, Ordering::Release);
 
-    invalidator.handle(&Notice::Pages(INodeNo(9), 0));
+    invalidator.handle(&Notice::Forgotten(INodeNo(9)));
     assert!(!invalidator.asks_again, "no room has come of that");
     invalidator.handle(&folder(1));
     invalidator.ask_again();

@@ -10,8 +10,8 @@ mod kept;
 use super::AT_HAND;
 use super::flight::{Flight, Jump};
 use super::held::Origin;
-use crate::content::Content;
 use crate::content::fixity::BLOCK;
+use crate::content::{Content, Event};
 use crate::source::http::{Asker, Awaited, Place, Request, Status, Turns};
 use crate::source::off_the_workers;
 use bytes::{Bytes, BytesMut};
@@ -99,7 +99,14 @@ impl Content {
         let digests: Vec<u128> = if octets.len() as u64 > AT_HAND { off_the_workers(digest) } else { digest() };
         let start = (jump.range.start - blocks.start) as usize;
         let end = (jump.range.end - blocks.start) as usize;
-        flight.hand_out_aside(jump, &digests).then(|| octets.slice(start..end))
+        if !flight.hand_out_aside(jump, &digests) {
+            return None;
+        }
+        if jump.range.end > flight.withheld_from() {
+            // Before the answer: the kernel drops a page that is being read as soon as it is answered.
+            self.tell(Event::Recheck(reader.0, jump.range.clone()));
+        }
+        Some(octets.slice(start..end))
     }
 
     /// The octets `blocks`, by windows that are here and new ones.

@@ -90,9 +90,7 @@ struct Progress {
     bound_to: Option<Version>,
     /// Nobody followed it: it ended, and can be gone on with.
     is_left: bool,
-    /// The withheld end went out to a reader that jumped: the kernel holds pages that no verdict guards.
-    end_is_out: bool,
-    /// The kernel was told to drop those pages: they do not go out again.
+    /// A sequential reader comes near the withheld end: it goes out to nobody who jumps.
     end_is_closed: bool,
     /// Lock order: a flight's progress first, then what it handed out.
     handed: Arc<Mutex<HandedOut>>,
@@ -174,7 +172,6 @@ impl Flight {
                 origin: None,
                 bound_to,
                 is_left: false,
-                end_is_out: false,
                 end_is_closed: false,
                 handed,
             }),
@@ -273,8 +270,7 @@ impl Flight {
     }
 
     /// More was written: `digests` of the blocks that follow those before, up to octet `frontier`.
-    /// True, once, when the kernel must drop the pages of the end: a sequential reader is about to need its verdict.
-    pub(super) fn advance(&self, partial: Option<&Arc<Partial>>, digests: &[u128], frontier: u64) -> bool {
+    pub(super) fn advance(&self, partial: Option<&Arc<Partial>>, digests: &[u128], frontier: u64) {
         let mut progress = self.progress();
         progress.moved = Instant::now();
         progress.frontier = frontier;
@@ -282,12 +278,9 @@ impl Flight {
         if progress.partial.is_none() {
             progress.partial = partial.cloned();
         }
-        let past_middle = progress.length.is_some_and(|length| frontier >= length / 2);
-        let close_end = past_middle && progress.end_is_out && !progress.end_is_closed;
-        progress.end_is_closed |= past_middle;
+        progress.end_is_closed |= progress.length.is_some_and(|length| frontier >= length / 2);
         drop(progress);
         self.changed.notify_waiters();
-        close_end
     }
 
     /// The attempt's bytes are given up, the next begins at the first octet. `doubted`: they were wrong.
@@ -483,7 +476,7 @@ impl Flight {
     /// attempt is over or another block is known in their place.
     #[must_use]
     pub(super) fn hand_out_aside(&self, jump: &Jump, digests: &[u128]) -> bool {
-        let mut progress = self.progress();
+        let progress = self.progress();
         let unverified = releasable(self.fixity, progress.length, jump.origin.length);
         let touches_end = jump.range.end > unverified;
         if progress.attempt != jump.attempt
@@ -493,7 +486,6 @@ impl Flight {
         {
             return false;
         }
-        progress.end_is_out |= touches_end;
         let first = jump.range.start / BLOCK;
         let contradicts_stream = (first..).zip(digests).any(|(block, digest)| {
             let streamed = usize::try_from(block).ok().and_then(|block| progress.digests.get(block));

@@ -1,0 +1,92 @@
+//! Pages of files leave the kernel's page cache on threads of their own.
+//!
+//! A page that a READ fills is locked until the READ is answered, and the kernel waits for it before the page is dropped. That READ may
+//! wait for a slow Source. So each drop has a thread: one that waits holds up no name, no refresh and no other drop.
+
+use crate::priority;
+use fuser::INodeNo;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+/// Drops that may wait in the kernel at a time; those that follow are made when one of them is done.
+const MOST: usize = 64;
+
+/// Has the kernel drop pages.
+pub type DropPages = dyn Fn(INodeNo, &Range<u64>) -> io::Result<()> + Send + Sync;
+
+/// The bytes of a file whose pages are to go.
+pub(super) type Pages = (INodeNo, Range<u64>);
+
+/// Starts to drop what is left in `pages`, until its other end is gone.
+pub(super) fn spawn(pages: Receiver<Pages>, drop_pages: Arc<DropPages>) -> io::Result<()> {
+    let thread = thread::Builder::new().name("pages".into());
+    priority::in_short_slices(|| thread.spawn(move || each_on_a_thread(&pages, &drop_pages))).map(drop)
+}
+
+fn each_on_a_thread(pages: &Receiver<Pages>, drop_pages: &Arc<DropPages>) {
+    let (free, permits) = channel();
+    for _ in 0..MOST {
+        let _ = free.send(());
+    }
+    while let (Ok((ino, range)), Ok(())) = (pages.recv(), permits.recv()) {
+        let (drop_pages, permit) = (Arc::clone(drop_pages), Permit(free.clone()));
+        let drop_them = move || {
+            let _permit = permit;
+            match drop_pages(ino, &range) {
+                // The kernel does not know the inode: it has no pages of it.
+                Err(error) if super::is_unknown(&error) => {}
+                Err(error) => tracing::warn!(ino = ino.0, "pages were not dropped: {error}"),
+                Ok(()) => {}
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("pages".into()).spawn(drop_them) {
+            tracing::error!(ino = ino.0, "pages were not dropped: no thread: {error}");
+        }
+    }
+}
+
+/// Given back when dropped.
+struct Permit(Sender<()>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    #[test]
+    fn a_drop_that_waits_holds_up_no_other() {
+        let (leave, pages) = channel();
+        let (answer_reads, answered) = channel::<()>();
+        let answered = Mutex::new(answered);
+        let (dropped, drops) = channel();
+        let dropped = Mutex::new(dropped);
+        let kernel = move |ino: INodeNo, range: &Range<u64>| {
+            if ino.0 == 7 {
+                // A READ of it is under way.
+                answered.lock().unwrap().recv().unwrap();
+            }
+            dropped.lock().unwrap().send((ino, range.clone())).unwrap();
+            Ok(())
+        };
+        spawn(pages, Arc::new(kernel)).unwrap();
+
+        for drop in [(INodeNo(7), 0..4096), (INodeNo(8), 4096..8192)] {
+            leave.send(drop).unwrap();
+        }
+
+        let next = || drops.recv_timeout(Duration::from_secs(9)).unwrap();
+        assert_eq!(next(), (INodeNo(8), 4096..8192));
+        answer_reads.send(()).unwrap();
+        assert_eq!(next(), (INodeNo(7), 0..4096));
+    }
+}
