@@ -10,6 +10,7 @@ use ring::digest::{self, Context};
 use sha2::Digest as _;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Objects up to this many octets are verified whole before their first byte is handed out.
@@ -201,6 +202,13 @@ impl HandedOut {
         self.blocks.contains_key(&block)
     }
 
+    /// Whether these blocks would complete the `of` blocks of an object. A reader who has all of them, in whichever order, has passed
+    /// the verdict by: the last one missing waits for it, as the end of a stream does.
+    pub fn would_complete(&self, blocks: Range<u64>, of: u64) -> bool {
+        let new = blocks.filter(|block| !self.went_out(*block)).count() as u64;
+        new > 0 && self.blocks.len() as u64 + new >= of
+    }
+
     /// Whether each of these blocks, numbered from `first`, went out with this digest.
     pub fn holds(&self, first: u64, digests: &[u128]) -> bool {
         (first..).zip(digests).all(|(block, digest)| self.blocks.get(&block) == Some(digest))
@@ -317,5 +325,19 @@ mod tests {
         assert!(!out.record(0, &[a, b]) && out.record(0, &[b]), "of a refused range nothing is recorded");
         assert!(out.agrees_with(&[b, a]) && !out.agrees_with(&[b, b]));
         assert!(!out.agrees_with(&[a]), "a block past the end went out");
+    }
+
+    #[test]
+    fn the_last_block_missing_waits_whichever_it_is() {
+        let digest = BlockDigests::default().of(b"a");
+        let mut out = HandedOut::default();
+        assert!(out.record(2, &[digest, digest]));
+
+        assert!(!out.would_complete(0..1, 4) && !out.would_complete(2..4, 4));
+        assert!(out.would_complete(0..2, 4), "both at once");
+        assert!(out.record(0, &[digest]));
+        assert!(out.would_complete(1..2, 4) && out.would_complete(0..3, 4));
+        assert!(!out.would_complete(1..2, 5));
+        assert!(out.record(1, &[digest]) && !out.would_complete(0..4, 4), "what went out may go out again");
     }
 }

@@ -118,7 +118,9 @@ impl Fetch {
             }
             _ => None,
         };
-        self.flight.announce(length, form != Form::Plain || self.room == Room::Memory, origin);
+        // Of a body of another length than is shown nothing goes out: its verdict helps the name's next inode alone.
+        let is_other = shown.is_some_and(|shown| length != Some(shown));
+        self.flight.announce(length, form != Form::Plain || is_other || self.room == Room::Memory, origin);
         Ok(Promise { form, expected, length })
     }
 }

@@ -3,8 +3,9 @@
 use super::fetch::Landed;
 use super::flight::Flight;
 use super::handed::Kept;
-use super::held::Held;
+use super::held::{Held, Version};
 use crate::causes::chain;
+use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, Verified, Wanted};
 use crate::document::Timestamp;
 use fuser::INodeNo;
@@ -40,14 +41,17 @@ impl Content {
             observation.validated_at = Some(Timestamp::now());
         });
         self.pin_landed(ino, &landed.key);
-        match &landed.held {
-            Held::Passed(end) => {
-                flight.bind_later();
-                // Those who followed it have not read all of it yet.
-                self.ends.lock().unwrap_or_else(PoisonError::into_inner).put(ino, end.clone());
-                self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true, version: None });
-            }
-            _ => self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino),
+        let went_past = matches!(landed.held, Held::Passed(_));
+        if went_past || size > WHOLE_LIMIT {
+            // The kernel may keep any page of it when the cache has it no more.
+            flight.bind_later();
+            self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true, went_past, version: None });
+        } else {
+            self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+        }
+        if let Held::Passed(end) = &landed.held {
+            // Those who followed it have not read all of it yet.
+            self.ends.lock().unwrap_or_else(PoisonError::into_inner).put(ino, end.clone());
         }
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).landed(ino, &wanted.uri);
         if known != Some(size) {
@@ -65,17 +69,15 @@ impl Content {
         let handed = flight.handed();
         let went_out = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         let mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });
-        if went_out && mismatch {
+        let is_unjudged = !flight.is_proved();
+        if went_out && mismatch && is_unjudged {
             // Before the name gets its new inode, whose readers would be shown the same bytes.
             self.failures.lock().unwrap_or_else(PoisonError::into_inner).doubt(&wanted.uri);
             return self.poison(wanted, flight, error);
         }
         if went_out {
-            // What was proved before stays so.
-            let before = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(ino);
-            let is_whole = before.is_some_and(|before| before.is_whole);
             let version = version.filter(|_| !mismatch && !matches!(error, ContentError::Changed { .. }));
-            self.remember_handed(ino, Kept { handed, is_whole, version });
+            self.remember_unjudged(ino, flight, version);
         }
         let changed = matches!(error, ContentError::Changed { .. });
         if changed || mismatch || matches!(error, ContentError::Unarchived { .. }) {
@@ -101,11 +103,18 @@ impl Content {
         let version = flight.version();
         flight.leave();
         flight.close();
-        let handed = flight.handed();
-        if !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            self.remember_handed(wanted.ino, Kept { handed, is_whole: false, version });
-        }
+        self.remember_unjudged(wanted.ino, flight, version);
         self.end(wanted.ino, flight, Err(ContentError::Stalled { uri: wanted.uri.clone() }));
+    }
+
+    /// Remembers what went out of a flight that ends without verdict. What was proved before stays so.
+    fn remember_unjudged(&self, ino: INodeNo, flight: &Flight, version: Option<Version>) {
+        let handed = flight.handed();
+        if handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return;
+        }
+        let before = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(ino).unwrap_or_default();
+        self.remember_handed(ino, Kept { handed, version, ..before });
     }
 
     /// Counts a failure that the Source has not announced yet; whether its bytes are to be shown.
@@ -176,6 +185,9 @@ pub(super) struct Crash<'a> {
 impl Drop for Crash<'_> {
     fn drop(&mut self) {
         if self.flight.outcome().is_none() {
+            let version = self.flight.version();
+            self.flight.close();
+            self.content.remember_unjudged(self.wanted.ino, self.flight, version);
             let error = ContentError::Stalled { uri: self.wanted.uri.clone() };
             self.content.end(self.wanted.ino, self.flight, Err(error));
         }

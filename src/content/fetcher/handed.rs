@@ -1,4 +1,4 @@
-//! What went out of objects that are not kept: later fetches are held to it.
+//! What went out of large objects: later fetches are held to it.
 
 use super::held::Version;
 use crate::content::fixity::HandedOut;
@@ -13,13 +13,26 @@ const BLOCKS: usize = 1 << 20;
 const INODES: usize = 4096;
 
 /// What went out of one inode.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Kept {
     pub(super) handed: Arc<Mutex<HandedOut>>,
-    /// The whole was verified and these are its blocks; it went past the cache, which had no room for it.
+    /// The whole was verified and these are its blocks.
     pub(super) is_whole: bool,
+    /// It went past the cache, which had no room for it.
+    pub(super) went_past: bool,
     /// The version that all of it belongs to, where that is known.
     pub(super) version: Option<Version>,
+}
+
+/// What binds the flights of an inode beside the blocks that went out of it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Bonds {
+    /// Those blocks are all that the verified whole has: each binds by itself.
+    pub(super) is_proved: bool,
+    /// An earlier fetch was whole: all of its blocks may have gone out, though none is remembered.
+    pub(super) is_known: bool,
+    /// A published digest tells right bytes from wrong ones.
+    pub(super) is_vouched: bool,
 }
 
 impl Kept {
@@ -28,7 +41,7 @@ impl Kept {
     }
 }
 
-/// What went out of the inodes whose last fetch failed before its verdict, or went past the cache.
+/// What went out of the inodes of large objects: before the verdict of a fetch that failed, or after one.
 ///
 /// Lock order: this first, then what went out of an inode.
 pub(in crate::content) struct HandedOuts {
@@ -47,9 +60,9 @@ impl HandedOuts {
         self.by_inode.get(&ino).cloned()
     }
 
-    /// Whether anything is remembered of `ino`.
-    pub(super) fn contains(&self, ino: INodeNo) -> bool {
-        self.by_inode.contains(&ino)
+    /// Whether bytes of `ino` went out of which no verdict was given.
+    pub(super) fn is_unjudged(&self, ino: INodeNo) -> bool {
+        self.by_inode.peek(&ino).is_some_and(|kept| !kept.is_whole)
     }
 
     /// Nothing need be compared with what went out of `ino`.
@@ -87,7 +100,7 @@ mod tests {
     fn kept(blocks: u64, is_whole: bool) -> Kept {
         let mut handed = HandedOut::default();
         assert!((0..blocks).all(|block| handed.record(block, &[1])));
-        Kept { handed: Arc::new(Mutex::new(handed)), is_whole, version: None }
+        Kept { handed: Arc::new(Mutex::new(handed)), is_whole, went_past: false, version: None }
     }
 
     #[test]
@@ -98,9 +111,9 @@ mod tests {
         assert!(all.get(INodeNo(1)).is_some());
 
         assert_eq!(all.keep_within(INodeNo(3), kept(5, false), 3, 12), [], "the verified one may go");
-        assert!(!all.contains(INodeNo(2)));
+        assert!(all.get(INodeNo(2)).is_none());
         assert_eq!(all.keep_within(INodeNo(4), kept(7, false), 3, 12), [INodeNo(1)]);
         assert_eq!(all.keep_within(INodeNo(5), kept(13, false), 3, 12), [INodeNo(3), INodeNo(4), INodeNo(5)]);
-        assert!(!all.contains(INodeNo(5)), "more than all together may have");
+        assert!(all.get(INodeNo(5)).is_none(), "more than all together may have");
     }
 }

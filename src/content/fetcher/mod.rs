@@ -68,7 +68,9 @@ use ending::Crash;
 use fetch::{Ended, Fetch};
 use flight::Look;
 use fuser::INodeNo;
+use handed::{Bonds, Kept};
 use plan::{Place, Proof, places};
+use promise::strong;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use window::joined;
@@ -148,7 +150,9 @@ impl Content {
         let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
         // What goes past the cache comes as far as its readers ask; what nobody demanded may end without a verdict on what
         // went out.
-        let flight = flight.filter(|flight| !flight.is_passing() && flight.urgency().is_demanded());
+        if flight.as_ref().is_some_and(|flight| flight.is_passing() || !flight.urgency().is_demanded()) {
+            return None;
+        }
         let found = match flight.map(|flight| flight.look(offset, length, false)) {
             Some(Look::Octets(pieces)) => return Some(joined(pieces)),
             Some(Look::Here(partial, range)) => {
@@ -157,7 +161,9 @@ impl Content {
                 return read.ok()?.ok()?;
             }
             Some(Look::Landed(held)) => Some(held),
-            Some(Look::Failed(_) | Look::Jump(_) | Look::Wait(_)) | None => self.find(wanted),
+            // What went out of it is not compared with what is found elsewhere.
+            Some(Look::Failed(_) | Look::Jump(_) | Look::Wait(_)) => None,
+            None => self.find(wanted),
         };
         let held = found?;
         tokio::task::spawn_blocking(move || held.read(offset, length)).await.ok()?
@@ -217,9 +223,9 @@ impl Content {
         // Of a past version the Source may well serve another one's bytes: none go out before the verdict.
         let doubted =
             wanted.is_past() || self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
-        let went_past = kept.as_ref().is_some_and(|kept| kept.is_whole);
-        let (handed, version) = kept.map(|kept| (kept.handed, kept.version)).unwrap_or_default();
-        let flight = Arc::new(Flight::new(self.config.fixity, handed, doubted, version));
+        let (kept, bonds) = self.bonds(wanted, kept);
+        let went_past = kept.went_past;
+        let flight = Arc::new(Flight::new(self.config.fixity, kept, bonds, doubted));
         flight.urgency().join(joining, wanted.asker);
         if went_past {
             flight.pass_by(&self.memory);
@@ -227,6 +233,22 @@ impl Content {
         flights.insert(wanted.ino, Arc::clone(&flight));
         self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&flight)));
         Ok(Joined::UnderWay(flight))
+    }
+
+    /// What binds a flight of `wanted`, of which `kept` is remembered.
+    fn bonds(&self, wanted: &Wanted, kept: Option<Kept>) -> (Kept, Bonds) {
+        let observation = self.observed.get(wanted.ino).unwrap_or_default();
+        let bonds = Bonds {
+            is_proved: kept.as_ref().is_some_and(|kept| kept.is_whole),
+            is_known: !observation.digests.is_empty(),
+            is_vouched: self.vouching_digest(wanted).is_some(),
+        };
+        let kept = kept.unwrap_or_else(|| {
+            // The validators of mirrors are not those of `loc`, and nothing tells whose this is.
+            let etag = strong(observation.etag.as_deref()).filter(|_| wanted.mirrors.is_empty());
+            Kept { version: etag.map(|etag| (wanted.uri.clone(), etag.into())), ..Kept::default() }
+        });
+        (kept, bonds)
     }
 
     /// The object if it is on this machine: under this inode, or under its digest whoever fetched it.
@@ -243,9 +265,10 @@ impl Content {
         let key = ObjectKey::digest(&self.config.source, &digest);
         let object = self.disk.get(&key)?;
         let agrees = |length: Option<u64>| length.is_none_or(|length| length == object.length());
-        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).contains(wanted.ino);
-        // Where bytes went out before a verdict the flight must compare them.
-        if !agrees(wanted.length) || !agrees(told) || handed {
+        let is_unjudged = self.handed.lock().unwrap_or_else(PoisonError::into_inner).is_unjudged(wanted.ino);
+        // Where bytes went out before a verdict, or others are known, the flight must compare them.
+        let is_other = observation.is_some_and(|known| known.digests.first().is_some_and(|known| *known != digest));
+        if !agrees(wanted.length) || !agrees(told) || is_unjudged || is_other {
             return None;
         }
         self.observed.update(wanted.ino, |observation| {

@@ -5,6 +5,7 @@
 mod far;
 mod passing;
 
+use super::handed::{Bonds, Kept};
 use super::held::{Held, Origin, Version};
 use super::shares::Shares;
 use super::urgency::Urgency;
@@ -85,6 +86,7 @@ struct Progress {
     doubted: bool,
     /// Nothing more goes out before the verdict.
     whole: bool,
+    bonds: Bonds,
     origin: Option<Origin>,
     /// The place and strong ETag of the version that all of `handed` went out of before this flight.
     bound_to: Option<Version>,
@@ -138,43 +140,39 @@ pub(in crate::content) struct Flight {
 }
 
 impl Flight {
-    /// A flight of which nothing has arrived; `handed` is what earlier flights handed out of this inode, `doubted` tells
-    /// that wrong bytes of the resource went out before, `bound_to` which version all of them belong to, where that is known.
-    pub(super) fn new(
-        fixity: Fixity,
-        handed: Arc<Mutex<HandedOut>>,
-        doubted: bool,
-        bound_to: Option<Version>,
-    ) -> Flight {
-        // Bytes that went out before bind this flight: nothing more goes out until it is known to agree.
-        let whole = doubted || !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+    /// A flight of which nothing has arrived; `kept` is what went out of this inode before, `doubted` tells that wrong bytes of the
+    /// resource did.
+    pub(super) fn new(fixity: Fixity, kept: Kept, bonds: Bonds, doubted: bool) -> Flight {
+        let mut progress = Progress {
+            phase: Phase::UnderWay,
+            moved: Instant::now(),
+            attempt: ATTEMPTS.fetch_add(1, Ordering::Relaxed),
+            length: None,
+            frontier: 0,
+            digests: Vec::new(),
+            partial: None,
+            window: None,
+            shares: Arc::default(),
+            standing: BTreeMap::new(),
+            latest: None,
+            demand: 0,
+            followed_from: 0,
+            is_awaited: false,
+            is_asked_again: false,
+            contradicted: false,
+            doubted,
+            whole: false,
+            bonds,
+            origin: None,
+            bound_to: kept.version,
+            is_left: false,
+            end_is_closed: false,
+            handed: kept.handed,
+        };
+        progress.whole = doubted || progress.is_bound();
         Flight {
             fixity,
-            progress: Mutex::new(Progress {
-                phase: Phase::UnderWay,
-                moved: Instant::now(),
-                attempt: ATTEMPTS.fetch_add(1, Ordering::Relaxed),
-                length: None,
-                frontier: 0,
-                digests: Vec::new(),
-                partial: None,
-                window: None,
-                shares: Arc::default(),
-                standing: BTreeMap::new(),
-                latest: None,
-                demand: 0,
-                followed_from: 0,
-                is_awaited: false,
-                is_asked_again: false,
-                contradicted: false,
-                doubted,
-                whole,
-                origin: None,
-                bound_to,
-                is_left: false,
-                end_is_closed: false,
-                handed,
-            }),
+            progress: Mutex::new(progress),
             changed: Notify::new(),
             urgency: Urgency::default(),
             wanted: Notify::new(),
@@ -274,6 +272,9 @@ impl Flight {
         let mut progress = self.progress();
         progress.moved = Instant::now();
         progress.frontier = frontier;
+        let first = progress.digests.len() as u64;
+        let contradicted = progress.handed.lock().unwrap_or_else(PoisonError::into_inner).contradicts(first, digests);
+        progress.contradicted |= contradicted;
         progress.digests.extend_from_slice(digests);
         if progress.partial.is_none() {
             progress.partial = partial.cloned();
@@ -286,18 +287,13 @@ impl Flight {
     /// The attempt's bytes are given up, the next begins at the first octet. `doubted`: they were wrong.
     pub(super) fn restart(&self, doubted: bool) {
         let mut progress = self.progress();
-        let handed = !progress.handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         progress.doubted |= doubted;
-        if let Some(window) = &mut progress.window {
-            *window = Window::default();
-            progress.whole |= doubted;
-        } else {
-            progress.whole |= doubted || handed;
+        if let Some(origin) = progress.origin.take() {
+            progress.bound_to = (!progress.whole).then(|| origin.version());
         }
+        progress.whole |= doubted || progress.is_bound();
+        progress.window = progress.window.is_some().then(Window::default);
         progress.latest = progress.latest.is_some().then(|| Window::new(0, LATEST));
-        if progress.origin.is_some() {
-            progress.bound_to = None;
-        }
         progress.demand = 0;
         progress.followed_from = 0;
         progress.is_asked_again = false;
@@ -307,7 +303,6 @@ impl Flight {
         progress.frontier = 0;
         progress.digests.clear();
         progress.partial = None;
-        progress.origin = None;
     }
 
     /// Whether it failed with `error` because it was begun for nobody yet, and the cache had no room, or because nobody followed it.
@@ -345,6 +340,11 @@ impl Flight {
     /// Octets written so far.
     pub(in crate::content) fn frontier(&self) -> u64 {
         self.progress().frontier
+    }
+
+    /// Whether all that went out belongs to a whole that was verified before.
+    pub(super) fn is_proved(&self) -> bool {
+        self.progress().bonds.is_proved
     }
 
     /// What went out before the verdict.
@@ -422,6 +422,7 @@ impl Flight {
         if let Some(partial) = progress.partial.clone().filter(|_| is_here) {
             self.follow(&mut progress, range.end);
             if !progress.hand_out(&range) {
+                self.wanted.notify_one();
                 return Look::Wait(progress.moved);
             }
             return match progress.latest.as_ref().and_then(|latest| latest.slices(&range)) {
@@ -476,7 +477,7 @@ impl Flight {
     /// attempt is over or another block is known in their place.
     #[must_use]
     pub(super) fn hand_out_aside(&self, jump: &Jump, digests: &[u128]) -> bool {
-        let progress = self.progress();
+        let mut progress = self.progress();
         let unverified = releasable(self.fixity, progress.length, jump.origin.length);
         let touches_end = jump.range.end > unverified;
         if progress.attempt != jump.attempt
@@ -491,8 +492,11 @@ impl Flight {
             let streamed = usize::try_from(block).ok().and_then(|block| progress.digests.get(block));
             streamed.is_some_and(|streamed| streamed != digest)
         });
-        let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
-        !contradicts_stream && handed.record(first, digests)
+        let goes_out = !contradicts_stream && progress.record(first, digests);
+        drop(progress);
+        // Where they do not, the whole may be wanted now.
+        self.wanted.notify_one();
+        goes_out
     }
 }
 
@@ -521,12 +525,32 @@ impl Progress {
         self.demand.saturating_add(stretch.saturating_mul(growth).clamp(AHEAD.start, AHEAD.end))
     }
 
-    /// Records the blocks of `range`, all of them written, as handed out. False: other blocks went out in their place.
-    fn hand_out(&self, range: &Range<u64>) -> bool {
+    /// Whether what went out before binds those who bring other bytes than its version: nothing more goes out before their verdict.
+    /// Of what goes past the cache the whole is never here, and with a published digest its verdict is found all the same.
+    fn is_bound(&self) -> bool {
+        let can_pass = self.window.is_some() && self.bonds.is_vouched;
+        let went_out = || !self.handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        !self.bonds.is_proved && (self.bonds.is_known || (!can_pass && went_out()))
+    }
+
+    /// Records the blocks of `range`, all of them written, as handed out; see [`Progress::record`].
+    fn hand_out(&mut self, range: &Range<u64>) -> bool {
         // Written blocks have digests; their numbers fit, for the digests are in memory.
         let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
+        let digests = self.digests.get(blocks).map(<[u128]>::to_vec);
+        digests.is_some_and(|digests| self.record(range.start / BLOCK, &digests))
+    }
+
+    /// Records blocks as handed out. False, and none of them must go out, where another went out in the place of one. The last that is
+    /// missing waits for the verdict, and so for the whole.
+    fn record(&mut self, first: u64, digests: &[u128]) -> bool {
+        let blocks = first..first + digests.len() as u64;
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
-        self.digests.get(blocks).is_some_and(|digests| handed.record(range.start / BLOCK, digests))
+        if self.length.is_none_or(|length| handed.would_complete(blocks, length.div_ceil(BLOCK))) {
+            self.is_awaited = true;
+            return false;
+        }
+        handed.record(first, digests)
     }
 }
 
@@ -536,7 +560,7 @@ mod tests {
 
     /// Of a large object, its latest octets held, the first of them demanded.
     fn demanded(fixity: Fixity) -> Flight {
-        let flight = Flight::new(fixity, Arc::default(), false, None);
+        let flight = Flight::new(fixity, Kept::default(), Bonds::default(), false);
         flight.hold_latest(true);
         flight.announce(Some(2 * LARGE), false, None);
         assert!(matches!(flight.look(0, 1 << 20, false), Look::Wait(_)));

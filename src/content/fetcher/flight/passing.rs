@@ -12,13 +12,15 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 impl Flight {
-    /// From now on what comes goes past the cache. What went out before binds each block by itself, so that the others
-    /// can go out although the whole is never here.
+    /// From now on what comes goes past the cache. With a published digest what went out before binds each block by itself, so that
+    /// the others can go out although the whole is never here.
     pub(in crate::content::fetcher) fn pass_by(&self, shares: &Arc<Shares>) {
         let mut progress = self.progress();
+        let is_same_version = progress.origin.is_some() && !progress.whole;
         progress.window = Some(Window::default());
         progress.shares = Arc::clone(shares);
-        progress.whole = progress.doubted || self.fixity == Fixity::Strict;
+        let is_bound = progress.is_bound() && !is_same_version;
+        progress.whole = progress.doubted || self.fixity == Fixity::Strict || is_bound;
     }
 
     /// Whether what comes goes past the cache.
@@ -43,11 +45,8 @@ impl Flight {
     }
 
     /// More went past the cache.
-    pub(in crate::content::fetcher) fn pass(&self, octets: Bytes, digests: &[u128]) {
+    pub(in crate::content::fetcher) fn pass(&self, octets: Bytes) {
         let mut progress = self.progress();
-        let first = progress.digests.len() as u64;
-        let contradicted = progress.handed.lock().unwrap_or_else(PoisonError::into_inner).contradicts(first, digests);
-        progress.contradicted |= contradicted;
         let waited_for = progress.waited_for();
         let longest = waited_for.as_ref().map_or(0, |range| range.end - range.start);
         let most = progress.shares.window().max(longest);
@@ -69,8 +68,8 @@ impl Flight {
         self.progress().window.clone()
     }
 
-    /// Later fetches are held to the blocks of the whole that went past. The end can go out from here on, so the verdict must be
-    /// recorded before: who has read all of it finds that.
+    /// Later fetches are held to the blocks of the whole. Of what went past the end can go out from here on, so the verdict must
+    /// be recorded before: who has read all of it finds that.
     pub(in crate::content::fetcher) fn bind_later(&self) {
         let progress = self.progress();
         let mut handed = progress.handed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,33 +159,30 @@ impl Progress {
         let Some(octets) = octets else { return wait };
         // Written blocks have digests; their numbers fit, for the digests are in memory.
         let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
-        let Some(digests) = self.digests.get(blocks) else { return wait };
+        let Some(digests) = self.digests.get(blocks).map(<[u128]>::to_vec) else { return wait };
         let may_go_out =
             !self.whole && !self.contradicted && range.end <= releasable(fixity, self.length, self.frontier);
         let first = range.start / BLOCK;
-        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
         // A block that went out before can go out again, whatever the verdict will be.
-        if handed.holds(first, digests) || (may_go_out && handed.record(first, digests)) {
-            Look::Octets(vec![octets])
-        } else {
-            wait
-        }
+        let went_out = self.handed.lock().unwrap_or_else(PoisonError::into_inner).holds(first, &digests);
+        if went_out || (may_go_out && self.record(first, &digests)) { Look::Octets(vec![octets]) } else { wait }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::fetcher::handed::{Bonds, Kept};
     use crate::content::fixity::WHOLE_LIMIT;
 
     #[test]
     fn the_end_of_what_went_past_goes_out_no_sooner_than_its_verdict_is_recorded() {
-        let flight = Flight::new(Fixity::Stream, Arc::default(), false, None);
+        let flight = Flight::new(Fixity::Stream, Kept::default(), Bonds::default(), false);
         flight.pass_by(&Arc::default());
         flight.announce(Some(WHOLE_LIMIT + 5), false, None);
         let blocks = (0..WHOLE_LIMIT / BLOCK).map(|_| Bytes::from(vec![1; BLOCK as usize]));
         for (number, octets) in (1..).zip(blocks.chain([Bytes::from_static(b"whole")])) {
-            flight.pass(octets, &[number]);
+            flight.pass(octets);
             flight.advance(None, &[number], (number as u64 * BLOCK).min(WHOLE_LIMIT + 5));
         }
 
