@@ -119,7 +119,7 @@ fn no_entry_of_which_much_is_known_takes_memory_when_it_is_listed_with_its_attri
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
     let catalog = Arc::new(two_folders(&path("catalog")));
-    let observed = Observed::open(&path("observed")).unwrap();
+    let observed = Observed::open(&path("observed"), false).unwrap();
     let folders = ["small", "large"].map(|folder| observe(&observed, &catalog, folder));
     drop(observed);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -50,6 +50,7 @@ use tokio::sync::Notify;
 pub use lock::FolderLock;
 pub use path::Naming;
 pub use snapshot::Snapshot;
+pub use update::Renewal;
 pub use update::changes::{Applied, Changes, HeldDeletion, Journaled, Statement};
 pub use update::losses::{Decision, Losses, SetLoss};
 pub use update::statements::{LastStatement, LastStatements, Standing, Statements};
@@ -211,6 +212,12 @@ pub enum CatalogError {
         /// The path by rule.
         path: String,
     },
+    /// The store is damaged and is to be built anew, and deletions are to be held back that it cannot be read for.
+    #[error(
+        "the catalog is damaged, and so many files are no longer listed that it is not built anew unasked: if they are gone \
+         from the Source: resyncfs refresh --accept-deletions DIR"
+    )]
+    Undecided,
     /// Changes have nothing to change before the first baseline.
     #[error("the catalog has no revision yet")]
     NoRevision,
@@ -279,7 +286,7 @@ impl Catalog {
         let running = running::Running::mark(folder)?;
         let spill_folder = SpillFolder::new(&folder.join("tmp"));
         store::empty_folder(&spill_folder.path)?;
-        let store = store::Store::open(folder)?;
+        let store = store::Store::open(folder, running.was_left())?;
         let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
             current: ArcSwap::from_pointee(Current { store: Arc::new(store), past: None }),
@@ -476,6 +483,17 @@ impl Catalog {
         self.running.has_crashed()
     }
 
+    /// Removes a store that was set aside when the catalog was opened. A tree has taken its place.
+    fn drop_damaged(&self) {
+        let folder = self.spill_folder.path.with_file_name(store::DAMAGED);
+        match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(%error, folder = %folder.display(), "a damaged store stays");
+            }
+            _ => {}
+        }
+    }
+
     /// The check after a crash found everything in order.
     pub fn forget_crash(&self) -> Result<(), CatalogError> {
         self.running.forget_crash()
@@ -519,20 +537,13 @@ impl Catalog {
         self.distrust.notified().await;
     }
 
-    /// Gives the file at `ino` a new inode for the same metadata (its bytes were found wrong after some were handed out).
-    /// Empty where `ino` is no file with a name: there is nothing left to renew.
-    pub fn renew(&self, ino: INodeNo) -> Result<Vec<Invalidation>, CatalogError> {
-        self.renewed(ino, update::Renewal::AsPublished)
-    }
-
-    /// [`Catalog::renew`] without the published length and digests, which the bytes that the Source serves now do not have. The
-    /// next commit compares the entry with what is listed then, and gives another inode again where these are back.
-    pub fn renew_unpublished(&self, ino: INodeNo) -> Result<Vec<Invalidation>, CatalogError> {
-        self.renewed(ino, update::Renewal::Unpublished)
-    }
-
-    fn renewed(&self, ino: INodeNo, renewal: update::Renewal) -> Result<Vec<Invalidation>, CatalogError> {
-        let renewed = update::renew(self, ino, renewal);
+    /// Gives files new inodes, all in one commit: their bytes were found wrong after some were handed out, or changed. What is no file
+    /// with a name has nothing left to renew.
+    pub fn renew(
+        &self,
+        inodes: impl IntoIterator<Item = (INodeNo, Renewal)>,
+    ) -> Result<Vec<Invalidation>, CatalogError> {
+        let renewed = update::renew(self, inodes.into_iter().collect());
         if renewed.as_ref().is_err_and(CatalogError::is_damage) {
             self.distrust();
         }

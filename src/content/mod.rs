@@ -333,9 +333,8 @@ impl Content {
         }
         let fetches = Turns::new(FETCHES.max(client.connections()));
         let ahead = Turns::new((client.connections() / 2).clamp(1, PREFETCHES));
-        let observed = Observed::open(&config.observed_folder).map_err(|error| ContentError::Cache {
-            path: error.path.clone(),
-            cause: Arc::new(io::Error::other(error)),
+        let observed = Observed::open(&config.observed_folder, disk.was_left()).map_err(|error| {
+            ContentError::Cache { path: error.path.clone(), cause: Arc::new(io::Error::other(error)) }
         })?;
         Ok(Arc::new(Content {
             config,

@@ -161,6 +161,7 @@ fn catalog_errno(error: &CatalogError) -> Errno {
         | CatalogError::Damaged(_)
         | CatalogError::DamagedBefore(_)
         | CatalogError::Crowded { .. }
+        | CatalogError::Undecided
         | CatalogError::NoRevision => Errno::EIO,
     }
 }

@@ -3,10 +3,12 @@
 mod ahead;
 mod page_cache;
 mod readers;
+mod structure;
 
 pub use ahead::Ahead;
 pub use page_cache::PageCache;
 pub use readers::{Readers, Reading};
+pub use structure::{StructureError, check};
 
 use std::fs::File;
 use std::io;
@@ -19,6 +21,12 @@ const LOCK_HEADER: u64 = 4096;
 
 /// Octets of one reader in the lock file: a cache line.
 const READER: u64 = 64;
+
+/// Of a limited address space one map takes at most this part: a catalog that is replaced has three, and the rest of the process needs some.
+const SHARE: u64 = 8;
+
+/// A map that is smaller is of no use.
+const LEAST_MAP: u64 = 1 << 20;
 
 /// Takes the room of the lock file of the environment in `folder` on disk, before the environment is opened for
 /// `readers` at one time. On a full disk that is an error.
@@ -49,10 +57,58 @@ pub fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
     }
 }
 
+/// Opens an environment by `open`, which is given the size of its map: `wanted` bytes, or so much less that the address space has
+/// room for it. No less than the file: LMDB sees to that.
+pub fn with_map<T>(wanted: u64, mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
+    let limit = address_space();
+    let most = limit.map_or(wanted, |limit| wanted.min((limit / SHARE).max(LEAST_MAP)));
+    let mut size = 1 << most.ilog2().min(usize::BITS - 2);
+    loop {
+        match open(size) {
+            Err(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::ENOMEM) => {
+                if size as u64 <= LEAST_MAP {
+                    let allowed =
+                        limit.map_or_else(String::new, |limit| format!(": `ulimit -v` allows {} kB", limit >> 10));
+                    let what = format!("the address space of this process has no room for the file{allowed}");
+                    return Err(heed::Error::Io(io::Error::new(io::ErrorKind::OutOfMemory, what)));
+                }
+                size /= 2;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Bytes that this process may map, where that is limited.
+pub fn address_space() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` lives through the call, which writes to it alone.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    (asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn the_map_is_halved_until_it_fits() {
+        let sizes = std::cell::RefCell::new(Vec::new());
+        let fits = |most: usize| {
+            sizes.borrow_mut().clear();
+            with_map(16 << 20, |size| {
+                sizes.borrow_mut().push(size >> 20);
+                if size > most { Err(io::Error::from_raw_os_error(libc::ENOMEM).into()) } else { Ok(size) }
+            })
+        };
+
+        assert_eq!(fits(5 << 20).unwrap(), 4 << 20);
+        assert_eq!(*sizes.borrow(), [16, 8, 4]);
+        let error = fits(0).unwrap_err();
+        assert!(error.to_string().contains("no room"), "{error}");
+        assert_eq!(*sizes.borrow(), [16, 8, 4, 2, 1]);
+    }
 
     #[test]
     fn the_lock_file_has_its_room_and_never_grows() {

@@ -14,6 +14,7 @@
 //!                                mounts with `fixity=off`
 //! ```
 
+use super::point;
 use super::privacy::check_cache;
 use super::{MountConfig, MountError};
 use crate::source::EntryPoint;
@@ -69,6 +70,7 @@ impl Folders {
     /// The folders of `config`, made for their owner alone.
     pub fn prepare(config: &MountConfig) -> Result<Folders, MountError> {
         let folders = Folders::of(config);
+        check_place(&config.cache, &config.directory)?;
         check_cache(&config.cache)?;
         for folder in [&folders.catalog, &folders.observed, &folders.spool, &folders.packages, &folders.content] {
             make(folder).map_err(|cause| MountError::Cache { folder: folder.clone(), cause })?;
@@ -122,6 +124,31 @@ fn text(config: &MountConfig) -> String {
 
 fn name(config: &MountConfig) -> String {
     Sha256::digest(text(config)).iter().take(16).map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// A mount hides what lies at and below its mount point: its own cache must not.
+fn check_place(cache: &Path, directory: &Path) -> Result<(), MountError> {
+    let refused = || MountError::Cache {
+        folder: cache.to_owned(),
+        cause: io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("it lies at or below the mount point {}, and the mount would hide it", directory.display()),
+        ),
+    };
+    let failed = |cause| MountError::Cache { folder: cache.to_owned(), cause };
+    // First by the names alone: below an automount nothing may be looked at from here.
+    let named: PathBuf = std::path::absolute(cache).map_err(failed)?.components().collect();
+    let at: PathBuf = std::path::absolute(directory).map_err(failed)?.components().collect();
+    if named.starts_with(&at) {
+        return Err(refused());
+    }
+    let at = point::resolve(directory).map_err(failed)?;
+    let exists = named.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let really = exists.map_or(named.clone(), |(above, real)| match named.strip_prefix(above) {
+        Ok(below) => real.join(below),
+        Err(_) => named.clone(),
+    });
+    if really.starts_with(at) { Err(refused()) } else { Ok(()) }
 }
 
 fn make(folder: &Path) -> io::Result<()> {

@@ -137,6 +137,8 @@ impl Synchronizer {
         let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
         let broken = self.deviations.clone();
+        // What is held back of a damaged catalog nothing can tell: it goes with the rest.
+        let confirmed = (self.confirms_rebuilding && self.catalog.is_distrusted()).then_some(0);
         let writer = self.writing.clone().lock_owned().await;
         let merge = move |catalog: &Catalog| {
             let _writer = writer;
@@ -201,12 +203,13 @@ impl Synchronizer {
             for (set, root, known) in news.known {
                 next.note(set, &root, known);
             }
+            next.drop_gone(&position, &read, |set| Ok(catalog.snapshot()?.held_of(set)? > 0))?;
             let (at, lists) = (next.at(), position.losses(&next));
             // What was lacking before is not in the tree, or held back already.
             let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
             let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
             let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
-            let mut storing = Storing { lists, unheard, ..Storing::new(next, limit) };
+            let mut storing = Storing { lists, unheard, confirmed, ..Storing::new(next, limit) };
             let committed = baseline.commit_guarded(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0, forgets })
         };

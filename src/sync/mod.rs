@@ -160,6 +160,8 @@ pub struct Synchronizer {
     unheard: Vec<Unheard>,
     /// Whether packages may be offered that this look could not reach.
     lacks_packages: bool,
+    /// Whether a person has confirmed what goes where a damaged catalog is built anew.
+    confirms_rebuilding: bool,
     /// The spool being settled behind the last commit.
     settling: Option<JoinHandle<()>>,
     status: SharedStatus,
@@ -214,6 +216,7 @@ impl Synchronizer {
             unfollowed: None,
             unheard: Vec::new(),
             lacks_packages: false,
+            confirms_rebuilding: false,
             settling: None,
             status: SharedStatus::default(),
             channels: watch::Sender::default(),
@@ -442,6 +445,7 @@ impl Synchronizer {
         }
         self.status.write(|status| status.unknown_deletions += made.unknown);
         self.position = Some(made.position);
+        self.confirms_rebuilding = false;
         Outcome::Committed(made.committed)
     }
 
@@ -475,6 +479,11 @@ impl Synchronizer {
     /// none [is held](Synchronizer::holds_deletions).
     pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
         let began = Instant::now();
+        if self.catalog.is_distrusted() {
+            // What is held back cannot be read: the baseline that builds the catalog anew leaves it out.
+            self.confirms_rebuilding = true;
+            return Ok(Outcome::Unchanged);
+        }
         let Some(position) = self.position()? else { return Ok(Outcome::Unchanged) };
         let made = self.accept(position).await?;
         let outcome = Ok(self.take(made, Vec::new()));
@@ -482,9 +491,9 @@ impl Synchronizer {
         outcome
     }
 
-    /// Whether deletions are held back.
+    /// Whether deletions are held back that can be accepted.
     pub fn holds_deletions(&self) -> Result<bool, CatalogError> {
-        Ok(self.catalog.snapshot()?.held_count()? > 0)
+        Ok(!self.catalog.is_distrusted() && self.catalog.snapshot()?.held_count()? > 0)
     }
 
     /// Whether every set has a notification channel that is alive.

@@ -6,12 +6,11 @@ use super::schedule::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
 use super::waiting::{Next, Waiting};
 use super::{Outcome, Progressing, SHORTEST_PAUSE, Stage, SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
+use crate::catalog::{Catalog, Committed, Invalidation, Renewal};
 use crate::causes::chain;
 use crate::document::{Change, Timestamp, Uri};
 use crate::source::package::Packages;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -36,10 +35,10 @@ pub enum Command {
     /// Whether every set has a notification channel that is alive: polling is rarer then.
     Channels(bool),
     /// This inode's bytes were found wrong or changed: its name needs another inode.
-    Renew(fuser::INodeNo),
+    Renew(INodeNo),
     /// The Source serves other bytes than it published, which are to be shown: its name needs an inode without length and
     /// digests.
-    Unannounced(fuser::INodeNo),
+    Unannounced(INodeNo),
 }
 
 /// What is to be looked at because a notification named it. The notification itself is never believed.
@@ -79,32 +78,40 @@ enum Task {
     Timer,
 }
 
-/// An inode that needs a successor, and which.
-type Renewal = (fuser::INodeNo, fn(&Catalog, fuser::INodeNo) -> Result<Vec<Invalidation>, CatalogError>);
+/// Between two commits of new inodes lies at least this: one walk may find thousands of files changed, and each commit waits for the
+/// disk.
+const RENEWALS_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand, where the catalog is found damaged,
 /// and whenever a document is due.
 ///
-/// A refresh under way keeps nobody from being heard: a new inode is given between its commits, without waiting for the
+/// Commands are received during a refresh too: a new inode is given between its commits, without waiting for the
 /// Source; whatever else is asked for meanwhile is done next, all refreshes together as one.
-pub async fn run(
+pub async fn run(synchronizer: Synchronizer, commands: mpsc::Receiver<Command>, listeners: Listeners, at_once: bool) {
+    let (sender, renewals) = mpsc::unbounded_channel();
+    let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writing.clone());
+    tokio::join!(
+        renew_all(renewals, &catalog, &writing, &listeners),
+        refresh_all(synchronizer, commands, sender, &listeners, at_once)
+    );
+}
+
+/// The same, but for new inodes, which are asked of `renewals`.
+async fn refresh_all(
     mut synchronizer: Synchronizer,
     mut commands: mpsc::Receiver<Command>,
-    listeners: Listeners,
+    renewals: mpsc::UnboundedSender<(INodeNo, Renewal)>,
+    listeners: &Listeners,
     at_once: bool,
 ) {
-    let packages = synchronizer.packages.clone();
-    let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writing.clone());
-    let renewed = |renewal| renew(&catalog, &writing, &listeners, renewal);
+    let (packages, catalog) = (synchronizer.packages.clone(), synchronizer.catalog.clone());
     let (mut unseen, mut waiting) = (Unseen::default(), Waiting::default());
     let (mut failures, mut is_open) = (0, true);
     let mut due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
     while is_open {
         let mut live = None;
         while let Ok(command) = commands.try_recv() {
-            if let Some(renewal) = hear(command, &mut waiting, &mut live) {
-                renewed(renewal).await;
-            }
+            hear(command, &mut waiting, &mut live, &renewals);
         }
         live.into_iter().for_each(|live| synchronizer.set_live(live));
         let wake = unseen.next().map_or(due, |again| again.min(due));
@@ -121,9 +128,7 @@ pub async fn run(
                     None => return,
                     Some(command) => {
                         let mut live = None;
-                        if let Some(renewal) = hear(command, &mut waiting, &mut live) {
-                            renewed(renewal).await;
-                        }
+                        hear(command, &mut waiting, &mut live, &renewals);
                         live.into_iter().for_each(|live| synchronizer.set_live(live));
                         continue;
                     }
@@ -135,29 +140,26 @@ pub async fn run(
         };
         let (now, mut accepted, mut live) = (Instant::now(), 0, None);
         let is_look = matches!(task, Task::Look(_));
-        let mut renewals = FuturesUnordered::new();
         let done = {
-            let work = perform(&mut synchronizer, &listeners, &mut unseen, task, (now, due), &mut accepted);
+            let work = perform(&mut synchronizer, listeners, &mut unseen, task, (now, due), &mut accepted);
             let mut work = std::pin::pin!(work);
             loop {
                 tokio::select! {
                     done = &mut work => break done,
                     command = commands.recv(), if is_open => match command {
-                        Some(command) => renewals.extend(hear(command, &mut waiting, &mut live).map(renewed)),
+                        Some(command) => hear(command, &mut waiting, &mut live, &renewals),
                         None => is_open = false,
                     },
-                    Some(()) = renewals.next() => {}
                 }
             }
         };
-        while renewals.next().await.is_some() {}
         live.into_iter().for_each(|live| synchronizer.set_live(live));
         let Some(done) = done else { continue };
         let outcome = RefreshOutcome::from(&done).after_deleting(accepted);
         match done {
             Ok(outcome) => {
                 failures = 0;
-                tell(&mut synchronizer, &listeners, outcome);
+                tell(&mut synchronizer, listeners, outcome);
                 due = Instant::now() + synchronizer.pause();
             }
             Err(cause) => {
@@ -187,18 +189,26 @@ pub async fn run(
     }
 }
 
-/// Notes what a command asks for; a renewal is for whoever calls, and so is whether channels are `live`.
-fn hear(command: Command, waiting: &mut Waiting, live: &mut Option<bool>) -> Option<Renewal> {
+/// Notes what a command asks for; whether channels are `live` is for the caller.
+fn hear(
+    command: Command,
+    waiting: &mut Waiting,
+    live: &mut Option<bool>,
+    renewals: &mpsc::UnboundedSender<(INodeNo, Renewal)>,
+) {
+    // They are received for as long as this runs.
+    let renew = |ino, renewal| {
+        let _ = renewals.send((ino, renewal));
+    };
     match command {
         Command::Refresh => waiting.refresh(false, None),
         Command::AcceptDeletions => waiting.refresh(true, None),
         Command::Asked { accept_deletions, asker } => waiting.refresh(accept_deletions, Some(asker)),
         Command::Look(look) => waiting.look(look),
         Command::Channels(are_live) => *live = Some(are_live),
-        Command::Renew(ino) => return Some((ino, Catalog::renew)),
-        Command::Unannounced(ino) => return Some((ino, Catalog::renew_unpublished)),
+        Command::Renew(ino) => renew(ino, Renewal::AsPublished),
+        Command::Unannounced(ino) => renew(ino, Renewal::Unpublished),
     }
-    None
 }
 
 /// Does what is to be done; `None` where that was no refresh. `accepted` is how many names a person's word has taken.
@@ -286,18 +296,32 @@ async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners, accepted
     }
 }
 
-/// Gives an inode its successor. There is one writer at a time: it waits for a commit under way, and for nothing else.
-async fn renew(catalog: &Arc<Catalog>, writing: &Arc<Mutex<()>>, listeners: &Listeners, (ino, renew): Renewal) {
-    let catalog = catalog.clone();
-    let writer = writing.clone().lock_owned().await;
-    let renewed = tokio::task::spawn_blocking(move || {
-        let _writer = writer;
-        renew(&catalog, ino)
-    });
-    match renewed.await {
-        Ok(Ok(invalidations)) => (listeners.invalidate)(invalidations),
-        Ok(Err(cause)) => tracing::error!(%ino, %cause, "no new inode"),
-        Err(cause) => tracing::error!(%ino, %cause, "no new inode"),
+/// Gives inodes their successors, all that were asked for since the last commit at once. There is one writer at a time: it waits for a
+/// commit under way, and for nothing else.
+async fn renew_all(
+    mut renewals: mpsc::UnboundedReceiver<(INodeNo, Renewal)>,
+    catalog: &Arc<Catalog>,
+    writing: &Arc<Mutex<()>>,
+    listeners: &Listeners,
+) {
+    while let Some(first) = renewals.recv().await {
+        let next = Instant::now() + RENEWALS_EVERY;
+        let (catalog, writer) = (catalog.clone(), writing.clone().lock_owned().await);
+        let mut asked = vec![first];
+        while let Ok(another) = renewals.try_recv() {
+            asked.push(another);
+        }
+        let count = asked.len();
+        let renewed = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
+            catalog.renew(asked)
+        });
+        match renewed.await {
+            Ok(Ok(invalidations)) => (listeners.invalidate)(invalidations),
+            Ok(Err(cause)) => tracing::error!(count, "files keep their inodes: {}", chain(&cause)),
+            Err(cause) => tracing::error!(count, %cause, "files keep their inodes"),
+        }
+        tokio::time::sleep_until(next).await;
     }
 }
 

@@ -4,7 +4,7 @@ use super::early::ReadEarly;
 use super::followed::FollowedSet;
 use super::guard::{Guard, ListLoss};
 use super::incremental::{Known, latest_believed};
-use crate::catalog::{Naming, SetId};
+use crate::catalog::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use crate::source::package::Manifest;
 use crate::source::walk::{Leaf, Walked};
@@ -251,6 +251,25 @@ impl Position {
     /// Forgets what is known of the changes of `set`.
     pub fn forget(&mut self, set: SetId) {
         self.sets.iter_mut().filter(|it| it.id == set.0).for_each(|it| it.changes.clear());
+    }
+
+    /// Forgets the sets that have left the Source: neither in `before` nor in `read` is anything of them, nothing is known of their changes
+    /// or lacking of them, and no deletion of theirs is held back.
+    pub fn drop_gone(
+        &mut self,
+        before: &Position,
+        read: &[ReadSet],
+        holds: impl Fn(SetId) -> Result<bool, CatalogError>,
+    ) -> Result<(), CatalogError> {
+        for id in before.sets.iter().filter(|set| set.documents.is_empty()).map(SetPosition::id) {
+            let is_unused = |set: &SetPosition| set.documents.is_empty() && set.changes.is_empty();
+            let is_lacking =
+                self.missing.iter().any(|gap| gap.set == Some(id.0)) || self.guard.unheard().any(|it| it == id);
+            if self.set(id).is_some_and(is_unused) && !is_lacking && !read.iter().any(|it| it.id == id) && !holds(id)? {
+                self.sets.retain(|set| set.id != id.0);
+            }
+        }
+        Ok(())
     }
 
     /// The set of this name.

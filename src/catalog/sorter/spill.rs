@@ -4,7 +4,7 @@ use crate::room::Room;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,16 @@ impl SpillFolder {
     pub(super) fn file(&self) -> io::Result<Spill<'_>> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let path = self.path.join(format!("run-{}", FILES.fetch_add(1, Ordering::Relaxed)));
-        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = match options.open(&path) {
+            // The cache was emptied below the mount.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+                options.open(&path)?
+            }
+            opened => opened?,
+        };
         std::fs::remove_file(&path)?;
         Ok(Spill { file, folder: self })
     }

@@ -168,8 +168,9 @@ fn empty_keys_and_keys_that_differ_in_trailing_nuls_are_told_apart() {
 #[test]
 fn a_folder_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let mut sorter =
-        Sorter::new(&SpillFolder::new(&folder.path().join("gone")), RunLimits { octets: 64, pairs: 2, resident: 0 });
+    let in_the_way = folder.path().join("file");
+    std::fs::write(&in_the_way, "").unwrap();
+    let mut sorter = Sorter::new(&SpillFolder::new(&in_the_way), RunLimits { octets: 64, pairs: 2, resident: 0 });
     let result = (0..10).try_for_each(|_| sorter.add(b"key", b"value"));
 
     assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");

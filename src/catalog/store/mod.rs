@@ -24,7 +24,7 @@ use super::sets::SetTable;
 use super::symbols::Symbols;
 use super::update::crowd::Crowds;
 use super::{CatalogError, Naming};
-use crate::lmdb::{PageCache, Readers, reserve_lock_file};
+use crate::lmdb::{PageCache, Readers, StructureError, reserve_lock_file, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use std::fs::{DirBuilder, File};
@@ -48,7 +48,7 @@ const FORMAT: &[u8] = b"resyncfs catalog 4";
 pub(super) const FEW: usize = if cfg!(test) { 3 } else { 48 };
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
-const MAP_SIZE: usize = 1 << 38;
+const MAP_SIZE: u64 = 1 << 38;
 
 /// Snapshots at one time: far more than threads that hold one.
 const MAX_READERS: u32 = 1024;
@@ -86,6 +86,9 @@ pub(super) mod meta {
 pub(super) const WASTE_FACTOR: u64 = 2;
 pub(super) const WASTE_LEAST: u64 = 64 << 20;
 
+/// The folder of a store that was found damaged when it was opened.
+pub(super) const DAMAGED: &str = "store.damaged";
+
 /// The open environment, in the folder `store-N` of the catalog. One that takes its place is `store-N+1`; the greatest number counts.
 #[derive(Clone)]
 pub(super) struct Store {
@@ -121,22 +124,22 @@ pub(super) fn empty_folder(folder: &Path) -> Result<(), CatalogError> {
 
 impl Store {
     /// Opens the environment of the catalog in `catalog`, or makes it. One that is damaged or of another format is moved
-    /// aside, to `store.damaged` (in place of an older one), and an empty one takes its place.
-    pub(super) fn open(catalog: &Path) -> Result<Store, CatalogError> {
+    /// to [`DAMAGED`] (in place of an older one), and an empty one takes its place. `unclean`: it was not closed.
+    pub(super) fn open(catalog: &Path, unclean: bool) -> Result<Store, CatalogError> {
         let mut folders = numbered(catalog)?;
         let (number, folder) = folders.pop().unwrap_or_else(|| (1, catalog.join("store-1")));
         for (_, superseded) in folders {
             std::fs::remove_dir_all(&superseded).map_err(io_error(&superseded))?;
         }
-        match Store::open_checked(&folder) {
+        match Store::open_checked(&folder, unclean) {
             Err(error) if error.is_damage() => {
-                let aside = catalog.join("store.damaged");
+                let aside = catalog.join(DAMAGED);
                 tracing::warn!(%error, aside = %aside.display(), "the catalog is made anew");
                 match std::fs::remove_dir_all(&aside) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io_error(&aside)(error)),
                     _ => std::fs::rename(&folder, &aside).map_err(io_error(&folder))?,
                 }
-                Store::open_checked(&catalog.join(format!("store-{}", number + 1)))
+                Store::open_checked(&catalog.join(format!("store-{}", number + 1)), false)
             }
             opened => opened,
         }
@@ -146,17 +149,17 @@ impl Store {
     pub(super) fn open_beside(catalog: &Path) -> Result<Store, CatalogError> {
         let missing = || io_error(catalog)(std::io::ErrorKind::NotFound.into());
         let (_, folder) = numbered(catalog)?.pop().ok_or_else(missing)?;
-        let mut options = EnvOpenOptions::new().read_txn_without_tls();
-        options.map_size(MAP_SIZE).max_dbs(Store::TABLES.len() as u32).max_readers(MAX_READERS);
+        check_structure(&folder, true)?;
         // SAFETY: LMDB's own locks, which the other process keeps too, order what is read here and written there; the folder
         // is for its owner alone.
-        let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | EnvFlags::READ_ONLY).open(&folder)? };
+        let env = unsafe { open_environment(&folder, EnvFlags::READ_ONLY)? };
         let tables = Store::existing_tables(&env)?;
         let tables = tables.ok_or_else(|| CatalogError::Damaged("its tables are missing".into()))?;
         Ok(Store::new(&folder, env, tables))
     }
 
-    fn open_checked(folder: &Path) -> Result<Store, CatalogError> {
+    fn open_checked(folder: &Path, unclean: bool) -> Result<Store, CatalogError> {
+        check_structure(folder, unclean)?;
         let store = Store::open_tables(folder, EnvFlags::empty())?;
         store.check()?;
         // A process that was killed may have left it longer.
@@ -170,33 +173,15 @@ impl Store {
     fn open_tables(folder: &Path, flags: EnvFlags) -> Result<Store, CatalogError> {
         make_folder(folder)?;
         reserve_lock_file(folder, MAX_READERS).map_err(io_error(folder))?;
-        let mut options = EnvOpenOptions::new().read_txn_without_tls();
-        options.map_size(MAP_SIZE).max_dbs(Store::TABLES.len() as u32).max_readers(MAX_READERS);
-        // SAFETY: NO_READ_AHEAD only advises the kernel. The folder is locked by this process ([`FolderLock`]) and
-        // for its owner alone, so nobody else changes the mapped file. What NO_SYNC leaves undone [`Successor`] does.
-        let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | flags).open(folder)? };
+        // SAFETY: The folder is locked by this process ([`FolderLock`]) and for its owner alone, so nothing else changes the mapped
+        // file. What NO_SYNC leaves undone [`Successor`] does.
+        let env = unsafe { open_environment(folder, flags)? };
         env.clear_stale_readers()?;
-        let was_short = lengthen(folder, &env)?;
-        let store = match Store::existing_tables(&env)? {
-            Some(tables) => Store::new(folder, env, tables),
-            None => Store::create_tables(folder, env)?,
-        };
-        if was_short {
-            store.read_through()?;
+        lengthen(folder, &env)?;
+        match Store::existing_tables(&env)? {
+            Some(tables) => Ok(Store::new(folder, env, tables)),
+            None => Store::create_tables(folder, env),
         }
-        Ok(store)
-    }
-
-    /// Reads every record, and fails at the first that is damaged.
-    fn read_through(&self) -> Result<(), CatalogError> {
-        let txn = self.env.read_txn()?;
-        for table in self.tables() {
-            for pair in table.iter(&txn)? {
-                let (key, sealed) = pair?;
-                unseal(key, sealed)?;
-            }
-        }
-        Ok(())
     }
 
     fn new(folder: &Path, env: Env<WithoutTls>, tables: [Table; 8]) -> Store {
@@ -291,8 +276,7 @@ impl Store {
         whole_length(&self.env)
     }
 
-    /// Commits, and gives the file its whole length, so that only a process killed in between leaves the next opening to
-    /// read all of it. The caller alone writes.
+    /// Commits, and gives the file its whole length, so that the next opening need not follow all of it. The caller alone writes.
     pub(super) fn commit(&self, txn: RwTxn<'_>) -> Result<(), CatalogError> {
         txn.commit()?;
         self.readers.let_go();
@@ -452,20 +436,31 @@ impl Store {
     }
 }
 
-/// Makes the file as long as its store says; answers whether it was shorter.
-///
-/// That is no damage by itself: pages that one commit takes at the end and gives back are never written. But if the file
-/// was cut, a missing page is a SIGBUS where it is read. In the longer file it is zeros, which are no page of a table, and
-/// as part of a record fail its checksum.
-fn lengthen(folder: &Path, env: &Env<WithoutTls>) -> Result<bool, CatalogError> {
+/// # Safety
+/// As of [`EnvOpenOptions::open`], but for NO_READ_AHEAD, which only advises the kernel.
+unsafe fn open_environment(folder: &Path, flags: EnvFlags) -> heed::Result<Env<WithoutTls>> {
+    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+    options.max_dbs(Store::TABLES.len() as u32).max_readers(MAX_READERS);
+    // SAFETY: the caller's.
+    let open = |size| unsafe { options.map_size(size).flags(EnvFlags::NO_READ_AHEAD | flags).open(folder) };
+    with_map(MAP_SIZE, open)
+}
+
+/// See [`crate::lmdb::check`].
+fn check_structure(folder: &Path, unclean: bool) -> Result<(), CatalogError> {
+    crate::lmdb::check(folder, unclean).map_err(|error| match error {
+        StructureError::Io(cause) => io_error(folder)(cause),
+        damaged => CatalogError::Damaged(damaged.to_string()),
+    })
+}
+
+/// Makes the file as long as its store says: pages that one commit takes at the end and frees are never written, and a file that is short
+/// is followed whole at the next opening.
+fn lengthen(folder: &Path, env: &Env<WithoutTls>) -> Result<(), CatalogError> {
     let whole = whole_length(env);
     let length = env.real_disk_size()?;
     // A new file has no pages yet.
-    if length == 0 || length >= whole {
-        return Ok(false);
-    }
-    set_length(folder, whole)?;
-    Ok(true)
+    if length == 0 || length >= whole { Ok(()) } else { set_length(folder, whole) }
 }
 
 /// Octets of all pages that were committed.

@@ -106,7 +106,7 @@ fn changes_create_update_and_delete_and_are_kept_with_the_position() {
     );
 
     assert_eq!(applied, [Applied::Changed, Applied::Changed, Applied::Changed, Applied::Unknown]);
-    assert_eq!((committed.created, committed.updated, committed.deleted), (2, 1, 1));
+    assert_eq!((committed.created, committed.updated, committed.deleted), (1, 1, 1));
     assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0]), ("f/c".into(), Some(3), vec![0])]);
     let snapshot = catalog.snapshot().unwrap();
     assert_eq!(snapshot.position().unwrap().as_deref(), Some(&b"applied"[..]));
@@ -461,7 +461,7 @@ fn a_store_built_anew_keeps_the_journal_and_refuses_to_hold_back() {
             (Decision::Hold, Vec::new())
         })
     };
-    assert!(matches!(refused, Err(CatalogError::Damaged(_))));
+    assert!(matches!(refused, Err(CatalogError::Undecided)));
     assert_eq!(paths(&catalog), ["b"]);
     list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
 

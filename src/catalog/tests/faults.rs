@@ -41,6 +41,7 @@ fn a_spill_folder_that_fails_is_an_error_and_the_old_tree_stays() {
     commit(&catalog, &[entry("http://h/a")]);
     let before = tree(&catalog);
     std::fs::remove_dir(folder.path().join("tmp")).unwrap();
+    std::fs::write(folder.path().join("tmp"), "").unwrap();
 
     let limits = RunLimits { octets: 256, pairs: 4, resident: 0 };
     let mut baseline = Baseline::with_limits(&catalog, naming(), limits);

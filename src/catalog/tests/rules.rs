@@ -295,7 +295,7 @@ fn a_deletion_takes_all_beneath_and_a_name_that_returns_is_a_new_one() {
 
     let committed = commit(&catalog, &all[2..]);
 
-    assert_eq!((committed.deleted, paths(&catalog)), (4, vec!["e".to_string()]));
+    assert_eq!((committed.deleted, paths(&catalog)), (2, vec!["e".to_string()]));
     let snapshot = catalog.snapshot().unwrap();
     assert_eq!(snapshot.lookup(before["a"].node.ino, b"b").unwrap(), None);
     assert_eq!(snapshot.orphans(INodeNo(0), usize::MAX).unwrap().len(), 4);
@@ -323,7 +323,7 @@ fn renewing_gives_a_new_inode_for_the_same_resource() {
     commit(&catalog, [&listed]);
     let before = tree(&catalog);
 
-    let told = catalog.renew(before["a/b"].node.ino).unwrap();
+    let told = catalog.renew([(before["a/b"].node.ino, Renewal::AsPublished)]).unwrap();
 
     let after = tree(&catalog);
     let (old, new, folder) = (&before["a/b"], &after["a/b"], &before["a"]);
@@ -340,8 +340,8 @@ fn renewing_gives_a_new_inode_for_the_same_resource() {
     );
     assert_eq!(catalog.snapshot().unwrap().resource(old.node.ino).unwrap(), old.resource, "as an orphan");
     assert_eq!(catalog.revision().unwrap().unwrap().number, 2);
-    assert_eq!(catalog.renew(old.node.ino).unwrap(), [], "it has no name any more");
-    assert_eq!(catalog.renew(folder.node.ino).unwrap(), []);
+    assert_eq!(catalog.renew([(old.node.ino, Renewal::AsPublished)]).unwrap(), [], "it has no name any more");
+    assert_eq!(catalog.renew([(folder.node.ino, Renewal::AsPublished)]).unwrap(), []);
     assert_eq!(commit(&catalog, [&listed]).revision, 2, "the list says nothing new");
 }
 
@@ -573,7 +573,7 @@ fn bytes_that_nobody_published_get_an_inode_without_length_and_digests_until_the
     commit(&catalog, [&published]);
     let (_, first) = tree(&catalog).into_iter().next().unwrap();
 
-    let told = catalog.renew_unpublished(first.node.ino).unwrap();
+    let told = catalog.renew([(first.node.ino, Renewal::Unpublished)]).unwrap();
 
     let (_, second) = tree(&catalog).into_iter().next().unwrap();
     assert!(told.contains(&Invalidation::Name {

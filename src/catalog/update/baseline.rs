@@ -142,8 +142,8 @@ impl<'c> Baseline<'c> {
     ///
     /// # Errors
     /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds the store anew, whatever is in the old
-    /// one, so the same baseline given once more will do. What was held back cannot be read then: where `decide` holds
-    /// it again, that baseline fails too.
+    /// one, so the same baseline given once more will do. What would be held back cannot be read then: where `decide` holds
+    /// anything, that baseline fails with [`CatalogError::Undecided`].
     ///
     /// Where the tree is the same nothing is written but, if they differ, `at`, journal and position. The first revision of a
     /// catalog has no invalidations: nothing was shown before.
@@ -163,8 +163,10 @@ impl<'c> Baseline<'c> {
             return self.rebuild(at, decide).map_err(|error| catalog.failure(error));
         }
         let committed = self.merge(&catalog.store(), at, decide).map_err(|error| catalog.failure(error));
-        if committed.as_ref().is_err_and(CatalogError::is_damage) {
-            catalog.distrust();
+        match &committed {
+            Ok(_) => catalog.drop_damaged(),
+            Err(error) if error.is_damage() => catalog.distrust(),
+            Err(_) => {}
         }
         committed
     }
@@ -350,7 +352,7 @@ impl<'c> Baseline<'c> {
         merge.walk(&mut sorted, &mut overtaken, u64::MAX)?;
         let (decision, position) = decide(&fewer(&damaged, &merge));
         if decision != Decision::Apply {
-            return Err(CatalogError::Damaged("deletions cannot be held back while it is built anew".into()));
+            return Err(CatalogError::Undecided);
         }
         let mut committed = merge.finish(&position, changes.again_with(None)?)?;
         drop(before);

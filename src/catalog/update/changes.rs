@@ -19,7 +19,7 @@ use super::{Committed, held, version};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use heed::RoTxn;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 /// What a change document says of one resource.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,27 @@ pub struct Changes<'c> {
     /// Held deletions that are to be applied.
     accepted: BTreeMap<Uri, Vec<SetId>>,
     calls: u64,
+    revised: Option<Revised>,
+}
+
+/// What is read once of a revision, and not for each statement.
+struct Revised {
+    store: Arc<Store>,
+    commit: usize,
+    /// `None` before the first revision.
+    naming: Option<Naming>,
+    sets: SetTable,
+}
+
+impl Revised {
+    fn read(store: &Arc<Store>, old: &RoTxn<'_>) -> Result<Revised, CatalogError> {
+        let naming = store.revision(old)?.map(|_| store.naming(old)).transpose()?;
+        Ok(Revised { store: store.clone(), commit: old.id(), naming, sets: store.sets(old)? })
+    }
+
+    fn is_of(&self, store: &Arc<Store>, old: &RoTxn<'_>) -> bool {
+        Arc::ptr_eq(&self.store, store) && self.commit == old.id()
+    }
 }
 
 /// The last change of a resource in one set.
@@ -98,7 +119,7 @@ struct SetChange {
 
 impl<'c> Changes<'c> {
     pub(in crate::catalog) fn new(catalog: &'c Catalog) -> Result<Changes<'c>, CatalogError> {
-        Ok(Changes { catalog, stated: BTreeMap::new(), accepted: BTreeMap::new(), calls: 0 })
+        Ok(Changes { catalog, stated: BTreeMap::new(), accepted: BTreeMap::new(), calls: 0, revised: None })
     }
 
     /// Adds one statement. Order counts for none but statements of one resource with equal times: the later call wins.
@@ -118,7 +139,12 @@ impl<'c> Changes<'c> {
         let catalog = self.catalog;
         let store = catalog.store();
         let old = store.env.read_txn()?;
-        let known = known(&store, &old, &entry.loc)?;
+        let revised = match self.revised.take().filter(|revised| revised.is_of(&store, &old)) {
+            Some(revised) => self.revised.insert(revised),
+            None => self.revised.insert(Revised::read(&store, &old)?),
+        };
+        let located = revised.naming.as_ref().map(|naming| locate(&store, &old, naming, &entry.loc));
+        let known = located.transpose()?.flatten();
         let sense = || damaged("resource", entry.loc.as_str().as_bytes());
         let record =
             known.as_ref().map(|known| ResourceRecord::decode(known.resource).ok_or_else(sense)).transpose()?;
@@ -142,7 +168,7 @@ impl<'c> Changes<'c> {
         if journaled == Some(&row) {
             return Ok(if change == Change::Deleted && !is_member { Applied::Unknown } else { Applied::Same });
         }
-        let listed_later = before.is_none() && store.sets(&old)?.at(set).is_some_and(|at| at > time);
+        let listed_later = before.is_none() && revised.sets.at(set).is_some_and(|at| at > time);
         if change == Change::Deleted && is_member && listed_later {
             return Ok(Applied::Older);
         }
@@ -296,14 +322,6 @@ impl<'c> Changes<'c> {
             writer.drop_forgotten()?;
         }
         writer.commit()
-    }
-}
-
-/// The file of `uri` in the current revision.
-fn known<'t>(store: &Store, old: &'t RoTxn<'_>, uri: &Uri) -> Result<Option<Located<'t>>, CatalogError> {
-    match store.revision(old)? {
-        Some(_) => locate(store, old, &store.naming(old)?, uri),
-        None => Ok(None),
     }
 }
 

@@ -100,6 +100,7 @@ pub(super) enum Fate {
 /// What is listed, and what is not to be listed any more.
 #[derive(Clone, Copy)]
 pub(super) struct Speaking<'l> {
+    /// Ascending.
     pub lists: &'l Lists,
     /// Sets that are gone for good.
     pub forgotten: &'l BTreeSet<SetId>,
@@ -109,9 +110,9 @@ impl Speaking<'_> {
     /// Whether a change of `set` at `time` is in force beside the lists: its set is listed, and the list does not speak for a
     /// later time. `None` where it rests.
     fn is_in_force(&self, set: SetId, time: Timestamp) -> Option<bool> {
-        match self.lists.iter().find(|(listed, _)| *listed == set) {
-            Some((_, at)) => Some(at.is_none_or(|at| time >= at)),
-            None => self.forgotten.contains(&set).then_some(false),
+        match self.lists.binary_search_by_key(&set, |(listed, _)| *listed).map(|place| self.lists[place].1) {
+            Ok(at) => Some(at.is_none_or(|at| time >= at)),
+            Err(_) => self.forgotten.contains(&set).then_some(false),
         }
     }
 }

@@ -45,11 +45,12 @@ use super::path::disambiguated;
 use super::record::ResourceRecord;
 use super::sorter::RunLimits;
 use super::store::{ROOT, TableId};
-use super::{Catalog, CatalogError, Invalidation, Kind};
+use super::{Catalog, CatalogError, Invalidation, Kind, Naming, Totals};
 use crate::document::{Timestamp, Uri};
 use crate::inodes::InodeSet;
 use folders::OpenFolders;
 use fuser::INodeNo;
+use heed::RoTxn;
 use std::borrow::Cow;
 use std::sync::PoisonError;
 use write::{Numbers, Writer};
@@ -98,13 +99,13 @@ mod tag {
 pub struct Committed {
     /// Number of the new revision; the old one's where the tree did not change.
     pub revision: u64,
-    /// Names that did not exist before.
+    /// Files that did not exist before.
     pub created: u64,
     /// Names with new content (a new inode).
     pub updated: u64,
     /// Same content, other metadata.
     pub touched: u64,
-    /// Names gone.
+    /// Files gone.
     pub deleted: u64,
     /// What the kernel must be told, after the commit.
     pub invalidations: Vec<Invalidation>,
@@ -176,29 +177,54 @@ pub(super) fn take_over(catalog: &Catalog, past: &Past, known: &InodeSet) -> Res
 }
 
 /// What a renewed inode keeps of its resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Renewal {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Renewal {
     /// All of it.
     AsPublished,
-    /// All but length and digests.
+    /// All but length and digests, which the bytes that the Source serves now do not have. The next commit compares the entry with what
+    /// is listed then, and gives another inode again where these are back.
     Unpublished,
 }
 
 /// See [`Catalog::renew`].
-pub(super) fn renew(catalog: &Catalog, ino: INodeNo, renewal: Renewal) -> Result<Vec<Invalidation>, CatalogError> {
+pub(super) fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<Invalidation>, CatalogError> {
+    // Of one inode the later kind, which says more.
+    inodes.sort_unstable_by(|a, b| b.cmp(a));
+    inodes.dedup_by_key(|(ino, _)| *ino);
     let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
     let store = catalog.store();
     let old = store.env.read_txn()?;
     let Some(revision) = store.revision(&old)? else { return Ok(Vec::new()) };
-    let Some((place, node)) = store.inode_entry(&old, ino.0)? else { return Ok(Vec::new()) };
-    if node.kind == Kind::Folder || ino.0 == ROOT {
-        return Ok(Vec::new());
-    }
     let naming = store.naming(&old)?;
     let mut writer = Writer::new(catalog, &store, Numbers::from(&revision), true, version::now());
+    let mut totals = revision.totals;
+    for (ino, renewal) in inodes {
+        renew_one(&mut writer, &old, &naming, ino, renewal, &mut totals)?;
+    }
+    if !writer.changed() {
+        return Ok(Vec::new());
+    }
+    writer.settle_folders(&old)?;
+    let record = writer.next_revision(revision.at, totals);
+    writer.put_revision(&record)?;
+    Ok(writer.commit()?.invalidations)
+}
+
+fn renew_one(
+    writer: &mut Writer<'_>,
+    old: &RoTxn<'_>,
+    naming: &Naming,
+    ino: INodeNo,
+    renewal: Renewal,
+    totals: &mut Totals,
+) -> Result<(), CatalogError> {
+    let store = writer.store;
+    let Some((place, node)) = store.inode_entry(old, ino.0)? else { return Ok(()) };
+    if node.kind == Kind::Folder || ino.0 == ROOT {
+        return Ok(());
+    }
     let mtime = version::later_than(node.mtime, writer.now);
     let mut renewed = version::renewed(&node, mtime);
-    let mut totals = revision.totals;
     let mut stripped = Vec::new();
     let resource = match renewal {
         Renewal::AsPublished => place.resource,
@@ -214,10 +240,7 @@ pub(super) fn renew(catalog: &Catalog, ino: INodeNo, renewal: Renewal) -> Result
             &stripped
         }
     };
-    let namings = write::Namings { old: &naming, new: &naming };
-    writer.replace(&old, namings, (place.parent, place.entry), &node, renewed, resource)?;
-    writer.settle_folders(&old)?;
-    let record = writer.next_revision(revision.at, totals);
-    writer.put_revision(&record)?;
-    Ok(writer.commit()?.invalidations)
+    let namings = write::Namings { old: naming, new: naming };
+    writer.replace(old, namings, (place.parent, place.entry), &node, renewed, resource)?;
+    Ok(())
 }

@@ -51,7 +51,7 @@ impl Writer<'_> {
         (parent, entry): Place,
         node: &NodeRecord<'_>,
     ) -> Result<(), CatalogError> {
-        self.deleted += 1;
+        self.count(node.kind, |writer| &mut writer.deleted);
         self.name_changed(parent, node.name, Some(node.ino));
         if self.is_rewrite() {
             return Ok(());

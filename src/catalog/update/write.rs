@@ -51,10 +51,15 @@ pub(super) struct Writer<'c> {
     pub(super) folders: ChangedFolders,
     /// Those whose listing or attributes are others now, once that is settled.
     pub(super) told_folders: InodeSet,
+    /// Files; folders that come and go are not told as changes.
     created: u64,
     updated: u64,
     touched: u64,
     pub(super) deleted: u64,
+    /// Folders that came or went.
+    pub(super) folders_changed: u64,
+    /// Forgotten orphans whose records this commit drops.
+    dropping: InodeSet,
     /// Whether what was written into the store is none of it.
     is_given_up: bool,
 }
@@ -117,6 +122,8 @@ impl<'c> Writer<'c> {
             updated: 0,
             touched: 0,
             deleted: 0,
+            folders_changed: 0,
+            dropping: InodeSet::default(),
             is_given_up: false,
         }
     }
@@ -137,7 +144,7 @@ impl<'c> Writer<'c> {
 
     /// How many names differ so far from the revision before.
     pub(super) fn differences(&self) -> u64 {
-        self.created + self.updated + self.touched + self.deleted
+        self.created + self.updated + self.touched + self.deleted + self.folders_changed
     }
 
     pub(super) fn begin(&mut self) -> Result<(), CatalogError> {
@@ -225,8 +232,16 @@ impl<'c> Writer<'c> {
         self.put_entry((parent, entry), &NodeRecord { ino, ..node })?;
         self.put_inode(ino, (parent, entry), resource)?;
         self.displaced(naming, node.name, resource, true)?;
-        self.created += 1;
+        self.count(node.kind, |writer| &mut writer.created);
         Ok((ino, entry))
+    }
+
+    /// Counts a file that came or went in `files`, a folder among folders.
+    pub(super) fn count(&mut self, kind: Kind, files: fn(&mut Self) -> &mut u64) {
+        match kind {
+            Kind::File => *files(self) += 1,
+            Kind::Folder => self.folders_changed += 1,
+        }
     }
 
     /// Gives an existing name a new inode: new content, or a folder where a file was. `new.ino` and `new.ctime` do not count.
@@ -435,12 +450,13 @@ impl<'c> Writer<'c> {
         RevisionRecord { number: revision + 1, committed: self.now, at, totals, next_ino, next_entry }
     }
 
-    /// Drops the orphans that the kernel has forgotten.
+    /// Drops the orphans that the kernel has forgotten. Where this is not committed they stay among the forgotten.
     pub(super) fn drop_forgotten(&mut self) -> Result<(), CatalogError> {
-        let forgotten = std::mem::take(&mut *self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
+        self.dropping = std::mem::take(&mut *self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
+        let forgotten: Vec<INodeNo> = self.dropping.iter().collect();
         // The store of a first revision has no orphans.
         let is_first = self.apart.is_some() && !self.is_rewrite();
-        for ino in forgotten.iter().filter(|_| !is_first) {
+        for ino in forgotten.into_iter().filter(|_| !is_first) {
             self.drop_row(TableId::Orphans, &ino_key(ino.0))?;
         }
         Ok(())
@@ -448,6 +464,12 @@ impl<'c> Writer<'c> {
 
     /// Commits what is no change of the tree.
     pub(super) fn commit_bare(mut self) -> Result<(), CatalogError> {
+        self.commit_written()?;
+        self.dropping = InodeSet::default();
+        Ok(())
+    }
+
+    fn commit_written(&mut self) -> Result<(), CatalogError> {
         if let Some(apart) = self.apart.take_if(|apart| apart.is_begun()) {
             let committed = apart.commit().inspect_err(|_| self.is_given_up = true)?;
             return committed.map_or(Ok(()), |successor| self.catalog.replace_store(successor, |_| None).map(drop));
@@ -484,8 +506,12 @@ impl<'c> Writer<'c> {
 }
 
 impl Drop for Writer<'_> {
-    /// Gives the room back that a transaction has taken which was not committed.
+    /// Gives the room back that a transaction has taken which was not committed, and what it was to drop.
     fn drop(&mut self) {
+        if !self.dropping.is_empty() {
+            let mut forgotten = self.catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+            forgotten.extend(self.dropping.iter());
+        }
         let has_written = self.txn.take().is_some() | self.apart.take().is_some_and(|apart| apart.is_begun());
         if (has_written || self.is_given_up)
             && let Err(error) = self.store.shorten()

@@ -1,13 +1,13 @@
 //! LMDB environments as caches: thrown away and made anew when damaged, as what they hold can be learnt again.
 
-use crate::lmdb::reserve_lock_file;
+use crate::lmdb::{reserve_lock_file, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
 use std::path::Path;
 use std::time::Duration;
 
 /// Address space, not memory: room for some 50 million records.
-const MAP_SIZE: usize = 16 << 30;
+const MAP_SIZE: u64 = 16 << 30;
 /// Threads of all processes that read at the same moment; a cache line each.
 const MAX_READERS: u32 = 512;
 
@@ -20,11 +20,14 @@ pub(in crate::content) struct Environment {
 }
 
 impl Environment {
-    /// Opens the environment in a folder that exists and is the user's own. Not twice in one process.
-    pub(in crate::content) fn open(folder: &Path) -> heed::Result<Environment> {
+    /// Opens the environment in a folder that exists and is the user's own. Not twice in one process. `unclean`: it may not have
+    /// been closed.
+    pub(in crate::content) fn open(folder: &Path, unclean: bool) -> heed::Result<Environment> {
         let file = folder.join("data.mdb");
         let missing = !file.exists();
-        match open(folder, missing) {
+        let opened =
+            crate::lmdb::check(folder, unclean).map_err(heed::Error::from).and_then(|()| open(folder, missing));
+        match opened {
             Err(heed::Error::Mdb(cause)) => {
                 tracing::warn!(folder = %folder.display(), %cause, "a damaged environment is made anew");
                 // Both: a process that still has the old ones open goes on with its pair.
@@ -43,10 +46,13 @@ pub(in crate::content) fn each_value(folder: &Path, visit: &mut dyn FnMut(&[u8])
     if !folder.join("data.mdb").exists() {
         return Ok(());
     }
+    crate::lmdb::check(folder, false)?;
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(MAP_SIZE).max_readers(MAX_READERS);
+    options.max_readers(MAX_READERS);
     // SAFETY: as below; nothing is written.
-    let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | EnvFlags::READ_ONLY).open(folder)? };
+    let open =
+        |size| unsafe { options.map_size(size).flags(EnvFlags::NO_READ_AHEAD | EnvFlags::READ_ONLY).open(folder) };
+    let env = with_map(MAP_SIZE, open)?;
     let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| -> heed::Result<_> {
         Ok(CommitOrAbort::<_, ()>::Commit(opener.open_database::<Bytes, Bytes>(txn, None)?))
     })?;
@@ -66,10 +72,12 @@ fn open(folder: &Path, anew: bool) -> heed::Result<Environment> {
     reserve_lock_file(folder, MAX_READERS)?;
     // Without thread-local readers a slot is taken for a transaction only, not for each thread that ever read.
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(MAP_SIZE).max_readers(MAX_READERS);
+    options.max_readers(MAX_READERS);
     // SAFETY: the flags keep LMDB's locking; without a synced meta page a power loss undoes the last commits but keeps the
     // file whole. The map's file is changed by LMDB alone: its folder is the user's own, mode 0700.
-    let env = unsafe { options.flags(EnvFlags::NO_READ_AHEAD | EnvFlags::NO_META_SYNC).open(folder)? };
+    let open =
+        |size| unsafe { options.map_size(size).flags(EnvFlags::NO_READ_AHEAD | EnvFlags::NO_META_SYNC).open(folder) };
+    let env = with_map(MAP_SIZE, open)?;
     env.clear_stale_readers()?;
     let txn = env.write_txn()?;
     let database = env

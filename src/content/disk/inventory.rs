@@ -41,7 +41,7 @@ impl Inventory {
     pub fn open(folder: &Path) -> Inventory {
         let environment = folder.join("recency");
         let is_there = environment.join("data.mdb").exists();
-        let recency = match is_there.then(|| Recency::open(&environment)).transpose() {
+        let recency = match is_there.then(|| Recency::open(&environment, false)).transpose() {
             Ok(Some((recency, false))) => Some(recency),
             Ok(None) => None,
             // An empty one, made in the place of a damaged one, would pass for true.

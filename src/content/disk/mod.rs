@@ -137,6 +137,7 @@ pub enum DiskError {
 pub struct Disk {
     cache: Arc<Cache>,
     pins: PinFolder,
+    was_left: bool,
     /// Hashes of the keys with a link in `pins`.
     pinned: Mutex<HashSet<u64>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -160,7 +161,7 @@ impl Disk {
         let (pins, died) = opening::open_pins(&folder.join("pins"))?;
         let environment = folder.join("recency");
         let (recency, anew) =
-            Recency::open(&environment).map_err(|cause| DiskError::Recency { path: environment, cause })?;
+            Recency::open(&environment, died).map_err(|cause| DiskError::Recency { path: environment, cause })?;
         opening::clear_partials(folder, &recency)?;
         drop(whole);
 
@@ -170,12 +171,17 @@ impl Disk {
             free().map_or(DEFAULT_QUOTA, |free| (free.saturating_add(held) / 10).min(DEFAULT_QUOTA))
         });
         let cache = Arc::new(Cache::new(folder.to_owned(), quota, reserve, free, recency));
-        let disk = Disk { cache, pins, pinned: Mutex::default(), threads: Mutex::default() };
+        let disk = Disk { cache, pins, was_left: died, pinned: Mutex::default(), threads: Mutex::default() };
         disk.spawn("disk-committer", |cache| cache.run_committer())?;
         if died || anew {
             disk.spawn("disk-rescan", |cache| opening::rescan(&cache))?;
         }
         Ok(Arc::new(disk))
+    }
+
+    /// Whether some process that had the folder open died without closing it.
+    pub fn was_left(&self) -> bool {
+        self.was_left
     }
 
     /// Counts what lies below `folder`, which is not the cache's own, in the quota too, up to half of it. Measured in the
@@ -266,7 +272,15 @@ impl Disk {
             let made = self.cache.retry_when_full(victims, || {
                 let mut options = OpenOptions::new();
                 options.read(true).write(true).create(true).truncate(false).mode(0o600);
-                file = Some(options.custom_flags(libc::O_NOFOLLOW).open(&path)?);
+                options.custom_flags(libc::O_NOFOLLOW);
+                file = Some(match options.open(&path) {
+                    // The cache was emptied below the mount.
+                    Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                        path.parent().map_or(Ok(()), make_folder)?;
+                        options.open(&path)?
+                    }
+                    opened => opened?,
+                });
                 Ok(())
             });
             match made {

@@ -95,8 +95,8 @@ pub(super) struct Recency {
 static OPEN: Mutex<Vec<(PathBuf, Weak<Recency>)>> = Mutex::new(Vec::new());
 
 impl Recency {
-    /// Opens the environment in a folder that exists. The flag: it was not there, or damaged, and knows no file now.
-    pub(super) fn open(folder: &Path) -> heed::Result<(Arc<Recency>, bool)> {
+    /// Opens the environment in a folder that exists; `unclean`: some process did not close it. The flag answered: it was not there, or damaged, and knows no file now.
+    pub(super) fn open(folder: &Path, unclean: bool) -> heed::Result<(Arc<Recency>, bool)> {
         let folder = folder.canonicalize()?;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, recency)| recency.strong_count() > 0);
@@ -104,7 +104,7 @@ impl Recency {
         {
             return Ok((recency, false));
         }
-        let Environment { env, database, anew } = Environment::open(&folder)?;
+        let Environment { env, database, anew } = Environment::open(&folder, unclean)?;
         let recency = Arc::new(Recency { env, database });
         open.push((folder, Arc::downgrade(&recency)));
         Ok((recency, anew))
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn evicts_by_last_use_and_passes_over_what_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let (recency, anew) = Recency::open(folder.path()).unwrap();
+        let (recency, anew) = Recency::open(folder.path(), false).unwrap();
         assert!(anew);
         for (name, used) in [("objects/aa/1", 30), ("objects/aa/2", 10), ("objects/aa/3", 20), ("tmp/4", 5)] {
             put(&recency, name, 100, used);
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn what_was_used_since_then_is_spared() {
         let folder = tempfile::tempdir().unwrap();
-        let (recency, _) = Recency::open(folder.path()).unwrap();
+        let (recency, _) = Recency::open(folder.path(), false).unwrap();
         for (name, used) in [("objects/aa/1", 10), ("objects/aa/2", 20), ("objects/aa/3", 30)] {
             put(&recency, name, 100, used);
         }
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn ends_when_everything_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let (recency, _) = Recency::open(folder.path()).unwrap();
+        let (recency, _) = Recency::open(folder.path(), false).unwrap();
         put(&recency, "objects/aa/1", 100, 1);
         put(&recency, "objects/aa/2", 100, u64::MAX - 1);
         let mut offered = 0;
@@ -374,9 +374,9 @@ mod tests {
     #[test]
     fn a_damaged_environment_is_made_anew() {
         let folder = tempfile::tempdir().unwrap();
-        drop(Recency::open(folder.path()).unwrap());
+        drop(Recency::open(folder.path(), false).unwrap());
         std::fs::write(folder.path().join("data.mdb"), vec![7; 65536]).unwrap();
-        let (recency, anew) = Recency::open(folder.path()).unwrap();
+        let (recency, anew) = Recency::open(folder.path(), false).unwrap();
         assert!(anew);
         assert_eq!(recency.sums().unwrap(), Sums::default());
     }
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn a_use_of_a_file_without_a_record_makes_one_if_it_is_there() {
         let folder = tempfile::tempdir().unwrap();
-        let (recency, _) = Recency::open(folder.path()).unwrap();
+        let (recency, _) = Recency::open(folder.path(), false).unwrap();
         let changes =
             Changes::from([("objects/aa/here".into(), Change::Used(1)), ("objects/aa/gone".into(), Change::Used(1))]);
         let sums = recency.apply(&changes, |name| name.ends_with("here").then_some(7)).unwrap();
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_file_that_is_larger_than_was_written_down_counts_with_what_it_takes_and_no_file_with_less() {
         let folder = tempfile::tempdir().unwrap();
-        let (recency, _) = Recency::open(folder.path()).unwrap();
+        let (recency, _) = Recency::open(folder.path(), false).unwrap();
         put(&recency, "tmp/grown", 100, 20);
         put(&recency, "tmp/ahead", 500, 10);
         put(&recency, "tmp/gone", 1000, 30);

@@ -115,11 +115,12 @@ struct Pending {
 }
 
 impl Observed {
-    /// Opens the environment in `folder`, made where missing; a damaged one is thrown away and made anew.
-    pub fn open(folder: &Path) -> Result<Observed, ObservedError> {
+    /// Opens the environment in `folder`, made where missing; a damaged one is removed and replaced by an empty one. `unclean`: some
+    /// process that had it open may not have closed it.
+    pub fn open(folder: &Path, unclean: bool) -> Result<Observed, ObservedError> {
         let failed = |cause| ObservedError { path: folder.to_owned(), cause };
         make_folder(folder).map_err(|cause| failed(cause.into()))?;
-        let Environment { env, database, .. } = Environment::open(folder).map_err(failed)?;
+        let Environment { env, database, .. } = Environment::open(folder, unclean).map_err(failed)?;
         let shared = Arc::new(Shared {
             env,
             database,

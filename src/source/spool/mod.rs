@@ -294,6 +294,8 @@ impl Spool {
     /// A place for the octets of a document of `location` that is arriving.
     pub(super) fn receive(&self, location: &DocumentLocation) -> Result<Arriving<'_>, SourceError> {
         let path = self.temporary();
+        // It may have been removed below the mount.
+        fs::create_dir_all(&self.folder).map_err(failed(&self.folder))?;
         let file = File::create(&path).map_err(failed(&path))?;
         Ok(Arriving {
             spool: self,
@@ -308,6 +310,7 @@ impl Spool {
 
     /// An empty file beside the documents, for so many octets, that has no name: whatever ends this process ends it too.
     pub fn scratch(&self, octets: u64) -> io::Result<File> {
+        fs::create_dir_all(&self.folder)?;
         self.room.take(&self.folder, octets, octets)?;
         let path = self.temporary();
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;

@@ -305,7 +305,17 @@ impl Cache {
                 std::fs::rename(&from, &to)
             })
         });
-        renamed.map_err(|cause| if is_full(&cause) { self.full() } else { io_error(to)(cause) })?;
+        match renamed {
+            // The cache was emptied below the mount: the object is here for as long as it is kept open.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound && !from.exists() => {
+                self.charge_gone(name, charged);
+                object.use_at(now());
+                self.keep_open(object);
+                return Ok(());
+            }
+            Err(cause) if is_full(&cause) => return Err(self.full()),
+            renamed => renamed.map_err(io_error(to))?,
+        }
         let octets = object.file().metadata().map_or(charged, |m| m.blocks() * 512);
         self.charge_gone(name, charged);
         self.charge(&object_name, 0, octets);
@@ -524,7 +534,7 @@ mod tests {
     #[test]
     fn a_file_is_closed_later_and_of_many_some_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let recency = Recency::open(folder.path()).unwrap().0;
+        let recency = Recency::open(folder.path(), false).unwrap().0;
         let cache = Cache::new(folder.path().to_owned(), 1 << 30, 0, Box::new(|| Ok(u64::MAX)), recency);
         let (mut reader, writer) = io::pipe().unwrap();
         let file = || File::from(OwnedFd::from(writer.try_clone().unwrap()));
