@@ -508,13 +508,16 @@ impl Catalog {
         })
     }
 
-    /// What a commit failed of. LMDB tells of a write that the disk took but a part of as EIO; where next to nothing is free beside
+    /// Why a commit failed, in words that help. LMDB tells of a write that the disk took but a part of as EIO; where next to nothing is free beside
     /// the reserve it is that.
     fn failure(&self, error: CatalogError) -> CatalogError {
         match &error {
             CatalogError::Store(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::EIO) => {
                 let SpillFolder { path, room } = &self.spill_folder;
                 room.look(path, BETWEEN_LOOKS).map_or_else(|short| store::io_error(path)(short.into()), |()| error)
+            }
+            CatalogError::Store(heed::Error::Mdb(MdbError::MapFull)) => {
+                store::io_error(&self.spill_folder.path)(crate::lmdb::no_address_space())
             }
             _ => error,
         }

@@ -28,6 +28,9 @@ const SHARE: u64 = 8;
 /// A map that is smaller is of no use.
 const LEAST_MAP: u64 = 1 << 20;
 
+/// Each map is a multiple of this, and so of the size of a page.
+const GRANULE: usize = 1 << 20;
+
 /// Takes the room of the lock file of the environment in `folder` on disk, before the environment is opened for
 /// `readers` at one time. On a full disk that is an error.
 ///
@@ -62,7 +65,7 @@ pub fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
 pub fn with_map<T>(wanted: u64, mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
     let limit = address_space();
     let most = limit.map_or(wanted, |limit| wanted.min((limit / SHARE).max(LEAST_MAP)));
-    let mut size = 1 << most.ilog2().min(usize::BITS - 2);
+    let mut size = usize::try_from(most).unwrap_or(usize::MAX / 2) / GRANULE * GRANULE;
     loop {
         match open(size) {
             Err(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::ENOMEM) => {
@@ -79,8 +82,15 @@ pub fn with_map<T>(wanted: u64, mut open: impl FnMut(usize) -> heed::Result<T>) 
     }
 }
 
+/// Why a file cannot be mapped, or cannot grow within its map.
+pub fn no_address_space() -> io::Error {
+    let allowed = address_space().map_or_else(String::new, |limit| format!(": `ulimit -v` allows {} kB", limit >> 10));
+    let what = format!("the address space of this process has no room for the file{allowed}");
+    io::Error::new(io::ErrorKind::OutOfMemory, what)
+}
+
 /// Bytes that this process may map, where that is limited.
-pub fn address_space() -> Option<u64> {
+fn address_space() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` lives through the call, which writes to it alone.
     let asked = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };

@@ -80,7 +80,7 @@ enum Task {
 
 /// Between two commits of new inodes lies at least this: one walk may find thousands of files changed, and each commit waits for the
 /// disk.
-const RENEWALS_EVERY: Duration = Duration::from_millis(500);
+const RENEWALS_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand, where the catalog is found damaged,
 /// and whenever a document is due.

@@ -19,7 +19,7 @@ pub struct Mounted {
     source: String,
     options: String,
     environment: Vec<(String, String)>,
-    open_files: Option<(u64, u64)>,
+    limits: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
     process: Mutex<Option<Child>>,
 }
 
@@ -43,7 +43,7 @@ impl Mounted {
             source: source.to_owned(),
             options: options.to_owned(),
             environment: Vec::new(),
-            open_files: None,
+            limits: Vec::new(),
             process: Mutex::new(None),
         }
     }
@@ -70,7 +70,13 @@ impl Mounted {
 
     /// The same with these limits of open files, soft and hard.
     pub fn with_open_files(mut self, soft: u64, hard: u64) -> Mounted {
-        self.open_files = Some((soft, hard));
+        self.limits.push((libc::RLIMIT_NOFILE, libc::rlimit { rlim_cur: soft, rlim_max: hard }));
+        self
+    }
+
+    /// The same with so many bytes of address space, as `ulimit -v` limits it.
+    pub fn with_address_space(mut self, bytes: u64) -> Mounted {
+        self.limits.push((libc::RLIMIT_AS, libc::rlimit { rlim_cur: bytes, rlim_max: bytes }));
         self
     }
 
@@ -113,10 +119,9 @@ impl Mounted {
         }
         command.args(["mount", flag, "-o", &options, &self.source]).arg(self.path());
         command.env("RESYNCFS_LOG", "info").envs(self.environment.iter().cloned());
-        if let Some((soft, hard)) = self.open_files {
-            let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+        for (resource, limit) in self.limits.clone() {
             // SAFETY: the limit outlives the call.
-            let set = move || match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+            let set = move || match unsafe { libc::setrlimit(resource, &limit) } {
                 0 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
             };

@@ -93,6 +93,32 @@ fn a_commit_that_finds_too_little_room_is_an_error_and_leaves_nothing() {
     }
 }
 
+#[test]
+fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
+    static FREE: AtomicU64 = AtomicU64::new(1 << 30);
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path()).leaving(Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
+    commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
+    let orphan = tree(&catalog)["a"].node.ino;
+    commit(&catalog, &[entry("http://h/b")]);
+    let has_orphans = || {
+        let store = catalog.store();
+        !store.orphans.is_empty(&store.env.read_txn().unwrap()).unwrap()
+    };
+    assert!(has_orphans());
+
+    catalog.room().look(folder.path(), 0).unwrap();
+    FREE.store((100 << 20) + 100, Ordering::Relaxed);
+    // So many that the room is asked about them.
+    let others = (1000..30_000).map(INodeNo);
+    let forgotten: Vec<INodeNo> = std::iter::once(orphan).chain(others).collect();
+    assert!(catalog.drop_orphans(&forgotten).is_err(), "there is no room");
+    FREE.store(1 << 30, Ordering::Relaxed);
+    commit(&catalog, &[entry("http://h/b"), entry("http://h/c")]);
+
+    assert!(!has_orphans());
+}
+
 /// Octets of all files below.
 fn lengths(folder: &Path) -> u64 {
     let below = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());

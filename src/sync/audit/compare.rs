@@ -1,10 +1,15 @@
 //! Two trees against each other, folder by folder: what is in one, in the other, in both.
 //!
-//! Every name is looked up in the other tree, so the memory is that of the deepest path, whatever the trees hold.
+//! Every name is looked up in the other tree, so the memory is that of the deepest path, whatever the trees hold. The tree that is shown may
+//! be committed to meanwhile, and no snapshot of it is held for long: what has changed since the beginning is passed over where it differs.
 
-use crate::catalog::{CatalogError, EntryId, Kind, Node, Resource, Snapshot};
+use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Resource, Snapshot};
+use crate::document::Timestamp;
 use fuser::INodeNo;
 use std::ops::ControlFlow;
+
+/// Children that are read in one snapshot of the tree that is shown.
+const BATCH: usize = 256;
 
 /// A file that one of the trees holds, or both.
 #[derive(Debug)]
@@ -37,26 +42,42 @@ pub type Visit<'v> = &'v mut dyn FnMut(Compared<'_>) -> ControlFlow<()>;
 ///
 /// # Errors
 /// A catalog that cannot answer. What was visited before stands.
-pub fn compare(shown: &Snapshot<'_>, listed: &Snapshot<'_>, visit: Visit<'_>) -> Result<(), CatalogError> {
-    let both = Comparison { shown, listed: Some(listed), visit };
-    both.begin(Some(INodeNo::ROOT))
+pub fn compare(shown: &Catalog, listed: &Snapshot<'_>, visit: Visit<'_>) -> Result<(), CatalogError> {
+    Comparison::new(shown, Some(listed), visit)?.begin(Some(INodeNo::ROOT))
 }
 
 /// Calls `visit` for every file of `shown`.
 ///
 /// # Errors
 /// A catalog that cannot answer. What was visited before stands.
-pub fn each(shown: &Snapshot<'_>, visit: Visit<'_>) -> Result<(), CatalogError> {
-    Comparison { shown, listed: None, visit }.begin(None)
+pub fn each(shown: &Catalog, visit: Visit<'_>) -> Result<(), CatalogError> {
+    Comparison::new(shown, None, visit)?.begin(None)
 }
 
 struct Comparison<'c, 's> {
-    shown: &'c Snapshot<'s>,
+    catalog: &'c Catalog,
+    /// Of the tree that is shown; another one for each batch of children.
+    shown: Snapshot<'c>,
+    /// When the first one was committed: what changed since has a later time.
+    began: Option<Timestamp>,
     listed: Option<&'c Snapshot<'s>>,
     visit: Visit<'c>,
 }
 
-impl Comparison<'_, '_> {
+/// A child of a folder: its name and its node.
+type Child = (Vec<u8>, Node);
+
+impl<'c, 's> Comparison<'c, 's> {
+    fn new(
+        catalog: &'c Catalog,
+        listed: Option<&'c Snapshot<'s>>,
+        visit: Visit<'c>,
+    ) -> Result<Comparison<'c, 's>, CatalogError> {
+        let shown = catalog.snapshot()?;
+        let began = shown.revision()?.map(|revision| revision.committed);
+        Ok(Comparison { catalog, shown, began, listed, visit })
+    }
+
     fn begin(mut self, listed: Option<INodeNo>) -> Result<(), CatalogError> {
         self.folder(Some(INodeNo::ROOT), listed, &mut String::new()).map(|_| ())
     }
@@ -68,86 +89,118 @@ impl Comparison<'_, '_> {
         in_listed: Option<INodeNo>,
         path: &mut String,
     ) -> Result<ControlFlow<()>, CatalogError> {
-        let (shown, listed) = (self.shown, self.listed);
-        if let Some(folder) = in_shown {
-            let ended = each_child(shown, folder, path, &mut |path, name, node| {
+        let (listed, mut after) = (self.listed, EntryId(0));
+        while let Some(folder) = in_shown {
+            self.shown = self.catalog.snapshot()?;
+            let Some((last, children)) = batch(&self.shown, folder, after)? else { break };
+            after = last;
+            for (name, node) in children {
                 let other = match (listed, in_listed) {
-                    (Some(listed), Some(folder)) => listed.lookup(folder, name)?.filter(|it| it.kind == node.kind),
+                    (Some(listed), Some(folder)) => listed.lookup(folder, &name)?.filter(|it| it.kind == node.kind),
                     _ => None,
                 };
-                match node.kind {
-                    Kind::Folder => self.folder(Some(node.ino), other.map(|other| other.ino), path),
-                    Kind::File => {
-                        let Some(said) = self.said(path, node.ino, other.map(|other| other.ino))? else {
-                            return Ok(ControlFlow::Continue(()));
-                        };
-                        Ok((self.visit)(Compared { path, shown: Some(node.ino), said }))
-                    }
+                let other = other.map(|other| other.ino);
+                let below = push_name(path, &name);
+                let visited = match node.kind {
+                    Kind::Folder => self.folder(Some(node.ino), other, path)?,
+                    Kind::File => match self.said(path, &node, other)? {
+                        Some(said) => (self.visit)(Compared { path, shown: Some(node.ino), said }),
+                        None => ControlFlow::Continue(()),
+                    },
+                };
+                path.truncate(below);
+                if visited.is_break() {
+                    return Ok(visited);
                 }
-            })?;
-            if ended.is_break() {
-                return Ok(ended);
             }
         }
         let (Some(listed), Some(folder)) = (listed, in_listed) else { return Ok(ControlFlow::Continue(())) };
-        each_child(listed, folder, path, &mut |path, name, node| {
-            let other = match in_shown {
-                Some(folder) => shown.lookup(folder, name)?.filter(|it| it.kind == node.kind),
-                None => None,
-            };
-            match (other, node.kind) {
-                (Some(_), _) => Ok(ControlFlow::Continue(())),
-                (None, Kind::Folder) => self.folder(None, Some(node.ino), path),
-                (None, Kind::File) => {
-                    // Between two look-ups nothing changes: a snapshot is one revision.
-                    let Some(resource) = listed.resource_at(node.ino, path)? else {
-                        return Ok(ControlFlow::Continue(()));
-                    };
-                    Ok((self.visit)(Compared { path, shown: None, said: Said::Listed(resource) }))
+        let mut after = EntryId(0);
+        while let Some((last, children)) = batch(listed, folder, after)? {
+            after = last;
+            self.shown = self.catalog.snapshot()?;
+            for (name, node) in children {
+                let other = match in_shown {
+                    // What was in it may have gone meanwhile.
+                    Some(folder) if self.has_changed(folder)? => continue,
+                    Some(folder) => self.shown.lookup(folder, &name)?.filter(|it| it.kind == node.kind),
+                    None => None,
+                };
+                if other.is_some() {
+                    continue;
+                }
+                let below = push_name(path, &name);
+                let visited = match node.kind {
+                    Kind::Folder => self.folder(None, Some(node.ino), path)?,
+                    Kind::File => match listed.resource_at(node.ino, path)? {
+                        Some(resource) => (self.visit)(Compared { path, shown: None, said: Said::Listed(resource) }),
+                        None => ControlFlow::Continue(()),
+                    },
+                };
+                path.truncate(below);
+                if visited.is_break() {
+                    return Ok(visited);
                 }
             }
-        })
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
-    /// What the trees say of a file that is shown; `None` where it is none.
-    fn said(&self, path: &str, shown: INodeNo, other: Option<INodeNo>) -> Result<Option<Said>, CatalogError> {
+    /// What the trees say of a file that is shown; `None` where it is none any more.
+    fn said(&self, path: &str, node: &Node, other: Option<INodeNo>) -> Result<Option<Said>, CatalogError> {
         let Some(listed) = self.listed else { return Ok(Some(Said::Same)) };
         if let Some(other) = other
-            && self.shown.says_the_same(shown, listed, other)?
+            && self.shown.says_the_same(node.ino, listed, other)?
         {
             return Ok(Some(Said::Same));
         }
-        let Some(ours) = self.shown.resource_at(shown, path)? else { return Ok(None) };
+        if self.is_later(node) {
+            return Ok(Some(Said::Same));
+        }
+        let Some(ours) = self.shown.resource_at(node.ino, path)? else { return Ok(None) };
         let theirs = other.map(|other| listed.resource_at(other, path)).transpose()?.flatten();
         Ok(Some(match theirs {
             Some(theirs) => Said::Both(ours, theirs),
             None => Said::Shown(ours),
         }))
     }
+
+    /// Whether a folder, or what is in it, is not as it was at the beginning.
+    fn has_changed(&self, folder: INodeNo) -> Result<bool, CatalogError> {
+        Ok(self.shown.attributes(folder)?.is_none_or(|node| self.is_later(&node)))
+    }
+
+    fn is_later(&self, node: &Node) -> bool {
+        self.began.is_some_and(|began| node.ctime > began)
+    }
 }
 
-/// What is done about a child of a folder: (its path, its name, its node).
-type VisitChild<'v> = &'v mut dyn FnMut(&mut String, &[u8], Node) -> Result<ControlFlow<()>, CatalogError>;
-
-fn each_child(
+/// The next children of a folder behind `after`, and the entry id of the last of them; `None`: there are no more.
+fn batch(
     snapshot: &Snapshot<'_>,
     folder: INodeNo,
-    path: &mut String,
-    visit: VisitChild<'_>,
-) -> Result<ControlFlow<()>, CatalogError> {
-    let above = path.len();
-    let mut outcome = Ok(ControlFlow::Continue(()));
-    snapshot.children(folder, EntryId(0), &mut |_, name, node| {
-        if above > 0 {
-            path.push('/');
-        }
-        // Names are made of URIs: they are UTF-8.
-        path.push_str(&String::from_utf8_lossy(name));
-        outcome = visit(path, name, node);
-        path.truncate(above);
-        matches!(outcome, Ok(ControlFlow::Continue(())))
+    after: EntryId,
+) -> Result<Option<(EntryId, Vec<Child>)>, CatalogError> {
+    let (mut last, mut children) = (after, Vec::<Child>::new());
+    snapshot.children(folder, after, &mut |id, name, node| {
+        last = id;
+        children.push((name.to_vec(), node));
+        children.len() < BATCH
     })?;
-    outcome
+    // Files first, while the snapshot is the one that their nodes are of.
+    children.sort_by_key(|(_, node)| node.kind == Kind::Folder);
+    Ok((!children.is_empty()).then_some((last, children)))
+}
+
+/// Appends a name to the path of its folder, whose length is answered.
+fn push_name(path: &mut String, name: &[u8]) -> usize {
+    let above = path.len();
+    if above > 0 {
+        path.push('/');
+    }
+    // Names are made of URIs: they are UTF-8.
+    path.push_str(&String::from_utf8_lossy(name));
+    above
 }
 
 /// What the Source says now that the tree does not say, in words; `None` where they agree on the content.
@@ -191,19 +244,23 @@ fn digests(resource: &Resource) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Catalog, Naming};
-    use crate::document::{Entry, Timestamp, Uri};
+    use crate::catalog::Naming;
+    use crate::document::{Entry, Uri};
 
     fn catalog(uris: &[(&str, u64)]) -> (tempfile::TempDir, Catalog) {
         let folder = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(folder.path(), "a test").unwrap();
+        list(&catalog, uris);
+        (folder, catalog)
+    }
+
+    fn list(catalog: &Catalog, uris: &[(&str, u64)]) {
         let mut baseline = catalog.baseline(Naming::new("h", [], false).unwrap()).unwrap();
         for (name, length) in uris {
             let uri = Uri::parse(&format!("http://h/{name}")).unwrap();
             baseline.add(&Entry { length: Some(*length), ..Entry::new(uri) }).unwrap();
         }
         baseline.commit(None, b"").unwrap();
-        (folder, catalog)
     }
 
     /// Path, length shown, length listed; sorted.
@@ -211,7 +268,7 @@ mod tests {
         let ((_one, shown), (_other, listed)) = (catalog(shown), catalog(listed));
         let mut all = Vec::new();
         let tree = shown.snapshot().unwrap();
-        compare(&tree, &listed.snapshot().unwrap(), &mut |it| {
+        compare(&shown, &listed.snapshot().unwrap(), &mut |it| {
             let (shown, listed) = match it.said {
                 Said::Same => {
                     let length = tree.resource(it.shown.unwrap()).unwrap().unwrap().length;
@@ -251,12 +308,39 @@ mod tests {
         assert_eq!(all, expected.map(|(path, shown, listed)| (path.to_owned(), shown, listed)));
     }
 
+    /// A snapshot of the tree that is shown is never held beside a commit, and what changes meanwhile is no finding.
+    #[test]
+    fn what_is_committed_during_a_comparison_is_no_difference() {
+        let before: Vec<_> = (0..2 * BATCH).map(|number| format!("f/{number}")).collect();
+        let before: Vec<_> = before.iter().map(|name| (&**name, 1)).collect();
+        let ((_one, shown), (_other, listed)) = (catalog(&before), catalog(&before));
+        let (mut visited, mut different) = (0, Vec::new());
+
+        compare(&shown, &listed.snapshot().unwrap(), &mut |it| {
+            if visited == 0 {
+                let name = |number| format!("f/{number}");
+                let after: Vec<_> =
+                    (0..2 * BATCH - 1).map(|number| (name(number), 2)).chain([(name(9999), 1)]).collect();
+                list(&shown, &after.iter().map(|(name, length)| (&**name, *length)).collect::<Vec<_>>());
+            }
+            visited += 1;
+            if !matches!(it.said, Said::Same) {
+                different.push(it.path.to_owned());
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+
+        assert!(visited >= 2 * BATCH, "{visited}");
+        assert_eq!(different, [""; 0]);
+    }
+
     #[test]
     fn one_tree_alone_is_walked_and_a_visitor_may_end_it() {
         let (_folder, catalog) = catalog(&[("a/1", 1), ("a/2", 1), ("b/3", 1)]);
         let mut left = 2;
 
-        each(&catalog.snapshot().unwrap(), &mut |_| {
+        each(&catalog, &mut |_| {
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })

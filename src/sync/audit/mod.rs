@@ -289,7 +289,7 @@ impl Audit {
         let listing = tokio::task::spawn_blocking(move || {
             let mut pending = Pending::new(&audit.scratch)?;
             let mut failed = None;
-            compare::each(&audit.catalog.snapshot()?, &mut |compared| {
+            compare::each(&audit.catalog, &mut |compared| {
                 let Some(ino) = compared.shown else { return ControlFlow::Continue(()) };
                 match pending.push(ino) {
                     Ok(()) => ControlFlow::Continue(()),
@@ -381,12 +381,15 @@ impl Audit {
                 let unheard = &listed.unheard;
                 let listed = listed.catalog.snapshot()?;
                 is_comparable(&shown, &listed, unheard)?;
-                compare::compare(&shown, &listed, &mut visit)?;
+                drop(shown);
+                compare::compare(&self.catalog, &listed, &mut visit)?;
                 listed.at()?
             }
             None => {
-                compare::each(&shown, &mut visit)?;
-                shown.at()?
+                let at = shown.at()?;
+                drop(shown);
+                compare::each(&self.catalog, &mut visit)?;
+                at
             }
         };
         summary.at = at.map(|at| at.to_string());

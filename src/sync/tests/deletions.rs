@@ -372,3 +372,53 @@ async fn a_deletion_that_waits_for_its_resource_is_overtaken_by_what_is_told_of_
     assert_eq!(destination.paths(), ["/r0", "/r2", "/r3", "/r4", "/r5"]);
     assert_eq!(doubts(&destination), 0);
 }
+
+/// A catalog that is damaged cannot tell what it would hold back: a person's word, or a whole list, has it built again.
+#[tokio::test]
+async fn a_damaged_catalog_is_built_again_once_deletions_are_accepted() {
+    let server = Loopback::start().await;
+    server.put(LIST, Answer::xml(list(&server, &["/1", "/2", "/3", "/4"])));
+    let mut destination = Destination::of(&server, LIST);
+    destination.commit().await;
+    destination.catalog.distrust();
+    server.put(LIST, Answer::xml(list(&server, &["/1"])));
+
+    let failed = crate::causes::chain(&destination.refresh().await.unwrap_err()).to_string();
+    assert!(failed.contains("refresh --accept-deletions"), "{failed}");
+    assert_eq!(destination.paths().len(), 4);
+
+    destination.synchronizer.accept_deletions().await.unwrap();
+    assert!(!destination.synchronizer.holds_deletions().unwrap());
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/1"]);
+    assert!(!destination.catalog.is_distrusted());
+}
+
+/// A Source whose Capability Lists move does not fill the state with those that it has left.
+#[tokio::test]
+async fn sets_that_have_left_the_source_leave_the_position() {
+    let server = Loopback::start().await;
+    let at = |path: &str| server.uri(path).to_string();
+    let mut destination = Destination::of(&server, "/description.xml");
+    for edition in 0..6 {
+        let (caps, lists) = (format!("/caps-{edition}.xml"), format!("/list-{edition}.xml"));
+        let sets = [offer("capabilitylist", &at(&caps))];
+        server.put("/description.xml", Answer::xml(urlset("capability=\"description\"", &[], &sets)));
+        let up = at("/description.xml");
+        let offers = [offer("resourcelist", &at(&lists))];
+        server.put(&caps, Answer::xml(urlset("capability=\"capabilitylist\"", &[("up", &up)], &offers)));
+        server.put(&lists, Answer::xml(list(&server, &["/1", "/2", &format!("/new-{edition}")])));
+        for _ in 0..2 {
+            destination.synchronizer.distrust_discovery();
+            destination.refresh().await.unwrap();
+        }
+        while destination.synchronizer.holds_deletions().unwrap() {
+            destination.synchronizer.accept_deletions().await.unwrap();
+        }
+    }
+
+    let position: serde_json::Value = serde_json::from_slice(&destination.written().1.unwrap()).unwrap();
+    let sets = position["sets"].as_array().unwrap();
+    assert!(sets.len() <= 2, "{} sets", sets.len());
+    assert_eq!(destination.paths(), ["/1", "/2", "/new-5"]);
+}
