@@ -241,6 +241,7 @@ pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<
         credentials: Credentials {
             headers,
             netrc: options.netrc.as_deref().map(read_secret).transpose()?.map(Into::into),
+            contact: options.contact.clone(),
         },
         ca_bundle: options.ca_bundle.as_deref().map(read).transpose()?,
         client_certificate: options.client_certificate.as_deref().map(read_key).transpose()?,

@@ -68,6 +68,8 @@ pub struct Options {
     pub websub_callback: Option<Uri>,
     /// `timeout=`
     pub timeout: Option<Duration>,
+    /// `user-agent=`
+    pub contact: Option<Box<str>>,
     /// `connect-timeout=`
     pub connect_timeout: Option<Duration>,
     /// `rewrite=`

@@ -229,6 +229,20 @@ pub const TABLE: &[OptionSpec] = &[
         set: |o, v| time(v).map(|found| o.connect_timeout = Some(found)),
     },
     OptionSpec {
+        name: "user-agent",
+        value: "CONTACT",
+        help: "how those who run a host can reach you, added to what requests say of the program",
+        set: |o, v| {
+            // Checked here, so that the option is named where it is wrong.
+            let is_text = !v.trim().is_empty() && v.chars().all(|c| (' '..='~').contains(&c));
+            if !is_text {
+                return Err(format!("{v:?} is not a line of ASCII text such as mailto:ann@example.org"));
+            }
+            o.contact = Some(v.trim().into());
+            Ok(())
+        },
+    },
+    OptionSpec {
         name: "rewrite",
         value: "FROM=TO",
         help: "fetch URIs that begin with FROM from TO (a Source that published http://localhost:8080/)",

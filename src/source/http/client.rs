@@ -67,11 +67,12 @@ impl Client {
         }
         allowed.extend(rewrites.targets().filter_map(|to| Authority::parse(&format!("{}:{}", to.host(), to.port()))));
         let (own, scheme) = own_authority(config.own_authority.as_deref().unwrap_or_default());
+        let allowed_names = allowed.iter().map(|allowed| allowed.host().into()).collect();
         let policy = AddressPolicy::new(own, allowed);
         Ok(Client {
             own: Arc::new(RwLock::new(Arc::new(Own { policy, scheme }))),
             shared: Arc::new(Shared {
-                transport: Transport::new(&config, proxies)?,
+                transport: Transport::new(&config, proxies, allowed_names)?,
                 hosts: Hosts::new(config.rate, config.connections),
                 keys: Keys::new(&config.credentials)?,
                 rewrites,
@@ -181,7 +182,7 @@ impl Client {
             let (mut answer, _connection) = self.ask(&request, &Due::of(&request), &target, Some(form), false).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
-                .and_then(|location| Uri::resolve(Some(&target), location).ok());
+                .and_then(|location| Uri::resolve(Some(&target), &location).ok());
             let retry_after = head::retry_after(answer.headers(), SystemTime::now());
             let mut text = Vec::new();
             while text.len() < FORM_ANSWER
@@ -206,7 +207,7 @@ impl Client {
             let Some(location) = head::redirect(status, answer.headers()) else {
                 return self.response(request, uri, answer, connection);
             };
-            let target = Uri::resolve(Some(&uri), location)
+            let target = Uri::resolve(Some(&uri), &location)
                 .map_err(|cause| HttpError::BadRedirect { uri: request.uri.clone(), cause })?;
             visited.push(uri);
             uri = self.shared.rewrites.apply(&target);
@@ -273,28 +274,40 @@ impl Client {
         way: Way,
     ) -> Result<(reqwest::Response, Connection), HttpError> {
         let Target { uri, url, own, host, pools } = target;
-        let (place, admission) = admitted(request, due, host, is_retry).await?;
+        let (place, admission) = admitted(request, due, (host, uri), is_retry).await?;
 
         let client = pools.of(way);
         host.sent(Instant::now());
         let exchange = Exchange {
             host,
+            uri,
             way,
             admission,
             begun: Instant::now(),
             patience: self.shared.connect_timeout,
             is_over: false,
         };
-        let fields = match form {
-            None => fields(request, client, url.clone()),
-            Some(form) => client
-                .post(url.clone())
-                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-                .body(form.to_owned()),
+        let mut has_moved = false;
+        let outcome = loop {
+            let begun = Instant::now();
+            let fields = match form {
+                None => fields(request, client, url.clone()),
+                Some(form) => client
+                    .post(url.clone())
+                    .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+                    .body(form.to_owned()),
+            };
+            let sent = self.shared.keys.apply(fields, url, &own.policy, &own.scheme).send();
+            let outcome = host.opening(way).during(sent).await;
+            let outcome = outcome.map_err(|cause| failure(request, uri, host, cause.without_url()));
+            // The host may have another address by now. Nothing was sent, so nothing is asked for twice.
+            let is_out_of_reach = matches!(outcome, Err(HttpError::Connect { .. })) && way == Way::Shared;
+            if is_out_of_reach && self.shared.transport.forget(url, begun) && !has_moved {
+                has_moved = true;
+                continue;
+            }
+            break outcome;
         };
-        let sent = self.shared.keys.apply(fields, url, &own.policy, &own.scheme).send();
-        let outcome = host.opening(way).during(sent).await;
-        let outcome = outcome.map_err(|cause| failure(request, uri, host, cause.without_url()));
         if let Ok(answer) = &outcome
             && url.scheme() == "https"
         {
@@ -397,11 +410,16 @@ fn with_last(error: HttpError, last: Option<HttpError>) -> HttpError {
 /// Waits until `request` may be sent to `host`: its place among the connections, its turn by rate and pause, and the
 /// breaker's word. At once refused is what cannot be sent before the deadline, and a first try while the breaker is
 /// open; a repeated one waits for the breaker, since its failures are what opened it.
-async fn admitted(request: &Request, due: &Due, host: &Host, is_retry: bool) -> Result<(Place, Admission), HttpError> {
+async fn admitted(
+    request: &Request,
+    due: &Due,
+    (host, uri): (&Host, &Uri),
+    is_retry: bool,
+) -> Result<(Place, Admission), HttpError> {
     loop {
         let (now, latest) = (Instant::now(), due.latest());
         // Bound first: a guard in the scrutinee would be held while waiting.
-        let admission = host.breaker().look(now);
+        let admission = host.breaker(uri).look(uri, now);
         if let Admission::Refused(until) = admission {
             wait_for_breaker(request, due, host, is_retry, (now, until)).await?;
             continue;
@@ -421,7 +439,7 @@ async fn admitted(request: &Request, due: &Due, host: &Host, is_retry: bool) -> 
         if host.pace().pause_left(now).is_some() {
             continue;
         }
-        let admission = host.breaker().admit(now);
+        let admission = host.breaker(uri).admit(uri, now);
         match admission {
             Admission::Refused(until) => {
                 drop(place);
@@ -505,6 +523,7 @@ struct Target<'a> {
 /// An exchange under way, which tells the breaker how it ended, also when it is dropped before it ended.
 struct Exchange<'a> {
     host: &'a Host,
+    uri: &'a Uri,
     way: Way,
     admission: Admission,
     begun: Instant,
@@ -523,19 +542,25 @@ impl Exchange<'_> {
             }
             Err(_) => self.host.counters.failed(),
         }
-        let mut breaker = self.host.breaker();
+        let mut breaker = self.host.breaker(self.uri);
         match outcome {
             Ok(_) => breaker.succeeded(),
             // That the host takes no further connection says nothing about those that it has.
             Err(_) if self.way == Way::Apart => breaker.abandoned(self.admission),
-            Err(cause @ (HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. })) => {
+            Err(
+                cause @ (HttpError::Name { .. }
+                | HttpError::Connect { .. }
+                | HttpError::Tls { .. }
+                | HttpError::Head { .. }),
+            ) => {
                 let why = chain(cause);
-                breaker.failed(Instant::now(), self.admission);
+                let over = matches!(cause, HttpError::Head { .. }).then_some(self.uri);
+                breaker.failed(Instant::now(), self.admission, over);
                 breaker.failed_for(why);
                 drop(breaker);
                 self.host.unanswered(Instant::now());
             }
-            // A refusal of ours or of a certificate says nothing about the host's health.
+            // A refusal of ours says nothing about the host's health.
             Err(_) => breaker.abandoned(self.admission),
         }
         self.is_over = true;
@@ -549,10 +574,10 @@ impl Drop for Exchange<'_> {
         }
         if self.begun.elapsed() >= self.patience && self.way == Way::Shared {
             self.host.counters.failed();
-            self.host.breaker().failed(Instant::now(), self.admission);
+            self.host.breaker(self.uri).failed(Instant::now(), self.admission, Some(self.uri));
             self.host.unanswered(Instant::now());
         } else {
-            self.host.breaker().abandoned(self.admission);
+            self.host.breaker(self.uri).abandoned(self.admission);
         }
     }
 }

@@ -12,6 +12,8 @@ pub struct Credentials {
     pub headers: Vec<(Box<str>, Box<str>)>,
     /// The content of a netrc file: entries count for their own hosts.
     pub netrc: Option<Box<str>>,
+    /// How the person can be reached, for those who run a host: `User-Agent` says it to all.
+    pub contact: Option<Box<str>>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -64,7 +66,7 @@ impl Keys {
         }
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         match self.netrc.as_deref().and_then(|text| netrc::login(text, host, is_own)) {
-            Some(login) => request.basic_auth(login.user, login.password),
+            Some(login) => request.basic_auth(login.user, Some(login.password)),
             None => request,
         }
     }

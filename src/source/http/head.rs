@@ -2,9 +2,14 @@
 
 use super::{HttpError, Method, Request, Status, links};
 use crate::document::{Timestamp, Uri};
+use percent_encoding::{AsciiSet, percent_encode};
 use reqwest::Version;
 use reqwest::header::{self, HeaderMap, HeaderName};
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
+
+/// What is escaped beside all that is not ASCII.
+const NO_ASCII: AsciiSet = AsciiSet::EMPTY;
 
 /// A checked head, without the body.
 pub(super) struct Head {
@@ -80,9 +85,16 @@ pub(super) fn date_text(time: Timestamp) -> Option<String> {
     (0..YEAR_10000).contains(&time.seconds).then(|| httpdate::fmt_http_date(Timestamp { nanos: 0, ..time }.into()))
 }
 
-/// The target of a redirect, as written; `None` where the answer is no redirect that can be followed.
-pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<&str> {
-    matches!(status, 301 | 302 | 303 | 307 | 308).then(|| text_utf8(headers, header::LOCATION)).flatten()
+/// The target of a redirect; `None` where the answer is no redirect that can be followed. Some servers do not escape where
+/// it leads: UTF-8 is taken as it is, bytes of any other encoding are escaped one by one.
+pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    let is_redirect = matches!(status, 301 | 302 | 303 | 307 | 308);
+    let value = headers.get(header::LOCATION).filter(|_| is_redirect)?.as_bytes().trim_ascii();
+    let target = match std::str::from_utf8(value) {
+        Ok(text) => Cow::Borrowed(text.trim()),
+        Err(_) => Cow::Owned(percent_encode(value, &NO_ASCII).to_string()),
+    };
+    (!target.is_empty()).then_some(target)
 }
 
 /// Whether the connection of an answer serves other requests when it has served this one, one at a time (RFC 9112, section 9.3):
@@ -119,11 +131,6 @@ fn outlasts_its_second(modified: &str, headers: &HeaderMap) -> bool {
         (Some(modified), Some(answered)) => modified.seconds < answered.seconds,
         _ => true,
     }
-}
-
-/// The same, with UTF-8 allowed: some servers do not escape what they redirect to.
-fn text_utf8(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    lines(headers, name).next().map(str::trim).filter(|text| !text.is_empty())
 }
 
 /// A chunked body has no Content-Length, whatever the field says (RFC 9112, 6.3).

@@ -9,13 +9,16 @@ use super::opening::Opening;
 use super::places::{Place, Places};
 use super::traffic::{HostCounters, HostTraffic, Traffic};
 use super::width::Width;
-use std::collections::HashMap;
+use crate::document::Uri;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// So many connection-level failures in a row open the breaker.
+/// So many failures in a row open the breaker.
 const FAILURES_TO_OPEN: u32 = 5;
+/// URIs without answer that are remembered.
+const UNANSWERED: usize = 64;
 /// How long it stays open the first time, doubling with each probe that fails.
 const OPEN_FIRST: Duration = Duration::from_secs(5);
 /// How long at most.
@@ -82,10 +85,17 @@ impl Pace {
 
 /// Leaves a host alone that does not answer. Closed: all pass. Open: none. Half open: one probe is under way, whose
 /// outcome closes or opens it.
+///
+/// It counts what is the host's: no connection, or nothing over one for any URI. A URI whose connection ends without an answer counts
+/// once: the fault may be its own. So where connections do come about, a URI that has not failed yet may be the probe at any time.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     /// Failures in a row.
     failures: u32,
+    /// URIs that had no answer over their connection, the latest first.
+    unanswered: VecDeque<Uri>,
+    /// The last failure was over a connection.
+    connects: bool,
     /// Since the last success.
     openings: u32,
     open_until: Option<Instant>,
@@ -107,19 +117,21 @@ pub(super) enum Admission {
 }
 
 impl Breaker {
-    /// What a request would be told, without sending it.
-    pub(super) fn look(&self, now: Instant) -> Admission {
+    /// What a request for `uri` would be told, without sending it.
+    pub(super) fn look(&self, uri: &Uri, now: Instant) -> Admission {
         match self.open_until {
             None => Admission::Pass,
-            Some(until) if now < until => Admission::Refused(until),
             Some(_) if self.probing => Admission::Refused(now + OPEN_FIRST / 10),
+            Some(until) if now < until && (!self.connects || self.unanswered.contains(uri)) => {
+                Admission::Refused(until)
+            }
             Some(_) => Admission::Probe,
         }
     }
 
     /// Lets a request pass or not; a probe must be answered by one of the three methods below.
-    pub(super) fn admit(&mut self, now: Instant) -> Admission {
-        let admission = self.look(now);
+    pub(super) fn admit(&mut self, uri: &Uri, now: Instant) -> Admission {
+        let admission = self.look(uri, now);
         self.probing |= admission == Admission::Probe;
         admission
     }
@@ -129,11 +141,17 @@ impl Breaker {
         *self = Breaker::default();
     }
 
-    /// No connection, or no response head over it.
-    pub(super) fn failed(&mut self, now: Instant, admission: Admission) {
-        self.failures = self.failures.saturating_add(1);
-        self.last_failure = Some(now);
+    /// No connection; or over one no response head for the URI `over`.
+    pub(super) fn failed(&mut self, now: Instant, admission: Admission, over: Option<&Uri>) {
         let is_probe = admission == Admission::Probe;
+        let counts = over.is_none_or(|uri| !self.unanswered.contains(uri));
+        if let Some(uri) = over.filter(|_| counts) {
+            self.unanswered.truncate(UNANSWERED - 1);
+            self.unanswered.push_front(uri.clone());
+        }
+        self.failures = self.failures.saturating_add(u32::from(counts));
+        self.connects = over.is_some();
+        self.last_failure = Some(now);
         if is_probe || (self.open_until.is_none() && self.failures >= FAILURES_TO_OPEN) {
             let open = OPEN_FIRST.saturating_mul(1 << self.openings.min(8)).min(OPEN_LONGEST);
             self.openings = self.openings.saturating_add(1);
@@ -178,7 +196,8 @@ pub(super) struct Host {
     /// One place more, for documents alone.
     document: Arc<Semaphore>,
     pace: Mutex<Pace>,
-    breaker: Mutex<Breaker>,
+    /// Of http and of https: without a port in the authority these are two places of one host.
+    breakers: [Mutex<Breaker>; 2],
     line: Mutex<Line>,
     bulk: Mutex<Bulk>,
 }
@@ -232,8 +251,15 @@ impl Host {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    /// That of requests for `uri`.
+    pub(super) fn breaker(&self, uri: &Uri) -> MutexGuard<'_, Breaker> {
+        let [plain, tls] = &self.breakers;
+        let breaker = if uri.scheme() == "https" { tls } else { plain };
+        breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn breakers(&self) -> impl Iterator<Item = MutexGuard<'_, Breaker>> {
+        self.breakers.iter().map(|breaker| breaker.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn line(&self) -> MutexGuard<'_, Line> {
@@ -253,7 +279,7 @@ impl Host {
     }
 
     fn is_at_rest(&self, now: Instant) -> bool {
-        self.pace().is_at_rest(now) && self.breaker().is_at_rest(now)
+        self.pace().is_at_rest(now) && self.breakers().all(|breaker| breaker.is_at_rest(now))
     }
 }
 
@@ -294,7 +320,7 @@ impl Hosts {
             width: Mutex::new(width),
             document: Arc::new(Semaphore::new(1)),
             pace: Mutex::new(Pace::new(self.rate)),
-            breaker: Mutex::default(),
+            breakers: Default::default(),
             line: Mutex::default(),
             bulk: Mutex::default(),
         });
@@ -307,7 +333,7 @@ impl Hosts {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let hosts: Vec<_> = known.values().map(Arc::clone).collect();
         drop(known);
-        hosts.iter().find_map(|host| host.breaker().why.clone())
+        hosts.iter().find_map(|host| host.breakers().find_map(|breaker| breaker.why.clone()))
     }
 
     /// What every host was asked, and how it stands.
@@ -318,7 +344,8 @@ impl Hosts {
                 self.known.lock().unwrap_or_else(PoisonError::into_inner).get(authority).map(Arc::clone)
             };
             if let Some(host) = counted.host.as_deref().and_then(known) {
-                (counted.failures_in_a_row, counted.opens_in) = host.breaker().standing(now);
+                let standing = host.breakers().map(|breaker| breaker.standing(now)).max_by_key(|(_, open)| *open);
+                (counted.failures_in_a_row, counted.opens_in) = standing.unwrap_or_default();
                 counted.paused_for = host.pace().pause_left(now);
             }
         }
@@ -331,6 +358,10 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    fn uri(number: u32) -> Uri {
+        Uri::parse(&format!("http://example.org/{number}")).unwrap()
+    }
 
     #[test]
     fn a_burst_of_one_second_then_the_rate() {
@@ -380,17 +411,46 @@ mod tests {
         let start = Instant::now();
         let mut breaker = Breaker::default();
         for _ in 0..FAILURES_TO_OPEN - 1 {
-            breaker.failed(start, Admission::Pass);
+            breaker.failed(start, Admission::Pass, None);
         }
-        assert_eq!(breaker.admit(start), Admission::Pass);
-        breaker.failed(start, Admission::Pass);
-        assert_eq!(breaker.admit(start), Admission::Refused(start + OPEN_FIRST));
+        assert_eq!(breaker.admit(&uri(0), start), Admission::Pass);
+        breaker.failed(start, Admission::Pass, None);
+        assert_eq!(breaker.admit(&uri(0), start), Admission::Refused(start + OPEN_FIRST));
 
         let later = start + OPEN_FIRST;
-        assert_eq!(breaker.admit(later), Admission::Probe);
-        assert!(matches!(breaker.admit(later), Admission::Refused(_)), "one probe at a time");
+        assert_eq!(breaker.admit(&uri(0), later), Admission::Probe);
+        assert!(matches!(breaker.admit(&uri(0), later), Admission::Refused(_)), "one probe at a time");
         breaker.succeeded();
-        assert_eq!(breaker.admit(later), Admission::Pass);
+        assert_eq!(breaker.admit(&uri(0), later), Admission::Pass);
+    }
+
+    #[test]
+    fn a_uri_whose_connections_end_without_answer_counts_once() {
+        let start = Instant::now();
+        let mut breaker = Breaker::default();
+        for _ in 0..10 * FAILURES_TO_OPEN {
+            breaker.failed(start, Admission::Pass, Some(&uri(1)));
+        }
+        assert_eq!((breaker.standing(start).0, breaker.admit(&uri(1), start)), (1, Admission::Pass));
+    }
+
+    #[test]
+    fn a_neighbour_of_uris_without_answer_is_asked_as_a_probe() {
+        let start = Instant::now();
+        let mut breaker = Breaker::default();
+        for number in 1..=FAILURES_TO_OPEN {
+            breaker.failed(start, Admission::Pass, Some(&uri(number)));
+        }
+        assert_eq!(breaker.look(&uri(1), start), Admission::Refused(start + OPEN_FIRST));
+        assert_eq!(breaker.admit(&uri(9), start), Admission::Probe);
+        assert!(matches!(breaker.admit(&uri(10), start), Admission::Refused(_)), "one at a time");
+        breaker.succeeded();
+        assert_eq!(breaker.look(&uri(1), start), Admission::Pass);
+
+        for _ in 0..FAILURES_TO_OPEN {
+            breaker.failed(start, Admission::Pass, None);
+        }
+        assert_eq!(breaker.look(&uri(9), start), Admission::Refused(start + OPEN_FIRST), "no connection for any");
     }
 
     #[test]
@@ -398,18 +458,18 @@ mod tests {
         let start = Instant::now();
         let mut breaker = Breaker::default();
         for _ in 0..FAILURES_TO_OPEN {
-            breaker.failed(start, Admission::Pass);
+            breaker.failed(start, Admission::Pass, None);
         }
         let first = start + OPEN_FIRST;
-        assert_eq!(breaker.admit(first), Admission::Probe);
+        assert_eq!(breaker.admit(&uri(0), first), Admission::Probe);
         breaker.abandoned(Admission::Probe);
-        assert_eq!(breaker.admit(first), Admission::Probe);
+        assert_eq!(breaker.admit(&uri(0), first), Admission::Probe);
         // A request sent before the breaker opened ends now: that is not the probe's outcome.
-        breaker.failed(first, Admission::Pass);
+        breaker.failed(first, Admission::Pass, None);
         breaker.abandoned(Admission::Pass);
-        assert!(matches!(breaker.admit(first), Admission::Refused(_)));
-        breaker.failed(first, Admission::Probe);
-        assert_eq!(breaker.admit(first), Admission::Refused(first + 2 * OPEN_FIRST));
+        assert!(matches!(breaker.admit(&uri(0), first), Admission::Refused(_)));
+        breaker.failed(first, Admission::Probe, None);
+        assert_eq!(breaker.admit(&uri(0), first), Admission::Refused(first + 2 * OPEN_FIRST));
     }
 
     #[test]
@@ -418,11 +478,11 @@ mod tests {
         let mut breaker = Breaker::default();
         for _ in 0..10 {
             for _ in 0..FAILURES_TO_OPEN - 1 {
-                breaker.failed(start, Admission::Pass);
+                breaker.failed(start, Admission::Pass, None);
             }
             breaker.succeeded();
         }
-        assert_eq!(breaker.admit(start), Admission::Pass);
+        assert_eq!(breaker.admit(&uri(0), start), Admission::Pass);
     }
 
     #[tokio::test]
@@ -451,26 +511,26 @@ mod tests {
         let now = Instant::now();
         let hosts = Hosts::new(None, 1);
         for number in 0..2 * HOSTS_KEPT {
-            hosts.host(&format!("dead{number}"), now).breaker().failed(now, Admission::Pass);
+            hosts.host(&format!("dead{number}"), now).breaker(&uri(0)).failed(now, Admission::Pass, None);
         }
         let probed = hosts.host("probed", now);
         for _ in 0..FAILURES_TO_OPEN {
-            probed.breaker().failed(now, Admission::Pass);
+            probed.breaker(&uri(0)).failed(now, Admission::Pass, None);
         }
         drop(probed);
         assert!(hosts.known.lock().unwrap().len() > 2 * HOSTS_KEPT, "their failures count still");
         let later = now + OPEN_LONGEST;
         let open = hosts.host("open", later);
         for _ in 0..FAILURES_TO_OPEN {
-            open.breaker().failed(later, Admission::Pass);
+            open.breaker(&uri(0)).failed(later, Admission::Pass, None);
         }
         drop(open);
-        assert_eq!(hosts.host("probed", later).breaker().admit(later), Admission::Pass, "forgotten");
+        assert_eq!(hosts.host("probed", later).breaker(&uri(0)).admit(&uri(0), later), Admission::Pass, "forgotten");
         for number in 0..=HOSTS_KEPT {
             hosts.host(&number.to_string(), later);
         }
         assert!(hosts.known.lock().unwrap().len() <= HOSTS_KEPT + 2);
-        assert!(matches!(hosts.host("open", later).breaker().admit(later), Admission::Refused(_)));
+        assert!(matches!(hosts.host("open", later).breaker(&uri(0)).admit(&uri(0), later), Admission::Refused(_)));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod awaited;
 mod body;
 mod bulk;
+mod certificates;
 mod client;
 mod credentials;
 mod due;
@@ -60,7 +61,7 @@ pub struct HttpConfig {
     /// (FROM, TO) URI prefixes: a URI that begins with FROM is fetched from TO (`rewrite=`). The longest FROM counts,
     /// and `HOST:PORT` of TO is reachable as if it were among `allowed_hosts`.
     pub rewrites: Vec<(Box<str>, Box<str>)>,
-    /// Credentials for the Source's host.
+    /// Credentials for the Source's host, and what every host learns of the person.
     pub credentials: Credentials,
     /// Extra trusted certificates, PEM.
     pub ca_bundle: Option<Vec<u8>>,

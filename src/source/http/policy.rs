@@ -92,6 +92,11 @@ impl Authority {
             .then(|| url.host_str().map(|host| Authority { host: without_dot(host).into(), port }))?
     }
 
+    /// The host, IPv6 addresses in brackets.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Whether `url` lies there; without a port: on its scheme's own.
     fn is_own_of(&self, url: &Url) -> bool {
         let port = self.port.or_else(|| match url.scheme() {
@@ -176,6 +181,11 @@ const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
 /// The same over IPv6.
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
+/// Whether `address` may be reached by any name.
+pub(super) fn is_public(address: IpAddr) -> bool {
+    kind(address) == AddressKind::Public
+}
 
 fn kind(address: IpAddr) -> AddressKind {
     match address {

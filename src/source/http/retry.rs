@@ -16,12 +16,16 @@ pub(super) fn backoff(attempt: u32, random: f64) -> Duration {
     BASE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(CAP).mul_f64(random.clamp(0.0, 1.0))
 }
 
+/// Where connections come about and end without an answer, the fault is mostly the resource's own.
+const HEAD_ATTEMPTS: u32 = 6;
+
 /// Whether a request that failed with `error` at its `attempt`th try is worth another within the same deadline.
 pub(super) fn is_worthwhile(error: &HttpError, attempt: u32) -> bool {
     match error {
         // These say that no time is left, or that the host is not to be asked now.
         HttpError::Deadline { .. } | HttpError::CircuitOpen { .. } | HttpError::Paused { .. } => false,
         HttpError::Name { .. } => attempt < NAME_ATTEMPTS,
+        HttpError::Head { .. } => attempt < HEAD_ATTEMPTS,
         other => other.is_retryable(),
     }
 }

@@ -2,19 +2,25 @@
 //! certificate it shows and which protocols it offers.
 
 use super::bulk::Way;
-use super::names::Names;
+use super::certificates::tls;
+use super::names::{self, Names};
 use super::opening::OpeningLayer;
-use super::{HttpConfig, HttpError, policy::AddressRefusal, policy::Reach};
+use super::policy::{AddressRefusal, Reach, is_public};
+use super::{HttpConfig, HttpError};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use std::net::SocketAddr;
+use reqwest::header::HeaderValue;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use url::Url;
 
-/// `resyncfs/VERSION`
-const USER_AGENT: &str = concat!("resyncfs/", env!("CARGO_PKG_VERSION"));
+/// The program, and where to complain about it.
+const USER_AGENT: &str = concat!("resyncfs/", env!("CARGO_PKG_VERSION"), " (+", env!("CARGO_PKG_HOMEPAGE"), ")");
+/// Lines of a response head: as many as a client of curl's kind takes. A browser's are some dozens.
+const HEAD_LINES: usize = 1000;
+/// Bytes of a response head over HTTP/2.
+const HTTP2_HEAD: u32 = 256 << 10;
 /// Shorter than the 75 s after which common servers close: a connection found closed costs a round trip.
 const IDLE: Duration = Duration::from_secs(60);
 /// The same of connections that a request has for itself, of which there are many for a short time.
@@ -30,9 +36,17 @@ const HTTP2_PING: Duration = Duration::from_secs(15);
 /// The proxies of the environment; empty where not set.
 #[derive(Clone, Default)]
 pub(super) struct ProxySettings {
-    pub(super) http: String,
-    pub(super) https: String,
+    pub(super) http: Proxy,
+    pub(super) https: Proxy,
+    /// Hosts that are reached without one, as `no_proxy` lists them.
     pub(super) except: String,
+}
+
+/// The address of a proxy, and the variable of the environment that holds it.
+#[derive(Clone, Default)]
+pub(super) struct Proxy {
+    pub(super) variable: String,
+    pub(super) address: String,
 }
 
 impl ProxySettings {
@@ -42,36 +56,75 @@ impl ProxySettings {
             let capitals = name.to_ascii_uppercase();
             // A CGI program is handed the request's `Proxy` field as HTTP_PROXY.
             let is_forged = name == "http_proxy" && std::env::var_os("REQUEST_METHOD").is_some();
-            std::env::var(name).ok().or_else(|| std::env::var(capitals).ok().filter(|_| !is_forged)).unwrap_or_default()
+            let set = |variable: String| {
+                std::env::var(&variable).ok().map(|value| Proxy { variable, address: value.trim().to_owned() })
+            };
+            set(name.to_owned()).or_else(|| set(capitals).filter(|_| !is_forged)).unwrap_or_default()
         };
         let all = read("all_proxy");
-        let or_all = |own: String| if own.is_empty() { all.clone() } else { own };
-        ProxySettings { http: or_all(read("http_proxy")), https: or_all(read("https_proxy")), except: read("no_proxy") }
+        let or_all = |own: Proxy| if own.address.is_empty() { all.clone() } else { own };
+        let http = or_all(read("http_proxy"));
+        ProxySettings { http, https: or_all(read("https_proxy")), except: read("no_proxy").address }
+    }
+
+    /// The proxies in use, by scheme: none where `no_proxy` has a `*`, which stands for every host, addresses included.
+    fn used(&self) -> impl Iterator<Item = (&'static str, &Proxy)> {
+        let is_everything = self.except.split(',').any(|host| host.trim() == "*");
+        let proxies = [("http", &self.http), ("https", &self.https)];
+        proxies.into_iter().filter(move |(_, proxy)| !is_everything && !proxy.address.is_empty())
     }
 
     fn matcher(&self) -> Matcher {
-        Matcher::builder().http(self.http.as_str()).https(self.https.as_str()).no(self.except.as_str()).build()
+        self.used()
+            .fold(Matcher::builder().no(self.except.as_str()), |matcher, (scheme, proxy)| match scheme {
+                "http" => matcher.http(proxy.address.as_str()),
+                _ => matcher.https(proxy.address.as_str()),
+            })
+            .build()
     }
 
-    /// The same for reqwest. An address that is no http proxy is an error: to go directly is not what was meant.
-    fn proxies(&self) -> Result<Vec<reqwest::Proxy>, HttpError> {
-        let refused = |name: &str, cause: Option<reqwest::Error>| HttpError::Config {
-            what: format!("{name}_proxy does not name an http or https proxy"),
-            cause: cause.map(|cause| cause.without_url().into()),
-        };
-        let mut proxies = Vec::new();
-        for (name, address) in [("http", &self.http), ("https", &self.https)] {
-            if address.is_empty() {
-                continue;
-            }
-            if address.split_once("://").is_some_and(|(scheme, _)| !matches!(scheme, "http" | "https")) {
-                return Err(refused(name, None));
-            }
-            let proxy = if name == "http" { reqwest::Proxy::http(address) } else { reqwest::Proxy::https(address) };
-            let proxy = proxy.map_err(|cause| refused(name, Some(cause)))?;
-            proxies.push(proxy.no_proxy(reqwest::NoProxy::from_string(&self.except)));
+    /// The same for reqwest, and the proxies' hosts. What is no proxy is an error: to go directly is not what was meant.
+    fn proxies(&self) -> Result<(Vec<reqwest::Proxy>, Vec<Box<str>>), HttpError> {
+        let (mut proxies, mut hosts) = (Vec::new(), Vec::new());
+        for (scheme, proxy) in self.used() {
+            hosts.push(proxy.host()?);
+            let address = proxy.address.as_str();
+            let proxy_of =
+                if scheme == "http" { reqwest::Proxy::http(address) } else { reqwest::Proxy::https(address) };
+            let proxy_of = proxy_of.map_err(|cause| proxy.refused(Some(cause)))?;
+            proxies.push(proxy_of.no_proxy(reqwest::NoProxy::from_string(&self.except)));
         }
-        Ok(proxies)
+        Ok((proxies, hosts))
+    }
+}
+
+impl Proxy {
+    /// Its host; an error where the address is not one of a proxy that can be used. Without a scheme it is an http proxy.
+    fn host(&self) -> Result<Box<str>, HttpError> {
+        let address = match self.address.contains("://") {
+            true => self.address.clone(),
+            false => format!("http://{}", self.address),
+        };
+        let url = Url::parse(&address).ok();
+        let url =
+            url.filter(|url| matches!(url.scheme(), "http" | "https" | "socks4" | "socks4a" | "socks5" | "socks5h"));
+        let host = url.as_ref().and_then(Url::host_str).filter(|host| !host.is_empty());
+        host.map(|host| host.trim_matches(['[', ']']).into()).ok_or_else(|| self.refused(None))
+    }
+
+    /// The value without its password.
+    fn refused(&self, cause: Option<reqwest::Error>) -> HttpError {
+        let (scheme, rest) = self.address.split_once("://").map_or((None, &*self.address), |(s, rest)| (Some(s), rest));
+        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+        let value = scheme.map_or_else(|| place.to_owned(), |scheme| format!("{scheme}://{place}"));
+        let variable = &self.variable;
+        HttpError::Config {
+            what: format!(
+                "{variable}={value:?} in the environment is no proxy that can be used: \
+                 http, https, socks5, socks5h, socks4 or socks4a, as in socks5h://HOST:PORT"
+            ),
+            cause: cause.map(|cause| cause.without_url().into()),
+        }
     }
 }
 
@@ -80,37 +133,59 @@ pub(super) struct Transport {
     public: Pools,
     trusted: Pools,
     proxied: Option<Pools>,
-    /// The last two with the client certificate, where there is one.
+    trusted_proxied: Option<Pools>,
+    /// The trusted ones with the client certificate, where there is one.
     own: Option<Pools>,
     own_proxied: Option<Pools>,
     proxy_matcher: Matcher,
+    names: Arc<Names>,
 }
 
 impl Transport {
-    pub(super) fn new(config: &HttpConfig, settings: &ProxySettings) -> Result<Transport, HttpError> {
+    /// `allowed` are the names of hosts that may have any address.
+    pub(super) fn new(
+        config: &HttpConfig,
+        settings: &ProxySettings,
+        allowed: Vec<Box<str>>,
+    ) -> Result<Transport, HttpError> {
         let anonymous = tls(config, None)?;
         let identified = config.client_certificate.as_deref().map(|pem| tls(config, Some(pem))).transpose()?;
-        let proxies = settings.proxies()?;
+        let (proxies, proxy_hosts) = settings.proxies()?;
         let names = Arc::new(Names::default());
-        let direct = |tls: &rustls::ClientConfig, reach| {
-            Pools::new(config, tls, |pool| {
-                let resolver = CheckedResolver { reach, names: Arc::clone(&names) };
-                pool.no_proxy().dns_resolver(resolver)
-            })
+        let allowed: Arc<[Box<str>]> = allowed.into();
+        let proxy_hosts: Arc<[Box<str>]> = proxy_hosts.into();
+        let resolver = |reach| CheckedResolver {
+            reach,
+            names: Arc::clone(&names),
+            allowed: Arc::clone(&allowed),
+            proxies: Arc::clone(&proxy_hosts),
         };
-        let proxied = |tls: &rustls::ClientConfig| {
-            // The resolver only ever sees the proxy's name here, which the person chose.
-            let through = |pool| proxies.iter().cloned().fold(pool, reqwest::ClientBuilder::proxy);
+        let direct = |tls: &rustls::ClientConfig, reach| {
+            Pools::new(config, tls, |pool| pool.no_proxy().dns_resolver(resolver(reach)))
+        };
+        let proxied = |tls: &rustls::ClientConfig, reach| {
+            // The resolver sees the proxy's own name, which the person chose, and with socks5 and socks4 those of hosts.
+            let through = |pool: reqwest::ClientBuilder| {
+                proxies.iter().cloned().fold(pool.dns_resolver(resolver(reach)), reqwest::ClientBuilder::proxy)
+            };
             (!proxies.is_empty()).then(|| Pools::new(config, tls, through)).transpose()
         };
         Ok(Transport {
             public: direct(&anonymous, Reach::Public)?,
             trusted: direct(&anonymous, Reach::Trusted)?,
-            proxied: proxied(&anonymous)?,
+            proxied: proxied(&anonymous, Reach::Public)?,
+            trusted_proxied: proxied(&anonymous, Reach::Trusted)?,
             own: identified.as_ref().map(|tls| direct(tls, Reach::Trusted)).transpose()?,
-            own_proxied: identified.as_ref().map(proxied).transpose()?.flatten(),
+            own_proxied: identified.as_ref().map(|tls| proxied(tls, Reach::Trusted)).transpose()?.flatten(),
             proxy_matcher: settings.matcher(),
+            names,
         })
+    }
+
+    /// No connection to the host of `url` came about: its addresses are forgotten. Tells whether another look-up may find others than
+    /// those known when the request was begun.
+    pub(super) fn forget(&self, url: &Url, begun: Instant) -> bool {
+        !self.is_proxied(url) && url.domain().is_some_and(|name| self.names.forget(name, begun))
     }
 
     /// Whether requests for `url` go to a proxy.
@@ -121,12 +196,12 @@ impl Transport {
 
     /// The pools for requests to a host of that reach.
     pub(super) fn pools(&self, reach: Reach, is_own: bool, is_proxied: bool) -> &Pools {
-        let direct = match reach {
-            Reach::Public => &self.public,
-            Reach::Trusted => &self.trusted,
+        let (direct, proxied) = match reach {
+            Reach::Public => (&self.public, &self.proxied),
+            Reach::Trusted => (&self.trusted, &self.trusted_proxied),
         };
         let (own, other) = match is_proxied {
-            true => (self.own_proxied.as_ref(), self.proxied.as_ref().unwrap_or(direct)),
+            true => (self.own_proxied.as_ref(), proxied.as_ref().unwrap_or(direct)),
             false => (self.own.as_ref(), direct),
         };
         own.filter(|_| is_own).unwrap_or(other)
@@ -146,12 +221,13 @@ impl Pools {
         tls: &rustls::ClientConfig,
         through: impl Fn(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
     ) -> Result<Pools, HttpError> {
+        let user_agent = user_agent(config)?;
         let mut alone = tls.clone();
         alone.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let apart = through(pool(config, &alone))
+        let apart = through(pool(config, &alone, &user_agent))
             .pool_idle_timeout(IDLE_APART)
             .connect_timeout(config.connect_timeout.min(CONNECT_APART));
-        Ok(Pools { shared: build(through(pool(config, tls)))?, apart: build(apart)? })
+        Ok(Pools { shared: build(through(pool(config, tls, &user_agent)))?, apart: build(apart)? })
     }
 
     /// The one for requests that go this way.
@@ -169,13 +245,25 @@ fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, HttpError> 
         .map_err(|cause| HttpError::Config { what: "no HTTP client can be made".to_owned(), cause: Some(cause.into()) })
 }
 
+/// The program, and the contact that the person added.
+fn user_agent(config: &HttpConfig) -> Result<HeaderValue, HttpError> {
+    let text = match config.credentials.contact.as_deref().map(str::trim) {
+        Some(contact) if !contact.is_empty() => format!("{USER_AGENT} {contact}"),
+        _ => USER_AGENT.to_owned(),
+    };
+    HeaderValue::from_str(&text).map_err(|cause| HttpError::Config {
+        what: "user-agent= is not one line of text".to_owned(),
+        cause: Some(cause.into()),
+    })
+}
+
 /// What all pools have in common.
-fn pool(config: &HttpConfig, tls: &rustls::ClientConfig) -> reqwest::ClientBuilder {
+fn pool(config: &HttpConfig, tls: &rustls::ClientConfig, user_agent: &HeaderValue) -> reqwest::ClientBuilder {
     // As many windows as there can be bodies, so that one that nobody reads cannot stop the others of its connection.
     let connection_window = STREAM_WINDOW.saturating_mul(u32::try_from(config.connections).unwrap_or(u32::MAX));
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls.clone())
-        .user_agent(USER_AGENT)
+        .user_agent(user_agent.clone())
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .connect_timeout(config.connect_timeout)
@@ -184,76 +272,59 @@ fn pool(config: &HttpConfig, tls: &rustls::ClientConfig) -> reqwest::ClientBuild
         .pool_max_idle_per_host(config.connections.max(1))
         // What a vanished peer does not acknowledge within the time of a connect is as dead as one that never came up.
         .tcp_user_timeout(config.connect_timeout)
+        // A head that curl can read is read: what is malformed of it is passed over.
+        .http1_allow_spaces_after_header_name_in_responses(true)
+        .http1_allow_obsolete_multiline_headers_in_responses(true)
+        .http1_ignore_invalid_headers_in_responses(true)
+        .http1_max_headers(HEAD_LINES)
+        .http2_max_header_list_size(HTTP2_HEAD)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(connection_window.clamp(STREAM_WINDOW, i32::MAX as u32))
         .http2_keep_alive_interval(HTTP2_PING)
         .http2_keep_alive_timeout(config.connect_timeout)
 }
 
-/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 offered, the system's certificates and the extra ones trusted.
-fn tls(config: &HttpConfig, client_certificate: Option<&[u8]>) -> Result<rustls::ClientConfig, HttpError> {
-    let failed = |what: &str, cause: Box<dyn std::error::Error + Send + Sync>| HttpError::Config {
-        what: what.to_owned(),
-        cause: Some(cause),
-    };
-    let mut roots = rustls::RootCertStore::empty();
-    let native = rustls_native_certs::load_native_certs();
-    for error in native.errors {
-        tracing::warn!(%error, "a system certificate is left out");
-    }
-    roots.add_parsable_certificates(native.certs);
-    if let Some(pem) = &config.ca_bundle {
-        let what = "the CA bundle is not PEM with certificates in it";
-        let certificates = certificates(pem, what)?;
-        for certificate in certificates {
-            roots.add(certificate).map_err(|cause| failed(what, cause.into()))?;
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|cause| failed("no TLS version is available", cause.into()))?
-        .with_root_certificates(roots);
-    let mut tls = match client_certificate {
-        None => builder.with_no_client_auth(),
-        Some(pem) => {
-            let what = "the client certificate is not PEM with a certificate and its key";
-            let key = PrivateKeyDer::from_pem_slice(pem).map_err(|cause| failed(what, cause.into()))?;
-            builder.with_client_auth_cert(certificates(pem, what)?, key).map_err(|cause| failed(what, cause.into()))?
-        }
-    };
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(tls)
-}
-
-/// The certificates of a PEM file, at least one; `what` is the error's text.
-fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, HttpError> {
-    let failed = |cause| HttpError::Config { what: what.to_owned(), cause };
-    let certificates = CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|cause| failed(Some(cause.into())))?;
-    if certificates.is_empty() { Err(failed(None)) } else { Ok(certificates) }
-}
-
 /// The system's resolver, without the addresses that a connection of its reach may not go to.
 struct CheckedResolver {
     reach: Reach,
     names: Arc<Names>,
+    /// Names that may have any address.
+    allowed: Arc<[Box<str>]>,
+    /// Hosts of proxies.
+    proxies: Arc<[Box<str>]>,
 }
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (reach, names) = (self.reach, Arc::clone(&self.names));
+        let is_in = |hosts: &[Box<str>]| hosts.iter().any(|host| host.eq_ignore_ascii_case(name.as_str()));
+        let (is_allowed, is_proxy) = (is_in(&self.allowed), is_in(&self.proxies));
         Box::pin(async move {
-            // Port 0 stands for the port of the URL.
-            let ask =
-                || async { Ok(tokio::net::lookup_host((name.as_str(), 0)).await?.map(|found| found.ip()).collect()) };
-            let found = names.addresses(name.as_str(), ask).await?;
+            let name = name.as_str();
+            // Where a proxy is sent to an address, that is asked for as a name.
+            let found = match name.trim_matches(['[', ']']).parse::<IpAddr>() {
+                Ok(address) => Arc::from([address]),
+                Err(_) => {
+                    let asked = Box::<str>::from(name);
+                    names.addresses(name, move || names::ask_system(asked)).await?
+                }
+            };
+            let reach = match reach {
+                // A public name that comes to mean a machine of this network is not followed there.
+                Reach::Trusted
+                    if !is_allowed && names.was_public(name, found.iter().all(|found| is_public(*found))) =>
+                {
+                    Reach::Public
+                }
+                reach => reach,
+            };
             let mut refusal: Option<AddressRefusal> = None;
             let mut addresses: Vec<SocketAddr> = Vec::new();
             for address in found.iter() {
-                match reach.check(name.as_str(), *address) {
+                match reach.check(name, *address) {
+                    // Port 0 stands for the port of the URL.
                     Ok(()) => addresses.push(SocketAddr::new(*address, 0)),
+                    Err(_) if is_proxy => addresses.push(SocketAddr::new(*address, 0)),
                     Err(refused) => refusal = refusal.or(Some(refused)),
                 }
             }
@@ -268,18 +339,52 @@ impl Resolve for CheckedResolver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::IpAddr;
+
+    fn resolver(reach: Reach, names: &Arc<Names>, allowed: &[&str]) -> CheckedResolver {
+        let allowed = allowed.iter().map(|host| Box::from(*host)).collect();
+        CheckedResolver { reach, names: Arc::clone(names), allowed, proxies: Arc::default() }
+    }
+
+    /// Has the resolver find `addresses` for `name`, which it finds no others for while the test runs.
+    async fn found(names: &Arc<Names>, name: &str, addresses: &[[u8; 4]]) {
+        names.forget(name, Instant::now());
+        let addresses = addresses.iter().map(|octets| IpAddr::from(*octets)).collect();
+        names.addresses(name, || async { Ok(addresses) }).await.unwrap();
+    }
+
+    async fn resolved(resolver: &CheckedResolver, name: &str) -> Result<Vec<SocketAddr>, String> {
+        resolver.resolve(name.parse().unwrap()).await.map(Iterator::collect).map_err(|refused| refused.to_string())
+    }
 
     #[tokio::test]
-    async fn what_the_resolver_said_lately_it_is_not_asked_again() {
-        let names = Arc::new(Names::default());
+    async fn a_name_that_was_looked_up_lately_is_not_again() {
         // No resolver knows such a name (RFC 6761, section 6.4).
-        let known = "source.invalid";
-        names.addresses(known, || async { Ok(vec![IpAddr::from([9, 9, 9, 9])]) }).await.unwrap();
-        let resolver = CheckedResolver { reach: Reach::Public, names };
+        let (names, known) = (Arc::new(Names::default()), "source.invalid");
+        found(&names, known, &[[9, 9, 9, 9]]).await;
+        assert_eq!(
+            resolved(&resolver(Reach::Public, &names, &[]), known).await.unwrap(),
+            [SocketAddr::from(([9, 9, 9, 9], 0))]
+        );
+    }
 
-        let found = resolver.resolve(known.parse().unwrap()).await.unwrap();
+    /// Promise: a Source's own public name that later means a machine of this network is not followed there.
+    #[tokio::test]
+    async fn a_public_name_does_not_become_a_private_address() {
+        let names = Arc::new(Names::default());
+        let own = resolver(Reach::Trusted, &names, &["allowed.invalid"]);
+        for name in ["own.invalid", "allowed.invalid"] {
+            found(&names, name, &[[9, 9, 9, 9]]).await;
+            resolved(&own, name).await.unwrap();
+            found(&names, name, &[[10, 0, 0, 1]]).await;
+        }
+        found(&names, "inside.invalid", &[[10, 0, 0, 1], [9, 9, 9, 9]]).await;
+        resolved(&own, "inside.invalid").await.unwrap();
+        found(&names, "inside.invalid", &[[127, 0, 0, 1]]).await;
 
-        assert_eq!(found.collect::<Vec<_>>(), [SocketAddr::from(([9, 9, 9, 9], 0))]);
+        assert!(resolved(&own, "own.invalid").await.unwrap_err().contains("-o allow-host=own.invalid"));
+        assert_eq!(resolved(&own, "allowed.invalid").await.unwrap(), [SocketAddr::from(([10, 0, 0, 1], 0))]);
+        assert_eq!(resolved(&own, "inside.invalid").await.unwrap(), [SocketAddr::from(([127, 0, 0, 1], 0))]);
+        found(&names, "own.invalid", &[[127, 0, 0, 1], [9, 9, 9, 8]]).await;
+        assert_eq!(resolved(&own, "own.invalid").await.unwrap(), [SocketAddr::from(([9, 9, 9, 8], 0))]);
     }
 }

@@ -126,3 +126,32 @@ async fn a_black_hole_is_given_up_at_the_deadline() {
     assert!(matches!(error, HttpError::Deadline { last: None, .. }), "{error:?}");
     assert!(begun.elapsed() < PLENTY / 4);
 }
+
+/// As curl reads them.
+#[tokio::test]
+async fn malformed_lines_of_a_head_are_passed_over() {
+    let many: Vec<u8> = (0..900).flat_map(|number| format!("X-{number}: y\r\n").into_bytes()).collect();
+    let lines: [&[u8]; 10] = [
+        b"X-A : a\r\n",
+        b"PHP Warning: x\r\n",
+        b"X-A: a\r\n b\r\n\tc\r\n",
+        b"nonsense\r\n",
+        b": empty\r\n",
+        b"X-Caf\xe9: 1\r\n",
+        b"X-A: caf\xe9 \xff\r\n",
+        b"Set-Cookie: a=\x7f\x01; path=/\r\n",
+        b"X-A: bare\nX-B: line feeds\n",
+        &many,
+    ];
+    for line in lines {
+        let line = line.to_vec();
+        let head = [&b"HTTP/1.1 200 OK\r\n"[..], &line, b"Content-Length: 5\r\n\r\nhello"].concat();
+        let server = TestServer::start(move |_| vec![Act::Send(head.clone())]);
+        let told = client(config(&server));
+        for _ in 0..2 {
+            let (response, octets) = get(&told, server.uri("/")).await.unwrap();
+            assert_eq!(octets.unwrap(), b"hello");
+            assert_eq!(response.content_length, Some(5), "{}", String::from_utf8_lossy(&line));
+        }
+    }
+}

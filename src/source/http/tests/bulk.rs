@@ -195,7 +195,7 @@ fn connections(asked: &[Asked]) -> BTreeSet<usize> {
 async fn each_goes_over_a_connection_of_its_own_and_all_else_over_one() {
     let host = Host::start(Manner { together: 6, ..USUAL }).await;
     let headers = vec![("Authorization".into(), "Bearer TOKEN".into())];
-    let client = client(HttpConfig { credentials: Credentials { headers, netrc: None }, ..host.config() });
+    let client = client(HttpConfig { credentials: Credentials { headers, ..Credentials::default() }, ..host.config() });
     get(&client, host.uri()).await.unwrap().1.unwrap();
 
     for _ in 0..3 {
@@ -273,7 +273,7 @@ async fn proxy() -> (String, Arc<AtomicUsize>) {
 async fn they_go_through_a_proxy_too() {
     let host = Host::start(Manner { together: 4, ..USUAL }).await;
     let (https, connected) = proxy().await;
-    let settings = ProxySettings { https, ..ProxySettings::default() };
+    let settings = ProxySettings { https: proxy_at(&https), ..ProxySettings::default() };
     let client = Client::with_proxies(host.config(), &settings).unwrap();
     get(&client, host.uri()).await.unwrap().1.unwrap();
 

@@ -59,6 +59,49 @@ OTVqMxBja8J3e40Ua09/m2IJpsslgRNP5K09KIgM8Ex44PrN1HJCVpPZ
 -----END PRIVATE KEY-----
 ";
 
+/// An authority's certificate for 127.0.0.1 as `openssl req -x509` makes it, the same of 2020, and their key.
+pub(super) const SELF_SIGNED: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBhTCCASygAwIBAgIULUk4TrLMAkNwS+da27/PZsh2ceAwCgYIKoZIzj0EAwIw
+DzENMAsGA1UEAwwEc2VsZjAgFw0yNjExMjYwMzU1MTZaGA8yMTI2MTEwMjAzNTUx
+NlowDzENMAsGA1UEAwwEc2VsZjBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABEQx
+ml2PitS2plhLGMAyqwI08tuoZfH3KSEdnLnInl11i4KAa1VJGObRtM3/8fBn+6O6
+ghjBoFx+Bux4/L8xBg2jZDBiMB0GA1UdDgQWBBRHuHQkFuCGRD2zBEKfq8r1Mf3h
+gzAfBgNVHSMEGDAWgBRHuHQkFuCGRD2zBEKfq8r1Mf3hgzAPBgNVHRMBAf8EBTAD
+AQH/MA8GA1UdEQQIMAaHBH8AAAEwCgYIKoZIzj0EAwIDRwAwRAIgQGGsYYJo0B0q
+8zcQCvzGxDpjsvf3F7yXl3+ba+EUgjgCICubyn+jJ4yOZCM/p7BL7wpYiSTp5b0m
+rJkC0O2FpCLT
+-----END CERTIFICATE-----
+";
+pub(super) const SELF_SIGNED_LONG_AGO: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBTzCB9qADAgECAgEBMAoGCCqGSM49BAMCMA8xDTALBgNVBAMMBHNlbGYwHhcN
+MjAwMTAxMDAwMDAwWhcNMjEwMTAxMDAwMDAwWjAPMQ0wCwYDVQQDDARzZWxmMFkw
+EwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAERDGaXY+K1LamWEsYwDKrAjTy26hl8fcp
+IR2cucieXXWLgoBrVUkY5tG0zf/x8Gf7o7qCGMGgXH4G7Hj8vzEGDaNDMEEwDwYD
+VR0TAQH/BAUwAwEB/zAPBgNVHREECDAGhwR/AAABMB0GA1UdDgQWBBRHuHQkFuCG
+RD2zBEKfq8r1Mf3hgzAKBggqhkjOPQQDAgNIADBFAiAfPn9EYYO/Nx8ZRzwsQQl3
+Yjd62Xkjs+ZFE1Dsdb+fWgIhAOuWKCEy6+LaGhf7CY6N5ZVtgsilTExQtRWD1TKC
+4yI+
+-----END CERTIFICATE-----
+";
+const SELF_KEY: &str = "\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgv4F1dOLutqcTZjMa
+gQJ8SZmvxQVGwIME21L9dWH3zZOhRANCAAREMZpdj4rUtqZYSxjAMqsCNPLbqGXx
+9ykhHZy5yJ5ddYuCgGtVSRjm0bTN//HwZ/ujuoIYwaBcfgbsePy/MQYN
+-----END PRIVATE KEY-----
+";
+
+/// The settings of a server that shows `certificate`, one of the two above.
+pub(super) fn self_signed_config(certificate: &str) -> Arc<rustls::ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(SELF_KEY.as_bytes()).unwrap();
+    Arc::new(builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
+}
+
 /// A server's settings; where `with_client`, whoever comes without a certificate of the CA is sent away.
 pub(super) fn server_config(with_client: bool) -> Arc<rustls::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());

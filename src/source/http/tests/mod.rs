@@ -11,7 +11,7 @@ mod server;
 mod tls;
 mod trust;
 
-use super::transport::ProxySettings;
+use super::transport::{Proxy, ProxySettings};
 use super::*;
 use server::{TestServer, ok, status};
 
@@ -25,6 +25,10 @@ fn config(own: &TestServer) -> HttpConfig {
 /// A client that ignores the proxies of the environment.
 fn client(config: HttpConfig) -> Client {
     Client::with_proxies(config, &ProxySettings::default()).unwrap()
+}
+
+fn proxy_at(address: &str) -> Proxy {
+    Proxy { variable: "all_proxy".to_owned(), address: address.to_owned() }
 }
 
 async fn read(body: &mut Body) -> Result<Vec<u8>, HttpError> {
@@ -71,7 +75,8 @@ async fn a_get_brings_head_and_body() {
     assert_eq!(response.links, [(Box::from("up"), server.uri("/up.xml"))]);
     let request = &server.received()[0];
     assert_eq!(request.path, "/a?b=c");
-    assert_eq!(request.field("user-agent"), Some(concat!("resyncfs/", env!("CARGO_PKG_VERSION"))));
+    let user_agent = request.field("user-agent").unwrap();
+    assert!(user_agent.starts_with(concat!("resyncfs/", env!("CARGO_PKG_VERSION"), " (+https://")), "{user_agent}");
     assert_eq!(request.field("accept-encoding"), Some("identity"));
     assert_eq!(request.field("authorization"), None);
 }
@@ -175,6 +180,35 @@ async fn redirects_are_followed_to_where_they_end() {
     let (response, octets) = get(&client(config(&server)), server.uri("/a/1")).await.unwrap();
     assert_eq!(octets.unwrap(), b"here");
     assert_eq!(response.final_uri, server.uri("/b/3"));
+}
+
+/// As browsers and curl follow them.
+#[tokio::test]
+async fn redirects_that_are_not_escaped_are_followed() {
+    let table: [(&[u8], &str); 5] = [
+        ("/caf\u{e9}".as_bytes(), "/caf%C3%A9"),
+        (b"/caf\xe9", "/caf%E9"),
+        (b"/\x82\xa0?q=\xff", "/%82%A0?q=%FF"),
+        (b" /with blanks in it ", "/with%20blanks%20in%20it"),
+        (b"//HOST/\xe9\xc3\xa9", "/%E9%C3%A9"),
+    ];
+    for (location, expected) in table {
+        let server = TestServer::start(move |request| match request.path == "/" {
+            true => {
+                let host = request.field("host").unwrap().as_bytes();
+                let mut head = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ".to_vec();
+                match location.strip_prefix(b"//HOST") {
+                    Some(path) => head.extend_from_slice(&[b"//", host, path].concat()),
+                    None => head.extend_from_slice(location),
+                }
+                head.extend_from_slice(b"\r\n\r\n");
+                vec![server::Act::Send(head)]
+            }
+            false => ok(b"here"),
+        });
+        get(&client(config(&server)), server.uri("/")).await.unwrap().1.unwrap();
+        assert_eq!(server.received()[1].path, expected);
+    }
 }
 
 #[tokio::test]

@@ -114,12 +114,29 @@ async fn a_dead_host_is_soon_answered_for_at_once() {
 async fn a_silent_host_counts_as_dead_although_each_caller_gave_up() {
     let silent = TestServer::start(|_| vec![Act::Hang]);
     let client = client(HttpConfig { connect_timeout: Duration::from_millis(30), ..config(&silent) });
-    for _ in 0..5 {
-        let error = client.send(Request::get(silent.uri("/"), Duration::from_millis(60))).await.unwrap_err();
+    for number in 0..5 {
+        let request = Request::get(silent.uri(&format!("/{number}")), Duration::from_millis(60));
+        let error = client.send(request).await.unwrap_err();
         assert!(matches!(error, HttpError::Deadline { .. } | HttpError::Connect { .. }), "{error:?}");
     }
-    let error = client.send(Request::get(silent.uri("/"), PLENTY)).await.unwrap_err();
+    let error = client.send(Request::get(silent.uri("/0"), PLENTY)).await.unwrap_err();
     assert!(matches!(error, HttpError::CircuitOpen { .. }), "{error:?}");
+}
+
+/// Promise: one resource of which a host breaks its connections keeps no other from being read.
+#[tokio::test]
+async fn neighbours_of_what_breaks_connections_are_served() {
+    let server = TestServer::start(|request| match request.path.starts_with("/bad") {
+        true => vec![Act::Close],
+        false => ok(b"good"),
+    });
+    let client = client(config(&server));
+    for number in 0..8 {
+        let request = Request { repeats: number == 0, ..Request::get(server.uri(&format!("/bad/{number}")), PLENTY) };
+        assert!(client.send(request).await.is_err());
+    }
+    assert_eq!(get(&client, server.uri("/good")).await.unwrap().1.unwrap(), b"good");
+    assert!(get(&client, server.uri("/good")).await.is_ok());
 }
 
 #[tokio::test]

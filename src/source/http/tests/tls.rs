@@ -1,6 +1,6 @@
 //! Certificates, theirs and ours.
 
-use super::certificates::{CA, CLIENT, server_config};
+use super::certificates::{CA, CLIENT, SELF_SIGNED, SELF_SIGNED_LONG_AGO, self_signed_config, server_config};
 use super::server::{TestServer, ok};
 use super::*;
 use std::io::{Read, Write};
@@ -22,6 +22,31 @@ async fn a_private_ca_is_trusted_when_told_and_only_for_its_names() {
     let error = get(&told, other_name).await.unwrap_err();
     assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
     assert_eq!(server.received().len(), 1);
+}
+
+/// As curl trusts it: byte for byte the one that is named, for its names and its time.
+#[tokio::test]
+async fn a_named_certificate_is_trusted_by_itself() {
+    let now = TestServer::start_with(Some(self_signed_config(SELF_SIGNED)), |_| ok(b"sealed"));
+    let past = TestServer::start_with(Some(self_signed_config(SELF_SIGNED_LONG_AGO)), |_| ok(b"sealed"));
+    let naming = |server: &TestServer, pem: &str| {
+        let ca_bundle = Some([CA, pem].concat().into());
+        client(HttpConfig { ca_bundle, allowed_hosts: vec!["localhost".into()], ..config(server) })
+    };
+    let told = naming(&now, SELF_SIGNED);
+    assert_eq!(get(&told, https(&now)).await.unwrap().1.unwrap(), b"sealed");
+
+    let other_name = Uri::parse(&format!("https://localhost:{}/", now.port)).unwrap();
+    for (client, uri) in [
+        (told, other_name),
+        (naming(&now, ""), https(&now)),
+        (naming(&now, SELF_SIGNED_LONG_AGO), https(&now)),
+        (naming(&past, SELF_SIGNED_LONG_AGO), https(&past)),
+    ] {
+        let error = get(&client, uri).await.unwrap_err();
+        assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
+    }
+    assert_eq!((now.received().len(), past.received().len()), (1, 0));
 }
 
 #[tokio::test]
@@ -91,9 +116,10 @@ async fn tls_goes_through_a_proxy_that_learns_no_credentials() {
         String::from_utf8(head).unwrap()
     });
     let headers = vec![("Authorization".into(), "Bearer SECRET".into())];
-    let credentials = Credentials { headers, netrc: None };
+    let credentials = Credentials { headers, ..Credentials::default() };
     let config = HttpConfig { ca_bundle: Some(CA.into()), credentials, ..config(&server) };
-    let client = Client::with_proxies(config, &ProxySettings { https, ..ProxySettings::default() }).unwrap();
+    let client =
+        Client::with_proxies(config, &ProxySettings { https: proxy_at(&https), ..ProxySettings::default() }).unwrap();
 
     assert_eq!(get(&client, self::https(&server)).await.unwrap().1.unwrap(), b"tunnelled");
     let greeting = greeting.join().unwrap();

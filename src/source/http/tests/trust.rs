@@ -50,6 +50,7 @@ fn secretive(own: &TestServer) -> HttpConfig {
         credentials: Credentials {
             headers: vec![("Authorization".into(), "Bearer SECRET1".into()), ("X-Key".into(), "SECRET2".into())],
             netrc: Some("machine 127.0.0.1 login ann password SECRET3".into()),
+            contact: None,
         },
         client_certificate: None,
         allowed_hosts: vec!["127.0.0.1".into()],
@@ -95,7 +96,7 @@ async fn no_failure_tells_credentials() {
         assert!(!told(&error).contains("SECRET"), "{error:?}");
     }
     let headers = vec![("Authorization".into(), "Bearer SECRET\n".repeat(2).into())];
-    let credentials = Credentials { headers, netrc: None };
+    let credentials = Credentials { headers, ..Credentials::default() };
     let refused = Client::with_proxies(HttpConfig { credentials, ..HttpConfig::default() }, &ProxySettings::default());
     assert!(!told(&refused.unwrap_err()).contains("SECRET"));
 }
@@ -104,7 +105,7 @@ async fn no_failure_tells_credentials() {
 async fn netrc_serves_the_source_where_no_field_does() {
     let server = TestServer::start(|_| ok(b""));
     let netrc = Some("machine 127.0.0.1 login ann password pw".into());
-    let credentials = Credentials { headers: Vec::new(), netrc };
+    let credentials = Credentials { netrc, ..Credentials::default() };
     get(&client(HttpConfig { credentials, ..config(&server) }), server.uri("/")).await.unwrap().1.unwrap();
     assert_eq!(server.received()[0].field("authorization"), Some("Basic YW5uOnB3"));
 }
@@ -154,7 +155,7 @@ async fn a_proxy_is_asked_for_everything_but_its_exceptions() {
     let proxy = TestServer::start(|_| ok(b"by proxy"));
     let server = TestServer::start(|_| ok(b"direct"));
     let settings = ProxySettings {
-        http: format!("http://user:pass@127.0.0.1:{}", proxy.port),
+        http: proxy_at(&format!("http://user:pass@127.0.0.1:{}", proxy.port)),
         except: "127.0.0.1".to_owned(),
         ..ProxySettings::default()
     };
@@ -177,10 +178,12 @@ async fn a_proxy_is_asked_for_everything_but_its_exceptions() {
 
 #[test]
 fn a_proxy_that_is_none_is_an_error_without_its_password() {
-    for address in ["socks5://user:SECRET@127.0.0.1:1080", "http://user:SECRET@:x"] {
-        let settings = ProxySettings { https: address.to_owned(), ..ProxySettings::default() };
+    for address in ["ftp://user:SECRET@127.0.0.1:1080", "http://user:SECRET@:x", "user:SECRET@pro xy", "socks5h://"] {
+        let settings = ProxySettings { https: proxy_at(address), ..ProxySettings::default() };
         let error = Client::with_proxies(HttpConfig::default(), &settings).unwrap_err();
         assert!(matches!(error, HttpError::Config { .. }), "{error:?}");
+        let place = address.rsplit(['@', '/']).next().unwrap();
+        assert!(told(&error).contains("all_proxy=") && told(&error).contains(place), "{error}");
         assert!(!told(&error).contains("SECRET"), "{error:?}");
     }
 }
@@ -190,10 +193,91 @@ async fn a_proxy_that_is_gone_is_told_without_its_password() {
     let gone = TestServer::start(|_| ok(b""));
     let http = format!("http://user:SECRET@127.0.0.1:{}", gone.port);
     drop(gone);
-    let settings = ProxySettings { http, ..ProxySettings::default() };
+    let settings = ProxySettings { http: proxy_at(&http), ..ProxySettings::default() };
     let client = Client::with_proxies(HttpConfig::default(), &settings).unwrap();
     let request = Request::get(Uri::parse("http://repo.example.org/").unwrap(), Duration::from_millis(200));
     let error = client.send(request).await.unwrap_err();
     assert!(error.is_retryable());
     assert!(!told(&error).contains("SECRET"), "{error:?}");
+}
+
+/// A proxy that speaks SOCKS 5 and serves every address by `server`; counts those that it was given as names.
+fn socks(server: &TestServer) -> (std::net::SocketAddr, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let (address, target) = (listener.local_addr().unwrap(), server.authority());
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = std::sync::Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for mut near in listener.incoming().flatten() {
+            let mut greeting = [0; 2];
+            near.read_exact(&mut greeting).unwrap();
+            near.read_exact(&mut vec![0; greeting[1].into()]).unwrap();
+            near.write_all(&[5, 0]).unwrap();
+            let mut head = [0; 4];
+            near.read_exact(&mut head).unwrap();
+            let mut rest = match head[3] {
+                1 => vec![0; 6],
+                3 => {
+                    let mut length = [0];
+                    near.read_exact(&mut length).unwrap();
+                    vec![0; usize::from(length[0]) + 2]
+                }
+                other => panic!("address of kind {other}"),
+            };
+            near.read_exact(&mut rest).unwrap();
+            let place = match head[3] {
+                1 => format!("{}.{}.{}.{}", rest[0], rest[1], rest[2], rest[3]),
+                _ => String::from_utf8(rest[..rest.len() - 2].to_vec()).unwrap(),
+            };
+            noted.lock().unwrap().push(place);
+            near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+            let far = std::net::TcpStream::connect(&*target).unwrap();
+            let (mut back_from, mut back_to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+            std::thread::spawn(move || std::io::copy(&mut { near }, &mut { far }));
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn socks_proxies_are_used_and_with_socks5_addresses_are_checked() {
+    let server = TestServer::start(|_| ok(b"by proxy"));
+    let (address, asked) = socks(&server);
+    let through = |scheme: &str| {
+        let proxy = proxy_at(&format!("{scheme}://{address}"));
+        let settings = ProxySettings { http: proxy.clone(), https: proxy, ..ProxySettings::default() };
+        let allowed_hosts = vec!["localhost".into()];
+        Client::with_proxies(HttpConfig { allowed_hosts, ..HttpConfig::default() }, &settings).unwrap()
+    };
+    let (inside, outside) = (Uri::parse("http://localhost/").unwrap(), Uri::parse("http://repo.example.org/").unwrap());
+    // The proxy looks the name up.
+    assert_eq!(get(&through("socks5h"), outside).await.unwrap().1.unwrap(), b"by proxy");
+    // This machine does.
+    assert_eq!(get(&through("socks5"), inside).await.unwrap().1.unwrap(), b"by proxy");
+    assert_eq!(*asked.lock().unwrap(), ["repo.example.org", "127.0.0.1"]);
+    let error = get(&through("socks5"), Uri::parse("http://127.0.0.2/").unwrap()).await.unwrap_err();
+    assert!(matches!(error, HttpError::AddressRefused { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_asterisk_in_no_proxy_stands_for_all_hosts() {
+    let server = TestServer::start(|_| ok(b"direct"));
+    for except in ["*", "example.org, *"] {
+        for address in ["socks5h://127.0.0.1:1", "http://127.0.0.1:1", "nonsense://x"] {
+            let http = proxy_at(address);
+            let settings = ProxySettings { http, except: except.to_owned(), ..ProxySettings::default() };
+            let client = Client::with_proxies(config(&server), &settings).unwrap();
+            assert_eq!(get(&client, server.uri("/")).await.unwrap().1.unwrap(), b"direct");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_user_agent_has_the_contact() {
+    let server = TestServer::start(|_| ok(b""));
+    let credentials = Credentials { contact: Some("mailto:ann@example.org".into()), ..Credentials::default() };
+    get(&client(HttpConfig { credentials, ..config(&server) }), server.uri("/")).await.unwrap().1.unwrap();
+    assert!(server.received()[0].field("user-agent").unwrap().ends_with(") mailto:ann@example.org"));
 }
