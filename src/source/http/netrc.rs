@@ -1,94 +1,92 @@
-//! The netrc file, as ftp(1) and curl read it.
+//! The netrc file, as curl 8 reads it.
 
-/// What one entry of a netrc file says. Never printed.
+use std::borrow::Cow;
+
+/// What one entry of a netrc file says; what it does not say is empty. Never printed.
 #[derive(PartialEq, Eq)]
 pub(super) struct Login<'a> {
-    pub(super) user: &'a str,
-    pub(super) password: Option<&'a str>,
+    pub(super) user: Cow<'a, str>,
+    pub(super) password: Cow<'a, str>,
 }
 
-/// The entry for `host` (without port, any letter case): the first `machine` of that name. `default` entries count
-/// only where `with_default`, because they would hand the password to whatever host a Source names.
+/// The entry for `host` (without port, any letter case): the first with a password, else the last. `default` entries count
+/// only where `with_default`, because they would hand the password to any host that a Source names. Nothing is found past a
+/// quoted word that does not end.
 pub(super) fn login<'a>(text: &'a str, host: &str, with_default: bool) -> Option<Login<'a>> {
-    let mut words = words(text);
-    let mut word = words.next();
-    while let Some(token) = word {
-        let matches = match token {
-            Word::Plain("machine") => words.next().is_some_and(|name| name.text().eq_ignore_ascii_case(host)),
-            Word::Plain("default") => with_default,
-            _ => {
-                word = words.next();
-                continue;
-            }
-        };
-        let (mut user, mut password) = (None, None);
-        loop {
-            word = words.next();
-            match word {
-                Some(Word::Plain("login")) => user = words.next().map(Word::text),
-                Some(Word::Plain("password")) => password = words.next().map(Word::text),
-                Some(Word::Plain("account")) => {
-                    words.next();
+    let mut words = Words(text);
+    let mut of_host = false;
+    let (mut user, mut password) = (None, None);
+    while let Some(keyword) = words.keyword() {
+        match keyword.to_ascii_lowercase().as_str() {
+            begin @ ("machine" | "default") => {
+                if password.is_some() {
+                    break;
                 }
-                Some(Word::Plain("machine" | "default")) | None => break,
-                Some(_) => {}
+                of_host = if begin == "default" { with_default } else { words.value()?.eq_ignore_ascii_case(host) };
+                user = if of_host { None } else { user };
             }
+            "macdef" => words.skip_macro(),
+            "account" => drop(words.value()?),
+            "login" => user = Some(words.value()?).filter(|_| of_host).or(user),
+            "password" => password = Some(words.value()?).filter(|_| of_host).or(password),
+            _ => {}
         }
-        if matches && let Some(user) = user {
-            return Some(Login { user, password });
-        }
-    }
-    None
-}
-
-/// A word of the file; a quoted one is never a keyword.
-#[derive(Clone, Copy)]
-enum Word<'a> {
-    Plain(&'a str),
-    Quoted(&'a str),
-}
-
-impl<'a> Word<'a> {
-    fn text(self) -> &'a str {
-        match self {
-            Word::Plain(text) | Word::Quoted(text) => text,
+        if user.is_some() && password.is_some() {
+            break;
         }
     }
+    let is_found = user.is_some() || password.is_some();
+    is_found.then(|| Login { user: user.unwrap_or_default(), password: password.unwrap_or_default() })
 }
 
-/// The words, without comments (`#` at the start of a word where a keyword may stand, to the end of the line) and
-/// without macro definitions (`macdef`, to the next empty line).
-fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
-    let mut rest = text;
-    let mut value_follows = false;
-    std::iter::from_fn(move || {
+/// What is left of the file.
+struct Words<'a>(&'a str);
+
+impl<'a> Words<'a> {
+    /// The next word where a keyword may stand: `#` begins a comment there, to the end of the line.
+    fn keyword(&mut self) -> Option<Cow<'a, str>> {
         loop {
-            rest = rest.trim_start();
-            if rest.is_empty() {
-                return None;
+            self.0 = self.0.trim_start();
+            if !self.0.starts_with('#') {
+                return self.value();
             }
-            if !value_follows && rest.starts_with('#') {
-                rest = rest.split_once('\n').map_or("", |(_, after)| after);
-                continue;
-            }
-            if let Some(quoted) = rest.strip_prefix('"')
-                && let Some((inside, after)) = quoted.split_once('"')
-            {
-                rest = after;
-                value_follows = false;
-                return Some(Word::Quoted(inside));
-            }
-            let (word, after) = rest.split_at(rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len()));
-            rest = after;
-            if !value_follows && word == "macdef" {
-                rest = rest.split_once("\n\n").map_or("", |(_, after)| after);
-                continue;
-            }
-            let is_value = value_follows;
-            value_follows = !is_value && matches!(word, "machine" | "login" | "password" | "account");
-            return Some(if is_value { Word::Quoted(word) } else { Word::Plain(word) });
+            self.0 = self.0.split_once('\n').map_or("", |(_, after)| after);
         }
-    })
+    }
+
+    /// The next word, which may be quoted; `None` at the end of the file, and where the quotes do not end.
+    fn value(&mut self) -> Option<Cow<'a, str>> {
+        self.0 = self.0.trim_start();
+        let Some(quoted) = self.0.strip_prefix('"') else {
+            let (word, after) = self.0.split_at(self.0.find(|c: char| c <= ' ').unwrap_or(self.0.len()));
+            self.0 = after;
+            return (!word.is_empty()).then_some(Cow::Borrowed(word));
+        };
+        let mut word = String::new();
+        let mut letters = quoted.char_indices();
+        while let Some((at, letter)) = letters.next() {
+            match letter {
+                '"' => {
+                    self.0 = &quoted[at + 1..];
+                    return Some(Cow::Owned(word));
+                }
+                '\\' => word.push(match letters.next()?.1 {
+                    'n' => '\n',
+                    'r' => '\r',
+                    't' => '\t',
+                    other => other,
+                }),
+                other => word.push(other),
+            }
+        }
+        None
+    }
+
+    /// Past a macro definition, which goes to the next empty line.
+    fn skip_macro(&mut self) {
+        let end = ["\n\n", "\n\r\n"].into_iter().filter_map(|end| self.0.find(end).map(|at| at + end.len())).min();
+        self.0 = &self.0[end.unwrap_or(self.0.len())..];
+    }
 }
 
 #[cfg(test)]
@@ -101,32 +99,64 @@ mod tests {
         machine nologin.example.org password z\n\
         default login anonymous password guest\n";
 
-    fn found<'a>(host: &str, with_default: bool) -> Option<(&'a str, Option<&'a str>)> {
-        login(FILE, host, with_default).map(|login| (login.user, login.password))
+    fn found_in(text: &str, host: &str, with_default: bool) -> Option<(String, String)> {
+        login(text, host, with_default).map(|login| (login.user.into_owned(), login.password.into_owned()))
+    }
+
+    fn found(host: &str, with_default: bool) -> Option<(String, String)> {
+        found_in(FILE, host, with_default)
+    }
+
+    fn pair(user: &str, password: &str) -> Option<(String, String)> {
+        Some((user.to_owned(), password.to_owned()))
     }
 
     #[test]
     fn each_host_has_its_own_entry() {
-        assert_eq!(found("repo.example.org", false), Some(("ann", Some("pa#ss"))));
-        assert_eq!(found("REPO.example.org", false), Some(("ann", Some("pa#ss"))));
-        assert_eq!(found("other.example.org", false), Some(("b o b", Some("machine"))));
+        assert_eq!(found("repo.example.org", false), pair("ann", "pa#ss"));
+        assert_eq!(found("REPO.example.org", false), pair("ann", "pa#ss"));
+        assert_eq!(found("other.example.org", false), pair("b o b", "machine"));
+        assert_eq!(found("nologin.example.org", false), pair("", "z"));
     }
 
     #[test]
     fn the_default_entry_is_for_whom_it_is_asked_only() {
         assert_eq!(found("stranger.example.org", false), None);
-        assert_eq!(found("stranger.example.org", true), Some(("anonymous", Some("guest"))));
+        assert_eq!(found("stranger.example.org", true), pair("anonymous", "guest"));
     }
 
     #[test]
-    fn macros_and_entries_without_login_are_passed_over() {
+    fn macros_are_passed_over() {
         assert_eq!(found("trap.example.org", false), None);
-        assert_eq!(found("nologin.example.org", false), None);
+    }
+
+    /// What curl sends for each of these (tried with 7.88, but for `#x`, which is a password since 8.0).
+    #[test]
+    fn entries_are_read_as_curl_reads_them() {
+        let table = [
+            ("machine h login a", pair("a", "")),
+            ("machine h login a\nmachine h login b password c", pair("b", "c")),
+            ("machine h login a password b login c password d", pair("a", "b")),
+            ("machine h password p login l", pair("l", "p")),
+            ("machine h login a password #x", pair("a", "#x")),
+            ("MACHINE h LOGIN a PASSWORD x", pair("a", "x")),
+            ("\"machine\" h login a password b", pair("a", "b")),
+            (r#"machine h login "a \"b\" \n\t\\" password "x\y""#, pair("a \"b\" \n\t\\", "xy")),
+            (r#"machine h login a"b password c\"d"#, pair("a\"b", "c\\\"d")),
+            ("machine h login a password \"\" x", pair("a", "")),
+            ("machine h # not login q\nlogin a\npassword\nx", pair("a", "x")),
+            ("machine other login x password y machine h login a password b", pair("a", "b")),
+            ("machine h login \"a password x", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(found_in(text, "h", false), expected, "{text:?}");
+        }
+        assert_eq!(found_in("default login d password e\nmachine h login a password b", "h", true), pair("d", "e"));
     }
 
     #[test]
     fn a_broken_file_has_no_entries() {
-        for text in ["", "machine", "machine a login", "login x password y", "\"", "machine \"a"] {
+        for text in ["", "machine", "login x password y", "\"", "machine \"a", "machine a \"login"] {
             assert!(login(text, "a", false).is_none(), "{text:?}");
         }
     }
