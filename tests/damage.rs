@@ -8,8 +8,11 @@ use common::source::{Resource, Source};
 use common::{eventually, tree};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// What is done to the bytes of a file.
+type Harm = fn(&mut Vec<u8>);
 
 /// Bytes of a page of LMDB.
 const PAGE: usize = 4096;
@@ -55,7 +58,7 @@ fn refreshed(mounted: &Mounted) -> String {
 }
 
 /// Remounts after each harm to an environment: the first mount after it shows everything.
-fn survives(name: &str, harms: &[&dyn Fn(&mut Vec<u8>)]) {
+fn survives(name: &str, harms: &[Harm]) {
     let source = published(150);
     let mounted = Mounted::new(&source.url(), "poll=1h");
     for harm in harms {
@@ -90,7 +93,7 @@ fn cut_in_a_page(bytes: &mut Vec<u8>) {
 }
 
 /// In the header of every page but the meta pages: what LMDB trusts most.
-fn flip_headers(bytes: &mut Vec<u8>) {
+fn flip_headers(bytes: &mut [u8]) {
     for page in bytes.chunks_mut(PAGE).skip(2) {
         page[10] ^= 4;
         page[13] ^= 1;
@@ -98,13 +101,13 @@ fn flip_headers(bytes: &mut Vec<u8>) {
 }
 
 /// The number of the last page, in both meta pages.
-fn flip_last_page(bytes: &mut Vec<u8>) {
+fn flip_last_page(bytes: &mut [u8]) {
     for page in bytes.chunks_mut(PAGE).take(2) {
         page[16 + 24 + 96 + 3] ^= 0x10;
     }
 }
 
-const HARMS: [&dyn Fn(&mut Vec<u8>); 5] = [&halve, &cut_a_page, &cut_in_a_page, &flip_headers, &flip_last_page];
+const HARMS: [Harm; 5] = [halve, cut_a_page, cut_in_a_page, |bytes| flip_headers(bytes), |bytes| flip_last_page(bytes)];
 
 #[test]
 fn a_damaged_catalog_is_built_again_at_the_next_mount() {
@@ -150,6 +153,23 @@ fn a_mount_lives_with_an_address_space_of_2_gb() {
     assert_eq!(refreshed(&mounted), "1 file new, 0 changed, 0 with other metadata, 0 gone\n");
     mounted.remount();
     assert_eq!(tree(&mounted.path()), source_tree(&source));
+}
+
+/// Whatever the address space has no room for: a mount comes about, or the command says why not.
+#[test]
+fn a_mount_without_address_space_says_so() {
+    let source = published(3);
+    for megabytes in [60, 120, 180, 240, 400] {
+        let mounted = Mounted::prepared(&source.url(), "poll=1h").with_address_space(megabytes << 20);
+        let output = mounted.command("--verbose").stderr(Stdio::piped()).output().unwrap();
+
+        if output.status.success() {
+            Command::new(PROGRAM).arg("unmount").arg(mounted.path()).status().unwrap();
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("resyncfs: "), "{megabytes} MB: {said}");
+        }
+    }
 }
 
 #[test]

@@ -59,7 +59,11 @@ fn wait(mut pipe: File, child: libc::pid_t) -> io::Result<u8> {
             return Err(cause);
         }
     }
-    Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) as u8 } else { u8::MAX })
+    if libc::WIFEXITED(status) {
+        return Ok(libc::WEXITSTATUS(status) as u8);
+    }
+    let signal = libc::WTERMSIG(status);
+    Err(io::Error::other(format!("the process that was to serve the mount was ended by signal {signal}")))
 }
 
 impl Waiting {

@@ -154,13 +154,16 @@ impl Recency {
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
         let (mut left, mut gone) = (sums.octets, 0);
         let target = target(sums.octets);
+        let mut is_all = true;
         for record in self.database.prefix_iter(&txn, &[ORDER])? {
             let is_long = removed.len() == VICTIMS || (!removed.is_empty() && began.elapsed() >= HOLD);
             if left <= target || is_long {
+                is_all = false;
                 break;
             }
             let Some((used, name)) = record?.0[1..].split_first_chunk::<8>() else { continue };
             if u64::from_be_bytes(*used) >= since {
+                is_all = false;
                 break;
             }
             let name = name_of(name);
@@ -176,6 +179,11 @@ impl Recency {
         }
         removed.iter().try_for_each(|name| self.remove(&mut txn, &mut sums, name))?;
         kept.iter().try_for_each(|(name, octets)| self.put(&mut txn, &mut sums, name, *octets, now()))?;
+        if is_all {
+            // Nothing else is left: damaged sums end here, which would have everything evicted for ever.
+            let objects = kept.iter().filter(|(name, _)| name.starts_with(OBJECTS)).count() as u64;
+            sums = Sums { octets: kept.iter().map(|(_, octets)| octets).sum(), objects };
+        }
         self.commit(txn, sums)?;
         Ok(gone)
     }
@@ -300,6 +308,21 @@ mod tests {
         assert_eq!(Change::Used(5).after(present(7)), present(7));
         assert_eq!(Change::Used(7).after(present(5)), present(7));
         assert_eq!(Change::Used(7).after(Change::Gone), Change::Gone);
+    }
+
+    #[test]
+    fn damaged_sums_are_right_again_once_all_was_offered() {
+        let folder = tempfile::tempdir().unwrap();
+        let (recency, _) = Recency::open(folder.path(), false).unwrap();
+        put(&recency, "objects/aa/1", 100, 10);
+        put(&recency, "objects/aa/2", 200, 20);
+        let txn = recency.env.write_txn().unwrap();
+        recency.commit(txn, Sums { octets: 1 << 60, objects: 7 }).unwrap();
+
+        let keep = |name: &str| if name == "objects/aa/1" { Fate::Kept } else { Fate::Removed };
+        recency.evict(|_| 1000, u64::MAX, keep).unwrap();
+
+        assert_eq!(recency.sums().unwrap(), Sums { octets: 100, objects: 1 });
     }
 
     #[test]
