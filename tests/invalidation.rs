@@ -10,9 +10,10 @@ use common::source::{Fault, Resource, Source};
 use std::fs::Permissions;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// More than are listed one by one.
 const MANY: usize = 20_100;
@@ -183,7 +184,6 @@ fn an_end_before_its_verdict_leaves_the_page_cache() {
 
 /// Whether the kernel holds the last page of the file.
 fn last_page_is_cached(file: &File) -> bool {
-    use std::os::fd::AsRawFd;
     let (page, mut state) = (4096, 0_u8);
     let last = (LARGE - 1) / page * page;
     // SAFETY: a mapping of one page of an open file, which nothing else uses and which is unmapped here.
@@ -219,4 +219,41 @@ fn a_user_mounts_in_namespaces_of_their_own() {
 
     fs::set_permissions("/dev/fuse", device).unwrap();
     assert!(output.status.success() && output.stdout.starts_with(b"bytes"), "{output:?}");
+}
+
+/// Programs that have the kernel read far ahead of a silent host hold up nobody who reads a cached file.
+#[test]
+fn reading_ahead_of_a_silent_host_leaves_room_for_others() {
+    let source = Source::start();
+    let length = 4_u64 << 30;
+    for number in 0..4 {
+        let silent = Resource { md: format!("length=\"{length}\""), ..Resource::new("") };
+        source.put(&format!("silent/{number}"), silent);
+        source.fault(&format!("silent/{number}"), Fault::StallHead(Duration::from_secs(60)), 1000);
+    }
+    let bytes = Random::new(3).bytes(300_000);
+    source.put("cached", Resource::new(bytes.clone()));
+    let mounted = Mounted::new(&source.url(), "poll=1h,timeout=10s,readahead=0");
+    assert!(fs::read(mounted.join("cached")).unwrap() == bytes);
+    let cached = File::open(mounted.join("cached")).unwrap();
+    advise(&cached, 0, 0, libc::POSIX_FADV_DONTNEED);
+    let silent: Vec<_> = (0..4).map(|number| File::open(mounted.join(&format!("silent/{number}"))).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for file in &silent {
+            let ahead = (0..length).step_by(4 << 20);
+            scope.spawn(move || ahead.for_each(|at| advise(file, at, 4 << 20, libc::POSIX_FADV_WILLNEED)));
+        }
+        std::thread::sleep(Duration::from_secs(2));
+
+        let begin = Instant::now();
+        assert!(fs::read(mounted.join("cached")).unwrap() == bytes);
+
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    });
+}
+
+fn advise(file: &File, offset: u64, length: u64, advice: i32) {
+    // SAFETY: only an open descriptor and numbers are passed.
+    let failed = unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, length as i64, advice) };
+    assert_eq!(failed, 0);
 }

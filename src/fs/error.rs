@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `EACCES` | the Source refuses our credentials (401, 403), or nothing is fetched for this program (`deny=`): the administrator can mend it |
 //! | `ESTALE` | the inode is no more, or its version is no longer to be had: look the name up again |
+//! | `EAGAIN` | the kernel reads too far ahead; it asks again for what a program needs |
 //! | `EIO` | everything else that failed on the way to the right bytes: 404, 410, timeouts, wrong bytes, the cache |
 
 use crate::catalog::CatalogError;
@@ -30,6 +31,9 @@ pub enum FsError {
     /// It would have to be fetched, and nothing is for this program (`deny=`).
     #[error("nothing is fetched for {0}, because of deny=")]
     Denied(String),
+    /// So much of it is asked for ahead that other files would have to wait; no program sees this.
+    #[error("too much of inode {0} is asked for ahead")]
+    TooFarAhead(INodeNo),
     /// A folder was needed.
     #[error("inode {0} is not a folder")]
     NotAFolder(INodeNo),
@@ -85,6 +89,7 @@ impl FsError {
             FsError::Catalog(_)
             | FsError::Gone(_)
             | FsError::Denied(_)
+            | FsError::TooFarAhead(_)
             | FsError::NotAFolder(_)
             | FsError::IsAFolder(_)
             | FsError::NameTooLong(_)
@@ -107,6 +112,7 @@ impl FsError {
             FsError::Content(cause) => content_errno(cause),
             FsError::Denied(_) => Errno::EACCES,
             FsError::Gone(_) => Errno::ESTALE,
+            FsError::TooFarAhead(_) => Errno::EAGAIN,
             FsError::NotAFolder(_) => Errno::ENOTDIR,
             FsError::IsAFolder(_) => Errno::EISDIR,
             FsError::NameTooLong(_) => Errno::ENAMETOOLONG,
@@ -139,6 +145,7 @@ impl FsError {
             },
             FsError::Denied(_)
             | FsError::Gone(_)
+            | FsError::TooFarAhead(_)
             | FsError::NotAFolder(_)
             | FsError::IsAFolder(_)
             | FsError::NameTooLong(_)
@@ -248,6 +255,7 @@ mod tests {
             (FsError::NotAFolder(ino), Errno::ENOTDIR, Level::DEBUG),
             (FsError::IsAFolder(ino), Errno::EISDIR, Level::DEBUG),
             (FsError::NameTooLong(300), Errno::ENAMETOOLONG, Level::DEBUG),
+            (FsError::TooFarAhead(ino), Errno::EAGAIN, Level::DEBUG),
             (FsError::Short { ino, offset: 0, wanted: 2, got: 1 }, Errno::EIO, Level::ERROR),
             (FsError::NoAttribute, Errno::ENODATA, Level::DEBUG),
             (FsError::NoSuchNamespace, Errno::EOPNOTSUPP, Level::DEBUG),

@@ -11,6 +11,7 @@ use super::error::FsError;
 use super::heartbeat::Heartbeat;
 use super::invalidator::Notices;
 use super::statistics::BLOCK_SIZE;
+use super::waiting::Waiting;
 use super::xattr::XattrReply;
 use crate::catalog::Kind;
 use crate::causes::chain;
@@ -44,6 +45,7 @@ pub struct Adapter {
     fs: Arc<Filesystem>,
     notices: Notices,
     heartbeat: Arc<Heartbeat>,
+    waiting: Arc<Waiting>,
     /// The kernel opens files and folders without asking once it was told that it may.
     opens_alone: bool,
 }
@@ -51,7 +53,8 @@ pub struct Adapter {
 impl Adapter {
     /// An adapter; FORGETs of orphans go to `notices`.
     pub fn new(fs: Arc<Filesystem>, notices: Notices) -> Adapter {
-        Adapter { fs, notices, heartbeat: Arc::default(), opens_alone: false }
+        let waiting = Arc::new(Waiting::new(MAX_BACKGROUND));
+        Adapter { fs, notices, heartbeat: Arc::default(), waiting, opens_alone: false }
     }
 
     /// Tells whether the FUSE threads answer.
@@ -225,7 +228,7 @@ impl fuser::Filesystem for Adapter {
         _fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -241,9 +244,15 @@ impl fuser::Filesystem for Adapter {
                 }
             }
             Ok(None) => {
+                let waits = self.waiting.begin(ino, size);
+                // Past the page cache nothing is read ahead.
+                if waits.is_none() && flags.0 & libc::O_DIRECT == 0 {
+                    return reply.error(FsError::TooFarAhead(ino).errno());
+                }
                 let (fs, denial) = (Arc::clone(&self.fs), self.fs.denial(thread));
                 let counting = Arc::clone(&self.fs);
                 let read = async move {
+                    let _waits = waits;
                     match denial {
                         None => fs.read(ino, offset, size, thread).await,
                         Some(denial) => fs.read_present(ino, offset, size, denial).await,

@@ -36,6 +36,7 @@ pub mod session;
 pub mod statistics;
 #[cfg(test)]
 mod tests;
+mod waiting;
 pub mod xattr;
 
 pub use links::wanted;

@@ -1,0 +1,109 @@
+//! READs that wait for the Source, so that those of one file leave room for those of others.
+//!
+//! The kernel has only so many background requests under way. Reading ahead is made of them, and so is a program's read of bytes that the
+//! page cache has not. A program that asks for gigabytes ahead (`posix_fadvise`) of a host that is silent would take them all.
+
+use fuser::INodeNo;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A file's READs may take this part of what the others leave. One sequential reader has about eight.
+const PART: usize = 16;
+
+/// One page: the kernel asks so when a READ ahead has failed and a program needs the bytes. It is no background request.
+const PAGE: u32 = 4096;
+
+/// The READs of one mount that wait.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Background requests that the kernel has under way at most.
+    most: usize,
+    by_file: Mutex<ByFile>,
+}
+
+#[derive(Debug, Default)]
+struct ByFile {
+    all: usize,
+    counts: HashMap<INodeNo, usize>,
+}
+
+/// One READ that waits, until dropped.
+#[derive(Debug)]
+pub struct Waits {
+    waiting: Arc<Waiting>,
+    ino: INodeNo,
+}
+
+impl Waiting {
+    /// None waits; `most`: background requests under way at a time.
+    pub fn new(most: u16) -> Waiting {
+        Waiting { most: most.into(), by_file: Mutex::default() }
+    }
+
+    /// A READ of `length` bytes ahead of a program is to wait. `None`: its file has too many. A program that needs the bytes has them
+    /// asked for page by page.
+    pub fn begin(self: &Arc<Self>, ino: INodeNo, length: u32) -> Option<Waits> {
+        let mut by_file = self.by_file();
+        let left = self.most.saturating_sub(by_file.all);
+        let count = by_file.counts.entry(ino).or_default();
+        let is_refused = length > PAGE && *count >= left / PART;
+        if is_refused {
+            if *count == 0 {
+                by_file.counts.remove(&ino);
+            }
+            return None;
+        }
+        *count += 1;
+        by_file.all += 1;
+        Some(Waits { waiting: Arc::clone(self), ino })
+    }
+
+    fn by_file(&self) -> MutexGuard<'_, ByFile> {
+        self.by_file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let mut by_file = self.waiting.by_file();
+        by_file.all -= 1;
+        if let Some(count) = by_file.counts.get_mut(&self.ino) {
+            *count -= 1;
+            if *count == 0 {
+                by_file.counts.remove(&self.ino);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_asked_far_ahead_leave_room_for_others() {
+        let waiting = Arc::new(Waiting::new(4096));
+        let mut under_way = Vec::new();
+        for file in 0..40 {
+            under_way.extend((0..3600).map_while(|_| waiting.begin(INodeNo(file), 1 << 20)));
+        }
+
+        assert!((2000..3600).contains(&under_way.len()), "{}", under_way.len());
+        assert!(waiting.begin(INodeNo(7), 1 << 20).is_none());
+        assert!(waiting.begin(INodeNo(7), PAGE).is_some(), "a program needs it");
+        let reader: Vec<_> = (0..8).map_while(|_| waiting.begin(INodeNo(99), 1 << 20)).collect();
+        assert_eq!(reader.len(), 8, "as many as one sequential reader has");
+    }
+
+    #[test]
+    fn what_is_answered_counts_no_more() {
+        let waiting = Arc::new(Waiting::new(64));
+        let all: Vec<_> = (0..9).map_while(|_| waiting.begin(INodeNo(1), 1 << 20)).collect();
+        assert_eq!(all.len(), 3);
+
+        drop(all);
+
+        assert_eq!((waiting.by_file().all, waiting.by_file().counts.len()), (0, 0));
+        assert!(waiting.begin(INodeNo(1), 1 << 20).is_some());
+    }
+}
