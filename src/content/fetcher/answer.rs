@@ -87,6 +87,8 @@ impl Fetch {
         };
         // What is published and told is of other octets than these where nobody asked for their coding.
         let published = expected.length.filter(|_| !matches!(form, Form::Unasked(_)));
+        // A question may have taught the size since the fetch began.
+        self.told = self.told.or_else(|| self.content.known_size(self.wanted.ino));
         let shown = self.told.filter(|_| form == Form::Plain);
         match (published, shown, announced) {
             (Some(published), _, Some(announced)) if published != announced => {
@@ -118,9 +120,10 @@ impl Fetch {
             }
             _ => None,
         };
-        // Of a body of another length than is shown nothing goes out: its verdict helps the name's next inode alone.
-        let is_other = shown.is_some_and(|shown| length != Some(shown));
-        self.flight.announce(length, form != Form::Plain || is_other || self.room == Room::Memory, origin);
+        if let Some(shown) = shown {
+            self.flight.show(shown);
+        }
+        self.flight.announce(length, form != Form::Plain || self.room == Room::Memory, origin);
         Ok(Promise { form, expected, length })
     }
 }

@@ -502,6 +502,8 @@ impl Fetch {
         let writer = self.writer().await?;
         let last = self.rest.take();
         let begin = self.begin();
+        // A question may have taught the size while the body came.
+        self.told = self.told.or_else(|| self.content.known_size(self.wanted.ino));
         let judging = Judging {
             content: Arc::clone(&self.content),
             flight: Arc::clone(&self.flight),

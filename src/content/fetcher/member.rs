@@ -196,8 +196,10 @@ impl Fetch {
             total: stored.total,
             length,
         });
-        let is_other = form == Form::Plain && self.told.is_some_and(|told| told != length);
-        self.flight.announce(Some(length), form != Form::Plain || is_other || self.room == Room::Memory, origin);
+        if let Some(shown) = self.told.filter(|_| form == Form::Plain) {
+            self.flight.show(shown);
+        }
+        self.flight.announce(Some(length), form != Form::Plain || self.room == Room::Memory, origin);
         let promise = Promise { form, expected, length: Some(length) };
         let received = match self.receive(Incoming::Member(Box::new(unpacked)), &promise).await {
             Ok(()) => self.verdict(promise).await,

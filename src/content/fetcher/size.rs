@@ -145,6 +145,13 @@ impl Content {
         }
     }
 
+    /// A fetch that began before the size was known is held to it.
+    fn hold_to_shown(&self, ino: INodeNo, size: u64) {
+        if let Some(flight) = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&ino) {
+            flight.show(size);
+        }
+    }
+
     fn is_under_way(&self, ino: INodeNo) -> bool {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino)
     }
@@ -159,6 +166,7 @@ impl Content {
         let packed = self.size_in_package(wanted).filter(|_| self.vouching_digest(wanted).is_some());
         let size = packed.filter(|_| !is_decoded(wanted))?;
         self.observed.update(wanted.ino, |observation| observation.size = Some(size));
+        self.hold_to_shown(wanted.ino, size);
         self.tell(Event::Sized(wanted.ino, size));
         Some(size)
     }
@@ -276,6 +284,7 @@ impl Content {
                     observation.media_type = response.media_type.clone();
                     observation.validated_at = Some(Timestamp::now());
                 });
+                self.hold_to_shown(wanted.ino, size);
                 self.tell(Event::Sized(wanted.ino, size));
                 Answer::Trusted(size)
             }

@@ -1,10 +1,25 @@
 //! Readers that are far from what has come.
 
-use super::Flight;
+use super::{Flight, Progress};
 use crate::content::Fixity;
 use crate::content::fixity::WHOLE_LIMIT;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// A reader so many bytes beyond what is here gets a request of its own.
+const JUMP: u64 = 4 << 20;
+
+/// The kernel reads ahead of a reader that goes on twice what the mount lets it, in any order: that is no jump.
+const KERNEL_AHEAD: u64 = 8 << 20;
+
+impl Progress {
+    /// Whether a reader of `offset` rather has a request of its own than waits for the stream.
+    pub(super) fn is_far(&self, offset: u64) -> bool {
+        let is_followed = self.demand > self.followed_from;
+        let reach = if is_followed { self.demand.saturating_add(KERNEL_AHEAD) } else { 0 };
+        offset >= reach.max(self.frontier.saturating_add(JUMP))
+    }
+}
 
 impl Flight {
     /// What is read first of an object of `length` octets of which nothing is announced yet, where no reader is near what is here:

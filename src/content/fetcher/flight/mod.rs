@@ -21,12 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// A reader so many octets beyond what is here gets a request of its own.
-const JUMP: u64 = 4 << 20;
-
-/// The kernel reads ahead of a reader that goes on twice what the mount lets it, in any order: that is no jump.
-const KERNEL_AHEAD: u64 = 8 << 20;
-
 /// From this length on an object comes only as far as readers follow it, and in several ranges at once: eight windows of 4 MiB.
 pub(super) const LARGE: u64 = 32 << 20;
 
@@ -58,6 +52,8 @@ struct Progress {
     attempt: u64,
     /// Octets of the whole, as far as known.
     length: Option<u64>,
+    /// The size that a question taught meanwhile, and that is shown.
+    shown: Option<u64>,
     /// Octets written from the first on.
     frontier: u64,
     /// One digest a block, of what the current attempt brought; the last may be of a short block.
@@ -148,6 +144,7 @@ impl Flight {
             moved: Instant::now(),
             attempt: ATTEMPTS.fetch_add(1, Ordering::Relaxed),
             length: None,
+            shown: None,
             frontier: 0,
             digests: Vec::new(),
             partial: None,
@@ -261,10 +258,17 @@ impl Flight {
             // It is the version that what went out belongs to, and each block is compared with it.
             progress.whole = progress.doubted;
         }
-        progress.whole |= whole;
+        progress.whole |= whole || progress.is_other_than_shown();
         progress.origin = origin;
         drop(progress);
         self.changed.notify_waiters();
+    }
+
+    /// From now on this size is shown. Of a body of another nothing more goes out: its verdict helps the name's next inode alone.
+    pub(super) fn show(&self, size: u64) {
+        let mut progress = self.progress();
+        progress.shown = Some(size);
+        progress.whole |= progress.is_other_than_shown();
     }
 
     /// More was written: `digests` of the blocks that follow those before, up to octet `frontier`.
@@ -501,13 +505,6 @@ impl Flight {
 }
 
 impl Progress {
-    /// Whether a reader of `offset` rather has a request of its own than waits for the stream.
-    fn is_far(&self, offset: u64) -> bool {
-        let is_followed = self.demand > self.followed_from;
-        let reach = if is_followed { self.demand.saturating_add(KERNEL_AHEAD) } else { 0 };
-        offset >= reach.max(self.frontier.saturating_add(JUMP))
-    }
-
     /// See [`Flight::limit`].
     fn limit(&self, fixity: Fixity) -> u64 {
         let is_large = self.length.is_some_and(|length| length >= LARGE);
@@ -523,6 +520,11 @@ impl Progress {
         // What goes past the cache and nobody reads is lost.
         let growth = AHEAD_GROWTH[usize::from(stretch > MORE_THAN_A_LOOK && self.window.is_none())];
         self.demand.saturating_add(stretch.saturating_mul(growth).clamp(AHEAD.start, AHEAD.end))
+    }
+
+    /// Whether the body is of another length than the size that is shown.
+    fn is_other_than_shown(&self) -> bool {
+        self.shown.zip(self.length).is_some_and(|(shown, length)| shown != length)
     }
 
     /// Whether what went out before binds those who bring other bytes than its version: nothing more goes out before their verdict.
