@@ -11,6 +11,7 @@ use crate::source::{
 };
 use flate2::read::MultiGzDecoder;
 use std::{
+    borrow::Cow,
     fs::File,
     io::{BufRead, Cursor, Read},
     path::Path,
@@ -154,8 +155,8 @@ impl Page {
 
 impl Octets {
     /// A reader at the start.
-    fn reader(&self, base: Option<Uri>, limits: Limits) -> Result<Reader<Box<dyn BufRead + Send>>, DocumentError> {
-        Reader::new(outermost_but_one(Cursor::new(self.octets.clone()), limits.document)?, base, limits)
+    fn reader(&self, base: Option<Uri>, limits: Limits) -> Result<Reader<Box<dyn BufRead + Send + '_>>, DocumentError> {
+        Reader::new(outermost_but_one(Cursor::new(&*self.octets), limits.document)?, base, limits)
     }
 
     /// The head, if this is a document. One that is damaged behind its root element is a document all the same:
@@ -165,14 +166,14 @@ impl Octets {
     }
 
     /// The octets of a page with its compression, if any, undone.
-    fn plain(&self) -> Vec<u8> {
+    fn plain(&self) -> Cow<'_, [u8]> {
         if !self.octets.starts_with(&[0x1f, 0x8b]) {
-            return self.octets.clone();
+            return Cow::Borrowed(&self.octets);
         }
         let mut plain = Vec::new();
         // A beginning ends within the compression: what came out until then is what there is to look at.
         let _ = MultiGzDecoder::new(&*self.octets).take(PAGE).read_to_end(&mut plain);
-        plain
+        Cow::Owned(plain)
     }
 
     /// How many octets are worth having, after what is there now.

@@ -500,10 +500,10 @@ impl Drop for Arriving<'_> {
 
 /// `file` from its start, with compressions undone as long as what they hold is compressed again: the last one is
 /// left to the reader of the document, which bounds what it expands to; each of the others expands to `limit` octets at most.
-pub(super) fn outermost_but_one<R: Read + Seek + Send + 'static>(
+pub(super) fn outermost_but_one<'a, R: Read + Seek + Send + 'a>(
     mut file: R,
     limit: u64,
-) -> io::Result<Box<dyn BufRead + Send>> {
+) -> io::Result<Box<dyn BufRead + Send + 'a>> {
     let mut layers: usize = 0;
     while layers < COMPRESSIONS {
         file.rewind()?;
