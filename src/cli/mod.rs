@@ -168,10 +168,13 @@ fn sync_exit(cause: &SyncError) -> Exit {
         SyncError::Source(cause) => source_exit(cause),
         SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => sync_exit(cause),
         SyncError::NoResourceList { .. }
+        | SyncError::NothingUnderstood { .. }
+        | SyncError::NothingLeft { .. }
         | SyncError::NothingThatOld { .. }
         | SyncError::OlderList { .. }
         | SyncError::Document { .. }
         | SyncError::Package(_) => Exit::NoSource,
+        SyncError::PackageOf { .. } => Exit::Unreachable,
         SyncError::Catalog(CatalogError::Crowded { .. }) => Exit::NoSource,
         SyncError::Catalog(_) | SyncError::Scratch(_) => Exit::Cache,
         SyncError::Naming(_) => Exit::Usage,
@@ -183,6 +186,7 @@ fn source_exit(cause: &SourceError) -> Exit {
     match cause {
         SourceError::Http { cause, .. } if cause.status().is_some_and(answered_for_good) => Exit::NoSource,
         SourceError::Http { .. } => Exit::Unreachable,
+        SourceError::Part { cause, .. } => source_exit(cause),
         SourceError::Spool { .. } | SourceError::NoRoom { .. } => Exit::Cache,
         _ => Exit::NoSource,
     }

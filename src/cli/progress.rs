@@ -1,6 +1,8 @@
-//! What a person sees while the first tree is being made: one live line on a terminal, plain lines otherwise.
+//! What a person sees while the first tree is being made: one live line on a terminal, plain lines otherwise; and what is to be
+//! known of the tree once it is there.
 
 use super::printable::printable;
+use crate::mount::service::stderr_is_journal;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,13 +24,15 @@ struct Shown {
     began: Instant,
     last: Option<Instant>,
     line: String,
+    /// What is to be known of the tree.
+    remarks: Vec<Box<str>>,
 }
 
 impl Progress {
     /// Progress on standard error.
     pub fn new() -> Progress {
-        let shown =
-            Shown { live: std::io::stderr().is_terminal(), began: Instant::now(), last: None, line: String::new() };
+        let (live, line, remarks) = (std::io::stderr().is_terminal(), String::new(), Vec::new());
+        let shown = Shown { live, began: Instant::now(), last: None, line, remarks };
         Progress { shown: Arc::new(Mutex::new(shown)) }
     }
 
@@ -38,17 +42,23 @@ impl Progress {
         move |stage| progress.show(stage)
     }
 
-    /// Clears the live line.
+    /// Clears the live line, and says what is to be known of the tree. In the foreground, and in the journal, the log has said it.
     pub fn finish(&self) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.live && !shown.line.is_empty() {
             say(format_args!("\r\x1b[K"));
             shown.line.clear();
         }
+        let remarks = shown.remarks.drain(..).filter(|_| !stderr_is_journal());
+        remarks.for_each(|remark| say(format_args!("resyncfs: {}\n", printable(&remark))));
     }
 
     fn show(&self, stage: Stage) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Stage::Remark(remark) = stage {
+            shown.remarks.push(remark);
+            return;
+        }
         let step = if shown.live { LIVE_STEP } else { PLAIN_STEP };
         // A plain log says nothing of a baseline that is over within the first step, but why nothing comes at once.
         let since = shown.last.unwrap_or(shown.began);
@@ -75,6 +85,7 @@ fn sentence(stage: Stage) -> String {
     match stage {
         Stage::Discovering => "looking for the Source's documents".to_owned(),
         Stage::Unanswered(why) => format!("{}; it is asked again", printable(&why)),
+        Stage::Remark(remark) => printable(&remark),
         Stage::Fetching(so_far) => {
             let megabytes = so_far.octets as f64 / 1e6;
             format!("fetching documents: {} of {}, {megabytes:.1} MB", so_far.documents, so_far.known)

@@ -5,9 +5,10 @@ use super::fetcher::{Form, is_decoded, published_coding, soft_failure};
 use super::fixity::{BLOCK, Expected, Verdict, Verifier, judge};
 use super::{Content, Verified, Wanted};
 use crate::causes::chain;
-use crate::document::Digest;
+use crate::document::{Digest, PackageMember};
 use crate::source::http::{Client, HttpError, Request};
 use crate::source::over_octets;
+use crate::source::package::{PackageError, Packages};
 use std::time::Duration;
 
 /// What was found of the bytes of one version on this machine.
@@ -62,7 +63,7 @@ impl Content {
             // What is kept is what a read returns.
             earlier: kept().filter(|_| published_coding(wanted).is_none()),
         };
-        ask(&self.client, wanted, &expected, patience).await
+        ask((&self.client, self.packages.get()), wanted, &expected, patience).await
     }
 }
 
@@ -81,8 +82,14 @@ pub enum Asked {
     Failed(String),
 }
 
-/// Asks for the whole of `wanted` at its own URI and compares what comes with what is `expected`.
-pub async fn ask(client: &Client, wanted: &Wanted, expected: &Expected, patience: Duration) -> Asked {
+/// Asks for the whole of `wanted` at its own URI and compares what comes with what is `expected`. Where nothing is there the
+/// package that holds it is asked, as a read does.
+pub async fn ask(
+    (client, packages): (&Client, Option<&Packages>),
+    wanted: &Wanted,
+    expected: &Expected,
+    patience: Duration,
+) -> Asked {
     let mut request = Request::get(wanted.uri.clone(), patience);
     request.accept = wanted.media_type.clone();
     if let Some(coding) = published_coding(wanted) {
@@ -92,9 +99,31 @@ pub async fn ask(client: &Client, wanted: &Wanted, expected: &Expected, patience
     request.no_cache = true;
     match received(client, request, wanted, expected).await {
         Ok(asked) => asked,
-        Err(cause) if cause.is_gone() => Asked::Gone(chain(&cause)),
+        Err(cause) if cause.is_gone() => match (packages, &wanted.member) {
+            (Some(packages), Some(member)) => match packed(packages, member, expected).await {
+                Ok(asked) => asked,
+                Err(cause) if cause.is_retryable() => Asked::Failed(chain(&cause)),
+                Err(cause) => Asked::Gone(chain(&cause)),
+            },
+            _ => Asked::Gone(chain(&cause)),
+        },
         Err(cause) => Asked::Failed(chain(&cause)),
     }
+}
+
+/// Compares a member of a package with what is `expected`; its CRC is held to in any case.
+async fn packed(packages: &Packages, member: &PackageMember, expected: &Expected) -> Result<Asked, PackageError> {
+    let mut read = packages.member(&member.package, &member.path).await?;
+    let mut verifier = Verifier::new(expected.algorithm());
+    while let Some(octets) = read.chunk().await? {
+        over_octets(octets.len() as u64, || verifier.update(&octets));
+    }
+    let Some(seen) = verifier.finish() else { return Ok(Asked::There) };
+    Ok(match judge(expected, &seen) {
+        Verdict::Wrong(what) => Asked::Changed(what),
+        Verdict::Other => Asked::Changed(format!("its digest is {} now", seen.digest)),
+        Verdict::Right(_) => Asked::Same,
+    })
 }
 
 async fn received(client: &Client, request: Request, wanted: &Wanted, expected: &Expected) -> Result<Asked, HttpError> {

@@ -51,6 +51,7 @@ impl Auditor {
             client,
             catalog,
             content: Some(content),
+            packages: None,
             versions: Arc::new(move |snapshot, ino| fs::wanted(snapshot, ino, &view)),
             scratch: PathBuf::new(),
         };

@@ -254,8 +254,12 @@ pub fn run(
 
     let from_earlier = catalog.revision()?.is_some();
     if !from_earlier {
-        let progress = service::watched_progress(progress);
+        let progress = service::watched_progress(progress.clone());
         runtime.block_on(first_baseline(&mut synchronizer, &client, progress, &mut signals))?;
+    }
+    for remark in synchronizer.remarks()? {
+        tracing::warn!("{remark}");
+        progress(Stage::Remark(remark.into()));
     }
 
     let (notices, inbox) = invalidator::channel();

@@ -67,7 +67,7 @@ pub fn watched_progress(progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Arc<dyn F
 fn more_time(stage: &Stage) -> Option<Duration> {
     match stage {
         // A beginning is no progress, and a failure none.
-        Stage::Discovering | Stage::Unanswered(_) => None,
+        Stage::Discovering | Stage::Unanswered(_) | Stage::Remark(_) => None,
         Stage::Fetching(so_far) => (so_far.octets > 0).then_some(WITHOUT_PROGRESS),
         Stage::Reading(_) => Some(WITHOUT_PROGRESS),
         Stage::Committing => Some(WITHOUT_COMMIT),
@@ -78,6 +78,7 @@ fn first_tree(stage: &Stage) -> String {
     match stage {
         Stage::Discovering => "first tree: looking for the Source's documents".to_owned(),
         Stage::Unanswered(why) => format!("first tree: {why}; it is asked again"),
+        Stage::Remark(remark) => remark.to_string(),
         Stage::Fetching(so_far) => {
             format!(
                 "first tree: fetching documents, {} of {}, {} octets",

@@ -50,6 +50,7 @@ impl Head {
     pub fn kind(&self) -> Kind {
         match self.capability() {
             Some(Capability::Description | Capability::CapabilityList) => return Kind::Offers,
+            Some(Capability::ChangeList) if self.lists_packages() => return Kind::Lists(Capability::ChangeDump),
             Some(own) => return Kind::Lists(own.clone()),
             None => {}
         }
@@ -89,6 +90,12 @@ impl Head {
         self.header.root == Root::SitemapIndex && self.capability().is_none() && self.hints().flatten().next().is_none()
     }
 
+    /// Whether the first entries are packages of changes and no changes, as in a Change Dump that calls itself a Change List: of
+    /// a change it is told what it is.
+    pub fn lists_packages(&self) -> bool {
+        !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_none() && is_package(entry))
+    }
+
     /// Whether this is a Resource List in the sense of the standard and not a sitemap made without it.
     pub fn speaks_resourcesync(&self) -> bool {
         let header = &self.header;
@@ -100,6 +107,15 @@ impl Head {
     fn hints(&self) -> impl Iterator<Item = Option<&Capability>> {
         self.first.iter().map(|entry| entry.capability.as_ref().and_then(known))
     }
+}
+
+/// Whether an entry of a dump says, or is named as if, it were a package and no list of packages.
+pub(super) fn is_package(entry: &Entry) -> bool {
+    const TYPES: [&str; 5] = ["application/zip", "application/x-zip", "x-tar", "x-xz", "x-7z"];
+    const ENDINGS: [&str; 7] = [".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".7z"];
+    let media_type = entry.media_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let path = entry.loc.path().to_ascii_lowercase();
+    TYPES.iter().any(|packed| media_type.contains(packed)) || ENDINGS.iter().any(|ending| path.ends_with(ending))
 }
 
 /// `capability`, if it is one of the standard's.
@@ -129,4 +145,15 @@ pub(super) fn channel(entry: &Entry) -> Option<Channel> {
     let hub = hubs().find(|hub| hub.scheme() == "https").or_else(|| hubs().next())?;
     let capability = entry.capability.clone().unwrap_or(Capability::Other("".into()));
     Some(Channel { topic: entry.loc.clone(), hub: hub.clone(), capability })
+}
+
+/// The capability of what an archive lists; other capabilities as they are.
+pub(super) fn archived(capability: Capability) -> Capability {
+    match capability {
+        Capability::ResourceListArchive => Capability::ResourceList,
+        Capability::ResourceDumpArchive => Capability::ResourceDump,
+        Capability::ChangeListArchive => Capability::ChangeList,
+        Capability::ChangeDumpArchive => Capability::ChangeDump,
+        other => other,
+    }
 }

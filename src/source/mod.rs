@@ -14,6 +14,7 @@ pub(crate) mod loopback;
 
 pub use entry_point::{EntryPoint, EntryPointError};
 
+use crate::causes::chain;
 use crate::document::{Capability, Deviations, DocumentError, Uri};
 use std::path::PathBuf;
 
@@ -117,6 +118,21 @@ pub enum SourceError {
         #[source]
         cause: DocumentError,
     },
+    /// A document that another names fails for now, or may not be read.
+    #[error(
+        "{location}, which {named_by} names, cannot be read now, and a tree is shown whole or not at all; try again later{instead}"
+    )]
+    Part {
+        /// The document.
+        location: DocumentLocation,
+        /// What names it.
+        named_by: DocumentLocation,
+        /// What else a person can do: empty, or behind a comma.
+        instead: String,
+        /// What went wrong.
+        #[source]
+        cause: Box<SourceError>,
+    },
     /// Nothing that can be mounted was found.
     #[error(
         "{entry}: no Source Description, Capability List, Resource List or sitemap found; tried: {tried}. Paste the address of one of them"
@@ -185,6 +201,53 @@ impl SourceError {
     pub fn is_gone(&self) -> bool {
         matches!(self, SourceError::Http { cause, .. } if cause.is_gone())
     }
+
+    /// Whether what lies there is something else than a list: a page, a text, another kind of XML, nothing at all. A list that
+    /// breaks off is one.
+    pub fn is_no_list(&self) -> bool {
+        use DocumentError::*;
+        let SourceError::Document { cause, .. } = self else { return false };
+        !matches!(
+            cause,
+            Io(_) | Truncated { .. } | Syntax { .. } | TooLong { .. } | MarkupTooLong { .. } | TooDeep { .. }
+        )
+    }
+
+    /// Why a document is missing for good, for a person who is told which.
+    pub fn why(&self) -> String {
+        match self {
+            SourceError::Document { cause, .. } => chain(cause),
+            _ => chain(self),
+        }
+    }
+
+    /// The same with the document that names the one that fails, where that is not told yet, and with what a person can do
+    /// `instead`. What fails on this machine has neither.
+    pub fn named_by(self, named_by: &DocumentLocation, instead: &str) -> SourceError {
+        let instead = instead.to_owned();
+        match self {
+            SourceError::Part { location, named_by, cause, .. } => {
+                SourceError::Part { location, named_by, instead, cause }
+            }
+            SourceError::Http { ref location, .. } | SourceError::Document { ref location, .. } => {
+                let (location, named_by) = (location.clone(), named_by.clone());
+                SourceError::Part { location, named_by, instead, cause: Box::new(self) }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Names of other sets that a message tells at most.
+const SETS_TOLD: usize = 3;
+
+/// What a person can do while one of several sets fails: the `others` by their names.
+pub(crate) fn another_set(others: &[&str]) -> String {
+    let mut told = others.iter().take(SETS_TOLD).map(|set| format!("-o set={set}")).collect::<Vec<_>>().join(" or ");
+    if others.len() > SETS_TOLD {
+        told += " or another";
+    }
+    format!(", or mount another set alone: {told}")
 }
 
 /// Computes what may take long, and keeps nobody else from the worker that this runs on.

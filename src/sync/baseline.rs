@@ -1,7 +1,7 @@
 //! From spooled lists to the catalog's baseline. Several lists are shared out among threads, each of which reads and enters
 //! its own; what is but one is read on a thread of its own and entered on the caller's.
 
-use super::deviations::SeenDeviations;
+use super::deviations::{NotUnderstood, SeenDeviations};
 use super::position::ReadSet;
 use super::selection::plan::{Chooser, Plan};
 use super::{Stage, SyncError};
@@ -264,22 +264,24 @@ impl Reading<'_> {
     ) -> Result<(), SyncError> {
         for (number, document) in documents.iter().enumerate() {
             let mut ended = Ok(ControlFlow::Continue(()));
-            let deviations = for_each_resource(self.spool, document, self.limits, self.goes_on, &mut |entry| {
-                ended = match self.chooser.chooses(&entry) {
-                    Ok(true) => visit(number, entry),
-                    Ok(false) => return ControlFlow::Continue(()),
-                    Err(cause) => Err(SyncError::Scratch(cause)),
-                };
-                if matches!(ended, Ok(ControlFlow::Continue(()))) {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            })?;
+            let (deviations, entries) =
+                for_each_resource(self.spool, document, self.limits, self.goes_on, &mut |entry| {
+                    ended = match self.chooser.chooses(&entry) {
+                        Ok(true) => visit(number, entry),
+                        Ok(false) => return ControlFlow::Continue(()),
+                        Err(cause) => Err(SyncError::Scratch(cause)),
+                    };
+                    if matches!(ended, Ok(ControlFlow::Continue(()))) {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                })?;
             if ended?.is_break() || !(self.goes_on)() {
                 return Ok(());
             }
             self.broken.note(&document.location, &deviations);
+            self.broken.note_entries(&document.location, entries);
         }
         Ok(())
     }
@@ -318,14 +320,14 @@ pub fn newest_lastmod(
 }
 
 /// Calls `visit` for every resource, in the order of the document, until it breaks or nobody wants any more. Which rules the
-/// document breaks, as far as it was read.
+/// document breaks, and how many of its entries cannot be understood, as far as it was read.
 fn for_each_resource(
     spool: &Spool,
     document: &SpooledDocument,
     limits: Limits,
     goes_on: &dyn Fn() -> bool,
     visit: &mut dyn FnMut(Entry) -> ControlFlow<()>,
-) -> Result<Deviations, SyncError> {
+) -> Result<(Deviations, NotUnderstood), SyncError> {
     let failed = |cause| {
         // Kept, the broken document would be confirmed by a 304 at every later poll.
         if let Err(unforgotten) = spool.forget(&document.location) {
@@ -345,7 +347,8 @@ fn for_each_resource(
     for (rule, count) in reader.deviations().counts() {
         tracing::info!(document = %document.location, count, rule = rule.sentence(), section = rule.section(), "deviation");
     }
-    Ok(reader.deviations().clone())
+    let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
+    Ok((reader.deviations().clone(), entries))
 }
 
 /// An entry of a Resource List stands for a resource unless it says that it points to a document or is gone.

@@ -206,18 +206,13 @@ impl Synchronizer {
         let needs_all = known.is_of_the_past();
         let is_patient = needs_all && self.catalog.revision()?.is_none();
         let past_caches = extent.is_past_caches();
-        let asking = Asking {
-            choice: &choice,
-            bears_missing: true,
-            bears_failure: !needs_all,
-            past_caches,
-            is_patient,
-            ..EVERYTHING
-        };
+        let asking = Asking { choice: &choice, bears_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
+        let is_incomplete = !(walked.missing.is_empty() && walked.passed_over.is_empty());
         let (mut leaves, mut failed) = (walked.leaves, walked.failed);
-        let mut gone: HashSet<String> = walked.missing.iter().map(|it| it.location.to_string()).collect();
+        let locations = |missing: Vec<Missing>| missing.into_iter().map(|it| it.location.to_string());
+        let mut gone: HashSet<String> = locations(walked.missing).chain(locations(walked.passed_over)).collect();
         // A closed list leads on by its index (section 12.1).
         let closed = leaves.iter().find(|leaf| walked.indexes.is_empty() && leaf.header.until.is_some());
         let index = closed.and_then(|leaf| leaf.header.link("index")).map(|index| DocumentLocation::Uri(index.clone()));
@@ -227,7 +222,7 @@ impl Synchronizer {
                     let is_new = |leaf: &Leaf| leaf.document.location != *root;
                     leaves.extend(beside.leaves.into_iter().filter(is_new));
                     failed.extend(beside.failed);
-                    gone.extend(beside.missing.iter().map(|it| it.location.to_string()));
+                    gone.extend(locations(beside.missing).chain(locations(beside.passed_over)));
                 }
                 Err(cause) if needs_all && !cause.is_gone() => return Err(cause.into()),
                 Err(cause) => tracing::warn!("a closed list leads to an index that cannot be read: {}", chain(&cause)),
@@ -249,7 +244,7 @@ impl Synchronizer {
             }
         }
         let mut read = ReadChanges { unread, is_beyond: is_beyond.into_inner(), ..ReadChanges::new(set, root) };
-        read.is_torn = needs_all && !walked.missing.is_empty();
+        read.is_torn = needs_all && is_incomplete;
         let headers = walked.index_headers.iter().chain(leaves.iter().map(|leaf| &leaf.header));
         // What the list before told at its end stands in the index of all, where the one read is the next (section 12.1).
         let earlier = headers.flat_map(|it| [it.link("archives"), it.link("index")]).flatten();
@@ -481,7 +476,12 @@ impl News {
 
 /// Whether the entries of a leaf are changes.
 fn lists_changes(leaf: &Leaf) -> bool {
-    matches!(leaf.capability, None | Some(Capability::ChangeList | Capability::Other(_)))
+    let is_list = matches!(leaf.capability, None | Some(Capability::ChangeList | Capability::Other(_)));
+    if is_list && leaf.has_packages {
+        let location = &leaf.document.location;
+        tracing::warn!(%location, "a Change List lists packages and no changes, as a Change Dump does: it is passed over");
+    }
+    is_list && !leaf.has_packages
 }
 
 /// Reads a Change List to its end; what is known of it is passed over.

@@ -80,21 +80,9 @@ mod tests {
             links: Vec::new(),
         };
         let document = SpooledDocument { location, base: None, size: 0, digest: 0, modified: None };
-        let leaf = Leaf { document, header, capability: None, unchanged: true, listed: Some(Box::new(entry)) };
-        Walked {
-            leaves: vec![leaf],
-            indexes: Vec::new(),
-            index_headers: Vec::new(),
-            packages: Vec::new(),
-            passed_over: Vec::new(),
-            missing: Vec::new(),
-            failed: Vec::new(),
-            transferred: 0,
-            max_age: None,
-            skipped: 0,
-            deviations: Vec::new(),
-            unchanged: true,
-        }
+        let (capability, has_packages, listed) = (None, false, Some(Box::new(entry)));
+        let leaf = Leaf { document, header, capability, has_packages, unchanged: true, listed };
+        Walked { leaves: vec![leaf], ..Walked::empty() }
     }
 
     #[test]

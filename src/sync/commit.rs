@@ -3,6 +3,7 @@
 use super::aside::aside;
 use super::baseline;
 use super::changes::News;
+use super::deviations::SeenDeviations;
 use super::dumps;
 use super::early::ReadEarly;
 use super::guard::{Guard, ListLoss, MaxDelete, Suspicion};
@@ -14,8 +15,8 @@ use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Baseline, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
-use crate::source::Missing;
 use crate::source::spool::SpooledDocument;
+use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};
 
 /// What a baseline is made of.
@@ -142,7 +143,7 @@ impl Synchronizer {
         let writer = self.writing.clone().lock_owned().await;
         let merge = move |catalog: &Catalog| {
             let _writer = writer;
-            let Reading { naming, mut read, missing, position, mut news } = reading;
+            let Reading { naming, mut read, mut missing, position, mut news } = reading;
             let scratch = |octets| spool.scratch(octets);
             let mut plan = Plan::new(&selection, &naming, &scratch);
             if plan.reads_lists() {
@@ -151,7 +152,6 @@ impl Synchronizer {
             }
             let chooser = baseline::chooser(plan, &spool, &read, limits)?;
             let mut baseline = catalog.baseline(naming.clone())?;
-            let mut entries = 0;
             for it in &mut read {
                 baseline.list(it.id, it.at());
                 let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
@@ -166,22 +166,18 @@ impl Synchronizer {
                 };
                 let counts = baseline::read_into(&mut baseline, &spool, rest, limits, &chooser, &broken, &progress)?;
                 it.counts.extend(counts);
-                entries += it.counts.iter().sum::<u64>();
                 let chooses = |entry: &Entry| chooser.chooses(entry).map_err(SyncError::Scratch);
                 for manifest in &it.manifests {
-                    entries += dumps::enter(&mut baseline, manifest, !lists.is_empty(), &chooses)?;
+                    dumps::enter(&mut baseline, manifest, !lists.is_empty(), &chooses, &broken)?;
                 }
             }
+            missing.extend(not_understood(&read, &broken)?);
             news.each(&mut |set, new| {
                 let is_chosen =
                     new.change == Change::Deleted || chooser.chooses(&new.entry).map_err(SyncError::Scratch)?;
                 let change = if is_chosen { new.change } else { Change::Deleted };
-                entries += u64::from(change != Change::Deleted);
                 Ok(baseline.apply(statement(set, change, new))?)
             })?;
-            if entries == 0 {
-                tracing::warn!("the lists hold nothing, or nothing that was chosen");
-            }
             progress(Stage::Committing);
             let mut next = position.after(&read, &missing, &naming);
             let unheard = next.unheard(&read);
@@ -271,6 +267,31 @@ impl Synchronizer {
         .await??;
         report(&made.committed);
         Ok(made)
+    }
+}
+
+/// What the lists that were read hide, and the manifests in place of lists, because it cannot be understood. That nothing of
+/// any of them can is an error.
+fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missing>, SyncError> {
+    let (mut hidden, mut is_nothing) = (Vec::new(), true);
+    for it in read {
+        let lists = it.lists().map(|leaf| leaf.document.location.clone());
+        let has_lists = it.lists().next().is_some();
+        let manifests = it.manifests.iter().filter(|_| !has_lists).map(|manifest| manifest.package().clone());
+        for location in lists.chain(manifests.map(DocumentLocation::Uri)) {
+            let Some((entries, example)) = broken.not_understood(&location) else {
+                is_nothing = false;
+                continue;
+            };
+            is_nothing &= entries.is_all();
+            hidden.push(entries.missing(&location, example));
+        }
+    }
+    match hidden.first() {
+        Some(Missing { location, why, .. }) if is_nothing => {
+            Err(SyncError::NothingUnderstood { location: location.clone(), why: why.clone() })
+        }
+        _ => Ok(hidden),
     }
 }
 

@@ -1,8 +1,9 @@
-//! The rules of the standard that the documents break, each document's as of its last reading.
+//! The rules of the standard that the documents break, and the entries that cannot be understood, each document's as of its last
+//! reading.
 
 use super::status::DeviationStatus;
-use crate::document::{Deviations, Rule};
-use crate::source::DocumentLocation;
+use crate::document::{Deviation, Deviations, Rule};
+use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +16,35 @@ struct Inner {
     /// Documents that break rules, each with the number that tells which was seen first.
     documents: HashMap<DocumentLocation, (u64, Deviations)>,
     next: u64,
+    /// Lists of which some entries, or all, cannot be understood.
+    not_understood: HashMap<DocumentLocation, NotUnderstood>,
+}
+
+/// Entries of one list that cannot be understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotUnderstood {
+    /// All entries of the list.
+    pub entries: u64,
+    /// Those that cannot be understood.
+    pub skipped: u64,
+}
+
+impl NotUnderstood {
+    /// Whether nothing of the list can be understood: it has failed.
+    pub fn is_all(self) -> bool {
+        self.skipped > 0 && self.skipped == self.entries
+    }
+
+    /// What keeps absence from the list at `location` from proving that something is gone.
+    pub fn missing(self, location: &DocumentLocation, example: Option<String>) -> Missing {
+        let NotUnderstood { entries, skipped } = self;
+        let example = example.map(|example| format!(": {example}")).unwrap_or_default();
+        let (entries, why) = match self.is_all() {
+            true => (0, format!("none of its {entries} entries can be understood{example}")),
+            false => (skipped, format!("{skipped} of its {entries} entries cannot be understood{example}")),
+        };
+        Missing { location: location.clone(), entries, why }
+    }
 }
 
 impl SeenDeviations {
@@ -31,12 +61,30 @@ impl SeenDeviations {
         *before = deviations.clone();
     }
 
+    /// Notes how much of a list cannot be understood now that it was read to its end.
+    pub fn note_entries(&self, location: &DocumentLocation, entries: NotUnderstood) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match entries.skipped {
+            0 => drop(inner.not_understood.remove(location)),
+            _ => drop(inner.not_understood.insert(location.clone(), entries)),
+        }
+    }
+
+    /// How much of a list cannot be understood, with a rule that it breaks; `None` where all of it can.
+    pub fn not_understood(&self, location: &DocumentLocation) -> Option<(NotUnderstood, Option<String>)> {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = *inner.not_understood.get(location)?;
+        let examples = inner.documents.get(location).map(|(_, deviations)| deviations.examples());
+        Some((entries, examples.and_then(unusable)))
+    }
+
     /// Forgets all other documents than these.
     pub fn retain(&self, locations: impl IntoIterator<Item = DocumentLocation>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !inner.documents.is_empty() {
+        if !inner.documents.is_empty() || !inner.not_understood.is_empty() {
             let kept: HashSet<DocumentLocation> = locations.into_iter().collect();
             inner.documents.retain(|location, _| kept.contains(location));
+            inner.not_understood.retain(|location, _| kept.contains(location));
         }
     }
 
@@ -59,4 +107,15 @@ impl SeenDeviations {
         };
         rules.into_iter().map(told).collect()
     }
+}
+
+/// The first example of a rule without which an entry cannot be understood.
+fn unusable<'d>(examples: impl IntoIterator<Item = &'d Deviation>) -> Option<String> {
+    let is_cause =
+        |rule| matches!(rule, Rule::LocMissing | Rule::LocMalformed | Rule::UndefinedEntity | Rule::TextTooLong);
+    let mut examples: Vec<&Deviation> = examples.into_iter().filter(|example| example.entry > 0).collect();
+    examples.sort_by_key(|example| !is_cause(example.rule));
+    let example = examples.first()?;
+    let seen = if example.seen.is_empty() { String::new() } else { format!(" ({})", example.seen) };
+    Some(format!("entry {}: {}{seen}", example.entry, example.rule.sentence()))
 }

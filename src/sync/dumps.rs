@@ -2,13 +2,14 @@
 //! Change List, and beside lists where the bytes of a resource lie too (sections 11 and 13).
 
 use super::changes::{Origin, ReadChanges};
+use super::deviations::{NotUnderstood, SeenDeviations};
 use super::extent::Extent;
 use super::followed::FollowedSet;
 use super::incremental::{Absent, Asked, ChangeDocument, Known, Room, Seen};
 use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;
-use crate::document::{Capability, Change, Entry, Header, Limits, Timestamp, Uri};
+use crate::document::{Capability, Change, Deviations, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::package::{Listed, Manifest, PackageError, Packages};
 use crate::source::spool::Spool;
 use crate::source::walk::{Asking, Child, EVERYTHING, Leaf, Walked};
@@ -55,34 +56,10 @@ impl Synchronizer {
         self.packages.iter().for_each(|packages| packages.corrected(contradicted));
     }
 
-    /// The manifests of the packages that a walk over a Resource Dump has reached, and what cannot be read of them: packages
-    /// that are no ZIP or have no manifest are named and left. So are, where `bears_failure`, those that may be readable at
-    /// the next look; else one of them fails the whole.
+    /// See [`read_dump`].
     pub(super) async fn manifests(&self, walked: &Walked, bears_failure: bool) -> Result<ReadDump, SyncError> {
-        let mut dump = ReadDump::default();
-        let Some(packages) = &self.packages else { return Ok(dump) };
-        let mut entries = walked.packages.clone();
-        for leaf in walked.leaves.iter().filter(|leaf| lists_packages(leaf, &Capability::ResourceDump)) {
-            entries.extend(self.packages_of(leaf.clone()).await?);
-        }
-        let listed: Vec<Listed> =
-            entries.iter().map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
-        dump.packages.extend(listed.iter().map(|listed| listed.package.clone()));
-        let mut asked = stated(packages, listed);
-        while let Some((manifest, Listed { package, .. })) = asked.next().await {
-            match manifest {
-                Ok(manifest) => dump.manifests.push(manifest),
-                Err(cause) if cause.is_retryable() && !bears_failure => return Err(SyncError::Package(cause)),
-                Err(cause) => {
-                    dump.is_behind |= cause.is_retryable();
-                    let why = chain(&cause);
-                    tracing::warn!("a package is left: {why}");
-                    dump.missing.push(Missing { location: DocumentLocation::Uri(package), entries: 0, why });
-                }
-            }
-        }
-        drop(asked);
-        Ok(dump)
+        let Some(packages) = &self.packages else { return Ok(ReadDump::default()) };
+        read_dump(packages, (&self.spool, self.config.limits), walked, bears_failure).await
     }
 
     /// The manifests of the dumps beside the lists of `set`. Whatever is wrong with them, the lists do without; `None` for
@@ -98,7 +75,7 @@ impl Synchronizer {
         }
         for dump in &set.dumps {
             let choice = |_: &Header, _: &Entry| Child::Ask;
-            let asking = Asking { choice: &choice, bears_missing: true, is_patient: false, ..EVERYTHING };
+            let asking = Asking { choice: &choice, is_patient: false, ..EVERYTHING };
             let read = match self.walk(dump, asking, progress).await {
                 Ok(walked) => self.manifests(&walked, true).await,
                 Err(cause) => Err(cause.into()),
@@ -144,7 +121,6 @@ impl Synchronizer {
         };
         let asking = Asking {
             choice: &choice,
-            bears_missing: true,
             bears_failure: !known.is_of_the_past(),
             past_caches: extent.is_past_caches(),
             is_patient: false,
@@ -152,10 +128,11 @@ impl Synchronizer {
         };
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
-        read.is_torn = known.is_of_the_past() && !walked.missing.is_empty();
+        read.is_torn = known.is_of_the_past() && !(walked.missing.is_empty() && walked.passed_over.is_empty());
         let mut failed = walked.failed.first().map(|it| it.why.clone());
         let locations = |missing: &[Missing]| missing.iter().map(|it| it.location.to_string()).collect();
         let mut absent = Absent { gone: locations(&walked.missing), failed: locations(&walked.failed) };
+        absent.gone.extend(walked.passed_over.iter().map(|it| it.location.to_string()));
         let mut asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
@@ -166,7 +143,7 @@ impl Synchronizer {
             let document = (leaf.document.location.clone(), leaf.document.digest);
             is_unchanged &= self.applied.get(&document.0) == Some(&document.1);
             read.digests.push(document);
-            listed.extend(self.packages_of(leaf).await?);
+            listed.extend(packages_of(&self.spool, leaf, self.config.limits).await?);
         }
         let (seen, shared) = (known.seen(), Arc::new(known.clone()));
         let mut wanted = Vec::new();
@@ -232,12 +209,45 @@ impl Synchronizer {
         self.note_failed(root, failed, failures);
         Ok(read)
     }
+}
 
-    /// The packages that a dump lists.
-    async fn packages_of(&self, leaf: Leaf) -> Result<Vec<Entry>, SyncError> {
-        let (spool, limits) = (self.spool.clone(), self.config.limits);
-        tokio::task::spawn_blocking(move || read_packages(&spool, &leaf, limits)).await?
+/// The manifests of the packages that a walk over a Resource Dump has reached, and what cannot be read of them: packages
+/// that are no ZIP or have no manifest are named and left. So are, where `bears_failure`, those that may be readable at
+/// the next look; else one of them fails the whole.
+pub async fn read_dump(
+    packages: &Packages,
+    (spool, limits): (&Arc<Spool>, Limits),
+    walked: &Walked,
+    bears_failure: bool,
+) -> Result<ReadDump, SyncError> {
+    let mut dump = ReadDump::default();
+    let mut entries = walked.packages.clone();
+    for leaf in walked.leaves.iter().filter(|leaf| lists_packages(leaf, &Capability::ResourceDump)) {
+        entries.extend(packages_of(spool, leaf.clone(), limits).await?);
     }
+    let listed: Vec<Listed> = entries.iter().map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
+    dump.packages.extend(listed.iter().map(|listed| listed.package.clone()));
+    let mut asked = stated(packages, listed);
+    while let Some((manifest, Listed { package, .. })) = asked.next().await {
+        match manifest {
+            Ok(manifest) => dump.manifests.push(manifest),
+            Err(cause) if cause.is_retryable() && !bears_failure => return Err(SyncError::Package(cause)),
+            Err(cause) => {
+                dump.is_behind |= cause.is_retryable();
+                let why = chain(&cause);
+                tracing::warn!("a package is left: {why}");
+                dump.missing.push(Missing { location: DocumentLocation::Uri(package), entries: 0, why });
+            }
+        }
+    }
+    drop(asked);
+    Ok(dump)
+}
+
+/// The packages that a dump lists.
+async fn packages_of(spool: &Arc<Spool>, leaf: Leaf, limits: Limits) -> Result<Vec<Entry>, SyncError> {
+    let spool = spool.clone();
+    tokio::task::spawn_blocking(move || read_packages(&spool, &leaf, limits)).await?
 }
 
 /// What packages hold, several asked at a time, told in their order.
@@ -289,20 +299,18 @@ fn read_manifest(
     Ok(reading.end(manifest.header().clone()))
 }
 
-/// Enters the resources of a manifest that `chooses` wants: as what exists, or beside lists as where their bytes lie too. How
-/// many there were.
+/// Enters the resources of a manifest that `chooses` wants: as what exists, or beside lists as where their bytes lie too.
 pub fn enter(
     baseline: &mut Baseline<'_>,
     manifest: &Manifest,
     is_beside_lists: bool,
     chooses: &dyn Fn(&Entry) -> Result<bool, SyncError>,
-) -> Result<u64, SyncError> {
-    let mut entries = 0;
-    for_each_entry(manifest, &mut |entry| {
+    broken: &SeenDeviations,
+) -> Result<(), SyncError> {
+    let (deviations, read) = for_each_entry(manifest, &mut |entry| {
         if entry.change == Some(Change::Deleted) || !chooses(&entry)? {
             return Ok(());
         }
-        entries += 1;
         match (manifest.member(&entry), is_beside_lists) {
             (Some(member), true) => baseline.add_member(&entry, &member)?,
             (Some(member), false) => baseline.add_with_member(&entry, &member)?,
@@ -311,18 +319,23 @@ pub fn enter(
         }
         Ok(())
     })?;
-    Ok(entries)
+    let location = DocumentLocation::Uri(manifest.package().clone());
+    broken.note(&location, &deviations);
+    broken.note_entries(&location, read);
+    Ok(())
 }
 
-/// Calls `visit` for every entry of a manifest, in its order.
+/// Calls `visit` for every entry of a manifest, in its order. Which rules the manifest breaks, and how many of its entries cannot
+/// be understood.
 pub fn for_each_entry(
     manifest: &Manifest,
     visit: &mut dyn FnMut(Entry) -> Result<(), SyncError>,
-) -> Result<(), SyncError> {
+) -> Result<(Deviations, NotUnderstood), SyncError> {
     let mut reader = manifest.reader().map_err(SyncError::Package)?;
     let broken = |cause| PackageError::Manifest { package: manifest.package().clone(), cause: Arc::new(cause) };
     while let Some(entry) = reader.next_entry().map_err(|cause| SyncError::Package(broken(cause)))? {
         visit(entry)?;
     }
-    Ok(())
+    let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
+    Ok((reader.deviations().clone(), entries))
 }

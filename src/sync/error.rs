@@ -24,6 +24,26 @@ pub enum SyncError {
         #[source]
         cause: DocumentError,
     },
+    /// Nothing of a list can be understood, and there is no other.
+    #[error("{location} cannot be used: {why}")]
+    NothingUnderstood {
+        /// The list.
+        location: DocumentLocation,
+        /// How many entries, and what is wrong with one of them.
+        why: String,
+    },
+    /// All parts of the Source are missing for good.
+    #[error("nothing of {entry} can be shown: {location}: {why}{others}")]
+    NothingLeft {
+        /// The entry point.
+        entry: String,
+        /// The first part that is missing.
+        location: DocumentLocation,
+        /// Why.
+        why: String,
+        /// How many others are missing, for a person.
+        others: String,
+    },
     /// The Source has no Resource List.
     #[error("{entry} offers no Resource List, only: {offers}")]
     NoResourceList {
@@ -73,6 +93,17 @@ pub enum SyncError {
     /// A package of a dump cannot be read for now.
     #[error("a package cannot be read")]
     Package(#[source] PackageError),
+    /// The same, of a dump in place of lists.
+    #[error(
+        "a package that {named_by} names cannot be read now, and a tree is shown whole or not at all; try again later"
+    )]
+    PackageOf {
+        /// The dump.
+        named_by: DocumentLocation,
+        /// What went wrong.
+        #[source]
+        cause: PackageError,
+    },
     /// A `map=` that cannot be.
     #[error("these names cannot be given")]
     Naming(#[from] MapError),
@@ -90,8 +121,12 @@ impl SyncError {
         match self {
             SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => cause.is_of_source(),
             SyncError::Source(cause) => !matches!(cause, SourceError::NoRoom { .. } | SourceError::Spool { .. }),
-            SyncError::Package(cause) => !matches!(cause, PackageError::Folder { .. }),
+            SyncError::Package(cause) | SyncError::PackageOf { cause, .. } => {
+                !matches!(cause, PackageError::Folder { .. })
+            }
             SyncError::Document { .. }
+            | SyncError::NothingUnderstood { .. }
+            | SyncError::NothingLeft { .. }
             | SyncError::NoResourceList { .. }
             | SyncError::OlderList { .. }
             | SyncError::NothingThatOld { .. } => true,

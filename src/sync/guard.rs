@@ -47,9 +47,9 @@ impl std::fmt::Display for MaxDelete {
 pub struct ListLoss {
     /// The list.
     pub location: DocumentLocation,
-    /// Resources that it listed.
+    /// Resources that it listed; of a list that hides some its entries that cannot be understood.
     pub entries: u64,
-    /// Whether it says so itself; else it cannot be had, and nobody knows what it would say.
+    /// Whether it says so itself; else it is missing, or hides some, and what it would say is unknown.
     pub speaks: bool,
     /// The set that it belongs to, where that is known.
     pub set: Option<SetId>,
@@ -105,8 +105,11 @@ impl std::fmt::Display for Suspicion {
             Suspicion::EmptyList(ListLoss { location, entries, speaks: true, .. }) => {
                 write!(f, "{location} listed {entries} resources and is empty now")
             }
-            Suspicion::EmptyList(ListLoss { location, speaks: false, .. }) => {
+            Suspicion::EmptyList(ListLoss { location, entries: 0, speaks: false, .. }) => {
                 write!(f, "{location} cannot be had any more")
+            }
+            Suspicion::EmptyList(ListLoss { location, entries, speaks: false, .. }) => {
+                write!(f, "{entries} entries of {location} cannot be understood, and may list what would go")
             }
         }
     }

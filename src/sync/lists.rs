@@ -8,11 +8,14 @@ use super::selection::plan::Plan;
 use super::{Extent, Progressing, Stage, SyncError, Synchronizer, baseline};
 use crate::catalog::{Naming, SetId};
 use crate::causes::chain;
-use crate::document::{Entry, Header};
+use crate::document::{Entry, Header, Uri};
 use crate::source::spool::SpooledDocument;
-use crate::source::walk::{Asking, Child, Leaf, Walked, walk_asking};
-use crate::source::{DocumentLocation, Missing, Source, SourceError};
+use crate::source::walk::{ANOTHER_LIST, Asking, Child, Leaf, Walked, walk_asking};
+use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
 use tokio::time::Instant;
+
+/// Missing parts that are told with a mount at most.
+const REMARKS: usize = 10;
 
 impl Synchronizer {
     /// Fetches the lists of `sets`, all of them; `None` where none of those that `extent` asks for differs from what `before`,
@@ -29,30 +32,36 @@ impl Synchronizer {
         let (first, rest): (Vec<_>, Vec<_>) = sets.iter().partition(|set| wanted(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
-            read.push(self.read_set(set, extent, before, early, progress).await?);
+            read.push(self.read_set((set, sets), extent, before, early, progress).await?);
         }
         let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
         if *extent != Extent::Everything && read.iter().all(is_same) {
             return Ok(None);
         }
         for set in rest {
-            read.push(self.read_set(set, extent, before, early, progress).await?);
+            read.push(self.read_set((set, sets), extent, before, early, progress).await?);
         }
         read.sort_by_key(|it| sets.iter().position(|set| set.id == it.id));
+        if read.iter().flat_map(|it| &it.walks).all(|walked| walked.documents().next().is_none())
+            && let Some(cause) = read.iter_mut().find_map(|it| it.refused.take())
+        {
+            // There is nothing that could do without it.
+            return Err(cause.into());
+        }
         Ok(Some(read))
     }
 
-    /// Fetches the lists of one set.
+    /// Fetches the lists of one of the sets. One that is gone for good, or is no list, is told as missing.
     async fn read_set(
         &mut self,
-        set: &FollowedSet,
+        (set, sets): (&FollowedSet, &[FollowedSet]),
         extent: &Extent,
         before: Option<&Position>,
         early: Option<&Naming>,
         progress: &Progressing,
     ) -> Result<ReadSet, SyncError> {
         let lists = set.baseline().1;
-        let mut walks = Vec::with_capacity(lists.len());
+        let (mut walks, mut refused) = (Vec::with_capacity(lists.len()), None);
         let early = early.and_then(|naming| self.early_reading(set.id, naming));
         let reached = |leaf: &Leaf| {
             if let Some(early) = early.as_ref().filter(|_| leaf.lists_resources()) {
@@ -68,7 +77,6 @@ impl Synchronizer {
             };
             let asking = Asking {
                 choice: &choice,
-                bears_missing: before.is_some(),
                 bears_failure: false,
                 past_caches: extent.is_past_caches(),
                 is_patient: true,
@@ -79,14 +87,23 @@ impl Synchronizer {
                 children.note(walked, now);
             }
             self.children = children;
-            walks.push(walked?);
+            walks.push(match walked {
+                Ok(walked) => walked,
+                Err(cause) if cause.is_gone() || cause.is_no_list() => {
+                    let missing = Missing { location: list.clone(), entries: 0, why: cause.why() };
+                    refused.get_or_insert(cause);
+                    Walked::without(missing)
+                }
+                Err(cause) => return Err(named(cause, (set, sets), list, &self.config.entry).into()),
+            });
         }
         let early = match early {
             Some(early) => Some(early.finish(progress).await?),
             None => None,
         };
         let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
-        let read = ReadSet { id: set.id, walks, packages: None, manifests, missing, counts, newest: None, early };
+        let (packages, newest) = (None, None);
+        let read = ReadSet { id: set.id, walks, refused, packages, manifests, missing, counts, newest, early };
         // Where only packages tell the time they are still to be read.
         let is_told = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_told && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
@@ -108,8 +125,11 @@ impl Synchronizer {
         for it in read {
             let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
             if set.lists.is_empty() {
-                for walked in &it.walks {
-                    let dump = self.manifests(walked, false).await?;
+                for (root, walked) in set.dumps.iter().zip(&it.walks) {
+                    let dump = self.manifests(walked, false).await.map_err(|cause| match cause {
+                        SyncError::Package(cause) => SyncError::PackageOf { named_by: root.clone(), cause },
+                        cause => cause,
+                    })?;
                     it.packages.get_or_insert_default().extend(dump.packages);
                     it.manifests.extend(dump.manifests);
                     it.missing.extend(dump.missing);
@@ -201,10 +221,66 @@ impl Synchronizer {
         own_authority.map(|authority| self.naming_of(authority)).transpose()
     }
 
+    /// Where nothing can be shown: an error, where that is because of what is `missing`.
+    pub(super) fn is_anything_missing(&self, missing: &[Missing]) -> Result<(), SyncError> {
+        let Some(Missing { location, why, .. }) = missing.first() else { return Ok(()) };
+        let others = match missing.len() {
+            1 => String::new(),
+            all => format!("; {} more parts are missing", all - 1),
+        };
+        let (entry, location, why) = (self.config.entry.to_string(), location.clone(), why.clone());
+        Err(SyncError::NothingLeft { entry, location, why, others })
+    }
+
+    /// What a person should know of the tree that is shown: what it lacks, and that it is empty.
+    pub fn remarks(&mut self) -> Result<Vec<String>, SyncError> {
+        let lacking = self.position()?.map(|position| position.lacking().collect::<Vec<_>>()).unwrap_or_default();
+        let told = lacking.iter().take(REMARKS).map(|Missing { location, entries, why }| match entries {
+            0 => format!("the tree lacks what {location} lists: {why}"),
+            _ => format!("the tree lacks a part of what {location} lists: {why}"),
+        });
+        let mut remarks: Vec<String> = told.collect();
+        if lacking.len() > REMARKS {
+            remarks.push(format!("{} more parts are missing: resyncfs status tells", lacking.len() - REMARKS));
+        }
+        if self.catalog.revision()?.is_some_and(|revision| revision.totals.files == 0) {
+            let entry = &self.config.entry;
+            remarks.push(format!("the tree is empty: the lists of {entry} hold nothing, or nothing that was chosen"));
+        }
+        Ok(remarks)
+    }
+
     fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {
         let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
         Ok(Naming::new(own_authority, maps, self.config.extension_by_type)?)
     }
+}
+
+/// Why a list of `set` fails, with what names it, and what a person can do as long as it does. A list that is known by its own
+/// name was found from the `entry`.
+fn named(
+    cause: SourceError,
+    (set, sets): (&FollowedSet, &[FollowedSet]),
+    list: &DocumentLocation,
+    entry: &EntryPoint,
+) -> SourceError {
+    let lists = set.baseline().1;
+    let others: Vec<&str> = sets.iter().filter(|it| it.id != set.id).map(|it| it.name.as_str()).collect();
+    let instead = match (others.is_empty(), lists.len()) {
+        (false, _) => another_set(&others),
+        (true, 0 | 1) => String::new(),
+        (true, _) => ANOTHER_LIST.to_owned(),
+    };
+    let is_alone = lists.iter().any(|list| list.to_string() == set.name);
+    let named_by = match (Uri::parse(&set.name), entry) {
+        (Ok(capability_list), _) if !is_alone => DocumentLocation::Uri(capability_list),
+        (_, EntryPoint::Uri(entry)) => DocumentLocation::Uri(entry.clone()),
+        (_, EntryPoint::File(entry)) => DocumentLocation::File(entry.clone()),
+    };
+    if named_by == *list || others.is_empty() && matches!(cause, SourceError::Part { .. }) {
+        return cause;
+    }
+    cause.named_by(&named_by, &instead)
 }
 
 /// What keeps absence from what was read from proving that something is gone.
@@ -214,11 +290,7 @@ pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<M
         let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| set.baseline().1);
         missing.extend(it.missing.iter().cloned());
         for (list, walked) in lists.zip(&it.walks) {
-            missing.extend(walked.missing.iter().chain(&walked.passed_over).cloned());
-            if walked.skipped > 0 {
-                let why = format!("{} entries of its indexes cannot be understood", walked.skipped);
-                missing.push(Missing { location: list.clone(), entries: walked.skipped, why });
-            }
+            missing.extend(walked.lacking(list));
         }
     }
     missing

@@ -16,9 +16,9 @@ mod baseline;
 mod changes;
 mod children;
 mod commit;
-mod deviations;
+pub mod deviations;
 mod discovery;
-mod dumps;
+pub mod dumps;
 mod early;
 mod error;
 pub mod extent;
@@ -64,7 +64,7 @@ use notification::SetChannel;
 use position::{Position, ReadSet};
 use schedule::Schedule;
 use selection::Selection;
-use status::{DeviationStatus, DocumentStatus, HeldStatus, Refreshed, SetStatus, SharedStatus};
+use status::{DeviationStatus, DocumentStatus, HeldStatus, MissingStatus, Refreshed, SetStatus, SharedStatus};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -121,6 +121,8 @@ pub enum Stage {
     Discovering,
     /// A host does not answer, for this reason, and is asked again.
     Unanswered(Box<str>),
+    /// The tree is there, and this is to be known of it.
+    Remark(Box<str>),
     /// Fetching them.
     Fetching(Progress),
     /// Reading so many entries so far.
@@ -342,20 +344,17 @@ impl Synchronizer {
     ) -> Result<Option<Outcome>, SyncError> {
         let is_new = step.anew || self.is_contradicted() || !read.iter().all(|it| step.position.is_made_of(it));
         self.read_dumps(&step.sets, &mut read, is_new, progress).await?;
-        if let Some(leaf) = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next()
-            && read.iter().all(|it| it.lists().next().is_none() && it.manifests.is_empty())
-        {
+        let missing = missing(&step.source, &step.sets, &read);
+        let leaf = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next();
+        let is_nothing = read.iter().all(|it| it.lists().next().is_none() && it.manifests.is_empty());
+        if is_nothing && (step.is_first_tree || leaf.is_some()) {
+            self.is_anything_missing(&missing)?;
+        }
+        if let Some(leaf) = leaf.filter(|_| is_nothing) {
             // By its Capability List's word a Resource List, by its own another document: no tree is made of that.
             let offers = leaf.capability.as_ref().map_or("nothing", Capability::as_str);
             let offers = format!("{offers} ({})", leaf.document.location);
             return Err(SyncError::NoResourceList { entry: self.config.entry.to_string(), offers });
-        }
-        let missing = missing(&step.source, &step.sets, &read);
-        if step.is_first_tree {
-            // A first tree of what there is beats none.
-            for Missing { location, why, .. } in &missing {
-                tracing::warn!("the tree lacks a part: {location}: {why}");
-            }
         }
         let naming = self.naming(&step.source, &read).await?;
         let believed = self.lagging(&step, &read);
@@ -395,7 +394,13 @@ impl Synchronizer {
         let digests = std::mem::take(&mut news.digests);
         let mut position = base;
         position.retain(&step.sets);
+        let before = (!step.is_first_tree).then(|| position.clone());
         let made = self.merge(Reading { naming, read, missing, position, news }, progress.clone()).await?;
+        // What a first tree lacks is told with the mount.
+        if let Some(before) = before {
+            let new = made.position.lacking().filter(|it| !before.lacking().any(|before| before == *it));
+            new.for_each(|Missing { location, why, .. }| tracing::warn!("the tree lacks a part: {location}: {why}"));
+        }
         // The commit may have used what an old discovery said: the next refresh looks again.
         self.is_stale = true;
         self.children.tidy(Instant::now());
@@ -537,6 +542,7 @@ impl Synchronizer {
         self.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
         discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations));
         let revision = self.catalog.revision().unwrap_or_default();
+        let lacking = self.position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect();
         let (sets, held) = match &self.position {
             Some(position) => {
                 let mut guard = position.guard.clone();
@@ -563,6 +569,7 @@ impl Synchronizer {
             status.next_poll = self.schedule.next().map(told);
             status.documents = documents;
             status.sets = sets;
+            status.missing = lacking;
             status.held = held;
             status.deviations = self.deviations.told();
             status.deviations.extend(left_out.into_iter().map(DeviationStatus::left_out));
@@ -578,5 +585,6 @@ fn no_resource_list(source: &Source, entry: &EntryPoint) -> SyncError {
     if offers.is_empty() {
         offers.push("nothing".to_owned());
     }
+    offers.extend(source.missing.iter().map(|Missing { location, why, .. }| format!("missing is {location}: {why}")));
     SyncError::NoResourceList { entry: entry.to_string(), offers: offers.join(", ") }
 }

@@ -75,6 +75,7 @@ impl Synchronizer {
             read.push(ReadSet {
                 id: set.id,
                 walks: found.walks,
+                refused: None,
                 packages: None,
                 manifests,
                 missing,
@@ -237,7 +238,7 @@ impl Synchronizer {
             listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Leave
         };
-        let asking = Asking { choice: &choice, bears_missing: true, ..EVERYTHING };
+        let asking = Asking { choice: &choice, ..EVERYTHING };
         let walked = self.walk(archive, asking, progress).await?;
         let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
         listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));

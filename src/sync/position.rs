@@ -8,7 +8,7 @@ use crate::catalog::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use crate::source::package::Manifest;
 use crate::source::walk::{Leaf, Walked};
-use crate::source::{DocumentLocation, Missing};
+use crate::source::{DocumentLocation, Missing, SourceError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub struct Position {
 }
 
 /// How far one set is known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetPosition {
     id: u32,
     name: String,
@@ -64,6 +64,9 @@ struct Gap {
     /// The set that lacks it, where that is known.
     #[serde(default)]
     set: Option<u32>,
+    /// The answer, for a person.
+    #[serde(default)]
+    why: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,15 +177,7 @@ impl Position {
         for set in sets {
             if self.set(set.id).is_none() {
                 let id = set.id.0;
-                self.sets.push(SetPosition {
-                    id,
-                    name: set.name.clone(),
-                    documents: Vec::new(),
-                    at: None,
-                    packages: Vec::new(),
-                    manifests: Vec::new(),
-                    changes: Vec::new(),
-                });
+                self.sets.push(SetPosition { id, name: set.name.clone(), ..SetPosition::default() });
                 self.next_set = self.next_set.max(id.saturating_add(1));
             }
         }
@@ -303,8 +298,14 @@ impl Position {
             && read.iter().all(|it| {
                 self.set(it.id).is_some_and(|set| it.packages.is_none() || set.manifests == it.fingerprints())
             })
-            && self.missing.len() == missing.len()
-            && self.missing.iter().zip(missing).all(|(before, now)| before.is(now))
+            && self.same_is_missing(read, missing)
+    }
+
+    /// Whether so much was `missing` already. What the lists of `read` hide themselves goes by their own digests.
+    fn same_is_missing(&self, read: &[ReadSet], missing: &[Missing]) -> bool {
+        let own: HashSet<Location> = read.iter().flat_map(ReadSet::sources).collect();
+        let mut before = self.missing.iter().filter(|gap| !own.contains(&gap.location));
+        missing.iter().all(|now| before.next().is_some_and(|before| before.is(now))) && before.next().is_none()
     }
 
     /// The position after a baseline of `read`, which lacks what is `missing`.
@@ -313,6 +314,7 @@ impl Position {
             location: (&gap.location).into(),
             entries: gap.entries,
             set: self.set_of(&gap.location, read),
+            why: gap.why.clone(),
         };
         let mut next =
             Position { naming: naming.identity(), missing: missing.iter().map(gap).collect(), ..self.clone() };
@@ -353,8 +355,14 @@ impl Position {
             all.filter(|(_, document)| document.entries > 0)
         }
         let now: HashSet<&Location> = listing(next).map(|(_, list)| &list.location).collect();
-        let hidden = next.missing.iter().filter(|gap| !self.lacked(gap));
-        let hidden = hidden.map(|gap| (&gap.location, 0, false, gap.set));
+        // Which entries of a list cannot be understood is not known: they may be other ones each time.
+        let lists = |set: &SetPosition, gap: &Gap| {
+            let is_package = matches!(&gap.location, Location::Uri(uri) if set.packages.contains(uri));
+            is_package || set.documents.iter().any(|document| document.location == gap.location)
+        };
+        let is_list = |gap: &Gap| next.sets.iter().any(|set| lists(set, gap));
+        let hidden = next.missing.iter().filter(|gap| !self.lacked(gap) || gap.entries > 0 && is_list(gap));
+        let hidden = hidden.map(|gap| (&gap.location, gap.entries, false, gap.set));
         let emptied = listing(self).filter(|(_, list)| !now.contains(&list.location));
         let emptied = emptied.map(|(set, list)| (&list.location, list.entries, true, Some(set)));
         let told = hidden.chain(emptied);
@@ -370,6 +378,15 @@ impl Position {
         self.missing.iter().any(|lacked| {
             // A document that was missing as a whole has shown nothing that its single entries could now hide.
             lacked.location == gap.location && (lacked.entries == 0 || 0 < gap.entries && gap.entries <= lacked.entries)
+        })
+    }
+
+    /// What the tree of this position lacks: parts of the Source that are missing, and lists with entries that cannot be
+    /// understood.
+    pub fn lacking(&self) -> impl Iterator<Item = Missing> {
+        self.missing.iter().filter_map(|gap| {
+            let (entries, why) = (gap.entries, gap.why.clone());
+            Some(Missing { location: gap.location.document()?, entries, why })
         })
     }
 
@@ -432,6 +449,8 @@ pub struct ReadSet {
     pub id: SetId,
     /// A walk for each of its lists, or where it has none for each of its dumps.
     pub walks: Vec<Walked>,
+    /// Why the first of these documents that is missing is so.
+    pub refused: Option<SourceError>,
     /// All packages of the dumps; `None` where nobody asked, or nobody could tell.
     pub packages: Option<Vec<Uri>>,
     /// Of those that can be read.
@@ -469,7 +488,13 @@ impl ReadSet {
             let is_index = walked.indexes.iter().any(|index| index.location == *location);
             is_index || lacks(&walked.missing) || lacks(&walked.passed_over)
         };
-        lacks(&self.missing) || self.walks.iter().any(walks)
+        lacks(&self.missing) || self.walks.iter().any(walks) || self.sources().any(|it| it == location.into())
+    }
+
+    /// Where its resources are listed: its lists, and the packages whose manifests were read.
+    fn sources(&self) -> impl Iterator<Item = Location> {
+        let packages = self.manifests.iter().map(|manifest| Location::Uri(manifest.package().as_str().to_owned()));
+        self.lists().map(|leaf| Location::from(&leaf.document.location)).chain(packages)
     }
 
     /// What the packages say, each as far as it can be read.
@@ -516,7 +541,7 @@ mod tests {
     use super::*;
 
     fn gap(path: &str, entries: u64) -> Gap {
-        Gap { location: Location::Uri(format!("http://example.org/{path}")), entries, set: None }
+        Gap { location: Location::Uri(format!("http://example.org/{path}")), entries, set: None, why: String::new() }
     }
 
     /// A position of one set that was made of these lists, as (location, entries).
@@ -536,11 +561,14 @@ mod tests {
                 name: "a set".into(),
                 documents,
                 at: Some((1, 2)),
-                packages: Vec::new(),
-                manifests: Vec::new(),
-                changes: Vec::new(),
+                ..SetPosition::default()
             }],
-            missing: vec![Gap { location: Location::File("/lists/gone.xml".into()), entries: 0, set: None }],
+            missing: vec![Gap {
+                location: Location::File("/lists/gone.xml".into()),
+                entries: 0,
+                set: None,
+                why: String::new(),
+            }],
             guard: Guard::default(),
             is_final: false,
         }

@@ -121,10 +121,12 @@ impl Sorting {
                     add(entry, None)?;
                 }
             }
-            Origin::Package(manifest) => dumps::for_each_entry(manifest, &mut |entry| {
-                let member = manifest.member(&entry);
-                add(entry, member)
-            })?,
+            Origin::Package(manifest) => {
+                dumps::for_each_entry(manifest, &mut |entry| {
+                    let member = manifest.member(&entry);
+                    add(entry, member)
+                })?;
+            }
         }
         self.documents += 1;
         Ok(())

@@ -6,6 +6,7 @@ use super::{Outcome, SyncError};
 use crate::catalog::Committed;
 use crate::causes::chain;
 use crate::document::Timestamp;
+use crate::source::Missing;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -45,6 +46,9 @@ pub struct Status {
     pub documents: Vec<DocumentStatus>,
     /// The sets that are followed.
     pub sets: Vec<SetStatus>,
+    /// What the tree lacks.
+    #[serde(default)]
+    pub missing: Vec<MissingStatus>,
     /// Deletions that are held back.
     pub held: Option<HeldStatus>,
     /// Deletions of what was never here, since the mount began.
@@ -175,6 +179,17 @@ pub struct SetStatus {
     pub doubts: usize,
 }
 
+/// A part of the Source that the tree lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingStatus {
+    /// The document or package.
+    pub location: String,
+    /// How many of its entries cannot be understood; 0 where all of it is missing.
+    pub entries: u64,
+    /// The answer, for a person.
+    pub why: String,
+}
+
 /// Deletions that are held back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldStatus {
@@ -255,6 +270,12 @@ impl From<&SetPosition> for SetStatus {
             gap_since: set.gap_since().map(|since| since.to_string()),
             doubts: set.doubts(),
         }
+    }
+}
+
+impl From<Missing> for MissingStatus {
+    fn from(missing: Missing) -> MissingStatus {
+        MissingStatus { location: missing.location.to_string(), entries: missing.entries, why: missing.why }
     }
 }
 

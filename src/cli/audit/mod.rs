@@ -14,7 +14,7 @@ use crate::control::{AuditOrder, ask_audit, ask_files};
 use crate::fs;
 
 use crate::source::http::Client;
-use crate::sync::audit::{Audit, AuditError, Depth, Event, listed};
+use crate::sync::audit::{Audit, AuditError, Depth, Event, Listed, listed};
 use clap::ValueEnum;
 use std::io;
 use std::path::Path;
@@ -124,11 +124,13 @@ async fn source_tree(args: &AuditArgs, scratch: &Path) -> Result<Audit, CliError
     let listed = listed(&config.sync, &client, scratch, Arc::new(progress.shower())).await;
     progress.finish();
     let view = config.fs;
+    let Listed { catalog, packages, .. } = listed?;
     Ok(Audit {
         config: None,
         client,
-        catalog: listed?.catalog,
+        catalog,
         content: None,
+        packages,
         versions: Arc::new(move |snapshot, ino| fs::wanted(snapshot, ino, &view)),
         scratch: scratch.to_owned(),
     })

@@ -4,6 +4,7 @@ use super::End;
 use crate::cli::printable::{printable, printable_value};
 use crate::cli::{CliError, Exit};
 use crate::sync::audit::{Event, Finding, Summary};
+use crate::sync::status::MissingStatus;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -34,8 +35,13 @@ impl Report {
             Event::Progress(line) => self.show(&line),
             Event::Summary(summary) => {
                 self.end(&json!({ "summary": summary }), &text(&summary))?;
-                let differs = summary.differences() > 0;
-                return Ok(Some(Ok(if differs { Exit::OutOfSync } else { Exit::Success })));
+                return Ok(Some(match (summary.proven(), summary.lacking.first()) {
+                    (0, None) => Ok(Exit::Success),
+                    (0, Some(MissingStatus { location, why, .. })) => {
+                        Err(CliError::new(Exit::Unjudged, format!("what {location} lists cannot be told: {why}")))
+                    }
+                    _ => Ok(Exit::OutOfSync),
+                }));
             }
             Event::Unjudged(what) => {
                 self.end(&json!({ "error": what }), "")?;
@@ -102,6 +108,9 @@ fn text(summary: &Summary) -> String {
         let _ = write!(text, "; the Source's lists speak for {at}");
     }
     text.push('\n');
+    for part in &summary.lacking {
+        let _ = writeln!(text, "lacking  {}: {}", part.location, part.why);
+    }
     if summary.objects_read > 0 {
         let _ = writeln!(text, "{} cached objects were read", summary.objects_read);
     }

@@ -11,12 +11,15 @@ use super::scratch::Scratch;
 use super::{CliError, Exit, tell};
 use crate::content::disk::free_space;
 use crate::document::{Capability, Uri};
+use crate::mount::MountError;
 use crate::room::Room;
 use crate::source::discovery::discover;
 use crate::source::http::{Client, Method, Request};
+use crate::source::package::{PackageConfig, Packages};
 use crate::source::spool::Spool;
 use crate::source::walk::walk;
-use crate::source::{EntryPoint, SourceError};
+use crate::source::{DocumentLocation, EntryPoint, Missing, Set, SourceError};
+use crate::sync::dumps::{ReadDump, read_dump};
 use report::Report;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +31,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for an answer to a HEAD that only measures the host's pace.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of packages that are fetched whole, where their server cannot give their directory alone.
+const WHOLE_PACKAGES: u64 = 256 << 20;
 
 /// How long what is under way at the end is waited for.
 const ENDING: Duration = Duration::from_secs(2);
@@ -102,20 +108,52 @@ async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in
     }
     let reserve = options.cache_reserve.unwrap_or(CACHE_RESERVE);
     let room = Arc::new(Room::new(reserve, free_space));
-    let spool = Spool::open(&spooled_in).map_err(spooling)?.leaving(room).within(limits);
+    let packages = PackageConfig { reserve, free_space, ..PackageConfig::new(spooled_in.join("packages")) };
+    let packages =
+        Packages::open(client.clone(), PackageConfig { whole: WHOLE_PACKAGES, documents: limits, ..packages })
+            .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    let spool = Arc::new(Spool::open(&spooled_in).map_err(spooling)?.leaving(room).within(limits));
     let mut survey = Survey::default();
-    for (capability, location) in source.sets.iter().flat_map(|set| &set.documents) {
-        if *capability != Capability::ResourceList || survey.has_walked(location) {
+    survey.missing.extend(source.missing.iter().cloned());
+    let mut refused = None;
+    for (location, is_dump) in source.sets.iter().flat_map(what_exists) {
+        if survey.has_walked(location) {
             continue;
         }
-        let walked = walk(&client, &spool, location, limits, &|_| ()).await.map_err(spooling)?;
-        let spool = &spool;
+        let walked = match walk(&client, &spool, location, limits, &|_| ()).await {
+            Ok(walked) => walked,
+            Err(cause) if cause.is_gone() || cause.is_no_list() => {
+                survey.missing.push(Missing { location: location.clone(), entries: 0, why: cause.why() });
+                refused.get_or_insert(cause);
+                continue;
+            }
+            Err(cause) => return Err(spooling(cause)),
+        };
+        let dump = match is_dump {
+            true => read_dump(&packages, (&spool, limits), &walked, true).await.map_err(MountError::FirstBaseline)?,
+            false => ReadDump::default(),
+        };
+        survey.missing.extend(walked.lacking(location).into_iter().chain(dump.missing));
+        let (spool, manifests) = (&spool, &dump.manifests);
         // Parsing computes; it is let off the workers that fetch.
-        tokio::task::block_in_place(|| survey.add(location, &walked, spool, limits))
+        tokio::task::block_in_place(|| survey.add(location, &walked, manifests, spool, limits))
             .map_err(|cause| CliError::from(SourceError::Document { location: location.clone(), cause }))?;
+    }
+    if let Some(cause) = refused.filter(|_| survey.documents + survey.packages == 0) {
+        return Err(spooling(cause));
     }
     let pace = pace(&client, survey.sample()).await;
     Ok(Report { entry: entry.to_string(), source, survey, pace })
+}
+
+/// The documents of a set that say what exists, as a mount reads them: its lists, and only where there are none its dumps.
+fn what_exists(set: &Set) -> Vec<(&DocumentLocation, bool)> {
+    let of = |wanted: Capability, is_dump| {
+        let documents = set.documents.iter().filter(move |(capability, _)| *capability == wanted);
+        documents.map(|(_, location)| (location, is_dump)).collect::<Vec<_>>()
+    };
+    let lists = of(Capability::ResourceList, false);
+    if lists.is_empty() { of(Capability::ResourceDump, true) } else { lists }
 }
 
 /// There is no cache here: the lists are spooled in the system's temporary folder.

@@ -51,13 +51,15 @@ impl Report {
                 );
             }
         }
-        let _ = writeln!(
-            text,
-            "\nResources    {} in {} ({} of lists)",
-            thousands(survey.entries),
-            counted(survey.documents, "list"),
-            size(survey.document_octets)
-        );
+        for (number, missing) in survey.missing.iter().enumerate() {
+            let title = if number == 0 { "Missing" } else { "" };
+            let _ = writeln!(text, "{title:<12} {}: {}", missing.location, missing.why);
+        }
+        let lists = match (survey.documents, survey.packages) {
+            (0, packages) if packages > 0 => format!("in {}", counted(packages, "package")),
+            (lists, _) => format!("in {} ({} of lists)", counted(lists, "list"), size(survey.document_octets)),
+        };
+        let _ = writeln!(text, "\nResources    {} {lists}", thousands(survey.entries));
         let _ = writeln!(text, "  length     {} ({} in all)", self.share(survey.with_length), size(survey.octets));
         let algorithms: Vec<_> =
             survey.algorithms.iter().map(|(algorithm, n)| format!("{} {}", algorithm.name(), thousands(*n))).collect();
@@ -75,6 +77,10 @@ impl Report {
 
     fn write_pace(&self, text: &mut String) {
         let Pace { asked, answered, pages, median, failure } = &self.pace;
+        if *asked == 0 && self.survey.packages > 0 {
+            let _ = writeln!(text, "\nPace         not measured: the files lie in packages");
+            return;
+        }
         if *answered == 0 {
             let _ = writeln!(text, "\nPace         none of {asked} resources asked for can be fetched");
             if let Some(failure) = failure {
@@ -160,11 +166,18 @@ impl Report {
                 serde_json::json!({"rule": rule.sentence(), "section": rule.section(), "count": count, "examples": examples})
             })
             .collect();
+        let missing: Vec<_> = survey
+            .missing
+            .iter()
+            .map(|it| serde_json::json!({"location": it.location.to_string(), "entries": it.entries, "why": it.why}))
+            .collect();
         let algorithms: BTreeMap<_, _> = survey.algorithms.iter().map(|(algorithm, n)| (algorithm.name(), n)).collect();
         serde_json::json!({
             "source": self.entry,
             "description": self.source.description.as_ref().map(ToString::to_string),
             "sets": sets,
+            "missing": missing,
+            "packages": survey.packages,
             "documents": survey.documents,
             "document_octets": survey.document_octets,
             "resources": survey.entries,

@@ -1,9 +1,11 @@
 //! Counting what lists say.
 
 use crate::document::{Algorithm, Deviation, DocumentError, Limits, Rule, Uri};
-use crate::source::DocumentLocation;
+use crate::source::package::Manifest;
 use crate::source::spool::Spool;
 use crate::source::walk::Walked;
+use crate::source::{DocumentLocation, Missing};
+use crate::sync::deviations::NotUnderstood;
 use std::collections::BTreeMap;
 
 /// Resources whose host is asked for its pace.
@@ -16,6 +18,10 @@ const MOST_VALUES: usize = 1000;
 pub struct Survey {
     walked: Vec<DocumentLocation>,
     sample: Vec<Uri>,
+    /// What is offered and missing, and lists with entries that cannot be understood.
+    pub missing: Vec<Missing>,
+    /// Packages of dumps whose manifests were read in place of lists.
+    pub packages: u64,
     /// Lists read.
     pub documents: u64,
     /// Their octets.
@@ -57,22 +63,30 @@ impl Survey {
         &self.sample
     }
 
-    /// Reads every leaf below `root`.
+    /// Reads every leaf below `root`, or where it is a dump the manifests of its packages.
     pub fn add(
         &mut self,
         root: &DocumentLocation,
         walked: &Walked,
+        manifests: &[Manifest],
         spool: &Spool,
         limits: Limits,
     ) -> Result<(), DocumentError> {
         self.walked.push(root.clone());
-        for leaf in walked.leaves.iter().filter(|leaf| leaf.lists_resources()) {
-            let mut reader = match spool.reader(&leaf.document, limits) {
-                Ok(reader) => reader,
-                Err(cause) => return Err(DocumentError::Io(std::io::Error::other(cause))),
-            };
-            self.documents += 1;
-            self.document_octets += leaf.document.size;
+        let leaves = walked.leaves.iter().filter(|leaf| leaf.lists_resources());
+        let lists = leaves.map(|leaf| {
+            let reader = spool.reader(&leaf.document, limits).map_err(std::io::Error::other);
+            (leaf.document.location.clone(), Some(leaf.document.size), reader)
+        });
+        let packages = manifests.iter().map(|manifest| {
+            let reader = manifest.reader().map_err(std::io::Error::other);
+            (DocumentLocation::Uri(manifest.package().clone()), None, reader)
+        });
+        for (location, size, reader) in lists.chain(packages) {
+            let mut reader = reader?;
+            self.documents += u64::from(size.is_some());
+            self.packages += u64::from(size.is_none());
+            self.document_octets += size.unwrap_or(0);
             while let Some(entry) = reader.next_entry()? {
                 self.entries += 1;
                 self.with_lastmod += u64::from(entry.lastmod.is_some());
@@ -95,15 +109,22 @@ impl Survey {
                     }
                 }
                 count(&mut self.hosts, entry.loc.authority());
-                self.take_sample(&entry.loc);
+                // What lies in a package need not lie at its own address.
+                if size.is_some() {
+                    self.take_sample(&entry.loc);
+                }
             }
             for (rule, breaches) in reader.deviations().counts() {
                 *self.deviations.entry(rule).or_default() += breaches;
             }
             for example in reader.deviations().examples() {
                 if self.examples.iter().filter(|(_, kept)| kept.rule == example.rule).count() < 2 {
-                    self.examples.push((leaf.document.location.clone(), example.clone()));
+                    self.examples.push((location.clone(), example.clone()));
                 }
+            }
+            let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
+            if entries.skipped > 0 {
+                self.missing.push(entries.missing(&location, None));
             }
         }
         Ok(())

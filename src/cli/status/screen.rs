@@ -8,7 +8,7 @@ use crate::cli::refresh::{held_sentence, sentence};
 use crate::document::Timestamp;
 use crate::mount::status::{Status, SubscriptionStatus};
 use crate::source::websub::Seen;
-use crate::sync::status::{Answer, DocumentStatus};
+use crate::sync::status::{Answer, DocumentStatus, MissingStatus};
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
@@ -97,6 +97,7 @@ pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> St
             let _ = writeln!(text, "Ignored      what came to {}: {}", notifications.callback, ignored.join(", "));
         }
     }
+    list(&mut text, "Missing", sync.missing.iter().map(missing_line));
     if let Some(held) = &sync.held {
         let _ =
             writeln!(text, "Held back    {}", held_sentence(held, directory.as_ref()).replace('\n', "\n             "));
@@ -140,6 +141,10 @@ fn document_line(document: &DocumentStatus, now: SystemTime) -> String {
     };
     let due = document.due.as_deref().map(|due| format!(", due {}", when(due, now))).unwrap_or_default();
     format!("{}: {answer}{due}", printable_value(&document.location))
+}
+
+fn missing_line(missing: &MissingStatus) -> String {
+    format!("{}: {}", printable_value(&missing.location), printable_value(&missing.why))
 }
 
 fn channel_line(channel: &SubscriptionStatus, now: SystemTime) -> String {

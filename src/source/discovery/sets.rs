@@ -4,10 +4,10 @@ use super::{Answer, Document, Kind, Offered, Silence, ask, robots};
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Limits, Link, Root, Uri};
 use crate::source::{
-    Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError,
+    Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError, another_set,
     head::{channel, known},
     http::Client,
-    walk::CONCURRENCY,
+    walk::{ANOTHER_LIST, CONCURRENCY},
 };
 use futures_util::{StreamExt, stream};
 use std::{
@@ -102,16 +102,18 @@ impl Finder {
         }
     }
 
-    /// Whether an index that does not say of what it is one lists Source Descriptions or Capability Lists: its first
-    /// child tells.
+    /// Whether an index that does not say of what it is one lists Source Descriptions or Capability Lists: the first
+    /// child that is a document tells.
     async fn is_index_of_offers(&self, document: &Document) -> Result<bool, SourceError> {
         let head = &document.head;
-        let Some(child) = head.first.first().filter(|_| head.is_silent_index()) else { return Ok(false) };
-        match ask(&self.client, &child.loc, self.limits).await {
-            Ok(Answer::Document(child)) => Ok(child.kind() == Kind::Offers),
-            Ok(Answer::Page(_)) | Err(Silence::Nothing(_)) => Ok(false),
-            Err(Silence::Failed(error)) => Err(error),
+        for child in head.first.iter().filter(|_| head.is_silent_index()) {
+            match ask(&self.client, &child.loc, self.limits).await {
+                Ok(Answer::Document(child)) => return Ok(child.kind() == Kind::Offers),
+                Ok(Answer::Page(_)) | Err(Silence::Nothing(_)) => {}
+                Err(Silence::Failed(error)) => return Err(error.named_by(&document.location, ANOTHER_LIST)),
+            }
         }
+        Ok(false)
     }
 
     /// The sets of the document at `place`; none where it said for good that there is none.
@@ -174,9 +176,11 @@ impl Finder {
         let places: Vec<Uri> = lines.iter().filter_map(|line| Uri::resolve(Some(robots), line).ok()).collect();
         let mut sets = Vec::new();
         let mut plain = Vec::new();
+        let instead = if places.len() > 1 { ANOTHER_LIST } else { "" };
         let mut answers = self.answers(places);
         while let Some((place, answer)) = answers.next().await {
-            match self.document(&place, answer)? {
+            let named = |error: SourceError| error.named_by(&DocumentLocation::Uri(robots.clone()), instead);
+            match self.document(&place, answer).map_err(named)? {
                 Ok(document) => match document.kind() {
                     Kind::Lists(capability) if !document.head.speaks_resourcesync() => {
                         plain.push((capability, document.location));
@@ -234,8 +238,8 @@ impl Finder {
             if seen.len() > DOCUMENTS {
                 return Err(too_much(format!("names more than {DOCUMENTS} documents")));
             }
-            let below = self.descend(&mut offer, depth, seen).await?;
-            self.mend_hints(&mut offer).await?;
+            let below = self.descend(&document.location, &mut offer, depth, seen).await?;
+            self.mend_hints(&mut offer).await.map_err(|error| error.named_by(&document.location, ""))?;
             let header = &document.head.header;
             let is_capability_list = header.capability == Some(Capability::CapabilityList);
             let mut sets = Vec::new();
@@ -258,13 +262,27 @@ impl Finder {
         })
     }
 
-    /// Reads what `offer` leads to: the sets below it, and what became clear of its documents.
-    async fn descend(&mut self, offer: &mut Offer, depth: usize, seen: &mut Seen) -> Result<Vec<Set>, SourceError> {
+    /// Reads what the `offer` of a document leads to: the sets below it, and what became clear of its documents.
+    async fn descend(
+        &mut self,
+        document: &DocumentLocation,
+        offer: &mut Offer,
+        depth: usize,
+        seen: &mut Seen,
+    ) -> Result<Vec<Set>, SourceError> {
         let mut below = Vec::new();
-        let mut answers = self.answers(std::mem::take(&mut offer.below));
+        let places = std::mem::take(&mut offer.below);
+        let is_list = |place: &Uri| offer.documents.iter().any(|(_, location)| is_at(location, place));
+        let sets: Vec<Uri> = places.iter().filter(|place| !is_list(place)).cloned().collect();
+        let mut answers = self.answers(places);
         while let Some((place, answer)) = answers.next().await {
+            let named = |error: SourceError| {
+                let others: Vec<&str> = sets.iter().filter(|set| **set != place).map(Uri::as_str).collect();
+                let instead = if others.is_empty() { String::new() } else { another_set(&others) };
+                error.named_by(document, &instead)
+            };
             let unclear = offer.documents.iter().position(|(_, location)| is_at(location, &place));
-            match (self.document(&place, answer), unclear) {
+            match (self.document(&place, answer).map_err(named), unclear) {
                 (Ok(Ok(child)), _) if child.kind() == Kind::Offers => {
                     offer.documents.retain(|(_, location)| !is_at(location, &place));
                     below.extend(self.offered(child, depth + 1, seen).await?);
@@ -299,7 +317,7 @@ impl Finder {
             turns += 1;
             let sets = match self.above.get(&place) {
                 Some(sets) => sets.clone(),
-                None => match self.above(&place).await? {
+                None => match self.above(&place).await.map_err(|error| error.named_by(&list.location, ""))? {
                     Ok(Above::Sets(sets)) => {
                         self.above.insert(place.clone(), sets.clone());
                         sets
@@ -347,7 +365,7 @@ impl Finder {
                     let sets = self.offered(document, 0, &mut Seen::new()).await;
                     self.wanted = wanted;
                     match sets {
-                        Err(error @ SourceError::Http { .. }) => return Err(error),
+                        Err(error @ (SourceError::Http { .. } | SourceError::Part { .. })) => return Err(error),
                         sets => sets.map(Above::Sets).map_err(|error| chain(&error)),
                     }
                 }

@@ -474,7 +474,11 @@ async fn a_way_that_fails_for_now_is_not_left_for_the_next() {
     assert!(matches!(found(&server, "/").await, Err(SourceError::Http { .. })));
     let server = two_sets().await;
     server.put("/one/cl.xml", busy);
-    assert!(matches!(found(&server, "/").await, Err(SourceError::Http { .. })), "half the sets are no Source");
+    let failed = found(&server, "/").await.unwrap_err();
+    assert!(matches!(failed, SourceError::Part { .. }), "half the sets are no Source: {failed:?}");
+    let told = crate::causes::chain(&failed);
+    let others = format!("-o set={}", server.uri("/two/cl.xml"));
+    assert!(told.contains(WELL_KNOWN) && told.contains(&others), "{told}");
 }
 
 /// The same entry point must not name one tree while a server is busy and another when it is not.
@@ -501,7 +505,7 @@ async fn what_fails_for_now_on_the_way_to_the_sets_is_no_last_word() {
         server.put(pasted, document);
         server.put(at, busy());
         let failed = found(&server, pasted).await;
-        let Err(SourceError::Http { location, .. }) = &failed else { panic!("{pasted} with {at}: {failed:?}") };
+        let Err(SourceError::Part { location, .. }) = &failed else { panic!("{pasted} with {at}: {failed:?}") };
         assert_eq!(*location, DocumentLocation::Uri(server.uri(at)));
     }
 }

@@ -1,7 +1,7 @@
 //! One document into the spool: conditionally, and anew where its body breaks.
 
 use super::Asking;
-use crate::document::{Limits, Timestamp, Uri};
+use crate::document::{DocumentError, Limits, Timestamp, Uri};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
     http::{Client, HttpError, Request, Status},
@@ -32,6 +32,9 @@ const WRITTEN_AT_ONCE: usize = 256 << 10;
 
 /// What files of packages and archives begin with: ZIP, empty ZIP, xz, 7z.
 const PACKAGE_MAGIC: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x05\x06", b"\xfd7zXZ\0", b"7z\xbc\xaf"];
+
+/// Bytes that the longest of these has: so many are waited for, however few come at once.
+const MAGIC_BYTES: u64 = 6;
 
 /// What came of asking for a document.
 pub(super) enum Fetched {
@@ -123,10 +126,14 @@ async fn fetch_once(
         return Err(unusable(location, "a file cannot be fetched").into());
     };
     let held = spool.held(location);
-    let mut response = client
-        .send(request(uri, held.as_ref(), asking))
-        .await
-        .map_err(|cause| Failure::Final(SourceError::Http { location: location.clone(), cause }))?;
+    let mut response = client.send(request(uri, held.as_ref(), asking)).await.map_err(|cause| {
+        let location = location.clone();
+        Failure::Final(match cause.status() {
+            // No content is an empty document.
+            Some(204) => SourceError::Document { location, cause: DocumentError::Empty },
+            _ => SourceError::Http { location, cause },
+        })
+    })?;
     match (response.status, held) {
         (Status::NotModified, Some(held)) => {
             let (validator, modified) = (response.modified_validator, response.modified);
@@ -141,15 +148,16 @@ async fn fetch_once(
     let mut arriving = spool.receive(location)?;
     let (mut size, mut waiting) = (0, Vec::new());
     while let Some(octets) = response.body.chunk().await.map_err(Failure::Broken)? {
-        if size == 0 && PACKAGE_MAGIC.iter().any(|magic| octets.starts_with(magic)) {
-            return Ok(Fetched::Package);
-        }
+        let is_beginning = size < MAGIC_BYTES;
         size += octets.len() as u64;
         if size > limits.document {
             return Err(too_large(location, limits).into());
         }
         received(octets.len() as u64);
         waiting.extend_from_slice(&octets);
+        if is_beginning && PACKAGE_MAGIC.iter().any(|magic| waiting.starts_with(magic)) {
+            return Ok(Fetched::Package);
+        }
         if waiting.len() >= WRITTEN_AT_ONCE {
             off_the_workers(|| arriving.write(&waiting))?;
             waiting.clear();

@@ -1,7 +1,8 @@
 //! From a set's documents to the leaf lists: indexes of any depth followed, pages turned, everything spooled.
 //!
-//! A walk is whole or fails: a list that is missing would look like the deletion of all it lists. What may be missing
-//! are children that are not lists at all: packages, and documents of a capability that nobody here knows.
+//! A walk is whole or fails: a list that fails for now would look like the deletion of all it lists. What a walk can do without
+//! are children that are gone for good (404, 410) or are no lists at all: these are recorded, so that nothing is deleted for
+//! its absence.
 
 mod fetch;
 mod progress;
@@ -10,7 +11,7 @@ mod tests;
 
 use super::{
     DocumentDeviations, DocumentLocation, Missing, SourceError,
-    head::{Head, known},
+    head::{Head, archived, is_package, known},
     http::Client,
     off_the_workers,
     spool::{Held, Spool, SpooledDocument},
@@ -38,6 +39,9 @@ pub const DOCUMENTS: usize = 50_000;
 /// Children whose server does not answer, or not now, before a walk is given up that bears it.
 pub const FAILURES: usize = 16;
 
+/// What a person can do while one of the lists that an index names fails.
+pub const ANOTHER_LIST: &str = ", or paste the address of another list to mount that one alone";
+
 /// Packages that the indexes of one walk list. A dump of more is a list of them.
 pub const PACKAGES: usize = 200_000;
 
@@ -53,6 +57,8 @@ pub struct Leaf {
     pub header: Header,
     /// Its own capability where that is one of the standard's, else what its parent said, else what its parent is.
     pub capability: Option<Capability>,
+    /// Whether the first entries are named as packages and tell of no change: in a Change List they are no changes.
+    pub has_packages: bool,
     /// Whether these octets were settled before ([`Spool::settle`]).
     pub unchanged: bool,
     /// What the index above says of it, without links; `None` for a root and for a later page.
@@ -77,10 +83,9 @@ pub struct Walked {
     pub index_headers: Vec<Header>,
     /// Packages, as the indexes list them, of the links those to copies of manifests (`contents`); not fetched.
     pub packages: Vec<Entry>,
-    /// Children of an unknown capability that are no documents. They need not be lists; but where one was, what it listed
-    /// is not known any more.
+    /// Children that are no lists. They need not have been any; but where one was, what it listed is not known any more.
     pub passed_over: Vec<Missing>,
-    /// Children that answered for good that they are not there, where the walk bears it ([`Asking::bears_missing`]).
+    /// Children that answered for good that they are not there.
     pub missing: Vec<Missing>,
     /// Children that cannot be had or read for now, where the walk bears it ([`Asking::bears_failure`]).
     pub failed: Vec<Missing>,
@@ -99,6 +104,39 @@ pub struct Walked {
 }
 
 impl Walked {
+    /// The walk over a document that is missing for good itself.
+    pub fn without(root: Missing) -> Walked {
+        Walked { missing: vec![root], ..Walked::empty() }
+    }
+
+    /// A walk that has met nothing.
+    pub fn empty() -> Walked {
+        Walked {
+            leaves: Vec::new(),
+            indexes: Vec::new(),
+            index_headers: Vec::new(),
+            packages: Vec::new(),
+            passed_over: Vec::new(),
+            missing: Vec::new(),
+            failed: Vec::new(),
+            transferred: 0,
+            max_age: None,
+            skipped: 0,
+            deviations: Vec::new(),
+            unchanged: true,
+        }
+    }
+
+    /// What it lacks for good: what absence from the leaves does not speak of.
+    pub fn lacking(&self, root: &DocumentLocation) -> Vec<Missing> {
+        let mut lacking: Vec<Missing> = self.missing.iter().chain(&self.passed_over).cloned().collect();
+        if self.skipped > 0 {
+            let why = format!("{} entries of its indexes cannot be understood", self.skipped);
+            lacking.push(Missing { location: root.clone(), entries: self.skipped, why });
+        }
+        lacking
+    }
+
     /// Every document of the walk, for [`Spool::settle`].
     pub fn documents(&self) -> impl Iterator<Item = &SpooledDocument> {
         self.indexes.iter().chain(self.leaves.iter().map(|leaf| &leaf.document))
@@ -126,10 +164,8 @@ pub struct Asking<'a> {
     pub choice: Choice<'a>,
     /// Whether caches on the way are passed by (`Cache-Control: no-cache`).
     pub past_caches: bool,
-    /// Whether a child that is not there (404, 410) is recorded, rather than the end of the walk.
-    pub bears_missing: bool,
-    /// Whether a child that cannot be had or is no document is recorded, rather than the end of the walk; of those that may
-    /// answer later only so many, for each takes its time ([`FAILURES`]).
+    /// Whether a child that fails for now, or is no document, is recorded as failed; else the first ends the walk, and the
+    /// second is passed over. Of those that may answer later only so many are, for each takes its time ([`FAILURES`]).
     pub bears_failure: bool,
     /// Whether what fails is asked for again at once, patiently; else whoever walks comes again later.
     pub is_patient: bool,
@@ -140,18 +176,12 @@ pub struct Asking<'a> {
 /// Hears of a leaf.
 pub type Reached<'a> = &'a (dyn Fn(&Leaf) + Send + Sync);
 
-/// Every child, through caches, and each must be there.
-pub const EVERYTHING: Asking<'static> = Asking {
-    choice: &|_, _| Child::Ask,
-    past_caches: false,
-    bears_missing: false,
-    bears_failure: false,
-    is_patient: true,
-    reached: &|_| (),
-};
+/// Every child, through caches, and none may fail for now.
+pub const EVERYTHING: Asking<'static> =
+    Asking { choice: &|_, _| Child::Ask, past_caches: false, bears_failure: false, is_patient: true, reached: &|_| () };
 
 /// Fetches `root` and everything below it into the spool, several at a time, conditionally.
-/// One document missing or truncated fails the whole walk: a tree is shown whole or not at all.
+/// One document that fails for now or is truncated fails the whole walk: a tree is shown whole or not at all.
 ///
 /// A document that ends early but came in full, by its server's account, is found by whoever reads it to the end;
 /// that one calls [`Spool::forget`], so that it is not asked for conditionally any more.
@@ -226,6 +256,8 @@ struct Node {
     location: DocumentLocation,
     /// Indexes above it.
     depth: usize,
+    /// The number of the document that names it; `None` for the root.
+    named_by: Option<usize>,
     /// What its parent said of it.
     hint: Option<Capability>,
     /// What the index above it is.
@@ -266,7 +298,8 @@ enum Found {
 impl Node {
     fn new(location: DocumentLocation, depth: usize) -> Node {
         let (children, next, found) = (Vec::new(), None, Found::Nothing);
-        Node { location, depth, hint: None, within: None, listed: None, kept: false, children, next, found }
+        let (hint, within, listed) = (None, None, None);
+        Node { location, depth, named_by: None, hint, within, listed, kept: false, children, next, found }
     }
 
     /// What follows it in document order: what is below it, then the page after it. Of `upcoming` the last is the first.
@@ -333,12 +366,13 @@ impl Walk<'_> {
     /// Looks into a document that has come and adds what it leads to.
     fn arrived(&mut self, number: usize, fetched: Result<Fetched, SourceError>) -> Result<(), SourceError> {
         let node = &mut self.nodes[number];
+        let is_child = number > 0;
         let fetched = match fetched {
-            Err(SourceError::Http { cause, .. }) if number > 0 && self.asking.bears_missing && cause.is_gone() => {
-                node.found = Found::Gone(cause.to_string());
+            Err(error) if is_child && error.is_gone() => {
+                node.found = Found::Gone(error.why());
                 return Ok(());
             }
-            Err(error @ SourceError::Http { .. }) if number > 0 && self.asking.bears_failure => {
+            Err(error @ SourceError::Http { .. }) if is_child && self.asking.bears_failure => {
                 let may_answer = matches!(&error, SourceError::Http { cause, .. } if cause.is_retryable());
                 self.failures += usize::from(may_answer);
                 if self.failures > FAILURES {
@@ -347,7 +381,13 @@ impl Walk<'_> {
                 node.found = Found::Failed(chain(&error));
                 return Ok(());
             }
-            fetched => fetched?,
+            Err(error) if is_child && error.is_no_list() => {
+                let why = error.why();
+                node.found = if self.asking.bears_failure { Found::Failed(why) } else { Found::PassedOver(why) };
+                return Ok(());
+            }
+            Err(error) => return Err(self.of_child(number, error)),
+            Ok(fetched) => fetched,
         };
         let held = match fetched {
             Fetched::Document { held, octets, max_age } => {
@@ -361,38 +401,43 @@ impl Walk<'_> {
                 node.found = Found::Package(node.listed.take());
                 return Ok(());
             }
-            Fetched::Package if node.is_unknown() => {
-                tracing::warn!(location = %node.location, "a child of an unknown capability is a package");
-                node.found = Found::PassedOver("a package, no document".to_owned());
+            Fetched::Package if is_child => {
+                node.found = Found::PassedOver("it is a package, no list".to_owned());
                 return Ok(());
             }
             Fetched::Package => return Err(structure(&node.location, "is a package where a list is expected")),
         };
         let met_before = self.nodes.len();
         match off_the_workers(|| self.read(number, held)) {
-            Err(SourceError::Document { location, cause }) => {
+            Err(error @ SourceError::Document { .. }) => {
+                let node = &mut self.nodes[number];
                 // Else it would be asked for conditionally and stay as it is.
-                self.spool.forget(&location)?;
-                if self.nodes[number].is_unknown() {
-                    tracing::warn!(%location, error = %cause, "a child of an unknown capability is no document");
+                self.spool.forget(&node.location)?;
+                if node.is_unknown() || is_child && error.is_no_list() && !self.asking.bears_failure {
                     // Nothing of half an index: what is met again elsewhere is followed there.
+                    node.children.clear();
+                    node.found = Found::PassedOver(error.why());
                     for child in self.nodes.drain(met_before..) {
                         self.seen.remove(&child.location);
                     }
                     self.waiting.retain(|waiting| *waiting < met_before);
-                    let node = &mut self.nodes[number];
-                    node.children.clear();
-                    node.found = Found::PassedOver(chain(&cause));
                     return Ok(());
                 }
-                let error = SourceError::Document { location, cause };
-                if number > 0 && self.asking.bears_failure {
-                    self.nodes[number].found = Found::Failed(chain(&error));
+                if is_child && self.asking.bears_failure {
+                    node.found = Found::Failed(chain(&error));
                     return Ok(());
                 }
-                Err(error)
+                Err(self.of_child(number, error))
             }
             other => other,
+        }
+    }
+
+    /// Why the walk ends at a document, with the one that names it.
+    fn of_child(&self, number: usize, error: SourceError) -> SourceError {
+        match self.nodes[number].named_by {
+            Some(above) => error.named_by(&self.nodes[above].location, ANOTHER_LIST),
+            None => error,
         }
     }
 
@@ -418,11 +463,12 @@ impl Walk<'_> {
         let capability = head.capability().or(node.hint.as_ref().and_then(known)).or(node.within.as_ref()).cloned();
         if !head.is_index() {
             let capability = capability.or_else(|| head.header.capability.clone());
+            let has_packages = head.lists_packages();
             let header = leading_on(head.header);
             let next = header.link("next").cloned();
             let unchanged = held.settled;
             let listed = self.nodes[number].listed.take();
-            let leaf = Leaf { document: held.document, header, capability, unchanged, listed };
+            let leaf = Leaf { document: held.document, header, capability, has_packages, unchanged, listed };
             self.nodes[number].found = Found::Leaf(Box::new(leaf));
             return self.turn(number, next);
         }
@@ -443,6 +489,7 @@ impl Walk<'_> {
                 continue;
             }
             let mut child = Node::new(DocumentLocation::Uri(entry.loc.clone()), self.nodes[number].depth + 1);
+            child.named_by = Some(number);
             child.hint = entry.capability.clone();
             child.within = within.clone();
             let in_dump = child.in_dump();
@@ -480,6 +527,7 @@ impl Walk<'_> {
         let Some(next) = next else { return Ok(()) };
         let before = &self.nodes[number];
         let mut page = Node::new(DocumentLocation::Uri(next), before.depth);
+        page.named_by = Some(number);
         page.hint = before.hint.clone();
         page.within = before.within.clone();
         self.nodes[number].next = self.add(page)?;
@@ -488,20 +536,7 @@ impl Walk<'_> {
 
     /// What was found, in document order: a document, what is below it, the page after it.
     fn finish(self, root: &DocumentLocation) -> Result<Walked, SourceError> {
-        let mut walked = Walked {
-            leaves: Vec::new(),
-            indexes: Vec::new(),
-            index_headers: Vec::new(),
-            packages: Vec::new(),
-            passed_over: Vec::new(),
-            missing: Vec::new(),
-            failed: Vec::new(),
-            transferred: self.transferred,
-            max_age: self.max_age,
-            skipped: 0,
-            deviations: Vec::new(),
-            unchanged: true,
-        };
+        let mut walked = Walked { transferred: self.transferred, max_age: self.max_age, ..Walked::empty() };
         let mut nodes: Vec<Option<Node>> = self.nodes.into_iter().map(Some).collect();
         let mut upcoming = vec![0];
         while let Some(number) = upcoming.pop() {
@@ -557,26 +592,6 @@ fn leading_on(mut header: Header) -> Header {
         .retain(|link| link.uri().is_some() && LEADING_ON.contains(&&*link.rel) && kept.insert(link.rel.clone()));
     header.links.shrink_to_fit();
     header
-}
-
-/// The capability of what an archive lists; other capabilities as they are.
-fn archived(capability: Capability) -> Capability {
-    match capability {
-        Capability::ResourceListArchive => Capability::ResourceList,
-        Capability::ResourceDumpArchive => Capability::ResourceDump,
-        Capability::ChangeListArchive => Capability::ChangeList,
-        Capability::ChangeDumpArchive => Capability::ChangeDump,
-        other => other,
-    }
-}
-
-/// Whether an entry of a dump says, or is named as if, it were a package and no list of packages.
-fn is_package(entry: &Entry) -> bool {
-    const TYPES: [&str; 5] = ["application/zip", "application/x-zip", "x-tar", "x-xz", "x-7z"];
-    const ENDINGS: [&str; 7] = [".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".7z"];
-    let media_type = entry.media_type.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let path = entry.loc.path().to_ascii_lowercase();
-    TYPES.iter().any(|packed| media_type.contains(packed)) || ENDINGS.iter().any(|ending| path.ends_with(ending))
 }
 
 fn structure(location: &DocumentLocation, what: &str) -> SourceError {

@@ -13,6 +13,7 @@ mod pending;
 mod tests;
 
 use super::position::Position;
+use super::status::MissingStatus;
 use super::{Stage, SyncConfig, SyncError, Synchronizer, Unheard};
 use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::causes::chain;
@@ -23,6 +24,7 @@ use crate::document::Timestamp;
 use crate::room::Room;
 use crate::source::DocumentLocation;
 use crate::source::http::Client;
+use crate::source::package::{PackageConfig, Packages};
 use crate::source::spool::Spool;
 use compare::{Compared, Said};
 use findings::Findings;
@@ -131,6 +133,10 @@ pub struct Summary {
     pub unvouched: u64,
     /// The time that the Source's lists speak for.
     pub at: Option<String>,
+    /// What keeps absence from the lists from speaking: parts of the Source that are missing, and where something is extra the
+    /// lists with entries that cannot be understood.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<MissingStatus>,
 }
 
 /// What an audit tells while it runs; the last is a summary, a failure, or that nothing can be told.
@@ -217,6 +223,8 @@ impl AuditError {
 pub struct Listed {
     /// As a mount would show it.
     pub catalog: Arc<Catalog>,
+    /// Through which its dumps were read.
+    pub packages: Option<Packages>,
     /// Changes that could not be had.
     unheard: Vec<Unheard>,
 }
@@ -235,6 +243,8 @@ pub struct Audit {
     pub catalog: Arc<Catalog>,
     /// What is kept of its bytes; `None` for a tree of which nothing is.
     pub content: Option<Arc<Content>>,
+    /// The packages that such a tree was made of.
+    pub packages: Option<Packages>,
     /// The tree's versions.
     pub versions: Versions,
     /// A folder for the audit's own files, with room for another catalog.
@@ -252,9 +262,12 @@ pub async fn listed(
     let catalog = Arc::new(catalog.leaving(Room::new(config.reserve, free_space)));
     let spool = Spool::open(&folder.join("spool")).map_err(SyncError::from)?;
     let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool);
+    let usual = PackageConfig::new(folder.join("packages"));
+    let packages = PackageConfig { reserve: config.reserve, free_space, documents: config.limits, ..usual };
+    synchronizer.read_packages(Packages::open(client.clone(), packages).map_err(SyncError::Package)?);
     // What it logs is not of the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
-    Ok(Listed { catalog, unheard: synchronizer.unheard })
+    Ok(Listed { catalog, packages: synchronizer.packages, unheard: synchronizer.unheard })
 }
 
 impl Audit {
@@ -376,23 +389,24 @@ impl Audit {
             }
         };
         let shown = self.catalog.snapshot()?;
-        let at = match listed {
+        let (at, lacking) = match listed {
             Some(listed) => {
                 let unheard = &listed.unheard;
                 let listed = listed.catalog.snapshot()?;
                 is_comparable(&shown, &listed, unheard)?;
                 drop(shown);
                 compare::compare(&self.catalog, &listed, &mut visit)?;
-                listed.at()?
+                (listed.at()?, lacking(&listed)?)
             }
             None => {
-                let at = shown.at()?;
+                let of_shown = (shown.at()?, lacking(&shown)?);
                 drop(shown);
                 compare::each(&self.catalog, &mut visit)?;
-                at
+                of_shown
             }
         };
         summary.at = at.map(|at| at.to_string());
+        summary.lacking = lacking.into_iter().filter(|it| it.entries == 0 || summary.extra > 0).collect();
         failed.map_or(Ok(Found { summary, findings, pending }), Err)
     }
 
@@ -456,7 +470,10 @@ impl Audit {
         let patience = self.client.patience();
         let asked = match &self.content {
             Some(content) => content.ask(&wanted, patience).await,
-            None => check::ask(&self.client, &wanted, &check::published(&wanted), patience).await,
+            None => {
+                let source = (&self.client, self.packages.as_ref());
+                check::ask(source, &wanted, &check::published(&wanted), patience).await
+            }
         };
         match asked {
             Asked::Same => {}
@@ -493,6 +510,11 @@ impl Summary {
         self.missing + self.extra + self.changed + self.corrupt + self.gone + self.failed
     }
 
+    /// Those of them that are so for sure: what is extra may be listed in a part that is missing.
+    pub fn proven(&self) -> u64 {
+        self.differences() - if self.lacking.is_empty() { 0 } else { self.extra }
+    }
+
     fn count(&mut self, difference: Difference) {
         *match difference {
             Difference::Missing => &mut self.missing,
@@ -522,6 +544,12 @@ impl Difference {
 /// Tells a person how far it is; what finds no room is overtaken by the next.
 fn tell(events: &Events, progress: String) {
     let _ = events.try_send(Event::Progress(progress));
+}
+
+/// What a tree lacks of the Source.
+fn lacking(tree: &Snapshot<'_>) -> Result<Vec<MissingStatus>, AuditError> {
+    let position = tree.position()?.as_deref().and_then(Position::decode);
+    Ok(position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect())
 }
 
 /// Whether what is `listed` holds all that `shown` was made of, and can be compared with it.

@@ -25,12 +25,13 @@ async fn the_trees_are_compared_and_left_though_nobody_reads_what_was_found() {
     let at = |name: &str| folder.path().join(name);
     std::fs::create_dir(at("scratch")).unwrap();
     let (shown, listed) = (catalog(&at("shown"), &["a", "b", "c", "d"]), catalog(&at("listed"), &["d", "e"]));
-    let listed = Listed { catalog: listed, unheard: Vec::new() };
+    let listed = Listed { catalog: listed, packages: None, unheard: Vec::new() };
     let audit = Audit {
         config: None,
         client: server.client(),
         catalog: shown,
         content: None,
+        packages: None,
         versions: Arc::new(|_, _| Ok(None)),
         scratch: at("scratch"),
     };

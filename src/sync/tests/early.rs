@@ -106,7 +106,7 @@ async fn what_was_read_early_of_lists_that_cannot_be_had_leaves_no_trace() {
     let server = Loopback::start().await;
     server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml"])));
     server.put("/1.xml", Answer::xml(listing(&server, &[("/a", 1)])));
-    server.put("/2.xml", Answer::status(404));
+    server.put("/2.xml", Answer::status(403));
     let mut destination = Destination::of(&server, INDEX);
 
     assert!(matches!(destination.refresh().await, Err(SyncError::Source(_))));

@@ -366,22 +366,25 @@ async fn the_same_documents_under_another_own_host_are_another_tree() {
 
 #[tokio::test]
 async fn after_a_failure_the_source_is_discovered_anew() {
-    let server = two_sets().await;
-    server.put("/one/list.xml", Answer::xml(list(&server, &["/one/own"])));
-    server.put("/two/list.xml", Answer::xml(list(&server, &["/two/own"])));
-    let mut destination = Destination::of(&server, "/description.xml");
-    destination.commit().await;
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    for old in [403, 404] {
+        let server = two_sets().await;
+        server.put("/one/list.xml", Answer::xml(list(&server, &["/one/own"])));
+        server.put("/two/list.xml", Answer::xml(list(&server, &["/two/own"])));
+        let mut destination = Destination::of(&server, "/description.xml");
+        destination.commit().await;
+        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
 
-    // The set moves its list; the old address is gone.
-    server.put("/two/list.xml", Answer::status(404));
-    server.put("/two/moved.xml", Answer::xml(list(&server, &["/two/own", "/two/more"])));
-    let moved = [offer("resourcelist", server.uri("/two/moved.xml").as_str())];
-    server.put("/two/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &moved)));
-    assert!(destination.refresh().await.is_err());
-    destination.commit().await;
+        // The set moves its list; the old address is refused, or gone.
+        server.put("/two/list.xml", Answer::status(old));
+        server.put("/two/moved.xml", Answer::xml(list(&server, &["/two/own", "/two/more"])));
+        let moved = [offer("resourcelist", server.uri("/two/moved.xml").as_str())];
+        server.put("/two/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &moved)));
+        assert_eq!(destination.refresh().await.is_err(), old == 403);
+        assert_eq!(destination.paths(), ["/one/own", "/two/own"]);
+        destination.commit().await;
 
-    assert_eq!(destination.paths(), ["/one/own", "/two/more", "/two/own"]);
+        assert_eq!(destination.paths(), ["/one/own", "/two/more", "/two/own"]);
+    }
 }
 
 #[tokio::test]

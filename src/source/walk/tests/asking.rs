@@ -39,18 +39,17 @@ async fn a_child_that_is_kept_is_asked_for_only_where_it_is_not_here() {
 }
 
 #[tokio::test]
-async fn a_child_that_is_gone_is_told_where_the_walk_bears_it() {
+async fn a_child_that_is_gone_for_good_is_recorded() {
     let scene = Scene::new(&[("/root.xml", index("", &["/1.xml", "/gone.xml"])), ("/1.xml", list("/1"))]).await;
-    let bearing = Asking { bears_missing: true, ..EVERYTHING };
 
-    let walked = scene.walk_asking("/root.xml", bearing).await.unwrap();
+    let walked = scene.walk("/root.xml").await.unwrap();
 
     assert_eq!(scene.resources(&walked), ["/1"]);
     assert_eq!(walked.missing.len(), 1);
     assert_eq!(walked.missing[0].location, scene.at("/gone.xml"));
     scene.server.put("/gone.xml", Answer::status(403));
-    assert!(scene.walk_asking("/root.xml", bearing).await.is_err(), "that it may not be read does not mean gone");
-    assert!(scene.walk_asking("/nothing.xml", bearing).await.is_err(), "the root itself");
+    assert!(scene.walk("/root.xml").await.is_err(), "that it may not be read does not mean gone");
+    assert!(scene.walk("/nothing.xml").await.is_err(), "the root itself");
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ async fn a_walk_that_was_killed_goes_on_where_it_stopped_and_is_not_unchanged() 
     let scene = Scene::new(&[
         ("/root.xml", index("", &["/1.xml", "/2.xml"]).etag("r")),
         ("/1.xml", list("/1").etag("1")),
-        ("/2.xml", Answer::status(404)),
+        ("/2.xml", Answer::status(403)),
     ])
     .await;
     assert!(scene.walk("/root.xml").await.is_err());
@@ -165,22 +165,39 @@ async fn a_walk_that_was_killed_goes_on_where_it_stopped_and_is_not_unchanged() 
 }
 
 #[tokio::test]
-async fn one_missing_child_fails_the_whole_walk_and_is_named() {
-    let scene = Scene::new(&[("/root.xml", index("", &["/1.xml", "/gone.xml"])), ("/1.xml", list("/1"))]).await;
+async fn a_child_that_fails_is_named_with_its_index() {
+    let scene = Scene::new(&[("/root.xml", index("", &["/1.xml", "/secret.xml"])), ("/1.xml", list("/1"))]).await;
+    scene.server.put("/secret.xml", Answer::status(403));
+
     let error = scene.walk("/root.xml").await.unwrap_err();
-    assert!(
-        matches!(&error, SourceError::Http { location, cause } if *location == scene.at("/gone.xml") && cause.status() == Some(404)),
-        "{error:?}"
-    );
+
+    let SourceError::Part { location, named_by, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((location, named_by), (&scene.at("/secret.xml"), &scene.at("/root.xml")));
+    let told = chain(&error);
+    assert!(told.contains("403") && told.contains("another list"), "{told}");
 }
 
 #[tokio::test]
-async fn a_child_that_is_a_login_page_fails_the_walk_and_is_not_kept() {
-    let page = Answer::html("<!DOCTYPE html><html><body>Please log in</body></html>").etag("login");
-    let scene = Scene::new(&[("/root.xml", index("", &["/1.xml"])), ("/1.xml", page)]).await;
-    let error = scene.walk("/root.xml").await.unwrap_err();
-    assert!(matches!(&error, SourceError::Document { location, .. } if *location == scene.at("/1.xml")), "{error:?}");
-    assert_eq!(scene.spool.known(&scene.at("/1.xml")), None);
+async fn children_that_are_no_lists_are_passed_over() {
+    let others = [
+        ("login", Answer::html("<!DOCTYPE html><html><body>Please log in</body></html>").etag("login")),
+        ("OAI-PMH", Answer::xml("<OAI-PMH xmlns=\"http://www.openarchives.org/OAI/2.0/\"><Identify/></OAI-PMH>")),
+        ("text", Answer::new("text/plain", "nothing here")),
+        ("nothing", Answer::xml("")),
+        ("no content", Answer::status(204)),
+        ("package", Answer::new("application/zip", "PK\x03\x04")),
+    ];
+    for (what, other) in others {
+        let root = index("", &["/1.xml", "/other", "/2.xml"]);
+        let scene =
+            Scene::new(&[("/root.xml", root), ("/1.xml", list("/1")), ("/other", other), ("/2.xml", list("/2"))]).await;
+
+        let walked = scene.walk("/root.xml").await.unwrap();
+
+        assert_eq!(scene.resources(&walked), ["/1", "/2"], "{what}");
+        assert_eq!(walked.passed_over[0].location, scene.at("/other"), "{what}");
+        assert_eq!(scene.spool.known(&scene.at("/other")), None, "{what}");
+    }
 }
 
 #[tokio::test]
@@ -349,10 +366,36 @@ async fn packages_of_a_dump_are_recorded_and_not_fetched() {
 }
 
 #[tokio::test]
-async fn a_package_among_resource_lists_is_an_error() {
-    let scene =
-        Scene::new(&[("/root.xml", index("", &["/1"])), ("/1", Answer::new("application/zip", "PK\x03\x04"))]).await;
-    assert!(matches!(scene.walk("/root.xml").await, Err(SourceError::Structure { .. })));
+async fn a_package_is_known_by_however_few_bytes_come_first() {
+    let zip = [b"PK\x03\x04".to_vec(), vec![0; 1000]].concat();
+    let chunked = |first: usize| {
+        let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+        [chunk(&zip[..first]), chunk(&zip[first..]), b"0\r\n\r\n".to_vec()].concat()
+    };
+    for first in 1..6 {
+        let part = Answer::new("application/zip", chunked(first)).header("Transfer-Encoding", "chunked");
+        let scene =
+            Scene::new(&[("/dump.xml", index("capability=\"resourcedump\"", &["/part?n=2"])), ("/part?n=2", part)])
+                .await;
+
+        let walked = scene.walk("/dump.xml").await.unwrap();
+
+        assert_eq!(walked.packages.len(), 1, "{first} bytes");
+    }
+}
+
+#[tokio::test]
+async fn packages_of_a_change_list_are_told_from_changes() {
+    let packages = [url("/1.zip", "from=\"2013-01-01\""), url("/2.zip", "type=\"application/zip\"")];
+    let changes = [url("/1.zip", "change=\"updated\""), url("/2.zip", "change=\"updated\"")];
+    let scene = Scene::new(&[
+        ("/packages.xml", Answer::xml(urlset("capability=\"changelist\"", &[], &packages))),
+        ("/changes.xml", Answer::xml(urlset("capability=\"changelist\"", &[], &changes))),
+    ])
+    .await;
+    let has_packages = async |root: &str| scene.walk(root).await.unwrap().leaves[0].has_packages;
+    assert!(has_packages("/packages.xml").await);
+    assert!(!has_packages("/changes.xml").await, "changes of resources that are packages");
 }
 
 #[tokio::test]
