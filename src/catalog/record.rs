@@ -4,7 +4,7 @@ use super::octets::{Octets, push_number, push_string, push_time, push_varint};
 use super::parts::{digests, link, member, push_digests, push_link, push_member, skip_member};
 use super::symbols::{Symbol, Symbols};
 use super::{Freshness, Kind, Node, Resource, SetId, Totals};
-use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, Uri};
+use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, Uri, believed_length};
 use fuser::INodeNo;
 
 fn changefreq_code(changefreq: Option<ChangeFrequency>) -> u8 {
@@ -292,9 +292,13 @@ impl<'a> ResourceRecord<'a> {
         }
     }
 
-    /// What `stat` shows: the published length, unless it counts coded octets.
+    /// What `stat` shows: the published length, unless it counts coded octets or is no size ([`believed_length`]).
     pub(super) fn size(&self) -> Option<u64> {
-        if self.encoding.is_some() { None } else { self.length }
+        match (self.encoding, self.length) {
+            (Some(_), _) | (None, None) => None,
+            (None, Some(0)) => believed_length(self.length, &self.digests()?),
+            (None, length) => length,
+        }
     }
 
     pub(super) fn digests(&self) -> Option<Vec<Digest>> {

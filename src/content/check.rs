@@ -1,7 +1,7 @@
 //! For an audit, away from every reader: what is kept here, read again to its end, and what the Source serves, asked for
 //! again; both held to their digests.
 
-use super::fetcher::{Form, is_decoded, published_coding, soft_failure};
+use super::fetcher::{Form, is_decoded, published_coding, soft_failure, unasked};
 use super::fixity::{BLOCK, Expected, Verdict, Verifier, judge};
 use super::{Content, Verified, Wanted};
 use crate::causes::chain;
@@ -131,8 +131,13 @@ async fn received(client: &Client, request: Request, wanted: &Wanted, expected: 
     if let Some(page) = soft_failure(wanted, expected.published.is_some(), response.media_type.as_deref()) {
         return Ok(Asked::Failed(chain(&page)));
     }
-    if let Err(what) = Form::of(wanted, response.encoding.as_deref(), false) {
-        return Ok(Asked::Failed(what));
+    let coding = response.encoding.as_deref().unwrap_or_default();
+    match Form::of(wanted, response.encoding.as_deref(), false) {
+        Err(what) => return Ok(Asked::Failed(what)),
+        // Its bytes are decoded before they are read; what came before is no measure for the coded ones.
+        Ok(Form::Unasked(_)) if wanted.length.is_none() && expected.published.is_none() => return Ok(Asked::There),
+        Ok(Form::Unasked(_)) if wanted.length.is_none() => return Ok(Asked::Failed(unasked(coding))),
+        Ok(_) => {}
     }
     let mut verifier = Verifier::new(expected.algorithm());
     while let Some(octets) = response.body.chunk().await? {

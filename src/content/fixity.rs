@@ -249,6 +249,26 @@ mod tests {
     }
 
     #[test]
+    fn length_0_counts_only_beside_the_digest_of_no_bytes() {
+        for algorithm in (0..6).filter_map(Algorithm::numbered) {
+            let empty = Verifier::new(algorithm).finish().unwrap().digest;
+            let mut verifier = Verifier::new(algorithm);
+            verifier.update(b"x");
+            let other = verifier.finish().unwrap().digest;
+
+            assert!(empty.is_of_nothing() && !other.is_of_nothing(), "{algorithm:?}");
+            assert_eq!(crate::document::believed_length(Some(0), &[empty]), Some(0));
+            assert_eq!(crate::document::believed_length(Some(0), &[other]), None);
+            assert_eq!(crate::document::believed_length(Some(0), &[empty, other]), None);
+            assert_eq!(crate::document::believed_length(Some(5), &[other]), Some(5));
+        }
+        assert_eq!(
+            (crate::document::believed_length(Some(0), &[]), crate::document::believed_length(None, &[])),
+            (None, None)
+        );
+    }
+
+    #[test]
     fn every_algorithm_gives_its_digest() {
         let of_abc = [
             (Algorithm::Md5, "900150983cd24fb0d6963f7d28e17f72"),

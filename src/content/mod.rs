@@ -388,6 +388,11 @@ impl Content {
         self.observed.size(ino)
     }
 
+    /// Whether the file is known to be empty by its server's word alone.
+    pub fn is_doubtful(&self, ino: INodeNo) -> bool {
+        self.observed.get(ino).is_some_and(|observation| observation.is_doubtful())
+    }
+
     /// The true size of what a read returns; asks the Source where it must, within `size_deadline`.
     pub async fn size(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
         self.learnt_size(wanted, false).await
@@ -397,6 +402,11 @@ impl Content {
     /// too many to wait for.
     pub async fn size_with_body(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
         self.learnt_size(wanted, true).await
+    }
+
+    /// A question for a size that takes so long is likely to fail, and so are those for its neighbours.
+    pub fn long_question(&self) -> Duration {
+        self.config.size_deadline / 8
     }
 
     /// Learns a size that somebody is expected to ask for next, while nobody's read needs what that takes: where only the body
@@ -522,10 +532,10 @@ impl Content {
         self.observed.forget(ino);
     }
 
-    /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time; how many.
-    /// Blocks on the disk.
+    /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time, and for
+    /// versions kept for patches that the cache folder has no more; how many. Blocks on the disk.
     pub fn forget_gone<E>(&self, gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
-        self.observed.forget_gone(gone)
+        Ok(self.observed.forget_gone(gone)? + self.observed.forget_versions(|object| self.disk.has(object)))
     }
 
     fn pin_landed(&self, ino: INodeNo, key: &ObjectKey) {

@@ -94,6 +94,24 @@ impl Digest {
         &self.octets[..self.algorithm.digest_length()]
     }
 
+    /// Whether it is the digest of no bytes at all.
+    pub fn is_of_nothing(&self) -> bool {
+        let of_nothing = match self.algorithm {
+            Algorithm::Md5 => "d41d8cd98f00b204e9800998ecf8427e",
+            Algorithm::Sha1 => "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+            Algorithm::Sha224 => "d14a028c2a3a2bc9476102bb288234c415a2b01f828ea62ac5b3e42f",
+            Algorithm::Sha256 => "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            Algorithm::Sha384 => {
+                "38b060a751ac96384cd9327eb1b1e36a21fdb71114be07434c0cc7bf63f6e1da274edebfe76f65fbd51ad2f14898b95b"
+            }
+            Algorithm::Sha512 => {
+                "cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce\
+                 47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e"
+            }
+        };
+        self.to_string().rsplit(':').next() == Some(of_nothing)
+    }
+
     /// Every digest of a `hash` attribute that can be understood, strongest first, and whether anything could not be.
     ///
     /// Digests are separated by blanks. Besides `sha-256:` and lower-case hex, understood are names spelt `sha256` or
@@ -103,6 +121,13 @@ impl Digest {
         let published = PublishedHashes::parse(attribute);
         (published.digests, published.unknown)
     }
+}
+
+/// The published length as far as it is a size. Publishers write 0 where they do not know it: 0 counts only beside the
+/// digest of no bytes.
+pub fn believed_length(length: Option<u64>, digests: &[Digest]) -> Option<u64> {
+    let is_nothing = || !digests.is_empty() && digests.iter().all(Digest::is_of_nothing);
+    length.filter(|length| *length > 0 || is_nothing())
 }
 
 /// What a `hash` attribute says, and how well it is spelt.

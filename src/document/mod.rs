@@ -12,7 +12,7 @@ pub mod timestamp;
 pub mod uri;
 
 pub use deviation::{Deviation, Deviations, Rule};
-pub use hash::{Algorithm, Digest};
+pub use hash::{Algorithm, Digest, believed_length};
 pub use link::{Href, LOWEST_PRIORITY, Link};
 pub use reader::{DocumentError, Limits, Reader};
 pub use timestamp::Timestamp;

@@ -219,6 +219,16 @@ impl Filesystem {
         self.size_ahead(next());
     }
 
+    /// GETATTR waits for the size of `ino` for long: the next ones are asked for now, whether anybody walks there or not.
+    pub(super) fn asked_in_vain(&self, ino: INodeNo) {
+        let next = || -> Result<Vec<INodeNo>, FsError> {
+            let Some((folder, entry)) = self.catalog.snapshot()?.place(ino)? else { return Ok(Vec::new()) };
+            let window = self.window(folder, entry)?;
+            Ok(self.sizing.with(|walks| walks.due(folder, &window)))
+        };
+        self.size_ahead(next());
+    }
+
     /// GETATTR looked at a file whose size was learnt.
     pub(super) fn passed_sized(&self, ino: INodeNo) {
         let Some(folder) = self.sizing.passed(ino) else { return };

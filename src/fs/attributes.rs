@@ -92,12 +92,17 @@ impl Filesystem {
             {
                 self.content.hold_to_published(&wanted);
             }
-            match size.is_some() && self.current_for(&node) != Some(Duration::ZERO) {
+            match size.is_some() && self.current_for(&node, size) != Some(Duration::ZERO) {
                 true => (node, size, None),
                 false => (node, size, Some(wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?)),
             }
         };
         match (size, wanted) {
+            // The kernel asks for the mode of a file whose extended attribute is asked for, and sees the size as well: that is no time
+            // to wait for it. No reader sees it, for it is good for no longer than this one answer.
+            (None, Some(_)) if self.programs.asks_for_xattr(thread) => {
+                Ok(Attributes::Known(self.shown_with_size(&node, None)))
+            }
             (None, Some(mut wanted)) => {
                 if let Some(denial) = self.denial(thread) {
                     let size = self.content.size_present(&wanted).ok_or(denial)?;
@@ -118,7 +123,7 @@ impl Filesystem {
                     self.passed_sized(ino);
                 }
                 let mut shown = self.shown_with_size(&node, size);
-                if let (Freshness::Asked(changefreq), Some(wanted)) = (node.freshness, overdue) {
+                if let (Freshness::Asked(changefreq), Some(wanted)) = (self.freshness(&node, size), overdue) {
                     if !asks_nothing {
                         self.content.revalidate(wanted, changefreq);
                     }
@@ -131,9 +136,20 @@ impl Filesystem {
 
     /// GETATTR of a file never sized: waits for the Source, within content's deadline.
     pub async fn sized(&self, file: &Unsized) -> Result<Shown, FsError> {
-        let size = match file.is_to_be_read {
-            true => self.content.size_with_body(&file.wanted).await?,
-            false => self.content.size(&file.wanted).await?,
+        let size = async {
+            match file.is_to_be_read {
+                true => self.content.size_with_body(&file.wanted).await,
+                false => self.content.size(&file.wanted).await,
+            }
+        };
+        tokio::pin!(size);
+        let size = match tokio::time::timeout(self.content.long_question(), &mut size).await {
+            Ok(size) => size?,
+            Err(_) => {
+                // Its neighbours are likely to take as long: who asks for theirs next finds them asked for.
+                self.asked_in_vain(file.node.ino);
+                size.await?
+            }
         };
         self.reading.sized(file.node.ino);
         Ok(self.shown_with_size(&file.node, Some(size)))
@@ -152,9 +168,19 @@ impl Filesystem {
         }
     }
 
-    /// How long what is known of the file is current; `None`: until it is told otherwise.
-    fn current_for(&self, node: &Node) -> Option<Duration> {
+    /// How its changes become known. An empty file that no digest vouches for may have been a fault of its server: it is asked again.
+    fn freshness(&self, node: &Node, size: Option<u64>) -> Freshness {
         match node.freshness {
+            Freshness::Listed if size == Some(0) && node.size.is_none() && self.content.is_doubtful(node.ino) => {
+                Freshness::Asked(None)
+            }
+            published => published,
+        }
+    }
+
+    /// How long what is known of the file is current; `None`: until it is told otherwise.
+    fn current_for(&self, node: &Node, size: Option<u64>) -> Option<Duration> {
+        match self.freshness(node, size) {
             Freshness::Listed => None,
             // What the Source serves now says nothing of what it served then.
             Freshness::Asked(_) if self.options.as_of.is_some() => None,
@@ -167,7 +193,7 @@ impl Filesystem {
         Shown {
             attributes: file_attributes(node, size.unwrap_or(0), &self.options),
             attributes_ttl: match size {
-                Some(_) => self.current_for(node).map_or(entry_ttl, |current| current.min(entry_ttl)),
+                Some(_) => self.current_for(node, size).map_or(entry_ttl, |current| current.min(entry_ttl)),
                 None => Duration::ZERO,
             },
             entry_ttl: self.options.entry_ttl,

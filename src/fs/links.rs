@@ -4,7 +4,7 @@
 use super::{Filesystem, FsOptions};
 use crate::catalog::{CatalogError, Kind, Node, Resource, Snapshot};
 use crate::content::{Patch, Wanted};
-use crate::document::{Link, Uri};
+use crate::document::{Link, Uri, believed_length};
 use fuser::INodeNo;
 
 /// A mirror (14.2).
@@ -54,7 +54,7 @@ impl Filesystem {
         Ok(match shown {
             Some(link) => {
                 // As in the catalog: the length of coded octets is not the size.
-                let published = link.length.filter(|_| link.encoding.is_none());
+                let published = believed_length(link.length, &link.hashes).filter(|_| link.encoding.is_none());
                 // The catalog tells versions by the entry alone. Where the alternate has changed and the entry has not, the
                 // inode stays what was read of it, until it gets a successor.
                 Node { size: self.content.known_size(node.ino).or(published), ..node }
@@ -115,7 +115,7 @@ fn linked(resource: &Resource, ino: INodeNo) -> Wanted {
     // Of equal priority they stay in the order of the document.
     mirrors.sort_by_key(|(priority, _)| *priority);
     Wanted {
-        length: resource.length,
+        length: believed_length(resource.length, &resource.hashes),
         hashes: resource.hashes.clone(),
         media_type: resource.media_type.clone(),
         encoding: resource.encoding.clone(),

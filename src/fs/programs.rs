@@ -28,6 +28,9 @@ const PLACES: usize = 1024;
 /// How long a thread's program is taken for the same: execve(2) and prctl(2) change it.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
+/// Programs that show extended attributes of files and nothing else of them.
+const XATTR_PROGRAMS: [&[u8]; 2] = [b"getfattr", b"attr"];
+
 /// Bits of a [`Place`]. Linux gives threads and processes no number of more (`PID_MAX_LIMIT`, proc(5)).
 const NUMBER_BITS: u32 = 22;
 const TIME_BITS: u32 = 13;
@@ -144,6 +147,21 @@ impl Programs {
         let is_denied = |name: &[u8]| self.denied.iter().any(|denied| **denied == *name);
         let name = [&names.thread, &names.process].into_iter().find(|name| is_denied(name))?;
         Some(String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// Whether a thread asks for an extended attribute, as far as that can be told (proc(5), `syscall`, needs the right to trace
+    /// it), or is of a program that looks at nothing else.
+    pub fn asks_for_xattr(&self, thread: u32) -> bool {
+        if thread == 0 {
+            return false;
+        }
+        let call = fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+        let number = call.split(' ').next().and_then(|number| number.parse().ok());
+        let by_call = number.is_some_and(|number: libc::c_long| {
+            [libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_fgetxattr].contains(&number)
+        });
+        // It asks for the type of a file before it asks for its attributes.
+        by_call || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]))
     }
 
     /// A thread was refused something.

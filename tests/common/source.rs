@@ -83,6 +83,8 @@ pub enum Fault {
     MediaType(String),
     /// No Content-Length: the body ends with the connection.
     NoLength,
+    /// A HEAD announces so many bytes; the body has its own length.
+    HeadLength(usize),
 }
 
 /// One request as it was logged.
@@ -373,6 +375,10 @@ impl Source {
                 *length
             }
             _ => body.len(),
+        };
+        let told_length = match &fault {
+            Some(Fault::HeadLength(length)) if request.is_head() => *length,
+            _ => told_length,
         };
         if fault != Some(Fault::NoLength) {
             let _ = write!(extra, "Content-Length: {told_length}\r\n");

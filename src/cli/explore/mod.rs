@@ -174,6 +174,10 @@ pub struct Pace {
     pub answered: usize,
     /// How many answers were text/html.
     pub pages: usize,
+    /// How many answers told the size.
+    pub sized: usize,
+    /// How many had a strong ETag, another validator, and none.
+    pub validators: [usize; 3],
     /// Median time to an answer.
     pub median: Duration,
     /// The last failure.
@@ -183,7 +187,7 @@ pub struct Pace {
 /// Asks for each of `sample`, one after the other.
 async fn pace(client: &Client, sample: &[Uri]) -> Pace {
     let mut times = Vec::new();
-    let (mut pages, mut failure) = (0, None);
+    let (mut pages, mut sized, mut validators, mut failure) = (0, 0, [0; 3], None);
     for uri in sample {
         let began = Instant::now();
         let request = Request { method: Method::Head, ..Request::get(uri.clone(), SAMPLE_TIMEOUT) };
@@ -191,6 +195,14 @@ async fn pace(client: &Client, sample: &[Uri]) -> Pace {
             Ok(response) => {
                 times.push(began.elapsed());
                 pages += usize::from(response.media_type.as_deref() == Some("text/html"));
+                let is_told = response.encoding.is_none() && response.content_length.is_some_and(|length| length > 0);
+                sized += usize::from(is_told);
+                let kind = match (response.etag.as_deref(), &response.last_modified) {
+                    (Some(etag), _) if etag.starts_with('"') => 0,
+                    (None, None) => 2,
+                    _ => 1,
+                };
+                validators[kind] += 1;
             }
             Err(cause) => failure = Some(crate::causes::chain(&cause)),
         }
@@ -200,6 +212,8 @@ async fn pace(client: &Client, sample: &[Uri]) -> Pace {
         asked: sample.len(),
         answered: times.len(),
         pages,
+        sized,
+        validators,
         median: times.get(times.len() / 2).copied().unwrap_or_default(),
         failure,
     }

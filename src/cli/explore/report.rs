@@ -76,7 +76,7 @@ impl Report {
     }
 
     fn write_pace(&self, text: &mut String) {
-        let Pace { asked, answered, pages, median, failure } = &self.pace;
+        let Pace { asked, answered, pages, validators, median, failure, .. } = &self.pace;
         if *asked == 0 && self.survey.packages > 0 {
             let _ = writeln!(text, "\nPace         not measured: the files lie in packages");
             return;
@@ -89,12 +89,19 @@ impl Report {
             return;
         }
         let _ = writeln!(text, "\nPace         {} ms an answer (median of {answered})", median.as_millis());
-        let _ = writeln!(text, "  ls -l      about {}", duration(self.listing_time()));
+        let _ = writeln!(text, "  ls -l      about {}{}", duration(self.listing_time()), self.downloads());
         let _ = writeln!(
             text,
             "  grep -r    about {} and the time the bytes take",
             duration(self.requests(self.survey.entries))
         );
+        let [strong, weak, none] = validators;
+        if *strong < *answered {
+            let _ = writeln!(
+                text,
+                "  validators {strong} of {answered} have a strong ETag, {weak} another, {none} none: without a strong one a file comes in one piece"
+            );
+        }
         if *pages > 0 {
             let _ = writeln!(
                 text,
@@ -194,6 +201,12 @@ impl Report {
                 "asked": self.pace.asked,
                 "answered": self.pace.answered,
                 "pages": self.pace.pages,
+                "sized": self.pace.sized,
+                "validators": {
+                    "strong": self.pace.validators[0],
+                    "other": self.pace.validators[1],
+                    "none": self.pace.validators[2],
+                },
                 "median_ms": self.pace.median.as_millis() as u64,
                 "failure": self.pace.failure,
                 "listing_s": self.listing_time().as_secs(),
@@ -206,6 +219,18 @@ impl Report {
     fn share(&self, part: u64) -> String {
         let percent = if self.survey.entries == 0 { 0.0 } else { 100.0 * part as f64 / self.survey.entries as f64 };
         format!("{percent:.0} %")
+    }
+
+    /// What `ls -l` downloads beside its requests: files of no published length whose server does not tell it either.
+    fn downloads(&self) -> String {
+        let Pace { answered, sized, .. } = self.pace;
+        if self.survey.with_length == self.survey.entries || sized == answered {
+            return String::new();
+        }
+        format!(
+            ", and the download of each file whose server does not tell its size: {} of {answered}",
+            answered - sized
+        )
     }
 
     /// How long sizes of names without published length take.

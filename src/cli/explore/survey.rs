@@ -1,6 +1,6 @@
 //! Counting what lists say.
 
-use crate::document::{Algorithm, Deviation, DocumentError, Limits, Rule, Uri};
+use crate::document::{Algorithm, Deviation, DocumentError, Limits, Rule, Uri, believed_length};
 use crate::source::package::Manifest;
 use crate::source::spool::Spool;
 use crate::source::walk::Walked;
@@ -90,7 +90,7 @@ impl Survey {
             while let Some(entry) = reader.next_entry()? {
                 self.entries += 1;
                 self.with_lastmod += u64::from(entry.lastmod.is_some());
-                if let Some(length) = entry.length {
+                if let Some(length) = believed_length(entry.length, &entry.hashes) {
                     self.with_length += 1;
                     self.octets = self.octets.saturating_add(length);
                 }

@@ -4,6 +4,7 @@ use super::fetch::Landed;
 use super::flight::Flight;
 use super::handed::Kept;
 use super::held::{Held, Version};
+use super::plan::tells_of_bytes;
 use crate::causes::chain;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, Verified, Wanted};
@@ -62,6 +63,7 @@ impl Content {
 
     pub(super) fn failed(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
         let ino = wanted.ino;
+        self.note_contradiction(wanted, &error);
         let version = flight.version();
         // First, so that nothing goes out after the look at what went out.
         flight.close();
@@ -124,8 +126,21 @@ impl Content {
         *shown
     }
 
+    /// A body of other bytes than those that were announced came for a size that only a head had told: the name's next inode has
+    /// its size from the body.
+    fn note_contradiction(&self, wanted: &Wanted, error: &ContentError) {
+        if !tells_of_bytes(error) || wanted.is_past() {
+            return;
+        }
+        let told = self.observed.get(wanted.ino).filter(|observation| observation.digests.is_empty());
+        if let Some(size) = told.and_then(|observation| observation.size) {
+            self.failures.lock().unwrap_or_else(PoisonError::into_inner).contradict(&wanted.uri, size);
+        }
+    }
+
     pub(super) fn poison(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
         let ino = wanted.ino;
+        self.note_contradiction(wanted, &error);
         self.condemn(ino);
         self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");

@@ -1,7 +1,7 @@
 //! Failures remembered, so that what has just failed is not asked again for every reader. Pure.
 
 use crate::content::ContentError;
-use crate::content::fixity::BLOCK;
+use crate::content::fixity::{BLOCK, WHOLE_LIMIT};
 use crate::document::Uri;
 use fuser::INodeNo;
 use lru::LruCache;
@@ -37,13 +37,23 @@ pub(in crate::content) struct Failures {
     reads: LruCache<(INodeNo, u64), Failed>,
     /// Sizes that cannot be told and objects that came wrong from everywhere.
     inodes: LruCache<INodeNo, FailedInode>,
+    /// Sizes that were asked for ahead and not answered: they say nothing of a read.
+    sizes_ahead: LruCache<INodeNo, Failed>,
     /// Resources of which wrong bytes were handed out before the verdict, whatever inode they have now.
     doubted: LruCache<Uri, ()>,
+    /// Sizes that a head announced, of resources whose body then had another.
+    contradicted: LruCache<Uri, u64>,
 }
 
 impl Default for Failures {
     fn default() -> Self {
-        Failures { reads: LruCache::new(LIMIT), inodes: LruCache::new(LIMIT), doubted: LruCache::new(LIMIT) }
+        Failures {
+            reads: LruCache::new(LIMIT),
+            inodes: LruCache::new(LIMIT),
+            sizes_ahead: LruCache::new(LIMIT),
+            doubted: LruCache::new(LIMIT),
+            contradicted: LruCache::new(LIMIT),
+        }
     }
 }
 
@@ -84,6 +94,16 @@ impl Failures {
         self.inodes.put(ino, FailedInode { failed, memory });
     }
 
+    /// The failure of a size that was asked for ahead, if it counts still.
+    pub(super) fn size_ahead(&mut self, ino: INodeNo, now: Instant) -> Option<ContentError> {
+        self.sizes_ahead.get(&ino).filter(|failed| now < failed.until).map(|failed| failed.error.clone())
+    }
+
+    /// The size was asked for ahead and not answered.
+    pub(super) fn size_failed_ahead(&mut self, ino: INodeNo, error: &ContentError, now: Instant) {
+        self.sizes_ahead.put(ino, Failed { error: error.clone(), until: now + INODE_MEMORY });
+    }
+
     /// Wrong bytes of this resource were handed out before the verdict: it does not happen again.
     pub(super) fn doubt(&mut self, uri: &Uri) {
         self.doubted.put(uri.clone(), ());
@@ -92,6 +112,27 @@ impl Failures {
     /// Whether nothing of this resource may go out before the verdict.
     pub(super) fn is_doubted(&mut self, uri: &Uri) -> bool {
         self.doubted.get(uri).is_some()
+    }
+
+    /// A head of this resource announced the size `told`, and its body had another.
+    pub(super) fn contradict(&mut self, uri: &Uri, told: u64) {
+        self.contradicted.put(uri.clone(), told);
+    }
+
+    /// The size that a head announced of this resource, and that its body contradicted.
+    pub(super) fn contradicted(&mut self, uri: &Uri) -> Option<u64> {
+        self.contradicted.get(uri).copied()
+    }
+
+    /// Whether a head of this resource may be believed that it has `size` bytes. Where one was contradicted the whole body tells;
+    /// but one too large to wait for has changed, as long as its head does not repeat itself.
+    pub(super) fn is_believed(&mut self, uri: &Uri, size: u64) -> bool {
+        self.contradicted(uri).is_none_or(|told| size > WHOLE_LIMIT && size != told)
+    }
+
+    /// A head of this resource says, too, that it is empty.
+    pub(super) fn is_empty_by_head(&mut self, uri: &Uri) {
+        self.contradicted.pop(uri);
     }
 
     /// The inode is whole, and the resource behind it right.
@@ -104,6 +145,7 @@ impl Failures {
     pub(in crate::content) fn forget(&mut self) {
         self.reads.clear();
         self.inodes.clear();
+        self.sizes_ahead.clear();
     }
 }
 
@@ -149,6 +191,23 @@ mod tests {
         let (mut failures, now) = (Failures::default(), Instant::now());
         (0..5).for_each(|_| failures.inode_failed(INO, &error(), now));
         assert!(failures.inode(INO, now + INODE_MEMORY).is_none());
+    }
+
+    #[test]
+    fn a_contradicted_head_is_believed_only_of_another_large_size() {
+        let mut failures = Failures::default();
+        let uri = Uri::parse("http://example.org/a").unwrap();
+        let large = 2 * WHOLE_LIMIT;
+        assert!(failures.is_believed(&uri, 5) && failures.is_believed(&uri, large));
+
+        failures.contradict(&uri, large);
+        failures.forget();
+
+        assert!(!failures.is_believed(&uri, 5) && !failures.is_believed(&uri, large));
+        assert!(failures.is_believed(&uri, large + 1));
+        assert_eq!(failures.contradicted(&uri), Some(large));
+        failures.is_empty_by_head(&uri);
+        assert!(failures.is_believed(&uri, 5));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::content::{Content, ContentError, Unannounced, Verified, Wanted};
 use crate::document::{Digest, Timestamp, Uri};
 use crate::source::http::{self, Asker, Body, Status};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
@@ -511,6 +511,12 @@ impl Fetch {
             promise,
             earlier: self.earlier,
             told: self.told,
+            contradicted: self
+                .content
+                .failures
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .contradicted(&self.wanted.uri),
         };
         let provenance = self.provenance.clone();
         let task = tokio::task::spawn_blocking(move || {

@@ -52,7 +52,7 @@ pub(super) use followed::{latest_places, resting_places};
 pub(super) use handed::HandedOuts;
 pub(super) use held::Held;
 pub(super) use member::Standings;
-pub(super) use promise::{Form, is_decoded, published_coding, soft_failure};
+pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
 pub(super) use revalidation::QUESTIONS;
 pub(super) use shares::Shares;
 pub(super) use single_flight::SingleFlight;
@@ -115,6 +115,7 @@ impl Content {
         offset: u64,
         length: u32,
     ) -> Result<Bytes, ContentError> {
+        let mut gave_way = None;
         for _ in 0..ROUNDS {
             let joined = self.join(wanted, Joining::Read(offset, length))?;
             let is_fresh = matches!(joined, Joined::UnderWay(_));
@@ -122,7 +123,10 @@ impl Content {
                 Joined::Here(held) => Found::Object(held),
                 Joined::UnderWay(flight) => match self.wait(wanted, &flight, offset, length).await {
                     Ok(found) => found,
-                    Err(error) if flight.gave_way(&error) => continue,
+                    Err(error) if flight.gave_way(&error) => {
+                        gave_way = Some(error);
+                        continue;
+                    }
                     Err(error) => {
                         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
                         failures.read_failed(wanted.ino, offset, length, &error, Instant::now());
@@ -141,8 +145,11 @@ impl Content {
             if let Some(octets) = read {
                 return Ok(octets);
             }
+            gave_way = None;
         }
-        Err(self.unreadable(std::io::Error::other("what was just written is damaged when it is read")))
+        // That prefetches were in the way each time says nothing of the disk.
+        let damaged = || self.unreadable(std::io::Error::other("what was just written is damaged when it is read"));
+        Err(gave_way.unwrap_or_else(damaged))
     }
 
     /// See [`Content::read_present`].

@@ -15,6 +15,17 @@ fn is_identity(coding: &str) -> bool {
     coding.trim().is_empty() || coding.trim().eq_ignore_ascii_case("identity")
 }
 
+/// What is wrong with an answer in a content coding that no request asked for.
+pub(in crate::content) fn unasked(coding: &str) -> String {
+    format!("its server sends it in the content coding {coding}, which the request did not ask for")
+}
+
+/// Whether a resource is a compressed file by its name.
+fn is_gzip_by_name(wanted: &Wanted) -> bool {
+    let path = wanted.uri.path().to_ascii_lowercase();
+    [".gz", ".tgz", ".svgz"].iter().any(|end| path.ends_with(end))
+}
+
 fn is_same_coding(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || Coding::named(one).is_some_and(|coding| Coding::named(other) == Some(coding))
 }
@@ -52,7 +63,8 @@ pub(in crate::content) enum Form {
     Plain,
     /// As published: verified, then decoded.
     Published(Coding),
-    /// Coded although nobody asked: right if they verify as they are, or decoded.
+    /// Coded although the request did not ask for that: right if they verify as they are, or decoded. Where nothing is published to
+    /// verify them by, the resource is what the coding was applied to.
     Unasked(Option<Coding>),
 }
 
@@ -66,7 +78,7 @@ impl Form {
     }
 
     /// The form of a response with this Content-Encoding; `vouched`: a digest tells right bytes from wrong ones.
-    /// An error tells the coding that came and cannot be judged.
+    /// An error names the coding that can be neither judged nor undone.
     pub(in crate::content) fn of(wanted: &Wanted, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
         let can_tell = vouched || wanted.length.is_some();
         match (published_coding(wanted), encoding.filter(|coding| !is_identity(coding))) {
@@ -75,8 +87,12 @@ impl Form {
             // A coded file served as it lies: only what is published tells it from one that was decoded on the way.
             (Some(_), None) if can_tell => Ok(Form::published(wanted)),
             (Some(_), None) => Ok(Form::Plain),
-            (_, Some(came)) if can_tell => Ok(Form::Unasked(Coding::named(came))),
-            (_, Some(came)) => Err(format!("it came in the content coding {came}, which nobody asked for")),
+            // The resource is compressed itself, and the server says so: who asked for it wants it as it is.
+            (None, Some(came)) if !can_tell && Coding::named(came) == Some(Coding::Gzip) && is_gzip_by_name(wanted) => {
+                Ok(Form::Plain)
+            }
+            (_, Some(came)) if can_tell || Coding::named(came).is_some() => Ok(Form::Unasked(Coding::named(came))),
+            (_, Some(came)) => Err(unasked(came)),
         }
     }
 }

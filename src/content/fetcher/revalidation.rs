@@ -1,6 +1,6 @@
 //! Asking the Source whether it still has the bytes that were told or read, behind whoever looks at them.
 
-use super::promise::{is_decoded, published_coding, soft_failure};
+use super::promise::{Form, is_decoded, published_coding, soft_failure};
 use crate::content::fixity::Verifier;
 use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaining};
 use crate::content::observed::Observation;
@@ -84,8 +84,10 @@ impl Content {
     ) -> (Finding, Option<Validators>) {
         let not_modified = response.status == Status::NotModified;
         let asked = published_coding(wanted);
+        let is_unasked = response.encoding.as_deref().is_some_and(|coding| Some(coding) != asked);
+        let is_undone = is_unasked && Form::of(wanted, response.encoding.as_deref(), false).is_ok();
         let unusable = soft_failure(wanted, false, response.media_type.as_deref()).is_some()
-            || response.encoding.as_deref().is_some_and(|coding| Some(coding) != asked)
+            || (is_unasked && !is_undone)
             || matches!(response.status, Status::Partial { .. });
         if unusable && !not_modified {
             return (Finding::Unclear, None);
@@ -96,7 +98,7 @@ impl Content {
             last_modified: response.last_modified.as_deref(),
             length: response.content_length.filter(|_| !not_modified),
         };
-        let found = match finding(wanted, observation, is_decoded(wanted), answer) {
+        let found = match finding(wanted, observation, is_decoded(wanted) || is_unasked, answer) {
             Finding::Compare(digest) => self.compare_body(&digest, response.body).await.unwrap_or_else(|error| {
                 tracing::debug!(uri = %wanted.uri, ?error, "the bytes to compare did not come");
                 Finding::Unclear

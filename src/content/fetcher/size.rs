@@ -1,10 +1,11 @@
-//! Sizes that nobody published: asked by HEAD, by the first octet, or learnt by fetching the whole.
+//! Sizes that are not published: asked by HEAD, by the first byte, or learnt by fetching the whole.
 //!
-//! A size that is shown is true: an answer is trusted only where a digest or a strong ETag will hold the body to it.
+//! A size that is shown is true: the body is held to it, and where it contradicts, the name gets a new inode whose size is that of
+//! the body. That a file is empty only its body shows.
 
 use super::Joined;
 use super::plan::{Place, Proof};
-use super::promise::{is_decoded, published_coding, soft_failure, strong};
+use super::promise::{is_decoded, published_coding, soft_failure};
 use super::{Joining, ROUNDS};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, Wanted};
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 
 /// What a question for a size gave.
 enum Answer {
-    /// The size, and the body will be held to it.
+    /// The size, to which the body will be held.
     Trusted(u64),
     /// Only the body tells.
     Untrusted,
@@ -79,6 +80,21 @@ impl Content {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
         }
+        let begun = Instant::now();
+        let sized = self.ask_size_ahead(wanted).await;
+        // Who asks next would wait as long for the same silence. What failed at once is asked again.
+        let is_mute = begun.elapsed() >= self.config.size_deadline / 2 && self.arrived(wanted.ino) == 0;
+        if let Err(error) = &sized
+            && error.is_silence()
+            && is_mute
+        {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.size_failed_ahead(wanted.ino, error, Instant::now());
+        }
+        sized
+    }
+
+    async fn ask_size_ahead(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
         if self.is_under_way(wanted.ino) {
             return self.fetch_for_size(wanted).await;
         }
@@ -126,7 +142,9 @@ impl Content {
         if let Some(held) = self.find(wanted) {
             return Some(Ok(held.length_alone()));
         }
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).inode(wanted.ino, Instant::now()).map(Err)
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        failures.inode(wanted.ino, now).or_else(|| failures.size_ahead(wanted.ino, now)).map(Err)
     }
 
     fn note_size(&self, wanted: &Wanted, size: &Result<u64, ContentError>) {
@@ -162,8 +180,9 @@ impl Content {
         if let Some(size) = self.known_size(wanted.ino) {
             return Some(size);
         }
-        // A digest will hold the member, or whatever comes instead of it, to this.
-        let packed = self.size_in_package(wanted).filter(|_| self.vouching_digest(wanted).is_some());
+        // A digest will hold the member, or what comes instead of it, to this.
+        let digest = self.vouching_digest(wanted)?;
+        let packed = self.size_in_package(wanted).filter(|size| *size > 0 || digest.is_of_nothing());
         let size = packed.filter(|_| !is_decoded(wanted))?;
         self.observed.update(wanted.ino, |observation| observation.size = Some(size));
         self.hold_to_shown(wanted.ino, size);
@@ -197,6 +216,7 @@ impl Content {
         {
             return Ok(Some(size));
         }
+        let mut gave_way = None;
         for _ in 0..ROUNDS {
             let flight = match self.join(&wanted, Joining::Size)? {
                 Joined::Here(held) => return Ok(Some(held.length())),
@@ -210,15 +230,24 @@ impl Content {
                 if let Some(outcome) = flight.outcome() {
                     break outcome;
                 }
-                // A flight ends by itself; who cannot wait for that has a deadline of its own.
-                changed.await;
+                // One begun ahead of this question may have waited for its first byte for as long already.
+                let deadline = flight.moved() + self.config.size_deadline;
+                if flight.frontier() == 0 && Instant::now() >= deadline {
+                    break Err(ContentError::Stalled { uri: wanted.uri.clone() });
+                }
+                // Without a byte the next look tells, else the flight's end.
+                let silence = tokio::time::sleep_until(deadline.into());
+                tokio::select! {
+                    () = changed => {}
+                    () = silence, if flight.frontier() == 0 => {}
+                }
             };
             match outcome {
-                Err(error) if flight.gave_way(&error) => {}
+                Err(error) if flight.gave_way(&error) => gave_way = Some(error),
                 outcome => return outcome.map(|held| Some(held.length())),
             }
         }
-        Err(self.no_room())
+        Err(gave_way.unwrap_or_else(|| self.no_room()))
     }
 
     /// Asks every current place without fetching the whole; `None`: that is left.
@@ -263,19 +292,20 @@ impl Content {
         if response.encoding.as_deref().is_some_and(|coding| Some(coding) != asked) {
             return Answer::Untrusted;
         }
-        let etag = strong(response.etag.as_deref());
-        if !vouched && etag.is_none() {
-            return Answer::Untrusted;
-        }
         let length = match response.status {
             Status::Partial { total, .. } => total,
             Status::Full => response.content_length,
             Status::NotModified => None,
         };
+        let failures = || self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match length {
             // Some servers announce an empty body because they send none to HEAD.
-            Some(0) if method == Method::Head => Answer::Unclear,
+            Some(0) if method == Method::Head => {
+                failures().is_empty_by_head(&wanted.uri);
+                Answer::Unclear
+            }
             None => Answer::Unclear,
+            Some(size) if size == 0 || !failures().is_believed(&wanted.uri, size) => Answer::Untrusted,
             Some(size) => {
                 self.observed.update(wanted.ino, |observation| {
                     observation.size = Some(size);

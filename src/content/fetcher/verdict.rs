@@ -22,6 +22,8 @@ pub(super) struct Judging {
     pub(super) earlier: Option<Digest>,
     /// The size that was told before.
     pub(super) told: Option<u64>,
+    /// The size that a head announced and that the body of another request contradicted.
+    pub(super) contradicted: Option<u64>,
 }
 
 /// A verdict, and the object committed where it is good.
@@ -51,6 +53,7 @@ impl Judging {
         let (seen, written) = writer.finish();
         let Some(seen) = seen else { return Ok(Judged::Wrong("no digest".into())) };
         let verdict = judge(&self.promise.expected, &seen);
+        let is_unverified = self.promise.expected.published.is_none() && self.promise.expected.length.is_none();
         let (verdict, seen, written) = match (self.promise.form, verdict) {
             (Form::Published(coding), Verdict::Right(verified)) => {
                 let expected = Expected { length: None, published: None, earlier: self.earlier };
@@ -60,10 +63,11 @@ impl Judging {
                 let verdict = if let Verdict::Right(_) = verdict { Verdict::Right(verified) } else { verdict };
                 (verdict, seen, written)
             }
-            (Form::Unasked(Some(coding)), Verdict::Wrong(_)) if self.promise.expected.published.is_some() => {
+            (Form::Unasked(Some(coding)), verdict) if is_unverified || matches!(verdict, Verdict::Wrong(_)) => {
                 // The coded octets lie under the plain name until the verdict.
                 let into = ObjectKey::inode(&format!("{} decoded", self.content.config.source), self.ino);
-                self.decode(written, coding, &self.promise.expected, &into)?
+                let earlier = self.earlier.filter(|_| is_unverified);
+                self.decode(written, coding, &Expected { earlier, ..self.promise.expected.clone() }, &into)?
             }
             (_, verdict) => (verdict, seen, written),
         };
@@ -72,7 +76,9 @@ impl Judging {
             Verdict::Wrong(what) => {
                 written.discard();
                 return Ok(Judged::Wrong(match self.promise.form {
-                    Form::Unasked(_) => format!("it came in a content coding that nobody asked for, and {what}"),
+                    Form::Unasked(_) => {
+                        format!("it came in a content coding that the request did not ask for, and {what}")
+                    }
                     _ => what,
                 }));
             }
@@ -81,6 +87,13 @@ impl Judging {
                 return Ok(Judged::Other);
             }
         };
+        // No digest says that there is nothing, and a head said that there is something.
+        if let Some(told) = self.contradicted.filter(|_| written.length() == 0)
+            && !matches!(verified, Verified::Digest(_))
+        {
+            written.discard();
+            return Ok(Judged::Wrong(format!("no byte came where its server has announced {told} bytes")));
+        }
         let key = match (verified, self.promise.form) {
             (Verified::Digest(_), Form::Plain | Form::Unasked(_)) => {
                 ObjectKey::digest(&self.content.config.source, &seen.digest)

@@ -18,8 +18,11 @@ use crate::lmdb::Readers;
 use fuser::INodeNo;
 use heed::types::Bytes;
 use heed::{Database, Env, WithoutTls};
+use lru::LruCache;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::num::NonZeroUsize;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -28,9 +31,13 @@ use std::time::Duration;
 /// What was observed is committed after so long at most, or when so much is pending.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
 const COMMIT_AT: usize = 1000;
+/// Empty files that no digest vouches for, kept in memory: so many.
+const DOUBTFUL: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
 /// Of values, as drawn in this module's header.
 const VERSION: u8 = 1;
 const ABSENT: u16 = u16::MAX;
+/// From this number on a verdict is that of a digest.
+const DIGEST: u8 = 16;
 /// From this key on they are of resources, before it of inodes.
 const OF_RESOURCES: u64 = 1 << 63;
 
@@ -53,6 +60,13 @@ pub struct Observation {
     pub verified: Verified,
     /// When the Source last said that these are its bytes.
     pub validated_at: Option<Timestamp>,
+}
+
+impl Observation {
+    /// Whether it says that the file is empty, and nothing but a server's answer does.
+    pub fn is_doubtful(&self) -> bool {
+        self.size == Some(0) && !matches!(self.verified, Verified::Digest(_) | Verified::Failed)
+    }
 }
 
 impl Default for Observation {
@@ -87,15 +101,15 @@ pub struct Observed {
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Invariants: an inode's latest state is in `pending.fresh`, else in `pending.committing`, else in the environment; what is being
-/// committed leaves `committing` only after its commit. No transaction is opened with `pending` held, so nobody waits for a commit.
+/// Invariants: an inode's latest state is in `pending.fresh` or `pending.doubtful`, never in both, else in `pending.committing`, else in
+/// the environment; what is being committed leaves `committing` only after its commit. No transaction is opened with `pending` held, so nobody waits for a commit.
 /// Lock order: `commits`, `pending`.
 struct Shared {
     env: Env<WithoutTls>,
     database: Database<'static, Bytes, Bytes>,
     readers: Readers,
     pending: Mutex<Pending>,
-    /// The inodes that it overlays, once for each of its two overlays: of any other, readers do without its lock.
+    /// The inodes that it overlays, once for each of its overlays: of any other, readers do without its lock.
     overlaid: CountingFilter,
     /// Held by the one thread that commits.
     commits: Mutex<()>,
@@ -105,13 +119,27 @@ struct Shared {
 /// What the environment does not have yet; `None`: forgotten.
 type Overlay = HashMap<u64, Option<Observation>>;
 
-#[derive(Default)]
 struct Pending {
     fresh: Overlay,
+    /// Files that a server sent without a byte, while no digest says that they are empty: never committed, so that each mount asks
+    /// again. The oldest makes room.
+    doubtful: LruCache<u64, Observation>,
     committing: Arc<Overlay>,
-    /// How many there were: tells whether what was read with no lock held is still the latest.
-    changes: u64,
+    /// How many commits there were: what the environment said before the last one may be no longer the latest.
+    commits: u64,
     closed: bool,
+}
+
+impl Default for Pending {
+    fn default() -> Pending {
+        Pending {
+            fresh: Overlay::default(),
+            doubtful: LruCache::new(DOUBTFUL),
+            committing: Arc::default(),
+            commits: 0,
+            closed: false,
+        }
+    }
 }
 
 impl Observed {
@@ -146,14 +174,14 @@ impl Observed {
 
     /// The size alone, for whoever asks for that of many: [`Observed::get`] without a copy of all the rest.
     pub fn size(&self, ino: INodeNo) -> Option<u64> {
-        let size_of = |known: &Option<Observation>| known.as_ref().and_then(|o| o.size);
+        let size_of = |known: Option<&Observation>| known.and_then(|o| o.size);
         let overlaid = self.shared.overlays(ino).and_then(|pending| pending.latest(ino.0).map(size_of));
         overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_size))
     }
 
     /// When the Source last vouched for its bytes, likewise.
     pub fn validated_at(&self, ino: INodeNo) -> Option<Timestamp> {
-        let time_of = |known: &Option<Observation>| known.as_ref().and_then(|o| o.validated_at);
+        let time_of = |known: Option<&Observation>| known.and_then(|o| o.validated_at);
         let overlaid = self.shared.overlays(ino).and_then(|pending| pending.latest(ino.0).map(time_of));
         overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_validated_at))
     }
@@ -166,12 +194,12 @@ impl Observed {
             if let Some(overlaid) = pending.overlaid(ino.0) {
                 break overlaid;
             }
-            // Read with no lock held. Where something changed meanwhile, it may have been this inode: look again.
-            let seen = pending.changes;
+            // Read with no lock held. What changed of this inode meanwhile is in an overlay, or was committed: look again.
+            let seen = pending.commits;
             drop(pending);
             let committed = self.shared.committed(ino.0);
             pending = self.shared.pending();
-            if pending.changes == seen {
+            if pending.commits == seen && pending.latest(ino.0).is_none() {
                 break committed;
             }
         };
@@ -195,12 +223,29 @@ impl Observed {
     pub fn forget_gone<E>(&self, mut gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
         let (mut after, mut forgotten) = (None, 0);
         loop {
-            let known = self.shared.committed_after(after);
+            let known = self.shared.committed_within(after, 0, OF_RESOURCES - 1);
             let Some(last) = known.last() else { return Ok(forgotten) };
             after = Some(*last);
             for ino in gone(&known)? {
                 self.forget(ino);
                 forgotten += 1;
+            }
+        }
+    }
+
+    /// Drops what is known of resources whose last kept version is no longer here: where `is_here` says so of its object. How many.
+    pub fn forget_versions(&self, is_here: impl Fn(&ObjectKey) -> bool) -> u64 {
+        let (mut after, mut forgotten) = (None, 0);
+        loop {
+            let known = self.shared.committed_within(after, OF_RESOURCES, u64::MAX);
+            let Some(last) = known.last() else { return forgotten };
+            after = Some(*last);
+            for resource in known {
+                let Some(version) = self.get(resource) else { continue };
+                if !version.object.is_some_and(|object| is_here(&object)) {
+                    self.forget(resource);
+                    forgotten += 1;
+                }
             }
         }
     }
@@ -250,13 +295,16 @@ impl Drop for Observed {
 }
 
 impl Pending {
-    /// The state of an inode, where the environment does not have it yet.
-    fn overlaid(&self, ino: u64) -> Option<Option<Observation>> {
-        self.latest(ino).cloned()
+    /// The state of an inode, where the environment does not have it; `Some(None)`: forgotten.
+    fn latest(&self, ino: u64) -> Option<Option<&Observation>> {
+        let doubtful = || self.doubtful.peek(&ino).map(Some);
+        let committing = || self.committing.get(&ino).map(Option::as_ref);
+        self.fresh.get(&ino).map(Option::as_ref).or_else(doubtful).or_else(committing)
     }
 
-    fn latest(&self, ino: u64) -> Option<&Option<Observation>> {
-        self.fresh.get(&ino).or_else(|| self.committing.get(&ino))
+    /// The same to keep.
+    fn overlaid(&self, ino: u64) -> Option<Option<Observation>> {
+        self.latest(ino).map(Option::<&Observation>::cloned)
     }
 }
 
@@ -271,9 +319,24 @@ impl Shared {
     }
 
     fn put(&self, pending: &mut Pending, ino: u64, observation: Option<Observation>) {
-        pending.changes += 1;
-        if pending.fresh.insert(ino, observation).is_none() {
-            self.overlaid.add(INodeNo(ino));
+        if pending.doubtful.pop(&ino).is_some() {
+            self.overlaid.remove(INodeNo(ino));
+        }
+        match observation {
+            Some(doubtful) if doubtful.is_doubtful() => {
+                if pending.fresh.remove(&ino).is_some() {
+                    self.overlaid.remove(INodeNo(ino));
+                }
+                self.overlaid.add(INodeNo(ino));
+                if let Some((oldest, _)) = pending.doubtful.push(ino, doubtful) {
+                    self.overlaid.remove(INodeNo(oldest));
+                }
+            }
+            observation => {
+                if pending.fresh.insert(ino, observation).is_none() {
+                    self.overlaid.add(INodeNo(ino));
+                }
+            }
         }
         if pending.fresh.len() >= COMMIT_AT {
             self.wake.notify_one();
@@ -299,13 +362,14 @@ impl Shared {
         })
     }
 
-    /// Some inodes behind `after` of which something is committed, ascending; none: there are no more.
-    fn committed_after(&self, after: Option<INodeNo>) -> Vec<INodeNo> {
+    /// Some keys from `first` to `last`, and behind `after`, of which something is committed, ascending; none: there are no more.
+    fn committed_within(&self, after: Option<INodeNo>, first: u64, last: u64) -> Vec<INodeNo> {
         let read = || -> heed::Result<Vec<INodeNo>> {
             let txn = self.env.read_txn()?;
-            let first = after.map_or(0, |ino| ino.0.saturating_add(1)).to_be_bytes();
-            let of_resources = OF_RESOURCES.to_be_bytes();
-            let behind = (std::ops::Bound::Included(&first[..]), std::ops::Bound::Excluded(&of_resources[..]));
+            let after = after.map(|after| after.0.to_be_bytes());
+            let (first, last) = (first.to_be_bytes(), last.to_be_bytes());
+            let first = after.as_ref().map_or(Bound::Included(&first[..]), |after| Bound::Excluded(&after[..]));
+            let behind = (first, Bound::Included(&last[..]));
             let mut known = Vec::new();
             for record in self.database.range(&txn, &behind)?.take(COMMIT_AT) {
                 known.extend(record?.0.try_into().ok().map(u64::from_be_bytes).map(INodeNo));
@@ -347,6 +411,7 @@ impl Shared {
         let written = self.write(&overlay);
         let mut pending = self.pending();
         pending.committing = Arc::default();
+        pending.commits += 1;
         match written {
             Ok(()) => overlay.keys().for_each(|ino| self.overlaid.remove(INodeNo(*ino))),
             Err(cause) => {
@@ -360,10 +425,10 @@ impl Shared {
     fn take_back(&self, pending: &mut Pending, overlay: Overlay) {
         for (ino, observation) in overlay {
             match pending.fresh.entry(ino) {
-                Entry::Vacant(vacant) => {
+                Entry::Vacant(vacant) if !pending.doubtful.contains(&ino) => {
                     vacant.insert(observation);
                 }
-                Entry::Occupied(_) => self.overlaid.remove(INodeNo(ino)),
+                _ => self.overlaid.remove(INodeNo(ino)),
             }
         }
         // A full disk must not become full memory too: what is poisoned is kept, the rest can be learnt again.
@@ -400,7 +465,7 @@ fn encode(observation: &Observation) -> Vec<u8> {
         Verified::Length => 1,
         Verified::Transfer => 2,
         Verified::Failed => 3,
-        Verified::Digest(algorithm) => 16 + algorithm.number(),
+        Verified::Digest(algorithm) => DIGEST + algorithm.number(),
     });
     value.push(observation.size.is_some().into());
     value.extend_from_slice(&observation.size.unwrap_or(0).to_le_bytes());
@@ -438,10 +503,10 @@ fn whole(value: &[u8]) -> Option<&[u8]> {
 }
 
 fn decode_size(value: &[u8]) -> Option<u64> {
-    let (_verified, rest) = whole(value)?.split_first()?;
+    let (&verified, rest) = whole(value)?.split_first()?;
     let (&is_sized, rest) = rest.split_first()?;
     let (size, _) = rest.split_first_chunk()?;
-    (is_sized != 0).then(|| u64::from_le_bytes(*size))
+    (is_sized != 0).then(|| u64::from_le_bytes(*size)).filter(|size| *size > 0 || verified >= DIGEST)
 }
 
 fn decode_validated_at(value: &[u8]) -> Option<Timestamp> {
@@ -463,7 +528,7 @@ fn decode(value: &[u8]) -> Option<Observation> {
         1 => Verified::Length,
         2 => Verified::Transfer,
         3 => Verified::Failed,
-        number => Verified::Digest(Algorithm::numbered(number.checked_sub(16)?)?),
+        number => Verified::Digest(Algorithm::numbered(number.checked_sub(DIGEST)?)?),
     };
     let (&sized, rest) = rest.split_first()?;
     let (size, rest) = rest.split_first_chunk()?;

@@ -76,6 +76,52 @@ fn what_is_gone_is_forgotten_and_the_rest_stays() {
 }
 
 #[test]
+fn an_empty_file_without_digest_is_known_until_the_end_of_the_mount() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    let (sent, proved) = (INodeNo(2), INodeNo(3));
+    observed.update(sent, |o| o.etag = Some("\"e\"".into()));
+    observed.shared.commit();
+    for verified in [Verified::NotYet, Verified::Transfer, Verified::Length] {
+        observed.update(sent, |o| (o.size, o.verified) = (Some(0), verified));
+        observed.update(proved, |o| (o.size, o.verified) = (Some(0), Verified::Digest(Algorithm::Md5)));
+        observed.shared.commit();
+        assert_eq!((observed.size(sent), observed.size(proved)), (Some(0), Some(0)));
+        assert_eq!(observed.get(sent).unwrap().etag.as_deref(), Some("\"e\""));
+    }
+    drop(observed);
+
+    let observed = Observed::open(folder.path()).unwrap();
+    assert_eq!((observed.size(sent), observed.size(proved)), (None, Some(0)));
+    observed.update(sent, |o| o.size = Some(0));
+    observed.update(sent, |o| o.size = Some(5));
+    assert_eq!(observed.get(sent).unwrap().size, Some(5));
+    observed.update(sent, |o| o.size = Some(0));
+    observed.forget(sent);
+    assert_eq!(observed.get(sent), None);
+}
+
+#[test]
+fn versions_whose_object_is_gone_are_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let observed = Observed::open(folder.path()).unwrap();
+    let version = |number: u64| INodeNo(OF_RESOURCES | number);
+    for number in 0..2500 {
+        observed.update(version(number), |o| {
+            (o.size, o.object) = (Some(1), Some(ObjectKey::inode("s", number)));
+        });
+    }
+    observed.update(INodeNo(1), |o| o.size = Some(1));
+    observed.shared.commit();
+    let kept = ObjectKey::inode("s", 7);
+
+    assert_eq!(observed.forget_versions(|object| *object == kept), 2499);
+    assert_eq!(observed.forget_versions(|object| *object == kept), 0);
+    assert_eq!((observed.size(version(7)), observed.size(version(8))), (Some(1), None));
+    assert_eq!(observed.size(INodeNo(1)), Some(1));
+}
+
+#[test]
 fn poison_stays_until_forgotten() {
     let folder = tempfile::tempdir().unwrap();
     let observed = Observed::open(folder.path(), false).unwrap();
@@ -127,8 +173,8 @@ fn a_damaged_environment_is_made_anew() {
 fn who_asks_for_what_was_committed_does_not_wait_for_who_learns_something() {
     let folder = tempfile::tempdir().unwrap();
     let observed = Arc::new(Observed::open(folder.path(), false).unwrap());
-    (0..100).for_each(|ino| observed.update(INodeNo(ino), |o| o.size = Some(ino)));
-    let committed: Vec<INodeNo> = (0..100).map(INodeNo).collect();
+    (1..100).for_each(|ino| observed.update(INodeNo(ino), |o| o.size = Some(ino)));
+    let committed: Vec<INodeNo> = (1..100).map(INodeNo).collect();
     drop(observed.locked(&committed));
     (100..200).for_each(|ino| observed.update(INodeNo(ino), |o| o.size = Some(ino)));
     observed.update(INodeNo(7), |o| o.size = Some(77));

@@ -232,7 +232,7 @@ fn what_comes_waits_for_the_threads_that_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coding_that_nobody_asked_for_is_undone_only_where_a_digest_vouches() {
+async fn a_coding_that_was_not_asked_for_is_undone() {
     let body = octets(100_000, 22);
     let coded = gzip(&body);
     let (answer, length) = (coded.clone(), coded.len() as u64);
@@ -247,10 +247,23 @@ async fn a_coding_that_nobody_asked_for_is_undone_only_where_a_digest_vouches() 
     assert_eq!(mounted.read_all(&decoded).await.unwrap(), body);
     assert_eq!(mounted.read_all(&as_it_lies).await.unwrap(), coded);
     assert_eq!(as_it_lies.length, Some(length));
-    for wanted in [only_length, nothing] {
-        let told = mounted.read_all(&wanted).await.unwrap_err().to_string();
-        assert!(told.contains("content coding"), "{told}");
+    for (wanted, verified) in [(only_length, Verified::Length), (nothing, Verified::Transfer)] {
+        assert_eq!(mounted.size(&wanted).await.unwrap(), body.len() as u64);
+        assert!(mounted.read_all(&wanted).await.unwrap() == body, "{verified:?}");
+        assert_eq!(mounted.content.state(wanted.ino).1, verified);
     }
+    let packed = Wanted { ino: INodeNo(6), ..bare(&server, "/a.tar.gz") };
+    assert!(mounted.read_all(&packed).await.unwrap() == coded, "its name says that it is compressed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coding_that_was_not_asked_for_and_is_not_known_fails() {
+    let server = Server::start(move |_| Reply::full(b"coded").with("Content-Encoding", "br"));
+    let mounted = Mounted::plain(&server);
+
+    let said = mounted.read_all(&bare(&server, "/a")).await.unwrap_err().to_string();
+
+    assert!(said.contains("content coding br"), "{said}");
 }
 
 /// Reads, and tells which codings were asked for.

@@ -17,9 +17,12 @@ async fn a_published_length_is_the_size_without_a_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn head_is_believed_under_a_strong_etag_or_a_digest() {
+async fn a_head_is_believed_whatever_its_validator() {
     let body = octets(1_000, 41);
-    for (etag, hashes) in [(Some(ETAG), Vec::new()), (None, vec![digest(Algorithm::Md5, &body)])] {
+    let vouched = vec![digest(Algorithm::Md5, &body)];
+    for (etag, hashes) in
+        [(Some(ETAG), Vec::new()), (Some("W/\"v1\""), Vec::new()), (None, Vec::new()), (None, vouched)]
+    {
         let server = Server::of(&body, etag);
         let mut mounted = Mounted::plain(&server);
         let wanted = Wanted { hashes, ..bare(&server, "/a") };
@@ -57,21 +60,70 @@ async fn where_head_does_not_tell_the_first_octet_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_nothing_to_hold_the_body_to_the_whole_is_fetched_and_kept() {
+async fn where_no_head_tells_the_whole_is_fetched_and_kept() {
     let body = octets(300_000, 43);
-    for announced in [Some(300_000), None] {
-        for etag in [None, Some("W/\"v1\"")] {
-            let whole = body.clone();
-            let server = Server::start(move |request| honest(request, &whole, etag).announcing(announced));
-            let mounted = Mounted::plain(&server);
-            let wanted = bare(&server, "/a");
+    for etag in [None, Some("W/\"v1\""), Some(ETAG)] {
+        let whole = body.clone();
+        let server = Server::start(move |_| {
+            let reply = Reply::full(&whole).announcing(None);
+            if let Some(etag) = etag { reply.with("ETag", etag) } else { reply }
+        });
+        let mounted = Mounted::plain(&server);
+        let wanted = bare(&server, "/a");
 
-            assert_eq!(mounted.size(&wanted).await.unwrap(), 300_000);
-            assert_eq!(server.count("GET"), 1);
-            assert_eq!(mounted.content.read_local(wanted.ino, 299_000, 4096).unwrap(), body[299_000..]);
-            assert_eq!(mounted.content.state(wanted.ino).1, Verified::Transfer);
-        }
+        assert_eq!(mounted.size(&wanted).await.unwrap(), 300_000);
+        assert_eq!(mounted.content.read_local(wanted.ino, 299_000, 4096).unwrap(), body[299_000..]);
+        assert_eq!(mounted.content.state(wanted.ino).1, Verified::Transfer);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_one_contradiction_the_whole_body_is_the_version() {
+    let body = octets(1_000, 54);
+    let whole = body.clone();
+    let server = Server::start(move |request| match request.method.as_str() {
+        "HEAD" => Reply::full(&whole[..999]).with("ETag", ETAG),
+        _ => Reply::full(&whole).with("ETag", ETAG),
+    });
+    let mut mounted = Mounted::plain(&server);
+    let told = bare(&server, "/a");
+    let next = Wanted { ino: INodeNo(3), ..told.clone() };
+
+    assert_eq!(mounted.size(&told).await.unwrap(), 999);
+    assert!(mounted.read_all(&told).await.is_err());
+    assert_eq!(mounted.events().last(), Some(&Event::Changed(told.ino)));
+
+    assert_eq!(mounted.size(&next).await.unwrap(), 1_000);
+    assert_eq!(mounted.read_all(&next).await.unwrap(), body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_byte_where_a_head_announced_some_is_no_empty_file() {
+    let server = Server::start(move |request| match request.method.as_str() {
+        "HEAD" => Reply::full(&[1; 999]),
+        _ => Reply::full(b""),
+    });
+    let mounted = Mounted::plain(&server);
+    let told = bare(&server, "/a");
+    let next = Wanted { ino: INodeNo(3), ..told.clone() };
+
+    assert_eq!(mounted.size(&told).await.unwrap(), 999);
+    assert!(mounted.read_all(&told).await.is_err());
+
+    assert!(matches!(mounted.size(&next).await, Err(ContentError::Mismatch { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_digest_that_is_not_of_nothing_is_never_an_empty_file() {
+    let body = octets(1_000, 55);
+    let server = Server::start(move |_| Reply::full(b"").with("ETag", ETAG));
+    let mounted = Mounted::plain(&server);
+    let wanted = Wanted { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
+    let empty = Wanted { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, b"")], ..wanted.clone() };
+
+    assert!(matches!(mounted.size(&wanted).await, Err(ContentError::Mismatch { .. })));
+    assert_eq!(mounted.size(&empty).await.unwrap(), 0);
+    assert!(!mounted.content.is_doubtful(empty.ino));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,6 +134,7 @@ async fn an_empty_body_has_size_0() {
 
     assert_eq!(mounted.size(&wanted).await.unwrap(), 0);
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), b"");
+    assert!(mounted.content.is_doubtful(wanted.ino));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,7 +174,7 @@ async fn a_fetch_for_a_size_goes_on_after_its_waiter_gave_up() {
     let body = octets(300_000, 45);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
-    let server = Server::start(move |request| honest(request, &whole, None).gated_at(100_000, &held));
+    let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
     let mut mounted = Mounted::new(&server, |config| config.size_deadline = Duration::from_millis(300));
     let wanted = bare(&server, "/a");
 
@@ -131,7 +184,7 @@ async fn a_fetch_for_a_size_goes_on_after_its_waiter_gave_up() {
 
     assert_eq!(told, Some(Event::Sized(wanted.ino, 300_000)));
     assert_eq!(mounted.size(&wanted).await.unwrap(), 300_000);
-    assert_eq!(server.count("GET"), 1);
+    assert_eq!(server.count("GET"), 2, "the first byte, then the body");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,7 +236,7 @@ async fn a_size_asked_ahead_leaves_a_prefetch_what_it_is() {
     let body = octets(300_000, 48);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
-    let server = Server::start(move |request| honest(request, &whole, None).gated_at(100_000, &held));
+    let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
     let mounted = Mounted::plain(&server);
     let wanted = bare(&server, "/a");
     let fetching = mounted.content.fetch_ahead(&wanted, WHOLE_LIMIT);
@@ -207,7 +260,7 @@ async fn a_body_fetched_for_a_size_ahead_gives_way_until_somebody_waits_for_it()
     let body = octets(300_000, 49);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
-    let server = Server::start(move |request| honest(request, &whole, None).gated_at(100_000, &held));
+    let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
     let mounted = Mounted::plain(&server);
     let wanted = bare(&server, "/a");
     let (content, ahead) = (Arc::clone(&mounted.content), wanted.clone());
@@ -235,7 +288,7 @@ async fn a_body_fetched_for_a_size_ahead_gives_way_until_somebody_waits_for_it()
 
     assert_eq!(size.await.unwrap(), 300_000);
     sizing.await.unwrap().unwrap();
-    assert_eq!((server.count("HEAD"), server.count("GET")), (1, 1));
+    assert_eq!((server.count("HEAD"), server.count("GET")), (1, 2), "the first byte, then the body");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,7 +296,7 @@ async fn a_body_that_does_not_end_is_given_up_where_its_size_is_asked_ahead() {
     let body = octets(300_000, 50);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
-    let server = Server::start(move |request| honest(request, &whole, None).gated_at(100_000, &held));
+    let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
     let mounted = Mounted::new(&server, |config| {
         config.size_deadline = Duration::from_millis(300);
         config.stall = 2 * HANG;
