@@ -18,13 +18,26 @@ pub use reader::{DocumentError, Limits, Reader};
 pub use timestamp::Timestamp;
 pub use uri::{Uri, UriError};
 
-/// The root element: it alone says whether a document is a list or an index of lists (section 6.1).
+/// The form of a document: its root element alone says whether it is a list or an index of lists (section 6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Root {
     /// `<urlset>`
     UrlSet,
     /// `<sitemapindex>`
     SitemapIndex,
+    /// `<rss>`: each item names a page.
+    Rss,
+    /// `<feed>` (Atom): each entry names a page.
+    Atom,
+    /// No element at all: a URI a line, as in text sitemaps and in BagIt's `fetch.txt`.
+    Text,
+}
+
+impl Root {
+    /// Whether ResourceSync has no such document: it is a plain sitemap in another form of the Sitemap protocol.
+    pub fn is_feed_or_text(self) -> bool {
+        matches!(self, Root::Rss | Root::Atom | Root::Text)
+    }
 }
 
 /// The `capability` attribute of `rs:md`, with the spellings seen in the wild folded together.
@@ -110,6 +123,8 @@ pub struct Header {
 pub struct Entry {
     /// `<loc>`, resolved against the document's URI and normalised.
     pub loc: Uri,
+    /// It is a `<sitemap>`, wherever it stands: a list.
+    pub is_list: bool,
     /// `<lastmod>`
     pub lastmod: Option<Timestamp>,
     /// `<changefreq>`
@@ -248,6 +263,7 @@ impl Entry {
     pub fn new(loc: Uri) -> Entry {
         Entry {
             loc,
+            is_list: false,
             lastmod: None,
             changefreq: None,
             change: None,

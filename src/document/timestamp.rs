@@ -17,7 +17,8 @@ impl Timestamp {
     /// Reads a W3C datetime, tolerantly; `None` where it cannot be understood.
     ///
     /// Understood are also: a blank for the `T`, lower-case `t` and `z`, offsets without colon or minutes, no zone at
-    /// all (UTC), blanks around it. What is left out is the smallest: `2013-02` is `2013-02-01T00:00:00Z`. Digits of a
+    /// all (UTC), blanks around it, `2013/1/3`, `3:05 PM`, and the dates of feeds and mail (`Thu, 3 Jan 2013 09:00 GMT`).
+    /// What is left out is the smallest: `2013-02` is `2013-02-01T00:00:00Z`. Digits of a
     /// fraction past the ninth are dropped; a leap second is the second after it.
     pub fn parse(raw: &str) -> Option<Timestamp> {
         Timestamp::parse_noting(raw).map(|(timestamp, _)| timestamp)
@@ -30,7 +31,7 @@ impl Timestamp {
         }
         let trimmed = raw.trim();
         let mut cursor = Cursor { rest: trimmed.as_bytes(), strict: trimmed.len() == raw.len() };
-        let date = cursor.date()?;
+        let date = cursor.date_of_mail().map_or_else(|| cursor.date(), Some)?;
         let (second_of_day, nanos) = cursor.time_of_day()?;
         let offset = cursor.zone()?;
         if !cursor.rest.is_empty() {
@@ -96,27 +97,56 @@ impl Cursor<'_> {
         Some(value)
     }
 
+    /// Takes one decimal digit, or two; one alone is not as W3C wants.
+    fn one_or_two_digits(&mut self) -> Option<i64> {
+        self.digits(2).or_else(|| {
+            self.strict = false;
+            self.digits(1)
+        })
+    }
+
     /// Takes `YYYY[-MM[-DD]]`: days since the epoch.
     fn date(&mut self) -> Option<i64> {
         let year = self.digits(4)?;
         let (mut month, mut day) = (1, 1);
-        if self.take(b"-").is_some() {
-            month = self.digits(2)?;
-            if self.take(b"-").is_some() {
-                day = self.digits(2)?;
+        if let Some(separator) = self.take(b"-/.") {
+            self.strict &= separator == b'-';
+            month = self.one_or_two_digits()?;
+            if self.take(&[separator]).is_some() {
+                day = self.one_or_two_digits()?;
             }
         }
-        ((1..=12).contains(&month) && (1..=days_of_month(year, month)).contains(&day))
-            .then(|| days_since_epoch(year, month, day))
+        day_of_date(year, month, day)
     }
 
-    /// Takes `THH[:MM[:SS[.fraction]]]` where there is one: seconds of the day and nanoseconds.
+    /// Takes `[Day, ]DD Mon YYYY` (RFC 5322, 3.3): days since the epoch. Where there is none, nothing is taken.
+    fn date_of_mail(&mut self) -> Option<i64> {
+        let text = std::str::from_utf8(self.rest).ok()?;
+        let behind_day = text.trim_start_matches(|c: char| c.is_ascii_alphabetic()).trim_start_matches([',', ' ']);
+        let mut fields = behind_day.splitn(3, [' ', '-']);
+        let (day, month) = (fields.next()?, fields.next()?.get(..3)?.to_ascii_lowercase());
+        let rest = fields.next()?.trim_ascii_start();
+        let year_length = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (year, rest) = rest.split_at(year_length);
+        let month = MONTHS.iter().position(|name| *name == month)? + 1;
+        let century = match year_length {
+            4 => 0,
+            2 if year < "70" => 2000,
+            2 => 1900,
+            _ => return None,
+        };
+        let date = day_of_date(century + year.parse::<i64>().ok()?, month as i64, day.parse().ok()?)?;
+        (self.rest, self.strict) = (rest.as_bytes(), false);
+        Some(date)
+    }
+
+    /// Takes `THH[:MM[:SS[.fraction]]]` where there is one, with AM or PM behind it: seconds of the day and nanoseconds.
     fn time_of_day(&mut self) -> Option<(i64, u32)> {
         let Some(separator) = self.take(b"T t") else {
             return Some((0, 0));
         };
         self.strict &= separator == b'T';
-        let hour = self.digits(2)?;
+        let mut hour = self.one_or_two_digits()?;
         let (mut minute, mut second, mut nanos) = (0, 0, 0);
         if self.take(b":").is_some() {
             minute = self.digits(2)?;
@@ -130,9 +160,22 @@ impl Cursor<'_> {
         } else {
             self.strict = false;
         }
+        if let Some(afternoon) = self.half_of_day() {
+            hour = (1..=12).contains(&hour).then_some(hour % 12 + if afternoon { 12 } else { 0 })?;
+        }
         let within = hour < 24 && minute < 60 && second <= 60;
         let midnight_at_the_end = hour == 24 && minute == 0 && second == 0;
         (within || midnight_at_the_end).then_some((hour * 3600 + minute * 60 + second, nanos))
+    }
+
+    /// Takes `AM`, `PM`, `a.m.` or `p.m.` after blanks: whether it is the second half of the day.
+    fn half_of_day(&mut self) -> Option<bool> {
+        let rest = self.rest.trim_ascii_start();
+        let half = ["am", "pm", "a.m.", "p.m."]
+            .into_iter()
+            .find(|half| rest.get(..half.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(half.as_bytes())))?;
+        (self.rest, self.strict) = (&rest[half.len()..], false);
+        Some(half.starts_with('p'))
     }
 
     /// Takes at least one digit after the point: nanoseconds.
@@ -148,6 +191,11 @@ impl Cursor<'_> {
     fn zone(&mut self) -> Option<i64> {
         if self.take(b" ").is_some() {
             self.strict = false;
+        }
+        let named = ZONES.iter().find(|(name, _)| self.rest.eq_ignore_ascii_case(name.as_bytes()));
+        if let Some((_, hours)) = named {
+            (self.rest, self.strict) = (&[], false);
+            return Some(hours * 3600);
         }
         match self.take(b"Zz+-") {
             Some(zulu @ (b'Z' | b'z')) => {
@@ -168,6 +216,30 @@ impl Cursor<'_> {
             }
         }
     }
+}
+
+/// Months as mail and feeds write them.
+const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+
+/// Zones by name (RFC 5322, 4.3), and their hours east of Greenwich.
+const ZONES: [(&str, i64); 11] = [
+    ("GMT", 0),
+    ("UTC", 0),
+    ("UT", 0),
+    ("EST", -5),
+    ("EDT", -4),
+    ("CST", -6),
+    ("CDT", -5),
+    ("MST", -7),
+    ("MDT", -6),
+    ("PST", -8),
+    ("PDT", -7),
+];
+
+/// Days since the epoch, where there is such a day.
+fn day_of_date(year: i64, month: i64, day: i64) -> Option<i64> {
+    ((1..=12).contains(&month) && (1..=days_of_month(year, month)).contains(&day))
+        .then(|| days_since_epoch(year, month, day))
 }
 
 fn days_of_month(year: i64, month: i64) -> i64 {
@@ -315,6 +387,28 @@ mod tests {
     }
 
     #[test]
+    fn other_spellings_of_dates_and_twelve_hours() {
+        for raw in
+            ["2013-1-3 9:05", "2013/01/03 09:05", "2013.1.03 09:05 UTC", "2013-01-03 9:05 AM", "2013-01-03T09:05:00am"]
+        {
+            reads_as(raw, "2013-01-03T09:05:00Z");
+        }
+        reads_as("2013-01-03 12:05 AM", "2013-01-03T00:05:00Z");
+        reads_as("2013-01-03 12:05 p.m.", "2013-01-03T12:05:00Z");
+        reads_as("2013-01-03T03:04:05.5 PM+01:00", "2013-01-03T14:04:05.5Z");
+        reads_as("2013-01-03 11:59:59 PM", "2013-01-03T23:59:59Z");
+    }
+
+    #[test]
+    fn dates_of_mail_and_feeds() {
+        reads_as("Thu, 03 Jan 2013 09:00:00 GMT", "2013-01-03T09:00:00Z");
+        reads_as("Thu, 3 Jan 2013 09:00 +0100", "2013-01-03T08:00:00Z");
+        reads_as("3 january 13 9:00 EST", "2013-01-03T14:00:00Z");
+        reads_as("Thursday, 03-Jan-99 09:00:00 GMT", "1999-01-03T09:00:00Z");
+        reads_as("3 Jan 2013", "2013-01-03T00:00:00Z");
+    }
+
+    #[test]
     fn before_1970_and_after_2038() {
         reads_as("1969-12-31T23:59:59.5Z", "1969-12-31T23:59:59.5Z");
         assert_eq!(Timestamp::parse("1969-12-31T23:59:59.5Z"), Some(Timestamp { seconds: -1, nanos: 500_000_000 }));
@@ -344,7 +438,8 @@ mod tests {
             "2013-13-01",
             "2013-00-01",
             "2013-01-32",
-            "2013-1-3",
+            "03/01/2013",
+            "2013-01/03",
             "2013-01-03T",
             "2013-01-",
             "2013-01-03T25:00:00Z",
@@ -353,7 +448,13 @@ mod tests {
             "2013-01-03T09:00:00ZZ",
             "2013-01-03T09:00:00+1",
             "2013-01-03T09:00:00+24:00",
-            "Thu, 03 Jan 2013 09:00:00 GMT",
+            "2013-01-03 13:00 PM",
+            "2013-01-03 0:00 AM",
+            "2013-01-03 AM",
+            "Thu, 03 Jan 2013 09:00:00 LMT",
+            "Thu, 03 Foo 2013 09:00:00 GMT",
+            "32 Jan 2013",
+            "3 Jan 213",
             "２０１３-01-03",
         ] {
             assert_eq!(Timestamp::parse(raw), None, "{raw:?}");

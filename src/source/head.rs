@@ -2,10 +2,14 @@
 
 use super::Channel;
 use crate::document::{Capability, DocumentError, Entry, Header, Link, Reader, Root};
+use std::collections::HashSet;
 use std::io::BufRead;
 
 /// Entries looked at to tell a list from an index.
 const FIRST_ENTRIES: usize = 8;
+
+/// Relations of a document's own links that lead on from it; of each the first is kept.
+const LEADING_ON: [&str; 5] = ["up", "index", "next", "archives", "describedby"];
 
 /// A document's header and its first entries.
 #[derive(Clone, Debug)]
@@ -79,7 +83,11 @@ impl Head {
         match self.capability() {
             Some(ResourceListArchive | ResourceDumpArchive | ChangeListArchive | ChangeDumpArchive) => true,
             None | Some(ResourceList | ResourceDump | ChangeList | ChangeDump) => {
-                !self.first.is_empty() && self.hints().all(|hint| hint.is_some_and(lists))
+                let may_hold_lists = matches!(self.capability(), None | Some(ResourceList));
+                let is_list = |entry: &Entry| {
+                    may_hold_lists && entry.is_list || entry.capability.as_ref().and_then(known).is_some_and(lists)
+                };
+                !self.first.is_empty() && self.first.iter().all(is_list)
             }
             Some(_) => false,
         }
@@ -94,6 +102,14 @@ impl Head {
     /// a change it is told what it is.
     pub fn lists_packages(&self) -> bool {
         !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_none() && is_package(entry))
+    }
+
+    /// Whether this is a list that says nothing of ResourceSync, neither itself nor by its entries.
+    pub fn is_silent_list(&self) -> bool {
+        self.header.root != Root::SitemapIndex
+            && !self.speaks_resourcesync()
+            && self.hints().flatten().next().is_none()
+            && self.first.iter().all(|entry| entry.change.is_none() && channel(entry).is_none())
     }
 
     /// Whether this is a Resource List in the sense of the standard and not a sitemap made without it.
@@ -121,6 +137,21 @@ pub(super) fn is_package(entry: &Entry) -> bool {
 /// `capability`, if it is one of the standard's.
 pub(super) fn known(capability: &Capability) -> Option<&Capability> {
     (!matches!(capability, Capability::Other(_))).then_some(capability)
+}
+
+/// A header without the links that are not followed: there may be very many of them, in each of very many documents.
+pub(super) fn leading_on(mut header: Header) -> Header {
+    let mut kept = HashSet::new();
+    header
+        .links
+        .retain(|link| link.uri().is_some() && LEADING_ON.contains(&&*link.rel) && kept.insert(link.rel.clone()));
+    header.links.shrink_to_fit();
+    header
+}
+
+/// Whether an entry stands for a resource, in a list that may hold lists too.
+pub(super) fn is_resource(entry: &Entry) -> bool {
+    !entry.is_list && entry.capability.as_ref().and_then(known).is_none()
 }
 
 /// Whether documents of this capability are lists of resources, changes or packages, or archives of such lists.

@@ -353,7 +353,8 @@ fn for_each_resource(
 
 /// An entry of a Resource List stands for a resource unless it says that it points to a document or is gone.
 fn is_resource(entry: &Entry) -> bool {
-    entry.change != Some(Change::Deleted)
+    !entry.is_list
+        && entry.change != Some(Change::Deleted)
         && entry.capability.as_ref().is_none_or(|capability| matches!(capability, Capability::Other(_)))
 }
 

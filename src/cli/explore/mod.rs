@@ -115,6 +115,9 @@ async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in
     let spool = Arc::new(Spool::open(&spooled_in).map_err(spooling)?.leaving(room).within(limits));
     let mut survey = Survey::default();
     survey.missing.extend(source.missing.iter().cloned());
+    for found in &source.deviations {
+        survey.add_deviations(&found.location, &found.deviations);
+    }
     let mut refused = None;
     for (location, is_dump) in source.sets.iter().flat_map(what_exists) {
         if survey.has_walked(location) {

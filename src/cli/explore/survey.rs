@@ -1,6 +1,6 @@
 //! Counting what lists say.
 
-use crate::document::{Algorithm, Deviation, DocumentError, Limits, Rule, Uri, believed_length};
+use crate::document::{Algorithm, Deviation, Deviations, DocumentError, Limits, Rule, Uri, believed_length};
 use crate::source::package::Manifest;
 use crate::source::spool::Spool;
 use crate::source::walk::Walked;
@@ -88,6 +88,9 @@ impl Survey {
             self.packages += u64::from(size.is_none());
             self.document_octets += size.unwrap_or(0);
             while let Some(entry) = reader.next_entry()? {
+                if entry.is_list {
+                    continue;
+                }
                 self.entries += 1;
                 self.with_lastmod += u64::from(entry.lastmod.is_some());
                 if let Some(length) = believed_length(entry.length, &entry.hashes) {
@@ -114,20 +117,28 @@ impl Survey {
                     self.take_sample(&entry.loc);
                 }
             }
-            for (rule, breaches) in reader.deviations().counts() {
-                *self.deviations.entry(rule).or_default() += breaches;
-            }
-            for example in reader.deviations().examples() {
-                if self.examples.iter().filter(|(_, kept)| kept.rule == example.rule).count() < 2 {
-                    self.examples.push((location.clone(), example.clone()));
-                }
-            }
+            self.add_deviations(&location, reader.deviations());
             let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
             if entries.skipped > 0 {
                 self.missing.push(entries.missing(&location, None));
             }
         }
+        for of_index in &walked.deviations {
+            self.add_deviations(&of_index.location, &of_index.deviations);
+        }
         Ok(())
+    }
+
+    /// Counts the rules that a document breaks.
+    pub fn add_deviations(&mut self, location: &DocumentLocation, deviations: &Deviations) {
+        for (rule, breaches) in deviations.counts() {
+            *self.deviations.entry(rule).or_default() += breaches;
+        }
+        for example in deviations.examples() {
+            if self.examples.iter().filter(|(_, kept)| kept.rule == example.rule).count() < 2 {
+                self.examples.push((location.clone(), example.clone()));
+            }
+        }
     }
 
     /// The 1st, 2nd, 4th, 8th … entry in place of the sample's oldest, so that it spreads over any number of entries.

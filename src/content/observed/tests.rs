@@ -78,7 +78,7 @@ fn what_is_gone_is_forgotten_and_the_rest_stays() {
 #[test]
 fn an_empty_file_without_digest_is_known_until_the_end_of_the_mount() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path()).unwrap();
+    let observed = Observed::open(folder.path(), false).unwrap();
     let (sent, proved) = (INodeNo(2), INodeNo(3));
     observed.update(sent, |o| o.etag = Some("\"e\"".into()));
     observed.shared.commit();
@@ -91,7 +91,7 @@ fn an_empty_file_without_digest_is_known_until_the_end_of_the_mount() {
     }
     drop(observed);
 
-    let observed = Observed::open(folder.path()).unwrap();
+    let observed = Observed::open(folder.path(), false).unwrap();
     assert_eq!((observed.size(sent), observed.size(proved)), (None, Some(0)));
     observed.update(sent, |o| o.size = Some(0));
     observed.update(sent, |o| o.size = Some(5));
@@ -104,7 +104,7 @@ fn an_empty_file_without_digest_is_known_until_the_end_of_the_mount() {
 #[test]
 fn versions_whose_object_is_gone_are_forgotten() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path()).unwrap();
+    let observed = Observed::open(folder.path(), false).unwrap();
     let version = |number: u64| INodeNo(OF_RESOURCES | number);
     for number in 0..2500 {
         observed.update(version(number), |o| {

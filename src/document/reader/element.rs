@@ -185,7 +185,7 @@ impl Context<'_> {
                 self.notes.add(Rule::TextTooLong, &attribute.value);
                 continue;
             }
-            let value = unescape(&attribute.value, &mut self.notes)?;
+            let value = unescape(&attribute.value, self.bindings.declares_entities, &mut self.notes)?;
             each(self, name, &value);
         }
         Ok(())
@@ -283,7 +283,7 @@ pub(super) fn read_time(value: &str, notes: &mut Notes<'_>) -> Option<Timestamp>
 
 /// Whether a readable time is a year, a month or a day: W3C Datetimes, though without zone.
 fn is_date_alone(value: &str) -> bool {
-    matches!(value.len(), 4 | 7 | 10)
+    matches!(value.len(), 4 | 7 | 10) && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
 fn read_hashes(value: &str, notes: &mut Notes<'_>) -> Vec<Digest> {
@@ -298,7 +298,7 @@ fn read_hashes(value: &str, notes: &mut Notes<'_>) -> Vec<Digest> {
 }
 
 /// No file is longer than `off_t` can tell.
-fn read_length(value: &str, notes: &mut Notes<'_>) -> Option<u64> {
+pub(super) fn read_length(value: &str, notes: &mut Notes<'_>) -> Option<u64> {
     let length = value.trim().parse().ok().filter(|length| !value.contains('+') && *length <= i64::MAX as u64);
     if length.is_none() {
         notes.add(Rule::LengthUnreadable, value);

@@ -15,14 +15,21 @@ pub enum DocumentError {
     /// Not an octet, or nothing but blanks.
     #[error("the document is empty")]
     Empty,
-    /// Not XML: text, or a package.
-    #[error("this is not XML; it begins with {seen:?}")]
+    /// Neither XML nor a text of URLs: another text, or a package.
+    #[error("this is neither XML nor a text with a URL a line; it begins with {seen:?}")]
     NotXml {
         /// How it begins.
         seen: String,
     },
-    /// XML or HTML, but neither `<urlset>` nor `<sitemapindex>`.
-    #[error("this is neither a sitemap nor a ResourceSync document; its root element is <{root}>")]
+    /// A format of another kind that is no XML.
+    #[error("this is {name}, which is not read: neither a sitemap nor a ResourceSync document")]
+    OtherFormat {
+        /// The format, for a person.
+        name: &'static str,
+    },
+    /// XML or HTML with the root element of no list.
+    #[error("this is {}neither a sitemap nor a ResourceSync document; its root element is <{root}>",
+        format_of_root(root).map(|name| format!("{name}, which is not read: ")).unwrap_or_default())]
     NotADocument {
         /// Local name of the root element, as written.
         root: String,
@@ -67,12 +74,48 @@ pub enum DocumentError {
 }
 
 impl DocumentError {
+    /// The format of what was found in place of a document, where it has a name and is no web page.
+    pub fn format(&self) -> Option<&'static str> {
+        match self {
+            DocumentError::OtherFormat { name } => Some(name),
+            DocumentError::NotADocument { root } => format_of_root(root).filter(|name| *name != HTML),
+            _ => None,
+        }
+    }
+
     /// Damaged gzip that just ends is a document that just ends, at `position`.
     pub(super) fn of_input(error: io::Error, position: u64) -> DocumentError {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => DocumentError::Truncated { position },
             _ => DocumentError::Io(error),
         }
+    }
+}
+
+const HTML: &str = "an HTML page";
+
+/// The format that a root element is known for.
+fn format_of_root(root: &str) -> Option<&'static str> {
+    Some(match root.to_ascii_lowercase().as_str() {
+        "html" | "head" | "body" | "title" | "h1" | "p" | "div" | "center" | "script" => HTML,
+        "oai-pmh" => "an answer of OAI-PMH",
+        "listbucketresult" | "listallmybucketsresult" => "a listing of S3",
+        "enumerationresults" => "a listing of Azure",
+        "rdf" => "RDF (or a feed of RSS 1.0)",
+        "multistatus" => "an answer of WebDAV",
+        "opml" => "an outline (OPML)",
+        "mets" => "a METS document",
+        _ => return None,
+    })
+}
+
+/// The format that the first bytes of a text are known for.
+pub(super) fn format_of_text(front: &[u8]) -> Option<&'static str> {
+    let holds = |text: &[u8]| front.windows(text.len()).any(|window| window == text);
+    match front.first() {
+        Some(b'{' | b'[') if holds(b"iiif.io/api/") => Some("a IIIF manifest"),
+        Some(b'{') if holds(b"jsonfeed.org/version/") => Some("a JSON feed"),
+        _ => None,
     }
 }
 

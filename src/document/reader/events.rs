@@ -1,14 +1,20 @@
-//! XML events from octets, within the reader's limits.
+//! XML events, or lines, from bytes, within the reader's limits.
 
 use super::Limits;
-use super::error::{DocumentError, quoted};
+use super::error::{DocumentError, format_of_text, quoted};
 use super::input::{Exceeded, Input};
+use memchr::memchr2;
 use quick_xml::errors::{Error as XmlError, IllFormedError};
-use quick_xml::events::Event;
+use quick_xml::events::{BytesStart, Event};
+use std::borrow::Cow;
 use std::io::{self, BufRead};
+use std::sync::Arc;
 
 /// A buffer that one long tag or comment has grown past this is given back.
 const LARGE_BUFFER: usize = 1 << 20;
+
+/// Bytes of a text that an error may quote.
+const SHOWN: usize = 256;
 
 /// The events of one document, up to the end of its root element and behind it.
 pub(super) struct Events<R> {
@@ -16,6 +22,18 @@ pub(super) struct Events<R> {
     /// Holds the current event.
     buffer: Vec<u8>,
     limits: Limits,
+    /// How a text begins, for an error that says so.
+    front: Vec<u8>,
+    /// The document begins with no tag: it has lines rather than events.
+    pub is_text: bool,
+}
+
+/// What stands behind a root element.
+pub(super) enum Behind {
+    /// A tag, and whether it is an empty one.
+    Element(BytesStart<'static>, bool),
+    /// Anything else.
+    Stray(String),
 }
 
 impl<R: BufRead> Events<R> {
@@ -28,12 +46,46 @@ impl<R: BufRead> Events<R> {
         if front.is_empty() {
             return Err(DocumentError::Empty);
         }
-        if !text.is_empty() && !text.starts_with(b"<") {
+        let is_text = !text.is_empty() && !text.starts_with(b"<");
+        if is_text && let Some(name) = format_of_text(text) {
+            return Err(DocumentError::OtherFormat { name });
+        }
+        if is_text && text.contains(&0) {
             return Err(DocumentError::NotXml { seen: quoted(text) });
         }
+        let front = if is_text { text.get(..SHOWN).unwrap_or(text).to_vec() } else { Vec::new() };
         let mut xml = quick_xml::Reader::from_reader(input);
         xml.config_mut().allow_dangling_amp = true;
-        Ok(Events { xml, buffer: Vec::with_capacity(4096), limits })
+        Ok(Events { xml, buffer: Vec::with_capacity(4096), limits, front, is_text })
+    }
+
+    /// The next line of a text, without what ends it, and whether it is no longer than a text may be; else it is cut.
+    pub(super) fn line(&mut self) -> Result<Option<(Cow<'_, str>, bool)>, DocumentError> {
+        self.begin();
+        let limit = self.limits.text;
+        let mut fits = true;
+        loop {
+            let mut stream = self.xml.stream();
+            let window = match stream.fill_buf() {
+                Ok(window) => window,
+                Err(error) => {
+                    return Err(document_error(&mut self.xml, XmlError::Io(Arc::new(error)), &self.limits));
+                }
+            };
+            let end = memchr2(b'\n', b'\r', window);
+            if window.is_empty() && self.buffer.is_empty() {
+                return Ok(None);
+            }
+            let length = end.unwrap_or(window.len());
+            let room = limit - self.buffer.len();
+            fits &= length <= room;
+            self.buffer.extend_from_slice(&window[..length.min(room)]);
+            let is_last = window.is_empty() || end.is_some();
+            stream.consume(length + usize::from(end.is_some()));
+            if is_last {
+                return Ok(Some((String::from_utf8_lossy(&self.buffer), fits)));
+            }
+        }
     }
 
     /// The next event within the root element, or before it. The end of the octets is an error.
@@ -47,24 +99,30 @@ impl<R: BufRead> Events<R> {
         }
     }
 
-    /// Reads what follows the root element, so that damage to the end of a compressed document is found: what stands
-    /// there though nothing should.
-    pub(super) fn finish(&mut self) -> Result<Option<String>, DocumentError> {
-        let stray = loop {
+    /// What stands behind the root element though nothing should; `None` at the end.
+    pub(super) fn behind_root(&mut self) -> Result<Option<Behind>, DocumentError> {
+        loop {
             self.begin();
-            match self.xml.read_event_into(&mut self.buffer) {
+            let found = match self.xml.read_event_into(&mut self.buffer) {
                 Ok(Event::Eof) => return Ok(None),
-                Ok(Event::Comment(_) | Event::PI(_)) => {}
-                Ok(Event::Text(text)) if text.trim().is_empty() => {}
-                Ok(event) => break quoted(event.as_bytes()),
+                Ok(Event::Comment(_) | Event::PI(_) | Event::Decl(_) | Event::DocType(_)) => continue,
+                Ok(Event::Text(text)) if text.trim().is_empty() => continue,
+                Ok(Event::Start(element)) => Behind::Element(element.into_owned(), false),
+                Ok(Event::Empty(element)) => Behind::Element(element.into_owned(), true),
+                Ok(event) => Behind::Stray(quoted(event.as_bytes())),
                 Err(error @ XmlError::Io(_)) => return Err(document_error(&mut self.xml, error, &self.limits)),
-                Err(error) => break error.to_string(),
-            }
-        };
+                Err(error) => Behind::Stray(error.to_string()),
+            };
+            return Ok(Some(found));
+        }
+    }
+
+    /// Reads to the end of the bytes without a look at them, so that damage to the end of a compressed document is found.
+    pub(super) fn drain(&mut self) -> Result<(), DocumentError> {
         let input = self.xml.get_mut();
         input.begin_markup(u64::MAX);
         match io::copy(input, &mut io::sink()) {
-            Ok(_) => Ok(Some(stray)),
+            Ok(_) => Ok(()),
             Err(_) if input.exceeded().is_some() => Err(DocumentError::TooLong { limit: self.limits.document }),
             Err(error) => Err(DocumentError::of_input(error, self.xml.buffer_position())),
         }
@@ -91,6 +149,16 @@ impl<R: BufRead> Events<R> {
     /// Octets read so far, after decompression.
     pub(super) fn position(&self) -> u64 {
         self.xml.buffer_position()
+    }
+
+    /// The first bytes of the document, after decompression.
+    pub(super) fn front(&self) -> &[u8] {
+        &self.front
+    }
+
+    /// The encoding that the document declares, where that is none we know.
+    pub(super) fn unknown_encoding(&self) -> Option<&str> {
+        self.xml.get_ref().unknown_encoding()
     }
 
     /// How many ill-formed sequences of octets have been read as U+FFFD.

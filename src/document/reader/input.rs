@@ -1,7 +1,7 @@
 //! Octets as they come to well-formed UTF-8: decompression, encodings, mending, and the bounds on both.
 
 use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
-use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use encoding_rs::{BIG5, EUC_KR, Encoding, GBK, REPLACEMENT as UNREADABLE, SHIFT_JIS, UTF_8, UTF_16BE, UTF_16LE};
 use encoding_rs_io::{DecodeReaderBytes, DecodeReaderBytesBuilder};
 use std::io::{self, BufRead, Chain, Cursor, Read};
 
@@ -48,6 +48,7 @@ pub(super) struct Input<R> {
     markup_end: u64,
     exceeded: Option<Exceeded>,
     replaced: u64,
+    unknown_encoding: Option<Box<str>>,
 }
 
 enum Decoded<R> {
@@ -71,7 +72,10 @@ impl<R: BufRead> Input<R> {
             Inflated::Plain(octets)
         };
         let mut text = sniff(inflated)?;
-        let (encoding, bom_length) = encoding_of(text.get_ref().0.get_ref());
+        let front = text.get_ref().0.get_ref();
+        let (encoding, bom_length) = encoding_of(front);
+        let unknown = declared_encoding(front).filter(|label| encoding_of_label(label).is_none());
+        let unknown_encoding = unknown.map(|label| String::from_utf8_lossy(label).into());
         text.get_mut().0.set_position(bom_length as u64);
         let octets = if encoding == UTF_8 {
             Decoded::Utf8(text)
@@ -98,6 +102,7 @@ impl<R: BufRead> Input<R> {
             markup_end: document,
             exceeded: None,
             replaced: 0,
+            unknown_encoding,
         })
     }
 }
@@ -132,6 +137,11 @@ impl<R> Input<R> {
         self.exceeded
     }
 
+    /// The encoding that the document declares, where that is none we know: it is read as UTF-8.
+    pub(super) fn unknown_encoding(&self) -> Option<&str> {
+        self.unknown_encoding.as_deref()
+    }
+
     /// How many ill-formed sequences have been handed out as U+FFFD.
     pub(super) fn replaced(&self) -> u64 {
         self.replaced
@@ -145,20 +155,35 @@ fn sniff<R: Read>(mut octets: R) -> io::Result<Sniffed<R>> {
     Ok(Cursor::new(front).chain(octets))
 }
 
-/// The encoding that the first octets of an XML document tell (XML 1.0, appendix F), and the length of the BOM.
+/// The encoding that the first bytes of a document show (XML 1.0, appendix F), and the length of the BOM.
 fn encoding_of(front: &[u8]) -> (&'static Encoding, usize) {
     if let Some(bom) = Encoding::for_bom(front) {
         return bom;
     }
     match front {
-        [b'<', 0, _, 0, ..] => (UTF_16LE, 0),
-        [0, b'<', 0, _, ..] => (UTF_16BE, 0),
+        [first, 0, second, 0, ..] if *first != 0 && *second != 0 => (UTF_16LE, 0),
+        [0, first, 0, second, ..] if *first != 0 && *second != 0 => (UTF_16BE, 0),
         _ => {
-            let declared = declared_encoding(front).and_then(Encoding::for_label);
+            let declared = declared_encoding(front).and_then(encoding_of_label);
             // What declares itself in single octets is not UTF-16, whatever it declares.
-            (declared.filter(|encoding| encoding.is_ascii_compatible()).unwrap_or(UTF_8), 0)
+            (declared.filter(|encoding| ![UTF_16LE, UTF_16BE].contains(encoding)).unwrap_or(UTF_8), 0)
         }
     }
+}
+
+/// The encoding of this name, of the Encoding Standard or as programming languages and Windows write it.
+pub(super) fn encoding_of_label(label: &[u8]) -> Option<&'static Encoding> {
+    let named = |label: &[u8]| Encoding::for_label(label).filter(|encoding| *encoding != UNREADABLE);
+    let separated: Vec<u8> = label.iter().map(|b| if *b == b'_' { b'-' } else { b.to_ascii_lowercase() }).collect();
+    let joined: Vec<u8> = separated.iter().copied().filter(|b| *b != b'-').collect();
+    named(label).or_else(|| named(&separated)).or_else(|| named(&joined)).or(match joined.as_slice() {
+        b"cp932" => Some(SHIFT_JIS),
+        b"cp936" | b"ms936" => Some(GBK),
+        b"cp949" | b"ms949" => Some(EUC_KR),
+        b"cp950" | b"ms950" => Some(BIG5),
+        b"cp65001" => Some(UTF_8),
+        _ => None,
+    })
 }
 
 /// The value of `encoding` in an XML declaration.

@@ -1,14 +1,16 @@
-//! The streaming reader: any ResourceSync document or sitemap, entry by entry, in bounded memory.
+//! The streaming reader: any ResourceSync document or sitemap (feeds and texts too), entry by entry, in bounded memory.
 //!
-//! `octets -> input (inflate, decode, mend) -> events (quick_xml) -> namespace, element, reference -> Entry`, and
+//! `octets -> input (inflate, decode, mend) -> events (quick_xml) -> namespace, element, other, reference -> draft -> Entry`, and
 //! beside it `rules`, which counts what the document breaks. Most entries are found by `plain` at once, with no event. An entry that cannot be understood is skipped and counted;
 //! XML that is not well-formed, or that ends before its root element does, fails the document.
 
+mod draft;
 mod element;
 mod error;
 mod events;
 mod input;
 mod namespace;
+mod other;
 mod plain;
 mod reference;
 mod rules;
@@ -18,14 +20,17 @@ mod tests;
 
 pub use error::DocumentError;
 
-use super::{ChangeFrequency, Deviations, Entry, Header, Link, Root, Rule, Timestamp, Uri};
-use element::{Context, Metadata, Tag, read_link, read_time, read_uri};
+use super::{Deviations, Entry, Header, Link, Root, Rule, Uri};
+use draft::{Draft, add_link};
+use element::{Context, Metadata, Tag};
 use error::quoted;
-use events::Events;
+use events::{Behind, Events};
 use namespace::{Bindings, Kind};
+use other::FeedLink;
 use quick_xml::events::Event;
-use reference::Reference;
+use reference::push_text;
 use rules::DocumentRules;
+use std::collections::VecDeque;
 use std::io::BufRead;
 
 /// One tag, comment or text may be so many times longer than `Limits::text` before the document fails: attributes that
@@ -86,73 +91,14 @@ impl Notes<'_> {
 enum Phase {
     /// Between children of the root.
     Root,
-    /// Behind the start tag of an entry.
-    Entry,
+    /// Behind the start tag of an entry; whether it is a list.
+    Entry(bool),
+    /// Between two lines of a text.
+    Lines,
     /// Behind the document.
     Finished,
     /// At an error: nothing more is read.
     Failed,
-}
-
-/// An entry while it is read.
-#[derive(Default)]
-struct Draft {
-    loc: Option<Uri>,
-    /// `<loc>` was there, whether it could be understood or not.
-    located: bool,
-    lastmod: Option<Timestamp>,
-    changefreq: Option<ChangeFrequency>,
-    /// `None` without any `rs:md`.
-    metadata: Option<Metadata>,
-    links: Vec<Link>,
-    /// Octets of the tags of `links`.
-    link_octets: u64,
-    /// Something in it cannot be understood.
-    unusable: bool,
-}
-
-impl Draft {
-    /// Takes the text of an element; it is not `understood` where a reference in it was undefined, or it was too long.
-    #[inline]
-    fn set_text(&mut self, kind: Kind, text: &str, understood: bool, base: Option<&Uri>, notes: &mut Notes<'_>) {
-        let text = text.trim_ascii();
-        if kind == Kind::Loc && self.located {
-            notes.add(Rule::LocMissing, text);
-            return;
-        }
-        self.located |= kind == Kind::Loc;
-        if !understood {
-            self.unusable = true;
-            return;
-        }
-        match kind {
-            Kind::Loc => match read_uri(base, text, notes) {
-                Ok(uri) => self.loc = Some(uri),
-                Err(_) => notes.add(Rule::LocMalformed, text),
-            },
-            Kind::LastMod => self.lastmod = self.lastmod.or(read_time(text, notes)),
-            Kind::ChangeFreq => {
-                self.changefreq = self.changefreq.or(ChangeFrequency::parse(text));
-                if self.changefreq.is_none() {
-                    notes.add(Rule::ChangeFrequencyUnknown, text);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes an `rs:md` or `rs:ln`.
-    #[inline]
-    fn set_tag(&mut self, kind: Kind, tag: Tag<'_, '_>, context: &mut Context<'_>) {
-        if kind == Kind::Link {
-            return add_link(&mut self.links, &mut self.link_octets, tag, context);
-        }
-        if self.metadata.is_some() {
-            context.notes.add(Rule::RepeatedMetadata, tag.attributes());
-        }
-        let metadata = self.metadata.get_or_insert_default();
-        self.unusable |= metadata.read(tag, context).is_err();
-    }
 }
 
 /// Reads one document. Compression (gzip by magic) and encodings (BOM, XML declaration) are undone on the way.
@@ -175,6 +121,8 @@ pub struct Reader<R> {
     is_plain: bool,
     /// The elements of the plain entry being read.
     parts: Vec<plain::Part>,
+    /// What entries name beside themselves, and the first lines of a text.
+    beside: VecDeque<Entry>,
     /// Entries begun.
     entries: u64,
     /// Entries that could not be understood.
@@ -211,11 +159,15 @@ impl<R: BufRead> Reader<R> {
             deviations: Deviations::default(),
             is_plain: false,
             parts: Vec::new(),
+            beside: VecDeque::new(),
             entries: 0,
             skipped: 0,
             phase: Phase::Failed,
         };
-        reader.phase = reader.read_prolog()?;
+        if let Some(encoding) = reader.events.unknown_encoding() {
+            reader.deviations.add(Rule::EncodingUnknown, 0, encoding);
+        }
+        reader.phase = if reader.events.is_text { reader.read_first_lines()? } else { reader.read_prolog()? };
         if reader.phase == Phase::Root {
             reader.phase = reader.read_to_entry()?;
         }
@@ -229,6 +181,9 @@ impl<R: BufRead> Reader<R> {
     /// Any [`DocumentError`]; after one, every further call answers [`DocumentError::Truncated`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>, DocumentError> {
         loop {
+            if let Some(entry) = self.beside.pop_front() {
+                return Ok(Some(entry));
+            }
             let phase = std::mem::replace(&mut self.phase, Phase::Failed);
             match phase {
                 Phase::Root => match self.read_plain_entry() {
@@ -241,8 +196,11 @@ impl<R: BufRead> Reader<R> {
                     }
                     None => self.phase = self.read_to_entry()?,
                 },
-                Phase::Entry => {
-                    let entry = self.read_entry()?;
+                Phase::Lines => {
+                    self.phase = if self.read_line()?.is_some() { Phase::Lines } else { Phase::Finished };
+                }
+                Phase::Entry(is_list) => {
+                    let entry = self.read_entry(is_list)?;
                     self.phase = Phase::Root;
                     if entry.is_some() {
                         return Ok(entry);
@@ -288,7 +246,9 @@ impl<R: BufRead> Reader<R> {
                 Ok(Event::Empty(root)) => (root, true),
                 Ok(Event::Text(text)) if text.trim().is_empty() => continue,
                 Ok(Event::Text(text)) => return Err(DocumentError::NotXml { seen: quoted(text.as_bytes()) }),
-                Ok(_) => {
+                Ok(event) => {
+                    let declares = matches!(&event, Event::DocType(declared) if declared.contains("<!ENTITY"));
+                    self.bindings.declares_entities |= declares;
                     blank = false;
                     continue;
                 }
@@ -301,13 +261,18 @@ impl<R: BufRead> Reader<R> {
                 .open_root(&root, &mut notes)
                 .map_err(|root| DocumentError::NotADocument { root: quoted(root.as_bytes()) })?;
             if empty {
-                self.finish()?;
-                return Ok(Phase::Finished);
+                self.bindings.leave(1);
+                return self.read_behind_root();
             }
             self.depth = 1;
-            self.is_plain = self.header.root == Root::UrlSet && self.bindings.are_usual();
+            self.look_at_names();
             return Ok(Phase::Root);
         }
+    }
+
+    /// To be called whenever the names of the elements between entries may stand for something else.
+    fn look_at_names(&mut self) {
+        self.is_plain = self.header.root == Root::UrlSet && self.bindings.are_usual();
     }
 
     /// Reads children of the root: through the start tag of the next entry, or through the end of the document.
@@ -318,15 +283,50 @@ impl<R: BufRead> Reader<R> {
                 Event::Start(element) => (element, false),
                 Event::Empty(element) => (element, true),
                 Event::End(_) => {
-                    self.depth = 0;
-                    self.finish()?;
-                    return Ok(Phase::Finished);
+                    self.bindings.leave(self.depth);
+                    self.depth -= 1;
+                    if self.depth == 0 {
+                        return self.read_behind_root();
+                    }
+                    self.look_at_names();
+                    continue;
                 }
                 _ => continue,
             };
             let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
             let kind = self.bindings.open(&element, self.depth + 1, &mut notes);
             match kind {
+                Kind::Nested => {
+                    if self.header.root != Root::Rss {
+                        notes.add(Rule::EntryElement, element.name().into_inner());
+                    }
+                    if !empty {
+                        self.enter()?;
+                        self.look_at_names();
+                        continue;
+                    }
+                }
+                // No element is around it: it is an entry that says nothing else.
+                Kind::Loc => {
+                    notes.add(Rule::EntryElement, element.name().into_inner());
+                    self.entries += 1;
+                    let mut draft = Draft::default();
+                    self.read_text_into(kind, empty, &mut draft)?;
+                    let entry = self.judge(draft);
+                    self.skipped += u64::from(entry.is_none());
+                    self.beside.extend(entry);
+                    return Ok(Phase::Root);
+                }
+                Kind::FeedLink => {
+                    let mut context =
+                        Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+                    let link = FeedLink::read(&element, &mut context);
+                    if let (Some("next"), Some(next)) = (link.rel.as_deref(), link.target)
+                        && self.header.links.is_empty()
+                    {
+                        self.header.links.push(Link::new("next", next));
+                    }
+                }
                 Kind::Entry(root) => {
                     self.entries += 1;
                     let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
@@ -335,7 +335,7 @@ impl<R: BufRead> Reader<R> {
                     }
                     if !empty {
                         self.depth += 1;
-                        return Ok(Phase::Entry);
+                        return Ok(Phase::Entry(root == Root::SitemapIndex));
                     }
                     notes.add(Rule::LocMissing, "");
                     self.skipped += 1;
@@ -384,7 +384,7 @@ impl<R: BufRead> Reader<R> {
             let octets = window.get(place).unwrap_or_default();
             match kind {
                 Kind::Metadata | Kind::Link => draft.set_tag(kind, Tag::Plain(octets), &mut context),
-                _ => draft.set_text(kind, octets, true, context.base, &mut context.notes),
+                _ => draft.set_text(kind, octets, true, &mut context),
             }
         }
         self.events.pass_by(end);
@@ -392,41 +392,65 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Reads an entry from behind its start tag through its end tag; `None` where it cannot be understood.
-    fn read_entry(&mut self) -> Result<Option<Entry>, DocumentError> {
+    fn read_entry(&mut self, is_list: bool) -> Result<Option<Entry>, DocumentError> {
         let mut draft = Draft::default();
+        draft.is_list = is_list;
         let replaced_before = self.events.replaced();
-        loop {
+        let within = self.depth;
+        // Depth of the image or video that is open.
+        let mut group = None;
+        while self.depth >= within {
             let event = self.events.next()?;
             let (element, empty) = match event {
                 Event::Start(element) => (element, false),
                 Event::Empty(element) => (element, true),
-                Event::End(_) => break,
+                Event::End(_) => {
+                    group = group.filter(|group| *group < self.depth);
+                    self.bindings.leave(self.depth);
+                    self.depth -= 1;
+                    continue;
+                }
                 _ => continue,
             };
             let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
             let kind = self.bindings.open(&element, self.depth + 1, &mut notes);
             match kind {
-                Kind::Loc | Kind::LastMod | Kind::ChangeFreq => {
-                    self.text.clear();
-                    let understood = empty || self.read_text()?;
-                    let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-                    draft.set_text(kind, &self.text, understood, self.base.as_ref(), &mut notes);
-                    if empty {
-                        self.bindings.leave(self.depth + 1);
-                    }
+                Kind::Loc | Kind::LastMod | Kind::ChangeFreq if group.is_none() => {
+                    self.read_text_into(kind, empty, &mut draft)?;
                     continue;
+                }
+                Kind::Media => {
+                    self.read_text_into(kind, empty, &mut draft)?;
+                    continue;
+                }
+                Kind::FeedLink | Kind::Guid | Kind::Enclosure => {
+                    let mut context =
+                        Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+                    let link = FeedLink::read(&element, &mut context);
+                    if let Some(kind) = link.add_to(&mut draft, kind, self.header.root, &mut context) {
+                        self.read_text_into(kind, empty, &mut draft)?;
+                        continue;
+                    }
                 }
                 Kind::Metadata | Kind::Link => {
                     let mut context =
                         Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
                     draft.set_tag(kind, Tag::Xml(&element), &mut context);
                 }
-                Kind::Entry(_) | Kind::Foreign => {}
+                // What stands in an entry within an entry belongs to the outer one.
+                Kind::Entry(_) | Kind::MediaGroup if !empty => {
+                    if kind == Kind::MediaGroup {
+                        group = group.or(Some(self.depth + 1));
+                    } else {
+                        notes.add(Rule::EntryElement, element.name().into_inner());
+                    }
+                    self.enter()?;
+                    continue;
+                }
+                _ => {}
             }
             self.close_or_skip(empty)?;
         }
-        self.bindings.leave(self.depth);
-        self.depth -= 1;
         if self.events.replaced() != replaced_before {
             let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
             notes.add(Rule::IllFormedEncoding, draft.loc.as_ref().map(Uri::as_str).unwrap_or_default());
@@ -434,35 +458,27 @@ impl<R: BufRead> Reader<R> {
         Ok(self.judge(draft))
     }
 
+    /// Reads the text of the element whose start tag was just read, and gives it to `draft`.
+    fn read_text_into(&mut self, kind: Kind, empty: bool, draft: &mut Draft) -> Result<(), DocumentError> {
+        self.text.clear();
+        let understood = empty || self.read_text()?;
+        let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+        let mut context = Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+        draft.set_text(kind, &self.text, understood, &mut context);
+        if empty {
+            self.bindings.leave(self.depth + 1);
+        }
+        Ok(())
+    }
+
     /// Makes an entry of a draft, if it has a URI and all of it could be understood.
     fn judge(&mut self, draft: Draft) -> Option<Entry> {
         let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
         self.rules.judge_entry(draft.lastmod, draft.metadata.as_ref(), &mut notes);
-        if !draft.located {
+        if draft.is_placeless() {
             notes.add(Rule::LocMissing, "");
         }
-        if draft.unusable {
-            return None;
-        }
-        let mut entry = Entry::new(draft.loc?);
-        entry.lastmod = draft.lastmod;
-        entry.changefreq = draft.changefreq;
-        entry.links = draft.links;
-        if let Some(metadata) = draft.metadata {
-            entry.change = metadata.change;
-            entry.datetime = metadata.datetime;
-            entry.hashes = metadata.hashes;
-            entry.length = metadata.length;
-            entry.media_type = metadata.media_type;
-            entry.encoding = metadata.encoding;
-            entry.path = metadata.path;
-            entry.capability = metadata.capability;
-            entry.at = metadata.at;
-            entry.completed = metadata.completed;
-            entry.from = metadata.from;
-            entry.until = metadata.until;
-        }
-        Some(entry)
+        draft.finish(&self.header, &mut self.beside)
     }
 
     /// Reads text into `self.text` from behind a start tag through its end tag, leaving out elements within; whether
@@ -485,7 +501,8 @@ impl<R: BufRead> Reader<R> {
                 }
                 event if self.depth == within && understood => {
                     let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-                    understood = push_text(&mut self.text, &event, self.limits.text, &mut notes);
+                    let is_own = self.bindings.declares_entities;
+                    understood = push_text(&mut self.text, &event, self.limits.text, is_own, &mut notes);
                 }
                 _ => {}
             }
@@ -510,65 +527,51 @@ impl<R: BufRead> Reader<R> {
         Ok(())
     }
 
+    /// Goes into the element whose start tag was just read.
+    fn enter(&mut self) -> Result<(), DocumentError> {
+        if self.depth >= self.limits.depth {
+            return Err(self.too_deep());
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
     fn too_deep(&self) -> DocumentError {
         DocumentError::TooDeep { position: self.events.position(), limit: self.limits.depth }
     }
 
-    /// Reads what follows the root element and judges the document.
-    fn finish(&mut self) -> Result<(), DocumentError> {
-        let stray = self.events.finish()?;
+    /// Reads what follows a root element: the entries of another count too. At the end the document is judged.
+    fn read_behind_root(&mut self) -> Result<Phase, DocumentError> {
+        self.depth = 0;
+        while let Some(behind) = self.events.behind_root()? {
+            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+            let is_empty = match behind {
+                Behind::Element(root, is_empty) => {
+                    notes.add(Rule::ContentAfterRoot, root.name().into_inner());
+                    let is_list =
+                        matches!(self.bindings.open_root(&root, &mut notes), Ok(root) if !root.is_feed_or_text());
+                    (is_list && !self.header.root.is_feed_or_text()).then_some(is_empty)
+                }
+                Behind::Stray(stray) => {
+                    notes.add(Rule::ContentAfterRoot, &stray);
+                    None
+                }
+            };
+            match is_empty {
+                Some(true) => self.bindings.leave(1),
+                Some(false) => {
+                    self.depth = 1;
+                    self.look_at_names();
+                    return Ok(Phase::Root);
+                }
+                None => {
+                    self.events.drain()?;
+                    break;
+                }
+            }
+        }
         let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
-        if let Some(stray) = stray {
-            notes.add(Rule::ContentAfterRoot, &stray);
-        }
         self.rules.judge_document(&self.header, &mut notes);
-        Ok(())
+        Ok(Phase::Finished)
     }
-}
-
-/// Adds an `rs:ln` to `links`, whose tags have `octets` so far. It is left out where it cannot be understood or is one
-/// too many.
-fn add_link(links: &mut Vec<Link>, octets: &mut u64, tag: Tag<'_, '_>, context: &mut Context<'_>) {
-    // What cannot be understood has been noted where it was read.
-    let Ok(Some(link)) = read_link(tag, context) else { return };
-    *octets += tag.len() as u64;
-    if links.len() < context.limits.links && *octets <= context.limits.markup() {
-        links.push(link);
-    } else {
-        context.notes.add(Rule::TooManyLinks, link.href.as_str());
-    }
-}
-
-/// Appends what an event adds to a text of at most `limit` octets; whether it can be understood.
-fn push_text(text: &mut String, event: &Event<'_>, limit: usize, notes: &mut Notes<'_>) -> bool {
-    let before = text.len();
-    match event {
-        Event::Text(addition) => {
-            // References are events of their own: where text begins with an ampersand, that begins none.
-            if addition.starts_with('&') {
-                notes.add(Rule::RawAmpersand, addition);
-            }
-            text.push_str(addition);
-        }
-        Event::CData(addition) => text.push_str(addition),
-        Event::GeneralRef(name) => match Reference::of(name) {
-            Reference::Character(addition) => text.push(addition),
-            Reference::Text => {
-                notes.add(Rule::RawAmpersand, name);
-                text.extend(["&", name, ";"]);
-            }
-            Reference::Undefined => {
-                notes.add(Rule::UndefinedEntity, name);
-                return false;
-            }
-        },
-        _ => {}
-    }
-    if text.len() > limit {
-        notes.add(Rule::TextTooLong, &text[before..]);
-        text.clear();
-        text.shrink_to(limit);
-        return false;
-    }
-    true
 }

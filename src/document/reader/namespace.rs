@@ -12,6 +12,11 @@ const BINDINGS: usize = 64;
 pub(super) enum Namespace {
     Sitemap,
     ResourceSync,
+    /// Extensions of Sitemaps for images and videos.
+    Image,
+    Video,
+    /// Atom's; in a feed of RSS also that of its elements, which have none.
+    Feed,
     /// A prefix that was never declared, or no namespace at all.
     Undeclared,
     /// Any other: what is in it is skipped.
@@ -41,6 +46,12 @@ impl Namespace {
             || folded.starts_with("google.com/schemas/sitemap/0")
         {
             (Namespace::Sitemap, false)
+        } else if folded.starts_with("google.com/schemas/sitemap-image/") {
+            (Namespace::Image, true)
+        } else if folded.starts_with("google.com/schemas/sitemap-video/") {
+            (Namespace::Video, true)
+        } else if matches!(folded, "w3.org/2005/atom" | "purl.org/atom/ns") {
+            (Namespace::Feed, true)
         } else {
             (Namespace::Foreign, true)
         }
@@ -51,6 +62,8 @@ impl Namespace {
         match prefix {
             "" => Some(Namespace::Sitemap),
             "rs" => Some(Namespace::ResourceSync),
+            "image" => Some(Namespace::Image),
+            "video" => Some(Namespace::Video),
             _ => None,
         }
     }
@@ -59,13 +72,51 @@ impl Namespace {
 /// What the reader makes of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// The root element of a list within another, and what holds the items of RSS.
+    Nested,
     Entry(Root),
     Loc,
     LastMod,
     ChangeFreq,
+    /// `image:image` and `video:video`, and within them where the image or the video lies.
+    MediaGroup,
+    Media,
+    /// `link` of a feed, and what RSS has for an item without one.
+    FeedLink,
+    Guid,
+    Enclosure,
     Metadata,
     Link,
+    /// Of the Sitemap namespace, which has none of this name.
+    Unknown,
     Foreign,
+}
+
+impl Kind {
+    /// What an element is by the letter of its name.
+    fn of(namespace: Namespace, name: &str) -> Kind {
+        match (namespace, name) {
+            (Namespace::Sitemap, "url") => Kind::Entry(Root::UrlSet),
+            (Namespace::Sitemap, "sitemap") => Kind::Entry(Root::SitemapIndex),
+            (Namespace::Sitemap, "loc") => Kind::Loc,
+            (Namespace::Sitemap, "lastmod") => Kind::LastMod,
+            (Namespace::Sitemap, "changefreq") => Kind::ChangeFreq,
+            (Namespace::Sitemap, "urlset" | "sitemapindex") | (Namespace::Feed, "channel") => Kind::Nested,
+            (Namespace::Sitemap, "priority") => Kind::Foreign,
+            (Namespace::Sitemap, _) => Kind::Unknown,
+            (Namespace::ResourceSync, "md") => Kind::Metadata,
+            (Namespace::ResourceSync, "ln") => Kind::Link,
+            (Namespace::Image, "image") | (Namespace::Video, "video") => Kind::MediaGroup,
+            (Namespace::Image, "loc") | (Namespace::Video, "content_loc") => Kind::Media,
+            (Namespace::Feed, "item") => Kind::Entry(Root::Rss),
+            (Namespace::Feed, "entry") => Kind::Entry(Root::Atom),
+            (Namespace::Feed, "link") => Kind::FeedLink,
+            (Namespace::Feed, "guid") => Kind::Guid,
+            (Namespace::Feed, "enclosure") => Kind::Enclosure,
+            (Namespace::Feed, "updated" | "modified" | "pubDate" | "pubdate") => Kind::LastMod,
+            _ => Kind::Foreign,
+        }
+    }
 }
 
 struct Binding {
@@ -75,24 +126,40 @@ struct Binding {
     depth: usize,
 }
 
-/// The bindings of the open elements, outermost first.
+/// What the names of a document stand for.
 #[derive(Default)]
-pub(super) struct Bindings(Vec<Binding>);
+pub(super) struct Bindings {
+    /// The prefixes of the open elements, outermost first.
+    prefixes: Vec<Binding>,
+    /// Whether the document is a feed: elsewhere the elements of feeds are foreign.
+    pub is_feed: bool,
+    /// Whether the document declares entities of its own.
+    pub declares_entities: bool,
+}
 
 impl Bindings {
     /// Declares the namespaces of the root element and tells what it is, or else its local name. Whatever its own
     /// namespace, it is taken for that of Sitemaps.
     pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut Notes<'_>) -> Result<Root, &'a str> {
         let (name, prefix) = split(element);
-        let root = match name {
-            "urlset" => Root::UrlSet,
-            "sitemapindex" => Root::SitemapIndex,
-            other => return Err(other),
+        let folded = name.to_ascii_lowercase();
+        let (root, own) = match folded.as_str() {
+            "urlset" => (Root::UrlSet, Namespace::Sitemap),
+            "sitemapindex" => (Root::SitemapIndex, Namespace::Sitemap),
+            "rss" => (Root::Rss, Namespace::Feed),
+            "feed" => (Root::Atom, Namespace::Feed),
+            _ => return Err(name),
         };
+        if folded != name {
+            notes.add(Rule::ElementSpelling, name);
+        }
+        self.is_feed = own == Namespace::Feed;
         self.declare_all(element, 1, notes);
-        if self.resolve(prefix) != Namespace::Sitemap {
-            notes.add(Rule::RootNamespace, element.attributes_raw().trim());
-            self.declare(prefix, Namespace::Sitemap, 1);
+        if self.resolve(prefix) != own {
+            if root != Root::Rss {
+                notes.add(Rule::RootNamespace, element.attributes_raw().trim());
+            }
+            self.declare(prefix, own, 1);
         }
         Ok(root)
     }
@@ -109,20 +176,21 @@ impl Bindings {
             notes.add(Rule::UndeclaredPrefix, element.name().into_inner());
             namespace = meant;
         }
-        match (namespace, name) {
-            (Namespace::Sitemap, "url") => Kind::Entry(Root::UrlSet),
-            (Namespace::Sitemap, "sitemap") => Kind::Entry(Root::SitemapIndex),
-            (Namespace::Sitemap, "loc") => Kind::Loc,
-            (Namespace::Sitemap, "lastmod") => Kind::LastMod,
-            (Namespace::Sitemap, "changefreq") => Kind::ChangeFreq,
-            (Namespace::ResourceSync, "md") => Kind::Metadata,
-            (Namespace::ResourceSync, "ln") => Kind::Link,
+        if namespace == Namespace::Feed && !self.is_feed {
+            return Kind::Foreign;
+        }
+        match (Kind::of(namespace, name), name) {
             // Sitemaps have no such elements: the prefix was forgotten.
-            (Namespace::Sitemap, forgotten @ ("md" | "ln")) => {
+            (Kind::Unknown, forgotten @ ("md" | "ln")) => {
                 notes.add(Rule::UndeclaredPrefix, forgotten);
                 if forgotten == "md" { Kind::Metadata } else { Kind::Link }
             }
-            _ => Kind::Foreign,
+            (Kind::Unknown, _) => {
+                let meant = Kind::of(namespace, &name.to_ascii_lowercase());
+                notes.add(if meant == Kind::Unknown { Rule::ElementUnknown } else { Rule::ElementSpelling }, name);
+                meant
+            }
+            (kind, _) => kind,
         }
     }
 
@@ -148,16 +216,16 @@ impl Bindings {
 
     /// Binds `prefix` (empty for the default namespace) within the element at `depth`.
     fn declare(&mut self, prefix: &str, namespace: Namespace, depth: usize) {
-        if self.0.len() < BINDINGS {
-            self.0.push(Binding { prefix: prefix.into(), namespace, depth });
+        if self.prefixes.len() < BINDINGS {
+            self.prefixes.push(Binding { prefix: prefix.into(), namespace, depth });
         }
     }
 
     /// Forgets what the element at `depth` declared.
     #[inline]
     pub fn leave(&mut self, depth: usize) {
-        while self.0.last().is_some_and(|binding| binding.depth >= depth) {
-            self.0.pop();
+        while self.prefixes.last().is_some_and(|binding| binding.depth >= depth) {
+            self.prefixes.pop();
         }
     }
 
@@ -173,7 +241,7 @@ impl Bindings {
         let same = |binding: &&Binding| {
             binding.prefix.len() == prefix.len() && (prefix.is_empty() || &*binding.prefix == prefix)
         };
-        let binding = self.0.iter().rev().find(same);
+        let binding = self.prefixes.iter().rev().find(same);
         binding.map_or(Namespace::Undeclared, |binding| binding.namespace)
     }
 }

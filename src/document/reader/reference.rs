@@ -1,8 +1,10 @@
-//! References in text and attributes: `&amp;`, `&#233;`. Nothing that a DTD defines is ever expanded.
+//! References in text and attributes: `&amp;`, `&#233;`, `&eacute;`. Nothing that a DTD defines is ever expanded.
 
 use super::Notes;
 use super::element::UndefinedEntity;
 use crate::document::Rule;
+use quick_xml::escape::resolve_html5_entity;
+use quick_xml::events::Event;
 use std::borrow::Cow;
 
 /// Longest name between `&` and `;` that is looked at.
@@ -11,6 +13,8 @@ const LONGEST_NAME: usize = 64;
 /// What stands between `&` and `;`.
 pub(super) enum Reference {
     Character(char),
+    /// What HTML has a name for.
+    Html(&'static str),
     /// An entity of a DTD, or a number that is no character.
     Undefined,
     /// No name at all: the ampersand stands for itself, as in `?a=1&b=2;c`.
@@ -18,7 +22,8 @@ pub(super) enum Reference {
 }
 
 impl Reference {
-    pub fn of(name: &str) -> Reference {
+    /// `is_own` where the document declares entities of its own: a name of HTML may then stand for anything.
+    pub fn of(name: &str, is_own: bool) -> Reference {
         let character = match name {
             "amp" => Some('&'),
             "lt" => Some('<'),
@@ -32,6 +37,7 @@ impl Reference {
             && name.chars().skip(1).all(|c| c.is_alphanumeric() || matches!(c, '_' | ':' | '-' | '.'));
         match character {
             Some(character) => Reference::Character(character),
+            None if !is_own && let Some(characters) = resolve_html5_entity(name) => Reference::Html(characters),
             None if is_name => Reference::Undefined,
             None => Reference::Text,
         }
@@ -46,8 +52,8 @@ fn numbered(number: &str) -> Option<char> {
     (character >= ' ' || matches!(character, '\t' | '\n' | '\r')).then_some(character)
 }
 
-/// Replaces the references of an attribute's value.
-pub(super) fn unescape<'a>(raw: &'a str, notes: &mut Notes<'_>) -> Result<Cow<'a, str>, UndefinedEntity> {
+/// Replaces the references of an attribute's value; `is_own` as in [`Reference::of`].
+pub(super) fn unescape<'a>(raw: &'a str, is_own: bool, notes: &mut Notes<'_>) -> Result<Cow<'a, str>, UndefinedEntity> {
     let Some(first) = raw.find('&') else {
         return Ok(Cow::Borrowed(raw));
     };
@@ -58,9 +64,14 @@ pub(super) fn unescape<'a>(raw: &'a str, notes: &mut Notes<'_>) -> Result<Cow<'a
     while let Some(after) = rest.strip_prefix('&') {
         let name = after.bytes().take(LONGEST_NAME).position(|b| matches!(b, b';' | b'&' | b'<'));
         let name = name.filter(|end| after.as_bytes().get(*end) == Some(&b';')).and_then(|end| after.get(..end));
-        match name.map(|name| (name, Reference::of(name))) {
+        match name.map(|name| (name, Reference::of(name, is_own))) {
             Some((name, Reference::Character(character))) => {
                 text.push(character);
+                rest = after.get(name.len() + 1..).unwrap_or_default();
+            }
+            Some((name, Reference::Html(characters))) => {
+                notes.add(Rule::HtmlEntity, name);
+                text.push_str(characters);
                 rest = after.get(name.len() + 1..).unwrap_or_default();
             }
             Some((_, Reference::Undefined)) => {
@@ -81,4 +92,48 @@ pub(super) fn unescape<'a>(raw: &'a str, notes: &mut Notes<'_>) -> Result<Cow<'a
         notes.add(Rule::RawAmpersand, raw);
     }
     Ok(Cow::Owned(text))
+}
+
+/// Appends what an event adds to a text of at most `limit` bytes; whether it can be understood.
+pub(super) fn push_text(
+    text: &mut String,
+    event: &Event<'_>,
+    limit: usize,
+    is_own: bool,
+    notes: &mut Notes<'_>,
+) -> bool {
+    let before = text.len();
+    match event {
+        Event::Text(addition) => {
+            // References are events of their own: where text begins with an ampersand, that begins none.
+            if addition.starts_with('&') {
+                notes.add(Rule::RawAmpersand, addition);
+            }
+            text.push_str(addition);
+        }
+        Event::CData(addition) => text.push_str(addition),
+        Event::GeneralRef(name) => match Reference::of(name, is_own) {
+            Reference::Character(addition) => text.push(addition),
+            Reference::Html(addition) => {
+                notes.add(Rule::HtmlEntity, name);
+                text.push_str(addition);
+            }
+            Reference::Text => {
+                notes.add(Rule::RawAmpersand, name);
+                text.extend(["&", name, ";"]);
+            }
+            Reference::Undefined => {
+                notes.add(Rule::UndefinedEntity, name);
+                return false;
+            }
+        },
+        _ => {}
+    }
+    if text.len() > limit {
+        notes.add(Rule::TextTooLong, &text[before..]);
+        text.clear();
+        text.shrink_to(limit);
+        return false;
+    }
+    true
 }

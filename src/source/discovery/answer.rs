@@ -1,6 +1,6 @@
 //! One place asked: a document, something else, or nothing there.
 
-use super::html;
+use super::{html, is_well_known};
 use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
@@ -94,6 +94,11 @@ impl Document {
         self.head.kind()
     }
 
+    /// Whether it lies where a Source Description is expected and says nothing: its entries decide what it is.
+    pub fn is_silent_description(&self) -> bool {
+        self.head.is_silent_list() && matches!(&self.location, DocumentLocation::Uri(uri) if is_well_known(uri))
+    }
+
     /// All of a document of [`Kind::Offers`], of up to `most` entries.
     pub fn read(&self, limits: Limits, most: usize) -> Result<Offered, SourceError> {
         let broken = |cause| SourceError::Document { location: self.location.clone(), cause };
@@ -142,9 +147,10 @@ impl Page {
 
     /// What was found instead of a document.
     pub fn description(&self) -> String {
-        match self.media_type.as_deref() {
-            Some(media_type) => format!("{media_type}, no document"),
-            None => "no document".to_owned(),
+        match (self.cause.format(), self.media_type.as_deref()) {
+            (Some(format), _) => format!("{format}, which is not read"),
+            (None, Some(media_type)) => format!("{media_type}, no document"),
+            (None, None) => "no document".to_owned(),
         }
     }
 
@@ -177,9 +183,10 @@ impl Octets {
     }
 
     /// How many octets are worth having, after what is there now.
-    fn wanted(&self, base: Option<&Uri>, media_type: Option<&str>, limits: Limits) -> u64 {
+    fn wanted(&self, asked: Option<&Uri>, base: Option<&Uri>, media_type: Option<&str>, limits: Limits) -> u64 {
         match self.head(base, limits) {
             Ok(head) if head.kind() == Kind::Offers || head.is_silent_index() => OFFERS,
+            Ok(head) if head.is_silent_list() && asked.is_some_and(is_well_known) => OFFERS,
             Ok(_) => BEGINNING,
             Err(_) if may_be_html(media_type) || media_type.is_some_and(|t| t.starts_with("text/")) => PAGE,
             Err(_) => BEGINNING,
@@ -250,7 +257,7 @@ pub(super) fn open(path: &Path, limits: Limits) -> Result<Answer, SourceError> {
         let missing = wanted - octets.octets.len() as u64;
         let read = file.by_ref().take(missing).read_to_end(&mut octets.octets).map_err(failed)?;
         octets.whole = (read as u64) < missing;
-        wanted = octets.wanted(None, None, limits);
+        wanted = octets.wanted(None, None, None, limits);
     }
     Ok(match octets.head(None, limits) {
         Ok(head) => {
@@ -282,7 +289,7 @@ async fn ask_once(client: &Client, uri: &Uri, limits: Limits) -> Result<(Respons
     let mut wanted = BEGINNING;
     loop {
         octets.read_to(&mut response.body, wanted).await.map_err(Broken::Body)?;
-        let more = octets.wanted(Some(&response.final_uri), response.media_type.as_deref(), limits);
+        let more = octets.wanted(Some(uri), Some(&response.final_uri), response.media_type.as_deref(), limits);
         if octets.whole || more <= wanted {
             return Ok((response, octets));
         }

@@ -188,6 +188,11 @@ fn well_known(uri: &Uri) -> Vec<Uri> {
     places
 }
 
+/// Whether `uri` is such a place.
+fn is_well_known(uri: &Uri) -> bool {
+    uri.path().ends_with(WELL_KNOWN)
+}
+
 /// The one of `sets` that `wanted` names, or all of them where none is named.
 fn picked(sets: Vec<Set>, wanted: Option<&Uri>) -> Result<Vec<Set>, SourceError> {
     let Some(wanted) = wanted else { return Ok(sets) };

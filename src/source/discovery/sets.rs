@@ -2,7 +2,7 @@
 
 use super::{Answer, Document, Kind, Offered, Silence, ask, robots};
 use crate::causes::chain;
-use crate::document::{Capability, Entry, Limits, Link, Root, Uri};
+use crate::document::{Capability, Deviations, Entry, Limits, Link, Root, Rule, Uri};
 use crate::source::{
     Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError, another_set,
     head::{channel, known},
@@ -102,10 +102,24 @@ impl Finder {
         }
     }
 
-    /// Whether an index that does not say of what it is one lists Source Descriptions or Capability Lists: the first
-    /// child that is a document tells.
+    /// Whether a document that does not say what it lists leads to sets: an index by the first child that is a document, a list in
+    /// the place of a Source Description by the first of its entries that is one. Where one is a page, it lists pages.
     async fn is_index_of_offers(&self, document: &Document) -> Result<bool, SourceError> {
         let head = &document.head;
+        if document.is_silent_description() {
+            let mut answers = self.answers(head.first.iter().map(|entry| entry.loc.clone()).collect());
+            let (mut failed, mut is_of_pages) = (None, false);
+            while let Some((_, answer)) = answers.next().await {
+                match answer {
+                    Ok(Answer::Document(_)) => return Ok(true),
+                    Ok(Answer::Page(_)) => is_of_pages = true,
+                    Err(Silence::Nothing(_)) => {}
+                    Err(Silence::Failed(error)) => failed = failed.or(Some(error)),
+                }
+            }
+            let failed = failed.filter(|_| !is_of_pages);
+            return failed.map_or(Ok(false), |error| Err(error.named_by(&document.location, ANOTHER_LIST)));
+        }
         for child in head.first.iter().filter(|_| head.is_silent_index()) {
             match ask(&self.client, &child.loc, self.limits).await {
                 Ok(Answer::Document(child)) => return Ok(child.kind() == Kind::Offers),
@@ -173,7 +187,14 @@ impl Finder {
             let what = format!("more than {SITEMAP_LINES} Sitemap lines");
             return Err(SourceError::Structure { location: DocumentLocation::Uri(robots.clone()), what });
         }
-        let places: Vec<Uri> = lines.iter().filter_map(|line| Uri::resolve(Some(robots), line).ok()).collect();
+        let mut deviations = Deviations::default();
+        let mut places: Vec<Uri> = Vec::new();
+        for line in lines {
+            match Uri::resolve(Some(robots), line) {
+                Ok(place) => places.push(place),
+                Err(_) => deviations.add(Rule::SitemapLine, 0, line),
+            }
+        }
         let mut sets = Vec::new();
         let mut plain = Vec::new();
         let instead = if places.len() > 1 { ANOTHER_LIST } else { "" };
@@ -189,6 +210,15 @@ impl Finder {
                 },
                 Err(why) => self.miss(place, why),
             }
+        }
+        if !sets.is_empty() {
+            for (_, location) in &plain {
+                tracing::warn!(%robots, sitemap = %location, "a plain sitemap beside Resource Lists is left out");
+                deviations.add(Rule::PlainSitemapLeftOut, 0, &location.to_string());
+            }
+        }
+        if !deviations.is_empty() {
+            self.deviations.push(DocumentDeviations { location: DocumentLocation::Uri(robots.clone()), deviations });
         }
         if sets.is_empty() && !plain.is_empty() {
             sets.push(Set { capability_list: None, described_by: None, documents: plain, channels: Vec::new() });
@@ -221,7 +251,9 @@ impl Finder {
             if !deviations.is_empty() {
                 self.deviations.push(DocumentDeviations { location: document.location.clone(), deviations });
             }
-            let describes_sets = document.head.header.root == Root::SitemapIndex
+            let is_silent = document.is_silent_description();
+            let describes_sets = is_silent
+                || document.head.header.root == Root::SitemapIndex
                 || document.head.capability() == Some(&Capability::Description);
             let own = match &document.location {
                 DocumentLocation::Uri(uri) => Some(uri.clone()),
@@ -238,7 +270,7 @@ impl Finder {
             if seen.len() > DOCUMENTS {
                 return Err(too_much(format!("names more than {DOCUMENTS} documents")));
             }
-            let below = self.descend(&document.location, &mut offer, depth, seen).await?;
+            let below = self.descend(&document.location, &mut offer, is_silent, depth, seen).await?;
             self.mend_hints(&mut offer).await.map_err(|error| error.named_by(&document.location, ""))?;
             let header = &document.head.header;
             let is_capability_list = header.capability == Some(Capability::CapabilityList);
@@ -267,6 +299,7 @@ impl Finder {
         &mut self,
         document: &DocumentLocation,
         offer: &mut Offer,
+        takes_sitemaps: bool,
         depth: usize,
         seen: &mut Seen,
     ) -> Result<Vec<Set>, SourceError> {
@@ -286,6 +319,11 @@ impl Finder {
                 (Ok(Ok(child)), _) if child.kind() == Kind::Offers => {
                     offer.documents.retain(|(_, location)| !is_at(location, &place));
                     below.extend(self.offered(child, depth + 1, seen).await?);
+                }
+                (Ok(Ok(child)), unclear) if child.head.header.root.is_feed_or_text() && !takes_sitemaps => {
+                    if unclear.is_none() {
+                        self.miss(place.clone(), format!("{place} (a feed or a text, which nothing says is a list)"));
+                    }
                 }
                 (Ok(Ok(child)), unclear) => {
                     if let Kind::Lists(capability) = child.kind() {

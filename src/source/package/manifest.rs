@@ -6,7 +6,7 @@ use super::kept::{failed, key, remove};
 use super::octets::Octets;
 use super::path::{Excess, plain};
 use super::{PackageError, Packages};
-use crate::document::{Capability, Entry, Header, Limits, PackageMember, Reader, Uri};
+use crate::document::{Capability, DocumentError, Entry, Header, Limits, PackageMember, Reader, Uri};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -105,8 +105,12 @@ fn read(
 ) -> Result<Reader<Box<dyn BufRead + Send>>, PackageError> {
     let file = File::open(path).map_err(failed(path))?;
     let octets: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
-    Reader::new(octets, Some(base.clone()), limits)
-        .map_err(|cause| PackageError::Manifest { package: package.clone(), cause: Arc::new(cause) })
+    let failed = |cause| PackageError::Manifest { package: package.clone(), cause: Arc::new(cause) };
+    let reader = Reader::new(octets, Some(base.clone()), limits).map_err(failed)?;
+    if reader.header().root.is_feed_or_text() {
+        return Err(failed(DocumentError::OtherFormat { name: "a feed, or a text with a URL a line" }));
+    }
+    Ok(reader)
 }
 
 impl Packages {

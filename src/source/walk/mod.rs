@@ -11,7 +11,7 @@ mod tests;
 
 use super::{
     DocumentDeviations, DocumentLocation, Missing, SourceError,
-    head::{Head, archived, is_package, known},
+    head::{Head, archived, is_package, is_resource, known, leading_on},
     http::Client,
     off_the_workers,
     spool::{Held, Spool, SpooledDocument},
@@ -44,9 +44,6 @@ pub const ANOTHER_LIST: &str = ", or paste the address of another list to mount 
 
 /// Packages that the indexes of one walk list. A dump of more is a list of them.
 pub const PACKAGES: usize = 200_000;
-
-/// Relations of a document's own links that lead on from it; of each the first is kept.
-const LEADING_ON: [&str; 5] = ["up", "index", "next", "archives", "describedby"];
 
 /// A leaf list that was reached.
 #[derive(Clone, Debug)]
@@ -461,17 +458,18 @@ impl Walk<'_> {
         let head = Head::read(&mut reader, false).map_err(broken)?;
         let node = &self.nodes[number];
         let capability = head.capability().or(node.hint.as_ref().and_then(known)).or(node.within.as_ref()).cloned();
-        if !head.is_index() {
-            let capability = capability.or_else(|| head.header.capability.clone());
-            let has_packages = head.lists_packages();
-            let header = leading_on(head.header);
-            let next = header.link("next").cloned();
-            let unchanged = held.settled;
-            let listed = self.nodes[number].listed.take();
-            let leaf = Leaf { document: held.document, header, capability, has_packages, unchanged, listed };
-            self.nodes[number].found = Found::Leaf(Box::new(leaf));
-            return self.turn(number, next);
+        let may_mix = matches!(capability, None | Some(Capability::ResourceList));
+        if head.header.root.is_feed_or_text() && (node.is_unknown() || !may_mix) {
+            return Err(broken(DocumentError::OtherFormat { name: "a feed, or a text with a URL a line" }));
         }
+        let holds_lists = may_mix && head.first.iter().any(|entry| entry.is_list);
+        let has_packages = head.lists_packages();
+        if !head.is_index() && !holds_lists {
+            return self.is_leaf(number, head.header, capability, has_packages, held);
+        }
+        // Of an index that says that it is one, `<url>`s alone are its lists.
+        let holds_resources = may_mix && (capability.is_none() || holds_lists);
+        let mut mixes = false;
         // Of an archive the children are lists, not archives.
         let within = capability.map(archived);
         let mut first = head.first.into_iter();
@@ -484,6 +482,10 @@ impl Walk<'_> {
                     None => break,
                 },
             };
+            if holds_resources && is_resource(&entry) {
+                mixes = true;
+                continue;
+            }
             let choice = (self.asking.choice)(reader.header(), &entry);
             if choice == Child::Leave {
                 continue;
@@ -510,6 +512,9 @@ impl Walk<'_> {
                 None => self.met_again = true,
             }
         }
+        if mixes {
+            return self.is_leaf(number, reader.header().clone(), within, has_packages, held);
+        }
         let header = leading_on(reader.header().clone());
         let next = header.link("next").cloned();
         self.nodes[number].found = Found::Index {
@@ -519,6 +524,25 @@ impl Walk<'_> {
             packages,
             held: Box::new(held),
         };
+        self.turn(number, next)
+    }
+
+    /// Notes a list of resources; lists that stand among these are its children.
+    fn is_leaf(
+        &mut self,
+        number: usize,
+        header: Header,
+        capability: Option<Capability>,
+        has_packages: bool,
+        held: Held,
+    ) -> Result<(), SourceError> {
+        let capability = capability.or_else(|| header.capability.clone());
+        let header = leading_on(header);
+        let next = header.link("next").cloned();
+        let listed = self.nodes[number].listed.take();
+        let unchanged = held.settled;
+        let leaf = Leaf { document: held.document, header, capability, has_packages, unchanged, listed };
+        self.nodes[number].found = Found::Leaf(Box::new(leaf));
         self.turn(number, next)
     }
 
@@ -582,16 +606,6 @@ impl Walk<'_> {
         }
         Ok(walked)
     }
-}
-
-/// A header without the links that nobody follows: there may be very many of them, in each of very many documents.
-fn leading_on(mut header: Header) -> Header {
-    let mut kept = HashSet::new();
-    header
-        .links
-        .retain(|link| link.uri().is_some() && LEADING_ON.contains(&&*link.rel) && kept.insert(link.rel.clone()));
-    header.links.shrink_to_fit();
-    header
 }
 
 fn structure(location: &DocumentLocation, what: &str) -> SourceError {

@@ -1,13 +1,14 @@
 //! The standard's own examples, and what all tests of the reader share.
 
 mod mutations;
+mod other;
 mod rules;
 mod uris;
 mod values;
 mod xml;
 
 use super::*;
-use crate::document::{Capability, Change, LOWEST_PRIORITY};
+use crate::document::{Capability, Change, ChangeFrequency, LOWEST_PRIORITY, Timestamp};
 use std::io::Write;
 
 const SITEMAP: &str = "http://www.sitemaps.org/schemas/sitemap/0.9";

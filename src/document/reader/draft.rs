@@ -1,0 +1,180 @@
+//! An entry while it is read.
+
+use super::element::{Context, Metadata, Tag, read_link, read_time, read_uri};
+use super::namespace::Kind;
+use crate::document::{Capability, ChangeFrequency, Entry, Header, Link, Rule, Timestamp, Uri};
+use std::collections::VecDeque;
+
+/// What has been read of an entry so far.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub is_list: bool,
+    pub loc: Option<Uri>,
+    /// `<loc>` was there, whether it could be understood or not.
+    located: bool,
+    /// What each further `<loc>` names.
+    others: Vec<Uri>,
+    /// The images, videos and enclosures of a page.
+    media: Vec<Entry>,
+    /// Where an item of RSS lies that has no link.
+    guid: Option<Uri>,
+    pub lastmod: Option<Timestamp>,
+    changefreq: Option<ChangeFrequency>,
+    /// `None` without any `rs:md`.
+    pub metadata: Option<Metadata>,
+    links: Vec<Link>,
+    /// Octets of the tags of `links`.
+    link_octets: u64,
+    /// Something in it cannot be understood.
+    unusable: bool,
+}
+
+impl Draft {
+    /// Takes the text of an element; it is not `understood` where a reference in it was undefined, or it was too long.
+    #[inline]
+    pub fn set_text(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context<'_>) {
+        let text = text.trim_ascii();
+        if kind == Kind::Media || kind == Kind::Loc && self.located {
+            return self.set_further(kind, text, understood, context);
+        }
+        self.located |= kind == Kind::Loc;
+        if !understood {
+            self.unusable = true;
+            return;
+        }
+        let notes = &mut context.notes;
+        match kind {
+            Kind::Loc => match read_uri(context.base, text, notes) {
+                Ok(uri) => self.loc = Some(uri),
+                Err(_) => notes.add(Rule::LocMalformed, text),
+            },
+            // Feeds write times as mail does, and that is right there.
+            Kind::LastMod if context.bindings.is_feed && Timestamp::parse(text).is_some() => {
+                self.lastmod = self.lastmod.or(Timestamp::parse(text));
+            }
+            Kind::LastMod => self.lastmod = self.lastmod.or(read_time(text, notes)),
+            Kind::ChangeFreq => {
+                self.changefreq = self.changefreq.or(ChangeFrequency::parse(text));
+                if self.changefreq.is_none() {
+                    notes.add(Rule::ChangeFrequencyUnknown, text);
+                }
+            }
+            // An identifier need not be a URI.
+            Kind::Guid => self.guid = Uri::parse(text).ok(),
+            _ => {}
+        }
+    }
+
+    /// Takes what an entry names beside its first `<loc>`.
+    #[cold]
+    fn set_further(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context<'_>) {
+        if kind == Kind::Loc {
+            context.notes.add(Rule::LocRepeated, text);
+        }
+        let uri = read_uri(context.base, text, &mut context.notes).ok().filter(|_| understood);
+        match (uri, kind) {
+            (Some(uri), Kind::Media) => self.add_media(Entry::new(uri), context),
+            (Some(uri), _) => {
+                let is_new = self.loc.as_ref() != Some(&uri) && self.has_room(&uri, context);
+                self.others.extend(Some(uri).filter(|_| is_new));
+            }
+            (None, Kind::Media) => context.notes.add(Rule::LocMalformed, text),
+            (None, _) => {}
+        }
+    }
+
+    /// Adds an image, a video or an enclosure.
+    pub fn add_media(&mut self, entry: Entry, context: &mut Context<'_>) {
+        if self.has_room(&entry.loc, context) {
+            self.media.push(entry);
+        }
+    }
+
+    /// What an entry names beside itself has the bounds of its links.
+    fn has_room(&self, uri: &Uri, context: &mut Context<'_>) -> bool {
+        let has_room = self.others.len() + self.media.len() < context.limits.links;
+        if !has_room {
+            context.notes.add(Rule::TooManyLinks, uri.as_str());
+        }
+        has_room
+    }
+
+    /// Takes an `rs:md` or `rs:ln`.
+    #[inline]
+    pub fn set_tag(&mut self, kind: Kind, tag: Tag<'_, '_>, context: &mut Context<'_>) {
+        if kind == Kind::Link {
+            return add_link(&mut self.links, &mut self.link_octets, tag, context);
+        }
+        if self.metadata.is_some() {
+            context.notes.add(Rule::RepeatedMetadata, tag.attributes());
+        }
+        let metadata = self.metadata.get_or_insert_default();
+        self.unusable |= metadata.read(tag, context).is_err();
+    }
+
+    /// Takes where it lies, as a link of a feed says.
+    pub fn set_loc(&mut self, loc: Uri) {
+        (self.loc, self.located) = (Some(loc), true);
+    }
+
+    /// Whether nothing says where it lies.
+    pub fn is_placeless(&self) -> bool {
+        !self.located && self.guid.is_none()
+    }
+
+    /// The entry, if it has a URI and all of it could be understood; what it names beside itself goes to `beside`.
+    #[inline]
+    pub fn finish(mut self, header: &Header, beside: &mut VecDeque<Entry>) -> Option<Entry> {
+        let loc = self.loc.take().or_else(|| self.others.pop()).or_else(|| self.guid.take());
+        if !self.media.is_empty() {
+            let lists_resources =
+                matches!(header.capability, None | Some(Capability::ResourceList | Capability::Other(_)));
+            let says_more = self.metadata.as_ref().is_some_and(|it| it.change.is_some() || it.capability.is_some());
+            if lists_resources && !says_more && !self.is_list {
+                beside.extend(self.media.into_iter().filter(|media| Some(&media.loc) != loc.as_ref()));
+            }
+        }
+        if self.unusable {
+            return None;
+        }
+        let mut entry = Entry::new(loc?);
+        entry.is_list = self.is_list;
+        entry.lastmod = self.lastmod;
+        entry.changefreq = self.changefreq;
+        entry.links = self.links;
+        if let Some(metadata) = self.metadata {
+            entry.change = metadata.change;
+            entry.datetime = metadata.datetime;
+            entry.hashes = metadata.hashes;
+            entry.length = metadata.length;
+            entry.media_type = metadata.media_type;
+            entry.encoding = metadata.encoding;
+            entry.path = metadata.path;
+            entry.capability = metadata.capability;
+            entry.at = metadata.at;
+            entry.completed = metadata.completed;
+            entry.from = metadata.from;
+            entry.until = metadata.until;
+        }
+        for loc in self.others {
+            // Bytes are described once, and whose they are is not known: they are taken for those of the first.
+            let Entry { lastmod, changefreq, change, datetime, is_list, .. } = entry;
+            let capability = entry.capability.clone();
+            beside.push_back(Entry { lastmod, changefreq, change, datetime, is_list, capability, ..Entry::new(loc) });
+        }
+        Some(entry)
+    }
+}
+
+/// Adds an `rs:ln` to `links`, whose tags have `octets` so far. It is left out where it cannot be understood or is one
+/// too many.
+pub(super) fn add_link(links: &mut Vec<Link>, octets: &mut u64, tag: Tag<'_, '_>, context: &mut Context<'_>) {
+    // What cannot be understood has been noted where it was read.
+    let Ok(Some(link)) = read_link(tag, context) else { return };
+    *octets += tag.len() as u64;
+    if links.len() < context.limits.links && *octets <= context.limits.markup() {
+        links.push(link);
+    } else {
+        context.notes.add(Rule::TooManyLinks, link.href.as_str());
+    }
+}

@@ -1,0 +1,174 @@
+//! What the Sitemap protocol allows beside its XML: feeds, whose entries link to pages, and texts with a URI a line.
+//!
+//! `fetch.txt` of BagIt (RFC 8493, 2.2.3) is such a text too: URL, length or `-`, and path.
+
+use super::draft::Draft;
+use super::element::{Context, read_length, read_uri};
+use super::error::quoted;
+use super::namespace::Kind;
+use super::reference::unescape;
+use super::{DocumentError, Notes, Phase, Reader};
+use crate::document::{Entry, Root, Rule, Uri};
+use quick_xml::events::BytesStart;
+use std::io::BufRead;
+
+/// Lines of a text that are looked at to tell whether it is a list.
+const FIRST_LINES: usize = 8;
+
+/// What a line of a text is.
+enum Line {
+    /// Blank, or a comment.
+    Nothing,
+    /// A URI, and whether it is one without doubt: prose may begin with one.
+    Entry(Box<Entry>, bool),
+    /// Anything else.
+    Unreadable,
+}
+
+impl Line {
+    /// Understands one line; what is wrong with it is noted.
+    fn read(line: &str, fits: bool, notes: &mut Notes<'_>) -> Line {
+        let text = line.trim();
+        if text.is_empty() {
+            return Line::Nothing;
+        }
+        let is_uri = |text: &str| {
+            let begins =
+                |scheme: &str| text.get(..scheme.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(scheme));
+            begins("http://") || begins("https://")
+        };
+        if !fits || !is_uri(text) {
+            notes.add(if fits { Rule::LineUnreadable } else { Rule::TextTooLong }, text);
+            return if fits && text.starts_with('#') { Line::Nothing } else { Line::Unreadable };
+        }
+        let (uri, rest) = fields(text);
+        let (length, path) = fields(rest);
+        let is_length = length == "-" || !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+        let is_fetched = is_length && !path.is_empty();
+        let is_sure = is_fetched || !text.contains(char::is_whitespace);
+        // A blank may be the URI's own; behind a tab there is another column.
+        let loc = if is_fetched { uri } else { text.split('\t').next().unwrap_or(text) };
+        match read_uri(None, loc, notes) {
+            Ok(loc) => {
+                let mut entry = Entry::new(loc);
+                if is_fetched {
+                    entry.path = Some(path.into());
+                    entry.length = if length == "-" { None } else { read_length(length, notes) };
+                } else if text.contains('\t') {
+                    notes.add(Rule::LineUnreadable, text);
+                }
+                Line::Entry(Box::new(entry), is_sure)
+            }
+            Err(_) => {
+                notes.add(Rule::LocMalformed, text);
+                Line::Unreadable
+            }
+        }
+    }
+}
+
+/// The first field of a line, and the others.
+fn fields(line: &str) -> (&str, &str) {
+    line.split_once([' ', '\t']).map_or((line, ""), |(field, rest)| (field, rest.trim()))
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads the first lines of a text: it is a list where at least half of them are URIs and the first is, or most are.
+    pub(super) fn read_first_lines(&mut self) -> Result<Phase, DocumentError> {
+        self.header.root = Root::Text;
+        let (mut lines, mut uris, mut begins_with_uri) = (0, 0, false);
+        while lines < FIRST_LINES {
+            let Some(line) = self.read_line()? else { break };
+            let Some(is_uri) = line else { continue };
+            begins_with_uri |= is_uri && lines == 0;
+            lines += 1;
+            uris += usize::from(is_uri);
+        }
+        if uris * 2 > lines || uris * 2 == lines && begins_with_uri {
+            return Ok(Phase::Lines);
+        }
+        Err(DocumentError::NotXml { seen: quoted(self.events.front()) })
+    }
+
+    /// Reads one line of a text; its entry goes to `beside`. Whether it is a URI without doubt, where there is something in it.
+    pub(super) fn read_line(&mut self) -> Result<Option<Option<bool>>, DocumentError> {
+        let Some((line, fits)) = self.events.line()? else { return Ok(None) };
+        let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries + 1 };
+        let read = Line::read(&line, fits, &mut notes);
+        if line.contains('\u{fffd}') {
+            notes.add(Rule::IllFormedEncoding, &line);
+        }
+        let (is_entry, is_sure) = match read {
+            Line::Nothing => return Ok(Some(None)),
+            Line::Entry(entry, is_sure) => {
+                self.beside.push_back(*entry);
+                (true, is_sure)
+            }
+            Line::Unreadable => (false, false),
+        };
+        self.entries += 1;
+        self.skipped += u64::from(!is_entry);
+        Ok(Some(Some(is_sure)))
+    }
+}
+
+/// What a link of a feed is.
+#[derive(Default)]
+pub(super) struct FeedLink {
+    /// `href` of Atom, `url` of an enclosure of RSS; `None` where the link is the element's text.
+    pub target: Option<Uri>,
+    /// The relation; none is `alternate`.
+    pub rel: Option<String>,
+    /// The media type of what it leads to. Its length is a hint alone (RFC 4287, 4.2.7.6), and none that is held to.
+    pub media_type: Option<Box<str>>,
+    /// `isPermaLink="false"` of a `guid`.
+    pub is_name: bool,
+}
+
+impl FeedLink {
+    /// Reads the attributes; what cannot be understood is noted and left out.
+    pub fn read(element: &BytesStart<'_>, context: &mut Context<'_>) -> FeedLink {
+        let mut link = FeedLink::default();
+        for attribute in element.attributes().with_checks(false).flatten() {
+            let name = attribute.key.into_inner();
+            if !matches!(name, "href" | "url" | "rel" | "type" | "isPermaLink") {
+                continue;
+            }
+            if attribute.value.len() > context.limits.text {
+                context.notes.add(Rule::TextTooLong, &attribute.value);
+                continue;
+            }
+            let is_own = context.bindings.declares_entities;
+            let Ok(value) = unescape(&attribute.value, is_own, &mut context.notes) else { continue };
+            match name {
+                "rel" => link.rel = Some(value.trim().to_ascii_lowercase()),
+                "type" => link.media_type = Some(value.trim()).filter(|it| it.contains('/')).map(Box::from),
+                "isPermaLink" => link.is_name = value.trim().eq_ignore_ascii_case("false"),
+                _ => match read_uri(context.base, &value, &mut context.notes) {
+                    Ok(uri) => link.target = Some(uri),
+                    Err(_) => context.notes.add(Rule::LinkMalformed, &value),
+                },
+            }
+        }
+        link
+    }
+
+    /// Gives `draft` what it leads to; else as what its element's text is to be read.
+    pub fn add_to(self, draft: &mut Draft, kind: Kind, root: Root, context: &mut Context<'_>) -> Option<Kind> {
+        let is_enclosure = kind == Kind::Enclosure || self.rel.as_deref() == Some("enclosure");
+        let is_page = self.rel.as_deref().is_none_or(|rel| rel.is_empty() || rel == "alternate");
+        match self.target {
+            Some(loc) if is_enclosure => {
+                draft.add_media(Entry { media_type: self.media_type, ..Entry::new(loc) }, context)
+            }
+            Some(loc) if kind == Kind::FeedLink => {
+                if is_page && draft.loc.is_none() {
+                    draft.set_loc(loc);
+                }
+            }
+            _ if is_enclosure || self.is_name || root == Root::Atom => {}
+            _ => return Some(if kind == Kind::Guid { kind } else { Kind::Loc }),
+        }
+        None
+    }
+}

@@ -1,0 +1,277 @@
+//! Feeds, texts, and documents that hold more than one kind of entry.
+
+use super::*;
+use crate::document::Root;
+
+fn names(document: &Document) -> Vec<&str> {
+    document.locs().into_iter().map(|loc| loc.trim_start_matches("http://example.com/")).collect()
+}
+
+#[test]
+fn a_text_has_a_uri_a_line() {
+    let document =
+        read("\u{feff}# all\r\nhttp://example.com/a\r\n\n  HTTPS://example.com/b c \rhttp://example.com/d\nno\n");
+
+    assert_eq!(document.header.root, Root::Text);
+    assert_eq!(document.locs(), ["http://example.com/a", "https://example.com/b%20c", "http://example.com/d"]);
+    assert_eq!(document.broken(), [(Rule::LineUnreadable, 2), (Rule::UriUnescaped, 1)]);
+    assert_eq!(names(&read("http://example.com/a")), ["a"], "no line has an end");
+    assert_eq!(names(&read(gzip(b"http://example.com/a\n"))), ["a"]);
+}
+
+#[test]
+fn a_text_without_uris_or_with_some_in_prose_is_no_list() {
+    for text in [
+        "Read me\n",
+        "Project\n=======\nhttp://example.com/\n",
+        "http://example.com/ is where we are.\nSee there.\n",
+        "User-agent: *\nSitemap: http://example.com/sitemap.xml\n",
+        "/a\n/b\n",
+        "ftp://example.com/a\n",
+        "# nothing\n",
+        "name,url\na,http://example.com/a\n",
+        "http://example.com/\0",
+    ] {
+        assert!(matches!(failure(text), DocumentError::NotXml { .. }), "{text:?}");
+    }
+}
+
+#[test]
+fn one_bad_line_takes_no_other_away() {
+    let long = "a".repeat(Limits::TEXT);
+    let text = format!(
+        "http://example.com/a\nhttp://example.com/{long}\nhttp://\nhttp://example.com/b\n\u{fffd}\nhttp://example.com/c"
+    );
+    let document = read(text);
+
+    assert_eq!(names(&document), ["a", "b", "c"]);
+    assert_eq!(document.deviations.count(Rule::TextTooLong), 1);
+    assert_eq!(document.deviations.count(Rule::LocMalformed), 1);
+    assert_eq!(document.deviations.count(Rule::LineUnreadable), 1);
+}
+
+#[test]
+fn a_text_is_within_the_limits_of_documents() {
+    let text = "http://example.com/a\n".repeat(50);
+    let limits = Limits { document: text.len() as u64 - 1, ..Limits::default() };
+    assert!(matches!(read_with(text.as_bytes(), limits), Err(DocumentError::TooLong { .. })));
+    let limits = Limits { document: text.len() as u64, ..limits };
+    assert_eq!(read_with(text.as_bytes(), limits).unwrap().entries.len(), 50);
+    let packed = gzip(text.as_bytes());
+    assert!(matches!(failure(&packed[..packed.len() - 9]), DocumentError::Truncated { .. }));
+}
+
+#[test]
+fn fetch_txt_of_bagit_tells_lengths_and_paths() {
+    let document = read(
+        "http://example.com/a 12 data/a b.txt\nhttp://example.com/b\t-\tdata/b\nhttp://example.com/c  7  data/c\n",
+    );
+
+    assert_eq!(names(&document), ["a", "b", "c"]);
+    let told: Vec<_> = document.entries.iter().map(|entry| (entry.length, entry.path.as_deref())).collect();
+    assert_eq!(told, [(Some(12), Some("data/a b.txt")), (None, Some("data/b")), (Some(7), Some("data/c"))]);
+    assert_eq!(document.broken(), []);
+}
+
+#[test]
+fn items_of_rss_link_to_pages_and_have_enclosures() {
+    let document = read(
+        r#"<?xml version="1.0"?><rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel>
+        <title>News &copy;</title><link>http://example.com/</link><atom:link rel="self" href="/feed"/>
+        <atom:link rel="next" href="/feed?page=2"/>
+        <item><title>One</title><link>http://example.com/1</link><pubDate>Thu, 03 Jan 2013 09:00:00 GMT</pubDate>
+          <guid isPermaLink="false">1</guid>
+          <enclosure url="http://example.com/1.mp3" length="0" type="audio/mpeg"/></item>
+        <item><guid>http://example.com/2</guid><atom:link href="/no" rel="replies"/></item>
+        <item><title>nowhere</title><guid isPermaLink="false">http://example.com/no</guid></item>
+        </channel></rss>"#,
+    );
+
+    assert_eq!(document.header.root, Root::Rss);
+    assert_eq!(document.header.link("next").unwrap().as_str(), "http://example.com/feed?page=2");
+    assert_eq!(names(&document), ["1", "1.mp3", "2"]);
+    assert_eq!(document.entries[0].lastmod, time("2013-01-03T09:00:00Z"));
+    assert_eq!((document.entries[1].length, document.entries[1].media_type.as_deref()), (None, Some("audio/mpeg")));
+    assert_eq!(document.deviations.count(Rule::LocMissing), 1);
+}
+
+#[test]
+fn entries_of_atom_link_to_pages() {
+    let document = read(
+        r#"<feed xmlns="http://www.w3.org/2005/Atom"><title>x</title><link href="http://example.com/"/>
+        <entry><link rel="enclosure" href="1.pdf" type="application/pdf"/><link rel="edit" href="no"/><link href="1"/>
+          <id>urn:x:1</id><updated>2013-01-03T09:00:00Z</updated><summary>&nbsp;</summary>
+          <source><link href="no"/><updated>2000-01-01T00:00:00Z</updated></source></entry>
+        <entry><link rel="alternate" href="http://example.com/2"/><link rel="alternate" href="no"/></entry></feed>"#,
+    );
+
+    assert_eq!(document.header.root, Root::Atom);
+    assert_eq!(names(&document), ["dataset1/1", "dataset1/1.pdf", "2"]);
+    assert_eq!(document.entries[0].lastmod, time("2013-01-03T09:00:00Z"));
+    assert!(document.header.links.is_empty());
+}
+
+#[test]
+fn images_and_videos_are_listed_beside_their_page() {
+    let content = r#"<url><loc>http://example.com/a</loc><lastmod>2013-01-03</lastmod>
+        <image:image><image:loc>http://example.com/1.jpg</image:loc><loc>http://example.com/no</loc></image:image>
+        <image:image><image:loc>&none;</image:loc></image:image>
+        <image:image><image:loc>http://example.com/a</image:loc></image:image>
+        <video:video><video:thumbnail_loc>http://example.com/no</video:thumbnail_loc>
+          <video:content_loc> 1.mp4 </video:content_loc></video:video></url>"#;
+    let google = "http://www.google.com/schemas/sitemap";
+    for declared in [format!(r#" xmlns:image="{google}-image/1.1" xmlns:video="{google}-video/1.1""#), String::new()] {
+        let document = read(format!(r#"<urlset xmlns="{SITEMAP}"{declared}>{content}</urlset>"#));
+        assert_eq!(names(&document), ["a", "1.jpg", "dataset1/1.mp4"]);
+        assert_eq!(document.entries[1].lastmod, None);
+    }
+}
+
+#[test]
+fn changes_and_documents_have_no_images() {
+    let image = "<image:image><image:loc>http://example.com/1.jpg</image:loc></image:image>";
+    let entry = |md: &str| read(urlset(&format!("<url><loc>http://example.com/a</loc>{md}{image}</url>")));
+    assert_eq!(names(&entry(r#"<rs:md change="updated"/>"#)), ["a"]);
+    assert_eq!(names(&entry(r#"<rs:md capability="resourcelist"/>"#)), ["a"]);
+    let images = image.repeat(Limits::LINKS + 1);
+    let document = read(urlset(&format!("<url><loc>http://example.com/a</loc>{images}</url>")));
+    assert_eq!((document.entries.len(), document.deviations.count(Rule::TooManyLinks)), (Limits::LINKS + 1, 1));
+}
+
+#[test]
+fn lists_within_lists_and_behind_lists_count() {
+    let within = read(urlset(&format!("<urlset>{}<urlset/></urlset>{}", url("a"), url("b"))));
+    assert_eq!(names(&within), ["a", "b"]);
+    assert_eq!(within.deviations.count(Rule::EntryElement), 2);
+    let behind = read(urlset(&url("a")) + &urlset(&url("b")) + &urlset(&url("c")));
+    assert_eq!(names(&behind), ["a", "b", "c"]);
+    assert_eq!(behind.deviations.count(Rule::ContentAfterRoot), 2);
+    let cut = failure(urlset(&url("a")) + &format!("<urlset>{}", url("b")));
+    assert!(matches!(cut, DocumentError::Truncated { .. }), "{cut:?}");
+    let bound =
+        read(format!("<x:urlset xmlns:x=\"{SITEMAP}\"><urlset xmlns=\"y\"><loc/>{0}</urlset></x:urlset>", url("a")));
+    assert_eq!(names(&bound), [""; 0], "the elements of another namespace stay foreign");
+}
+
+#[test]
+fn mixed_entries_tell_whether_they_are_lists() {
+    let document = read(urlset(
+        "<sitemap><loc>http://example.com/1.xml</loc></sitemap><url><loc>http://example.com/a</loc></url>
+        <loc>http://example.com/b</loc><url><url><loc>http://example.com/c</loc></url></url>",
+    ));
+
+    let told: Vec<_> = document.entries.iter().map(|entry| entry.is_list).collect();
+    assert_eq!(names(&document), ["1.xml", "a", "b", "c"]);
+    assert_eq!(told, [true, false, false, false]);
+    assert_eq!(document.deviations.count(Rule::EntryElement), 3);
+}
+
+#[test]
+fn each_loc_of_an_entry_counts() {
+    let document = read(urlset(
+        r#"<url><loc>http://example.com/a</loc><loc>http://example.com/b</loc><loc>http://example.com/a</loc>
+        <lastmod>2013-01-03</lastmod><rs:md length="5"/></url><url><loc>ftp://x/</loc><loc>http://example.com/c</loc></url>"#,
+    ));
+
+    assert_eq!(names(&document), ["a", "b", "c"]);
+    let told: Vec<_> = document.entries.iter().map(|entry| (entry.length, entry.lastmod.is_some())).collect();
+    assert_eq!(told, [(Some(5), true), (None, true), (None, false)]);
+    assert_eq!(document.deviations.count(Rule::LocRepeated), 3);
+}
+
+#[test]
+fn other_spellings_of_elements_are_read_or_counted() {
+    let document = read(urlset(
+        "<URL><Loc>http://example.com/a</Loc><lastMod>2013-01-03</lastMod></URL>
+        <url><location>http://example.com/b</location></url>",
+    ));
+
+    assert_eq!(names(&document), ["a"]);
+    assert_eq!(document.entries[0].lastmod, time("2013-01-03"));
+    assert_eq!(document.broken(), [(Rule::ElementSpelling, 3), (Rule::ElementUnknown, 1), (Rule::LocMissing, 1)]);
+    assert_eq!(names(&read(format!("<URLSET xmlns=\"{SITEMAP}\">{}</URLSET>", url("a")))), ["a"]);
+}
+
+#[test]
+fn names_of_html_stand_for_their_characters() {
+    let document = read(urlset(
+        r#"<url><loc>http://example.com/caf&eacute;&amp;&hellip;</loc><rs:ln rel="x" href="/&Uuml;"/></url><url><loc>&none;</loc></url>"#,
+    ));
+
+    assert_eq!(names(&document), ["caf%C3%A9&%E2%80%A6"]);
+    assert_eq!(document.entries[0].links[0].href.as_str(), "http://example.com/%C3%9C");
+    assert_eq!((document.deviations.count(Rule::HtmlEntity), document.deviations.count(Rule::UndefinedEntity)), (3, 1));
+}
+
+#[test]
+fn other_formats_are_named() {
+    for (octets, name) in [
+        ("<OAI-PMH xmlns='http://www.openarchives.org/OAI/2.0/'/>", "an answer of OAI-PMH"),
+        ("<ListBucketResult/>", "a listing of S3"),
+        ("{\"@context\":\"http://iiif.io/api/presentation/3/context.json\"}", "a IIIF manifest"),
+        ("<!doctype html><html>", "an HTML page"),
+        ("<rdf:RDF xmlns:rdf='x'>", "RDF"),
+    ] {
+        let said = failure(octets).to_string();
+        assert!(said.contains(name) && said.contains("which is not read"), "{said}");
+    }
+}
+
+/// Every encoding that is not UTF-16 is found by its declaration, in the document itself and in one that is packed.
+#[test]
+fn documents_come_in_every_encoding_that_they_declare() {
+    for (label, text) in [
+        ("ISO-8859-1", "é"),
+        ("latin-1", "é"),
+        ("ISO8859_15", "€"),
+        ("iso-8859-2", "ł"),
+        ("ISO-8859-5", "ж"),
+        ("ISO-8859-7", "λ"),
+        ("windows-1250", "ł"),
+        ("Cp1251", "ж"),
+        ("windows-1256", "ش"),
+        ("KOI8-R", "ж"),
+        ("macintosh", "é"),
+        ("Shift_JIS", "表"),
+        ("MS932", "表"),
+        ("cp932", "表"),
+        ("EUC-JP", "表"),
+        ("EUC_JP", "表"),
+        ("ISO-2022-JP", "表"),
+        ("GBK", "表"),
+        ("CP936", "表"),
+        ("gb2312", "表"),
+        ("GB18030", "表"),
+        ("Big5", "表"),
+        ("EUC-KR", "한"),
+        ("UTF_8", "表"),
+    ] {
+        let encoding = input::encoding_of_label(label.as_bytes()).unwrap_or_else(|| panic!("{label}"));
+        let xml = format!("<?xml version='1.0' encoding='{label}'?><urlset xmlns='{SITEMAP}'>{}</urlset>", url(text));
+        let (octets, _, is_lossy) = encoding.encode(&xml);
+        assert!(!is_lossy, "{label}");
+        let expected = Uri::parse(&format!("http://example.com/{text}")).unwrap();
+        for octets in [octets.to_vec(), gzip(&octets)] {
+            let document = read(octets);
+            assert_eq!(document.locs(), [expected.as_str()], "{label}");
+            assert_eq!(document.deviations.count(Rule::EncodingUnknown), 0, "{label}");
+        }
+    }
+    let unknown = read(format!("<?xml version='1.0' encoding='x-none'?><urlset xmlns='{SITEMAP}'/>"));
+    assert_eq!(unknown.broken(), [(Rule::EncodingUnknown, 1)]);
+}
+
+#[test]
+fn texts_come_in_utf_16_with_and_without_bom() {
+    let text = "http://example.com/é\nhttp://example.com/b\n";
+    for (bom, to_octets) in [
+        ("\u{feff}", u16::to_le_bytes as fn(u16) -> [u8; 2]),
+        ("\u{feff}", u16::to_be_bytes),
+        ("", u16::to_le_bytes),
+        ("", u16::to_be_bytes),
+    ] {
+        let octets: Vec<u8> = format!("{bom}{text}").encode_utf16().flat_map(to_octets).collect();
+        assert_eq!(names(&read(&octets)), ["%C3%A9", "b"]);
+        assert_eq!(names(&read(gzip(&octets))), ["%C3%A9", "b"]);
+    }
+}

@@ -1,0 +1,266 @@
+//! Every form of list that the Sitemap protocol names, and lists that say what they are in other ways than most.
+
+mod common;
+
+use common::mounted::{Mounted, PROGRAM};
+use common::source::{Fault, Resource, Source, URLSET};
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::Command;
+
+const SITEMAP: &str = "xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"";
+
+/// The files shown, by path below the mount.
+fn files(mounted: &Mounted) -> BTreeSet<String> {
+    common::tree(&mounted.path()).into_keys().map(|path| path.into_os_string().into_string().unwrap()).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A Source that serves these files, and says nowhere by itself where its list is.
+fn source_of(paths: &[&str]) -> Source {
+    let source = Source::start();
+    for path in paths {
+        source.put(path, Resource::bare(*path));
+    }
+    source.fault(".well-known/resourcesync", Fault::Status(404, String::new()), u64::MAX);
+    source
+}
+
+/// A document as a server of files sends it.
+fn text(text: impl Into<Vec<u8>>) -> Resource {
+    Resource { media_type: "text/plain".into(), ..Resource::bare(text) }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
+}
+
+/// A URI a line.
+fn lines(source: &Source, paths: &[&str]) -> String {
+    paths.iter().map(|path| format!("{}{path}\n", source.url())).collect()
+}
+
+fn urls(source: &Source, paths: &[&str]) -> String {
+    paths.iter().map(|path| format!("<url><loc>{}{path}</loc></url>", source.url())).collect()
+}
+
+/// What the program prints, and its exit code.
+fn run(arguments: &[&str]) -> (String, Option<i32>) {
+    let output = Command::new(PROGRAM).args(arguments).output().unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    (String::from_utf8_lossy(&printed).into_owned(), output.status.code())
+}
+
+/// What is shown of the document at `path`, however it is called and packed.
+#[track_caller]
+fn shows(source: &Source, path: &str, expected: &[&str]) {
+    let mounted = Mounted::new(&format!("{}{path}", source.url()), "");
+    assert_eq!(files(&mounted), set(expected), "{path}");
+}
+
+#[test]
+fn a_text_is_a_list_plain_and_packed() {
+    let source = source_of(&["a", "b/c"]);
+    let list = lines(&source, &["a", "b/c"]);
+    source.page("sitemap.txt", text(list.clone()));
+    source.page("urllist.txt.gz", text(gzip(list.as_bytes())));
+
+    shows(&source, "sitemap.txt", &["a", "b/c"]);
+    shows(&source, "urllist.txt.gz", &["a", "b/c"]);
+}
+
+#[test]
+fn robots_txt_names_texts_in_either_spelling() {
+    let source = source_of(&["a", "b"]);
+    source.page("robots.txt", text(format!("Sitemap: {0}a.txt\nSite-map: {0}b.txt.gz\n", source.url())));
+    source.page("a.txt", text(lines(&source, &["a"])));
+    source.page("b.txt.gz", text(gzip(lines(&source, &["b"]).as_bytes())));
+
+    shows(&source, "", &["a", "b"]);
+}
+
+#[test]
+fn an_index_holds_texts_and_feeds() {
+    let source = source_of(&["a", "b", "c", "d"]);
+    let children = ["list.xml", "sitemap.txt", "rss.xml", "atom.xml"];
+    let children = children.map(|child| format!("<sitemap><loc>{}{child}</loc></sitemap>", source.url())).concat();
+    source.document("index.xml", format!("<sitemapindex {SITEMAP}>{children}</sitemapindex>"));
+    source.document("list.xml", format!("{URLSET}{}</urlset>", urls(&source, &["a"])));
+    source.page("sitemap.txt", text(lines(&source, &["b"])));
+    source.document(
+        "rss.xml",
+        format!("<rss version=\"2.0\"><channel><item><link>{}c</link></item></channel></rss>", source.url()),
+    );
+    source.document("atom.xml", "<feed xmlns=\"http://www.w3.org/2005/Atom\"><entry><link href=\"d\"/></entry></feed>");
+
+    shows(&source, "index.xml", &["a", "b", "c", "d"]);
+}
+
+#[test]
+fn a_text_that_was_cut_off_changes_nothing() {
+    let source = source_of(&["a", "b"]);
+    let list = lines(&source, &["a", "b"]);
+    source.page("sitemap.txt", text(list.clone()));
+    let mounted = Mounted::new(&format!("{}sitemap.txt", source.url()), "");
+
+    source.page("sitemap.txt", text(format!("{list}\n")));
+    source.fault("sitemap.txt", Fault::Cut(list.len() / 2), u64::MAX);
+    assert!(mounted.try_refresh().is_err());
+
+    assert_eq!(files(&mounted), set(&["a", "b"]));
+}
+
+#[test]
+fn a_readme_is_no_list() {
+    let source = source_of(&["a"]);
+    source.page("README.txt", text(format!("The files\n=========\n\nThey are at\n{}a\n", source.url())));
+
+    let said = Mounted::prepared(&format!("{}README.txt", source.url()), "").try_start().unwrap_err();
+
+    assert!(said.contains("README.txt (text/plain, no document)"), "{said}");
+}
+
+#[test]
+fn fetch_txt_of_a_bag_is_a_list_with_lengths() {
+    let source = source_of(&["a", "b"]);
+    source.page("fetch.txt", text(format!("{0}a 1 data/a\n{0}b - data/b\n", source.url())));
+
+    let mounted = Mounted::new(&format!("{}fetch.txt", source.url()), "");
+
+    assert_eq!(files(&mounted), set(&["a", "b"]));
+    source.take_log();
+    assert_eq!(std::fs::metadata(mounted.join("a")).unwrap().len(), 1);
+    assert!(source.log().is_empty(), "the length is published");
+}
+
+#[test]
+fn images_and_videos_are_files_beside_their_page() {
+    let source = source_of(&["page", "image.jpg", "video.mp4"]);
+    let base = source.url();
+    source.document(
+        "sitemap.xml",
+        format!(
+            "<urlset {SITEMAP} xmlns:i=\"http://www.google.com/schemas/sitemap-image/1.1\" xmlns:v=\"http://www.google.com/schemas/sitemap-video/1.1\">\
+             <url><loc>{base}page</loc><i:image><i:loc>{base}image.jpg</i:loc></i:image>\
+             <v:video><v:content_loc>{base}video.mp4</v:content_loc></v:video></url></urlset>"
+        ),
+    );
+
+    shows(&source, "sitemap.xml", &["image.jpg", "page", "video.mp4"]);
+}
+
+#[test]
+fn each_entry_counts_for_what_it_is() {
+    let source = source_of(&["a", "b", "c", "d"]);
+    let sitemap = |child: &str| format!("<sitemap><loc>{}{child}</loc></sitemap>", source.url());
+    source.document("child.xml", format!("{URLSET}{}</urlset>", urls(&source, &["b"])));
+    source.document("nested.xml", format!("{URLSET}<urlset>{}</urlset></urlset>", urls(&source, &["a"])));
+    source.document("list.xml", format!("{URLSET}{}{}</urlset>", urls(&source, &["a"]), sitemap("child.xml")));
+    source.document("lists.xml", format!("{URLSET}{}</urlset>", sitemap("child.xml")));
+    source.document(
+        "index.xml",
+        format!("<sitemapindex {SITEMAP}>{}{}</sitemapindex>", sitemap("child.xml"), urls(&source, &["a"])),
+    );
+    source.document(
+        "two.xml",
+        format!("{URLSET}{}</urlset>{URLSET}{}</urlset>", urls(&source, &["a"]), urls(&source, &["c"])),
+    );
+    source.document("locs.xml", format!("{URLSET}<url><loc>{0}a</loc><loc>{0}d</loc></url></urlset>", source.url()));
+
+    shows(&source, "nested.xml", &["a"]);
+    shows(&source, "list.xml", &["a", "b"]);
+    shows(&source, "lists.xml", &["b"]);
+    shows(&source, "index.xml", &["a", "b"]);
+    shows(&source, "two.xml", &["a", "c"]);
+    shows(&source, "locs.xml", &["a", "d"]);
+}
+
+#[test]
+fn a_silent_list_in_place_of_a_description_leads_on() {
+    let source = Source::start();
+    for path in ["a", "b", "page"] {
+        source.put(path, Resource::bare(path));
+    }
+    let place = ".well-known/resourcesync";
+    let list = |paths: &[&str]| format!("{URLSET}{}</urlset>", urls(&source, paths));
+    let md = "<rs:md capability=\"capabilitylist\"/>";
+    let resources = "<rs:md capability=\"resourcelist\"/></url>";
+    source
+        .document("caps.xml", list(&["list.xml"]).replace("<url>", &format!("{md}<url>")).replace("</url>", resources));
+    source.document("list.xml", list(&["a"]));
+    source.document("sitemap.xml", list(&["b"]));
+
+    source.document(place, list(&["dead.xml", "caps.xml"]));
+    shows(&source, "", &["a"]);
+    source.document(place, list(&["list.xml", "sitemap.xml"]));
+    shows(&source, "", &["a", "b"]);
+    source.document(place, list(&["page", "a"]));
+    shows(&source, "", &["a", "page"]);
+}
+
+#[test]
+fn explore_counts_what_robots_txt_names_in_vain() {
+    let source = source_of(&["a", "b"]);
+    source.page(
+        "robots.txt",
+        text(format!("Sitemap: {0}list.xml\nSitemap: {0}plain.xml\nSitemap: ftp://x/\n", source.url())),
+    );
+    let list = format!(
+        "{URLSET}<rs:md capability=\"resourcelist\" at=\"2024-01-01T00:00:00Z\"/>{}</urlset>",
+        urls(&source, &["a"])
+    );
+    source.document("list.xml", list);
+    source.document("plain.xml", format!("{URLSET}{}</urlset>", urls(&source, &["b"])));
+
+    let (printed, code) = run(&["explore", &source.url()]);
+
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("plain sitemaps beside them are left out"), "{printed}");
+    assert!(printed.contains("plain.xml") && printed.contains("ftp://x/"), "{printed}");
+}
+
+#[test]
+fn a_format_that_is_not_read_is_named() {
+    let source = source_of(&[]);
+    for (path, content, name) in [
+        (
+            "oai.xml",
+            "<OAI-PMH xmlns=\"http://www.openarchives.org/OAI/2.0/\"><Identify/></OAI-PMH>",
+            "an answer of OAI-PMH",
+        ),
+        ("bucket.xml", "<ListBucketResult><Name>x</Name></ListBucketResult>", "a listing of S3"),
+        ("oai", "<OAI-PMH/>", "an answer of OAI-PMH"),
+        ("manifest", "{\"@context\": \"http://iiif.io/api/presentation/3/context.json\"}", "a IIIF manifest"),
+        ("page.xml", "<!doctype html><html><body>", "an HTML page"),
+    ] {
+        source.page(path, Resource { media_type: "application/xml".into(), ..Resource::bare(content) });
+        let (printed, code) = run(&["explore", &format!("{}{path}", source.url())]);
+        assert_eq!(code, Some(4), "{printed}");
+        assert!(printed.contains(name) && printed.contains("which is not read"), "{printed}");
+    }
+}
+
+#[test]
+fn a_list_in_any_encoding_is_read() {
+    let source = source_of(&["caf%C3%A9"]);
+    let list = |encoding: &str| {
+        format!(
+            "<?xml version=\"1.0\" encoding=\"{encoding}\"?><urlset {SITEMAP}><url><loc>{}café</loc></url></urlset>",
+            source.url()
+        )
+    };
+    let utf16: Vec<u8> = list("UTF-16").encode_utf16().flat_map(u16::to_be_bytes).collect();
+    let latin: Vec<u8> = list("latin-1").chars().map(|c| u32::from(c) as u8).collect();
+    source.document("utf16.xml", utf16.clone());
+    source.document("utf16.xml.gz", gzip(&utf16));
+    source.document("latin.xml", latin);
+
+    for path in ["utf16.xml", "utf16.xml.gz", "latin.xml"] {
+        shows(&source, path, &["café"]);
+    }
+}
