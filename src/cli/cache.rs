@@ -4,6 +4,7 @@ use super::explore::report::{counted, megabytes, thousands};
 use super::options::Options;
 use super::printable::printable_value;
 use super::{CliError, Exit, tell};
+use crate::causes::printable_json;
 use crate::content::stored::Checked;
 use crate::mount::identity::default_cache;
 use crate::mount::kept::{Cleared, Kept, Listing, Which};
@@ -80,7 +81,7 @@ fn kept(options: &[String]) -> Result<Kept, CliError> {
 
 fn list(kept: &Kept, json: bool) -> Result<Exit, CliError> {
     let listing = kept.list()?;
-    say(&if json { format!("{}\n", json!(listing)) } else { text(&listing) })?;
+    say(&if json { format!("{}\n", printable_json(&json!(listing))) } else { text(&listing) })?;
     Ok(Exit::Success)
 }
 
@@ -129,7 +130,7 @@ fn verify(kept: &Kept, json: bool) -> Result<Exit, CliError> {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     say(&if json {
-        format!("{}\n", json!({ "summary": verification, "objects": damaged }))
+        format!("{}\n", printable_json(&json!({ "summary": verification, "objects": damaged })))
     } else {
         format!(
             "{} intact ({}), {} damaged and removed, {} could not be read\n",

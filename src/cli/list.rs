@@ -3,6 +3,7 @@
 use super::printable::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
+use crate::causes::printable_json;
 use crate::control::{ControlError, ask_status};
 use crate::mount::register::{self, Known, Standing};
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ pub fn run(args: ListArgs) -> Result<u8, CliError> {
     let mounts: Vec<_> = known.iter().zip(states).collect();
     if args.json {
         let all: Vec<Value> = mounts.iter().map(|(known, state)| object(known, state)).collect();
-        tell(&format!("{}\n", Value::Array(all))).map_err(failed)?;
+        tell(&format!("{}\n", printable_json(&Value::Array(all)))).map_err(failed)?;
     } else if mounts.is_empty() {
         // Nothing to tell is no failure, and nothing on standard output.
         eprint_line(&nothing_mounted().message);

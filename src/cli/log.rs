@@ -1,6 +1,9 @@
 //! Where log lines go: to the journal with their fields, to a terminal, to a file.
 
 use super::journal::Journal;
+use super::log_file::LogFile;
+use super::printable::printable;
+use crate::document::without_userinfo;
 use crate::mount::service::stderr_is_journal;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write as _};
@@ -16,7 +19,7 @@ pub enum LogTarget {
     /// Standard error; where that is the journal, the journal itself, with fields.
     StandardError,
     /// A file of this mount.
-    File(std::fs::File),
+    File(LogFile),
 }
 
 /// Starts logging; after a fork only, since it may start threads.
@@ -49,8 +52,19 @@ fn journal() -> Option<Journal> {
     stderr_is_journal().then(|| Journal::connect().ok()).flatten()
 }
 
-/// Tells why the program, called `name`, ends.
+/// Says why the command line, of the program called `name`, is refused; help and version go to standard output.
+pub fn say_refusal(name: &str, refusal: &clap::Error) -> io::Result<()> {
+    if !refusal.use_stderr() {
+        return refusal.print();
+    }
+    let message = refusal.render().to_string();
+    // clap quotes the arguments, and begins with this word instead of the program's name.
+    say_failure(name, message.strip_prefix("error: ").unwrap_or(&message).trim_end())
+}
+
+/// Says why the program, called `name`, ends. A message may quote what was typed or what a server sent.
 pub fn say_failure(name: &str, message: &str) -> io::Result<()> {
+    let message = printable(&without_userinfo(message));
     let mut output = io::stderr().lock();
     if !stderr_is_journal() {
         return writeln!(output, "{name}: {message}");

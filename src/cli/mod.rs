@@ -11,6 +11,7 @@ mod explore;
 mod journal;
 mod list;
 mod log;
+mod log_file;
 mod mount;
 mod mount_helper;
 pub mod options;
@@ -136,7 +137,7 @@ impl CliError {
 
     /// Says it on standard error. Where nobody listens any more the exit code still tells.
     fn say(&self) {
-        let _ = log::say_failure("resyncfs", &printable::printable(&self.message));
+        let _ = log::say_failure("resyncfs", &self.message);
     }
 }
 
@@ -212,7 +213,7 @@ pub fn main() -> ExitCode {
         let (exit, message) = mount_helper::main();
         if let Some(message) = message {
             // Where nobody listens any more the exit code still tells.
-            let _ = log::say_failure("mount.resyncfs", &printable::printable(&message));
+            let _ = log::say_failure("mount.resyncfs", &message);
         }
         return ExitCode::from(exit);
     }
@@ -220,7 +221,7 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(told) => {
             // Help and version go to standard output and are no failure; clap knows which is which.
-            let _ = told.print();
+            let _ = log::say_refusal("resyncfs", &told);
             return ExitCode::from(if told.use_stderr() { Exit::Usage as u8 } else { Exit::Success as u8 });
         }
     };

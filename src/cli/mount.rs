@@ -2,6 +2,7 @@
 
 use super::config::Wanted;
 use super::log::{LogTarget, start_logging};
+use super::log_file::LogFile;
 use super::options::{Given, Options};
 use super::progress::Progress;
 use super::secret::{read_key, read_secret};
@@ -36,7 +37,7 @@ const CONNECTIONS: usize = 64;
 pub const CACHE_RESERVE: u64 = 1 << 30;
 /// A body slower than this many octets a second for `timeout=` has failed.
 const LOW_SPEED_LIMIT: u64 = 64;
-/// A log file beyond this size is begun anew at the next mount.
+/// Bytes of a log file; one more of them, the one before, is kept.
 const LOG_LIMIT: u64 = 16 << 20;
 
 /// Mount a Source as a read-only folder
@@ -118,7 +119,6 @@ fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliE
         return Ok(LogTarget::StandardError);
     }
     let file = options.log.clone().unwrap_or_else(|| Folders::of(config).log);
-    let begin_anew = std::fs::metadata(&file).is_ok_and(|known| known.len() > LOG_LIMIT);
     let unusable = |cause: std::io::Error| match &options.log {
         Some(log) => {
             let shown = log.display();
@@ -130,14 +130,7 @@ fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliE
         None => CliError::of(Exit::Cache, &mount::MountError::Cache { folder: file.clone(), cause }),
     };
     Folders::prepare(config)?;
-    std::fs::File::options()
-        .create(true)
-        .append(!begin_anew)
-        .write(true)
-        .truncate(begin_anew)
-        .open(&file)
-        .map(LogTarget::File)
-        .map_err(unusable)
+    LogFile::open(&file, LOG_LIMIT).map(LogTarget::File).map_err(unusable)
 }
 
 /// From what was typed to what is needed.

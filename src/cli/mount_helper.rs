@@ -68,7 +68,7 @@ pub fn main() -> (u8, Option<String>) {
             Err(CliError { exit, message }) => (exit_code(exit), Some(message)),
         },
         Err(told) => {
-            let _ = told.print();
+            let _ = super::log::say_refusal("mount.resyncfs", &told);
             (if told.use_stderr() { exit_code(Exit::Usage) } else { 0 }, None)
         }
     }

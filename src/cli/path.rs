@@ -3,8 +3,9 @@
 use super::printable::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
+use crate::causes::printable_json;
 use crate::control::{UrisOrder, ask_paths};
-use crate::document::Uri;
+use crate::document::{Uri, without_userinfo};
 use crate::mount::names::Located;
 use crate::mount::point;
 use crate::source::EntryPoint;
@@ -71,11 +72,12 @@ pub fn run(args: PathArgs) -> Result<u8, CliError> {
         all_found &= is_found;
         for (directory, located) in of_each {
             if args.json {
-                output += &format!("{}\n", json_of(directory, located));
+                output += &format!("{}\n", printable_json(&json_of(directory, located)));
             } else if let Some(path) = &located.path {
                 output += &format!("{}\n", directory.join(path).display());
             } else if !is_found {
-                let (uri, why) = (printable_value(uri), printable(&why(directory, located, args.ask)));
+                let (uri, why) =
+                    (printable_value(&without_userinfo(uri)), printable(&why(directory, located, args.ask)));
                 let _ = writeln!(std::io::stderr(), "resyncfs: {uri}: not in {}: {why}", directory.display());
             }
         }
@@ -110,6 +112,7 @@ fn ask(running: &Running, args: &PathArgs) -> Result<Vec<Located>, CliError> {
 
 fn json_of(directory: &Path, located: &Located) -> serde_json::Value {
     let mut value = json!(located);
+    value["uri"] = json!(without_userinfo(&located.uri));
     value["mount"] = json!(directory.display().to_string());
     let path = located.path.as_ref().map(|path| directory.join(path).display().to_string());
     value["path"] = json!(path);
@@ -118,7 +121,7 @@ fn json_of(directory: &Path, located: &Located) -> serde_json::Value {
 
 /// What is wrong with what was given for an address, and what may have been meant.
 fn no_address(given: &str) -> String {
-    let shown = printable_value(given);
+    let shown = printable_value(&without_userinfo(given));
     match EntryPoint::over_http(given) {
         Some(http) => {
             let below = http.as_str().trim_start_matches("http:");

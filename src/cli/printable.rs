@@ -1,13 +1,11 @@
 //! Text from a Source, made harmless for a terminal.
 
-/// Text from a Source without what a terminal would obey: control, bidirectional and zero-width characters.
+use crate::causes::is_hidden;
+
+/// Text from a Source without what is hidden or what a terminal would obey; line ends and tabs stay.
 pub fn printable(text: &str) -> String {
-    let obeyed = |c: char| match c {
-        '\n' | '\t' => false,
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => true,
-        _ => c.is_control(),
-    };
-    text.chars().map(|c| if obeyed(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    let replaced = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
+    text.chars().map(|c| if replaced(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// The same for a value within a line, which must not pretend to be lines of ours.
@@ -22,6 +20,7 @@ mod tests {
     #[test]
     fn what_a_terminal_would_obey_is_not_printed() {
         assert_eq!(printable("a\x1b[31mb\u{9b}c\u{202e}\n"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}\n");
+        assert_eq!(printable("a\u{ad}\u{61c}\u{2028}\u{e0041}\té"), "a\u{fffd}\u{fffd}\u{fffd}\u{fffd}\té");
         assert_eq!(printable_value("a\nDeviations   none\t"), "a\u{fffd}Deviations   none\u{fffd}");
     }
 }

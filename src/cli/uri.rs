@@ -3,6 +3,7 @@
 use super::printable::printable_value;
 use super::within::{Within, by_mount};
 use super::{CliError, Exit, tell};
+use crate::causes::printable_json;
 use crate::control::{PathsOrder, ask_uris};
 use crate::mount::names::Identified;
 use crate::source::EntryPoint;
@@ -57,7 +58,7 @@ pub fn run(args: UriArgs) -> Result<u8, CliError> {
         if args.json {
             let mut value = json!(identified);
             value["path"] = json!(given.display().to_string());
-            output += &format!("{value}\n");
+            output += &format!("{}\n", printable_json(&value));
         } else if let Some(uri) = &identified.uri {
             output += &format!("{uri}\n");
         } else {

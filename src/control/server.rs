@@ -1,6 +1,7 @@
 //! The mount's side of the socket.
 
 use super::{AuditOrder, OfTree, RefreshOrder, metrics, tree};
+use crate::causes::printable_json;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};
@@ -141,13 +142,14 @@ pub(super) fn failure(status: StatusCode, error: &str) -> Response<Body> {
 }
 
 pub(super) fn lines(lines: Lines) -> Response<Body> {
-    let mut response = Response::new(Body::from_stream(lines.map(|line| Ok::<_, Infallible>(format!("{line}\n")))));
+    let mut response =
+        Response::new(Body::from_stream(lines.map(|line| Ok::<_, Infallible>(printable_json(&line) + "\n"))));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     response
 }
 
 fn answer(status: StatusCode, value: Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(format!("{value}\n")));
+    let mut response = Response::new(Body::from(printable_json(&value) + "\n"));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

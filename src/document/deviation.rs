@@ -1,5 +1,6 @@
 //! Where a document breaks a rule of the standard and is read all the same.
 
+use super::without_userinfo;
 use std::collections::BTreeMap;
 
 /// How many deviations of one rule are kept as examples.
@@ -180,7 +181,7 @@ pub struct Deviation {
     pub rule: Rule,
     /// Number of the entry in its document from 1; 0 for the document itself.
     pub entry: u64,
-    /// What was published, cut to a few hundred bytes.
+    /// What was published, without user and password of addresses, cut to a few hundred bytes.
     pub seen: Box<str>,
 }
 
@@ -196,6 +197,8 @@ impl Deviations {
     pub fn add(&mut self, rule: Rule, entry: u64, seen: &str) {
         let count = self.counts.entry(rule).or_insert(0);
         if *count < EXAMPLES_OF_A_RULE as u64 {
+            // Before it is cut: half an address does not show where its password ends.
+            let seen = without_userinfo(seen);
             let end = (0..=seen.len().min(SEEN)).rev().find(|end| seen.is_char_boundary(*end)).unwrap_or(0);
             let seen = seen.split_at(end).0;
             self.examples.push(Deviation { rule, entry, seen: seen.into() });

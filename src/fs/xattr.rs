@@ -26,6 +26,7 @@ use super::Filesystem;
 use super::error::FsError;
 use super::links::{PATCH, PATCH_IN_SHORT};
 use crate::catalog::{Resource, Revision, SetId};
+use crate::causes::printable_json;
 use crate::content::{State, Verified};
 use crate::document::{ChangeFrequency, Digest, Link};
 use fuser::INodeNo;
@@ -240,7 +241,7 @@ fn value<'r>(resource: &'r Resource, key: Key<'_>) -> Option<Cow<'r, str>> {
         "changefreq" => resource.changefreq.map(|frequency| frequency_text(frequency).into()),
         "length" => resource.encoding.as_ref().and(resource.length).map(|length| length.to_string().into()),
         "encoding" => resource.encoding.as_deref().map(Cow::from),
-        "entry" => Some(entry(resource).to_string().into()),
+        "entry" => Some(printable_json(&entry(resource)).into()),
         "sets" => {
             let numbers: Vec<_> = resource.sets.iter().map(|set| set.0.to_string()).collect();
             (!numbers.is_empty()).then(|| numbers.join("\n").into())

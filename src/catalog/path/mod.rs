@@ -1,8 +1,8 @@
 //! URI -> path, total, deterministic and reversible: the names a person sees.
 //!
 //! A resource on the Source's own host lies at its path below the root, any other under `%host/HOST[:PORT]/`; the scheme
-//! does not count; `-o map=` moves what lies below a URI. `segment` tells how one segment becomes a name, `limit` how a
-//! name keeps to 255 octets.
+//! does not count; `-o map=` moves what lies below a URI. `segment` tells how one segment becomes a name (what
+//! is hidden, [`crate::causes::is_hidden`], stays escaped), `limit` how a name keeps to 255 octets.
 //!
 //! A `%` before two hex digits is an escape taken over from the URI, a `%` before anything else marks a name of ours,
 //! and since a normalised URI has no `%` but that of its escapes, the two never meet:
@@ -63,7 +63,7 @@ pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
 }
 
 /// Changes whenever a rule of this module gives another name than before.
-const RULES: u32 = 1;
+const RULES: u32 = 2;
 
 impl Naming {
     /// The naming for a Source on `own_authority` (`HOST[:PORT]`) with the `-o map=URI_PREFIX=PATH` pairs as a person

@@ -6,6 +6,7 @@
 //! listed they meet. In a query nothing is unescaped, its `/` becomes `%2F` and, to keep that one apart, its `%` `%25`.
 
 use super::{extension, limit};
+use crate::causes::is_hidden;
 
 /// What a URI that ends in `/` stands for, in the folder of that URI.
 pub(super) const INDEX: &str = "%index";
@@ -197,19 +198,11 @@ fn is_one_of(characters: &[u8], character: char) -> bool {
     u8::try_from(character).is_ok_and(|octet| characters.contains(&octet))
 }
 
-/// Whether a name may show `character` where the URI has it escaped: not controls, not what separates, nothing that
-/// hides or that turns the direction of its neighbours.
+/// Whether a name may show `character` where the URI has it escaped: nothing that separates, and nothing hidden.
 fn is_shown(character: char) -> bool {
     match character {
         _ if character.is_ascii() => is_one_of(SHOWN, character) || is_one_of(SHOWN_EITHER_WAY, character),
-        _ => !matches!(
-            character,
-            '\u{80}'..='\u{9F}'
-                | '\u{200B}'..='\u{200F}'
-                | '\u{202A}'..='\u{202E}'
-                | '\u{2066}'..='\u{2069}'
-                | '\u{FEFF}'
-        ),
+        _ => !is_hidden(character),
     }
 }
 

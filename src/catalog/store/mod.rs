@@ -39,8 +39,8 @@ pub(super) const ROOT: u64 = 1;
 /// The root's entry id, in the folder that does not exist.
 pub(super) const ROOT_ENTRY: u64 = 1;
 
-/// Changes with everything that a reader of the tables must know.
-const FORMAT: &[u8] = b"resyncfs catalog 4";
+/// Changes with everything that a reader of the tables must know, and with the rules for names.
+const FORMAT: &[u8] = b"resyncfs catalog 5";
 
 /// A folder of more children has all their names in `names`. In one of so few they may be missing, all or some: they are
 /// found by reading the children, which takes as long as the search would, and most folders are so small. In unit tests

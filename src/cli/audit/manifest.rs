@@ -1,10 +1,12 @@
 //! The tree with its published digests, as the tools write it that check such lists.
 
 use super::{End, Format};
+use crate::causes::printable_json;
 use crate::cli::printable::printable_value;
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
 use crate::sync::audit::{Event, Shown};
+use serde_json::json;
 use std::io::{self, BufWriter, Stdout, Write};
 
 /// Paths named of the files that have no digest of the kind.
@@ -73,7 +75,7 @@ fn algorithm(format: Format) -> Option<Algorithm> {
 /// The line of one file; `None` where it has no digest of the kind.
 fn line(format: Format, shown: &Shown) -> Option<String> {
     let Some(algorithm) = algorithm(format) else {
-        return serde_json::to_string(shown).ok().map(|line| line + "\n");
+        return Some(format!("{}\n", printable_json(&json!(shown))));
     };
     let prefix = format!("{}:", algorithm.name());
     let digest = shown.hashes.iter().find_map(|hash| hash.strip_prefix(&prefix))?;

@@ -1,6 +1,7 @@
 //! What an audit found, as text or as JSON, told as it is found.
 
 use super::End;
+use crate::causes::printable_json;
 use crate::cli::printable::{printable, printable_value};
 use crate::cli::{CliError, Exit};
 use crate::sync::audit::{Event, Finding, Summary};
@@ -58,7 +59,7 @@ impl Report {
     fn find(&mut self, finding: &Finding) -> io::Result<()> {
         if self.json {
             let before = if self.told == 0 { "{\"differences\": [\n" } else { ",\n" };
-            write!(self.output, "{before}{}", json!(finding))?;
+            write!(self.output, "{before}{}", printable_json(&json!(finding)))?;
         } else {
             self.show("");
             let (path, what) = (printable_value(&finding.path), printable_value(&finding.what));
@@ -75,7 +76,7 @@ impl Report {
         if self.json {
             let before = if self.told == 0 { "{\"differences\": [" } else { "\n" };
             // The fields without the brace before them.
-            let fields = object.to_string();
+            let fields = printable_json(object);
             writeln!(self.output, "{before}],\n{}", &fields[1..])?;
         } else {
             write!(self.output, "{}", printable(text))?;

@@ -9,6 +9,7 @@ use super::options::Options;
 use super::printable::printable;
 use super::scratch::Scratch;
 use super::{CliError, Exit, tell};
+use crate::causes::printable_json;
 use crate::content::disk::free_space;
 use crate::document::{Capability, Uri};
 use crate::mount::MountError;
@@ -76,7 +77,7 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     runtime.shutdown_timeout(ENDING);
     drop(scratch);
     let report = report.map_err(|cause| cause.assuming(&args.source))?;
-    let text = if args.json { format!("{}\n", report.json()) } else { printable(&report.text()) };
+    let text = if args.json { format!("{}\n", printable_json(&report.json())) } else { printable(&report.text()) };
     tell(&text).map_err(failed)?;
     Ok(Exit::Success as u8)
 }

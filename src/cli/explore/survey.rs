@@ -1,11 +1,14 @@
 //! Counting what lists say.
 
-use crate::document::{Algorithm, Deviation, Deviations, DocumentError, Limits, Rule, Uri, believed_length};
+use crate::document::{
+    Algorithm, Deviation, Deviations, DocumentError, Href, Limits, Rule, Uri, believed_length, without_userinfo,
+};
 use crate::source::package::Manifest;
 use crate::source::spool::Spool;
 use crate::source::walk::Walked;
 use crate::source::{DocumentLocation, Missing};
 use crate::sync::deviations::NotUnderstood;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Resources whose host is asked for its pace.
@@ -106,8 +109,8 @@ impl Survey {
                 }
                 for link in &entry.links {
                     match &*link.rel {
-                        "collection" => count(&mut self.collections, link.href.as_str()),
-                        "profile" | "describedby" => count(&mut self.formats, link.href.as_str()),
+                        "collection" => count(&mut self.collections, &shown(&link.href)),
+                        "profile" | "describedby" => count(&mut self.formats, &shown(&link.href)),
                         _ => {}
                     }
                 }
@@ -151,6 +154,12 @@ impl Survey {
         }
         self.sample.push(uri.clone());
     }
+}
+
+/// Where a link leads; a name such as `urn:` has no host and no user before it.
+fn shown(href: &Href) -> Cow<'_, str> {
+    let href = href.as_str();
+    if href.contains("://") { without_userinfo(href) } else { href.into() }
 }
 
 fn count(values: &mut BTreeMap<String, u64>, value: &str) {

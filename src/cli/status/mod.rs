@@ -9,6 +9,7 @@ mod watch;
 
 use super::running::{PATIENCE, Running, nothing_mounted};
 use super::{CliError, Exit, tell};
+use crate::causes::printable_json;
 use crate::control::ask_status;
 use crate::mount::register::{self, Known, Standing};
 use crate::mount::status::Status;
@@ -44,8 +45,8 @@ pub fn run(args: StatusArgs) -> Result<u8, CliError> {
         let heard: Heard<Value> = runtime.block_on(which.ask())?;
         let _ = std::io::stderr().write_all(super::printable::printable(&heard.notes()).as_bytes());
         let text = match which.0 {
-            Some(_) => heard.told.into_iter().map(|status| format!("{status}\n")).collect(),
-            None => format!("{}\n", Value::Array(heard.told)),
+            Some(_) => heard.told.into_iter().map(|status| format!("{}\n", printable_json(&status))).collect(),
+            None => format!("{}\n", printable_json(&Value::Array(heard.told))),
         };
         tell(&text).map_err(failed)?;
     } else {

@@ -3,23 +3,25 @@
 #[cfg(test)]
 mod tests;
 
+use super::without_userinfo;
+
 /// An absolute `http` or `https` URI, normalised (RFC 3986 6.2.2 and 6.2.3: lower-case scheme and host, default port
 /// dropped, dot segments removed, escapes upper-case, unreserved octets unescaped, forbidden octets escaped), without
 /// fragment and userinfo. Hosts are written as clients look them up: IDNA in ASCII, IPv4 in four decimal numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uri(Box<str>);
 
-/// Why a string is not a URI that a Source can list.
+/// Why a string is not a URI that a Source can list; said without user and password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UriError {
     /// A scheme other than http or https.
-    #[error("{0:?}: only http and https can be mounted")]
+    #[error("{:?}: only http and https can be mounted", without_userinfo(.0))]
     Scheme(String),
     /// A relative reference and nothing to resolve it against.
-    #[error("{0:?} is relative and the document has no URI of its own")]
+    #[error("{:?} is relative and the document has no URI of its own", without_userinfo(.0))]
     Relative(String),
     /// No host, a bad port, or an empty string.
-    #[error("{0:?} is not a URI")]
+    #[error("{:?} is not a URI", without_userinfo(.0))]
     Malformed(String),
 }
 
