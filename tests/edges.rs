@@ -2,11 +2,18 @@
 
 mod common;
 
+use common::eventually;
 use common::mounted::{Mounted, PROGRAM};
 use common::source::{Source, URLSET};
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Command, Output};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().unwrap()
@@ -148,4 +155,140 @@ fn no_output_repeats_user_and_password() {
         assert!(!said.contains("secret") && !said.contains("retpw"), "{arguments:?}: {said}");
     }
     assert!(!mounted.said().contains("secretpw"), "{}", mounted.said());
+}
+
+/// Commands and `curl` may leave their answers unread: each costs something, so there is a bound, and the mount goes on answering.
+#[test]
+fn stalled_clients_of_the_control_socket_are_bounded() {
+    let source = Source::start();
+    let long = "x".repeat(200);
+    publish(&source, &(0..5000).map(|it| entry(&format!("{}{long}{it}", source.url()))).collect::<String>());
+    let mounted = Mounted::new(&source.list_url(), "");
+    let directory = mounted.path().display().to_string();
+    let socket = xattr_value(&mounted.path(), "user.resyncfs.control");
+    let threads = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", mounted.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap().trim().to_owned();
+        line.parse::<usize>().unwrap()
+    };
+    let before = threads();
+
+    let mut clients: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    for client in &mut clients {
+        client.write_all(b"GET /files HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    }
+    let mut statuses = Vec::new();
+    for client in &mut clients {
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut head = [0; 12];
+        client.read_exact(&mut head).unwrap();
+        statuses.push(String::from_utf8_lossy(&head[9..]).into_owned());
+    }
+
+    assert_eq!(statuses.iter().filter(|status| *status == "200").count(), 32, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| *status == "503").count(), 168, "{statuses:?}");
+    assert!(threads() <= before + 32 + 8, "{} threads, {before} before", threads());
+    assert!(run(&["status", &directory]).status.success());
+    let refused = all_said(&run(&["audit", &directory]));
+    assert!(refused.contains("under way already; try again"), "{refused}");
+
+    drop(clients);
+    eventually("there is room again", || run(&["audit", "--manifest=jsonl", &directory]).status.success());
+}
+
+fn xattr_value(path: &std::path::Path, name: &str) -> String {
+    let asked = ["--absolute-names", "--only-values", "-n", name];
+    let output = Command::new("getfattr").args(asked).arg(path).output().unwrap();
+    assert!(output.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A command ends with a message where a file that an option names is a pipe without a writer or a device without an end.
+#[test]
+fn pipes_and_devices_named_by_options_stop_no_command() {
+    let scratch = tempfile::tempdir().unwrap();
+    let pipe = scratch.path().join("pipe");
+    let made = std::ffi::CString::new(pipe.as_os_str().as_bytes()).unwrap();
+    // SAFETY: `made` is a C string that outlives the call.
+    assert_eq!(unsafe { libc::mkfifo(made.as_ptr(), 0o600) }, 0);
+    let pipe = pipe.to_str().unwrap();
+    let list = scratch.path().join("list.xml");
+    fs::write(&list, "<urlset/>").unwrap();
+    let mount = scratch.path().join("mnt");
+    fs::create_dir(&mount).unwrap();
+
+    let began = Instant::now();
+    for (option, says) in [
+        (format!("bearer-file={pipe}"), "pipe"),
+        (format!("header-file={pipe}"), "pipe"),
+        (format!("netrc={pipe}"), "pipe"),
+        (format!("cert={pipe}"), "pipe"),
+        (format!("ca={pipe}"), "pipe"),
+        ("ca=/dev/zero".to_owned(), "larger than 16 MiB"),
+        (format!("log={pipe}"), "cannot be written"),
+    ] {
+        let cache = format!("cache={},{option}", scratch.path().join("cache").display());
+        let output = run(&["mount", "-o", &cache, list.to_str().unwrap(), mount.to_str().unwrap()]);
+        assert!(!output.status.success() && all_said(&output).contains(says), "{option}: {}", all_said(&output));
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+/// A command substitution is a pipe too, and is read to its end.
+#[test]
+fn a_token_comes_from_a_command_substitution() {
+    let source = Source::start();
+    publish(&source, &entry(&format!("{}a", source.url())));
+    let script = format!("{PROGRAM} explore -o bearer-file=<(sleep 0.3; echo tok; echo en) {}", source.list_url());
+
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+
+    assert!(output.status.success(), "{}", all_said(&output));
+    assert!(
+        source.log().iter().any(|asked| asked.field("authorization") == Some("Bearer tok\nen").or(Some("Bearer tok"))
+            || asked.field("authorization").is_some_and(|it| it.starts_with("Bearer tok")))
+    );
+}
+
+/// `rsync -X` and `cp -a` copy every listed attribute: none is longer than Linux carries.
+#[test]
+fn every_listed_attribute_can_be_copied() {
+    let source = Source::start();
+    let target = |number: usize| format!("http://example.org/{number}/{}", "x".repeat(2000));
+    let links: String = (0..60).map(|it| format!("<rs:ln rel=\"describedby\" href=\"{}\"/>", target(it))).collect();
+    publish(&source, &format!("<url><loc>{}a</loc><rs:md length=\"5\"/>{links}</url>", source.url()));
+    let mounted = Mounted::new(&source.list_url(), "");
+
+    let value = xattr_value(&mounted.join("a"), "user.resyncfs.describedby");
+    let lines: Vec<&str> = value.lines().collect();
+
+    assert!((32..60).contains(&lines.len()), "{} of 60 lines", lines.len());
+    assert!(lines.iter().enumerate().all(|(number, line)| *line == target(number)), "every line is whole");
+    let all = Command::new("getfattr").args(["-d", "--absolute-names"]).arg(mounted.join("a")).output().unwrap();
+    assert!(all.status.success() && all.stderr.is_empty(), "{}", all_said(&all));
+}
+
+/// What another user writes down of their mounts never makes the table unreadable.
+#[test]
+fn a_long_source_of_another_user_does_not_break_list() {
+    let folder = std::path::PathBuf::from("/tmp/resyncfs-54321");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    let file = fs::File::create(folder.join("mount-long")).unwrap();
+    let source = "http://example.org/".to_owned() + &"long/".repeat(12_000);
+    let record = serde_json::json!({ "source": source, "directory": "/mnt/long", "process": 1, "socket": "/none", "device": null });
+    fs::write(folder.join("mount-long"), format!("{record}\n")).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [folder.clone(), folder.join("mount-long")] {
+        std::os::unix::fs::chown(path, Some(54321), Some(54321)).unwrap();
+    }
+    // SAFETY: the descriptor is open. As a mount holds its own while it lives.
+    assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }, 0);
+
+    let listed = Command::new(PROGRAM).arg("list").stdin(Stdio::null()).output().unwrap();
+    let _ = fs::remove_dir_all(&folder);
+
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.status.success() && text.contains("http://example.org/long/long/"), "{}", all_said(&listed));
+    assert!(text.lines().all(|line| line.chars().count() < 600), "a line of {} characters", text.len());
 }

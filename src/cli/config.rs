@@ -6,10 +6,9 @@
 
 use super::options::{Kind, OptionSpec, Settings, TABLE, nearest, secret_place};
 use super::secret::take_credentials_of_service;
-use super::{CliError, Exit};
+use super::{CliError, Exit, given};
 use crate::cli::options::Options;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -20,8 +19,6 @@ const FOLDER: &str = "/etc/resyncfs";
 /// The keys that are no options.
 const SOURCE: &str = "source";
 const DIRECTORY: &str = "directory";
-/// Octets that a file may have.
-const LONGEST: u64 = 1 << 20;
 
 /// What is to be mounted, from all that was said.
 #[derive(Clone, Debug)]
@@ -96,7 +93,7 @@ impl Described {
     /// `None` where there is no such file.
     fn read(file: &Path) -> Result<Option<Described>, CliError> {
         let refuse = |what: String| CliError::new(Exit::Usage, format!("{}: {what}", file.display()));
-        let opened = match File::open(file) {
+        let opened = match given::open(file) {
             Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(|cause| refuse(cause.to_string()))?,
         };
@@ -104,8 +101,8 @@ impl Described {
         if mode & 0o002 != 0 {
             return Err(refuse(format!("everybody can change it; mend with: chmod o-w {}", file.display())));
         }
-        let mut text = String::new();
-        opened.take(LONGEST).read_to_string(&mut text).map_err(|cause| refuse(cause.to_string()))?;
+        let read = given::read(opened).map_err(refuse)?;
+        let text = String::from_utf8(read).map_err(|_| refuse("is not UTF-8 text".to_owned()))?;
         Described::parse(&text, file).map(Some)
     }
 

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// A process that does not answer within this is told as silent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Characters of a directory or a Source that are shown.
+const WIDEST: usize = 200;
+
 /// Tell every mount of this machine, without touching it
 #[derive(Debug, clap::Args)]
 #[command(after_help = STATES)]
@@ -93,8 +96,8 @@ fn table(mounts: &[(&Known, &str)]) -> String {
     let row = |(known, state): &(&Known, &str)| {
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         [
-            printable_value(&known.directory.to_string_lossy()),
-            printable_value(&known.source),
+            cell(&known.directory.to_string_lossy()),
+            cell(&known.source),
             printable_value(&optional(known.user.map(user_name))),
             optional(known.process.map(|process| process.to_string())),
             (*state).to_owned(),
@@ -114,6 +117,15 @@ fn table(mounts: &[(&Known, &str)]) -> String {
     text
 }
 
+/// What a mount writes down of itself, of a length that a terminal bears; --json has all of it.
+fn cell(value: &str) -> String {
+    let shown = printable_value(value);
+    match shown.char_indices().nth(WIDEST) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown,
+    }
+}
+
 /// The name of a user as /etc/passwd has it, else the number.
 fn user_name(uid: u32) -> String {
     let users = std::fs::read("/etc/passwd").unwrap_or_default();
@@ -128,6 +140,23 @@ fn user_name(uid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_without_end_is_cut() {
+        let known = Known {
+            source: "https://h/".to_owned() + &"ä".repeat(100_000),
+            directory: "/mnt/a".into(),
+            user: None,
+            process: None,
+            socket: None,
+            standing: Standing::Unknown,
+        };
+
+        let text = table(&[(&known, "unknown")]);
+
+        assert!(text.lines().all(|line| line.chars().count() < 300), "{text}");
+        assert!(text.contains("ä…  -"), "{text}");
+    }
 
     #[test]
     fn columns_line_up_and_no_name_pretends_to_be_a_line() {

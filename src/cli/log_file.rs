@@ -7,7 +7,7 @@ use super::printable::printable;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -109,7 +109,8 @@ impl LogFile {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    // A pipe that nothing reads from is an error, not a wait.
+    File::options().create(true).append(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 impl Write for LogFile {

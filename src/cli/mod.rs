@@ -8,6 +8,7 @@ pub mod config;
 mod demo;
 mod evict;
 mod explore;
+mod given;
 mod journal;
 mod list;
 mod log;

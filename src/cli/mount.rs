@@ -6,7 +6,7 @@ use super::log_file::LogFile;
 use super::options::{Given, Options};
 use super::progress::Progress;
 use super::secret::{read_key, read_secret};
-use super::{CliError, Exit};
+use super::{CliError, Exit, given};
 use crate::content::ContentConfig;
 use crate::fs::FsOptions;
 use crate::fs::session::SessionOptions;
@@ -247,5 +247,6 @@ pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, CliError> {
-    std::fs::read(file).map_err(|cause| CliError::new(Exit::Usage, format!("{}: {cause}", file.display())))
+    let opened = given::open(file).map_err(|cause| cause.to_string());
+    opened.and_then(given::read).map_err(|what| CliError::new(Exit::Usage, format!("{}: {what}", file.display())))
 }

@@ -4,10 +4,9 @@
 use super::config::Wanted;
 use super::mount::{self, Background};
 use super::options::{Dialect, Settings};
-use super::{CliError, Exit};
+use super::{CliError, Exit, given};
 use clap::{ArgAction, Parser};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -95,7 +94,7 @@ fn enter(namespace: &OsStr) -> Result<(), CliError> {
     let is_process = namespace.to_str().is_some_and(|text| text.parse::<u32>().is_ok());
     let file = if is_process { Path::new("/proc").join(namespace).join("ns/mnt") } else { PathBuf::from(namespace) };
     let refused = |cause: std::io::Error| CliError::new(Exit::Usage, format!("-N {}: {cause}", namespace.display()));
-    let opened = File::open(&file).map_err(refused)?;
+    let opened = given::open(&file).map_err(refused)?;
     // SAFETY: the descriptor is open for the length of the call.
     match unsafe { libc::setns(opened.as_raw_fd(), libc::CLONE_NEWNS) } {
         0 => Ok(()),

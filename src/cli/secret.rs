@@ -1,9 +1,7 @@
 //! Files of credentials: which are read, and that nobody else can read them.
 
 use super::options::Options;
-use super::{CliError, Exit};
-use std::fs::File;
-use std::io::Read;
+use super::{CliError, Exit, given};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -16,15 +14,13 @@ pub fn read_secret(file: &Path) -> Result<String, CliError> {
 /// Reads a file with a private key; one that others can read is refused.
 pub fn read_key(file: &Path) -> Result<Vec<u8>, CliError> {
     let refuse = |what: String| CliError::new(Exit::Usage, format!("{}: {what}", file.display()));
-    let mut opened = File::open(file).map_err(|cause| refuse(cause.to_string()))?;
+    let opened = given::open(file).map_err(|cause| refuse(cause.to_string()))?;
     let mode = opened.metadata().map_err(|cause| refuse(cause.to_string()))?.permissions().mode();
     // Who may see a service's credentials is written in access control lists, which the mode does not show.
     if mode & 0o077 != 0 && file.parent().is_none_or(|folder| Some(folder) != service_folder().as_deref()) {
         return Err(refuse(format!("others can read these credentials; mend with: chmod 600 {}", file.display())));
     }
-    let mut read = Vec::new();
-    opened.read_to_end(&mut read).map_err(|cause| refuse(cause.to_string()))?;
-    Ok(read)
+    given::read(opened).map_err(refuse)
 }
 
 /// What a service was given by LoadCredential= (systemd.exec(5)) under the names `netrc`, `bearer`, `header` and `cert` is used where

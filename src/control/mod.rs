@@ -12,6 +12,8 @@
 //! | `POST /paths` | a [`UrisOrder`] | 200 and, a line each, where a resource lies |
 //! | `POST /uris` | a [`PathsOrder`] | 200 and, a line each, which resource lies at a path |
 //!
+//! Of the answers of many lines 32 are under way at a time: one more is refused (503). A client that takes nothing for ten minutes is left.
+//!
 //! Every other answer is JSON; one that is no success is `{"error": "…"}`. The socket lies in the mount's own folder of the
 //! cache and answers root and the user of the mount alone. What is told is the mount's to say ([`Answers`]): here it
 //! is just JSON.

@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::routing::{get, post};
 use axum::serve::IncomingStream;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -18,13 +18,21 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::UnixListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Octets that an order may have.
 const LONGEST_ORDER: usize = 64 << 10;
 
 /// What one is told who asks something else.
 const REQUESTS: &str = "there are GET /status, GET /metrics, GET /files, POST /refresh, POST /audit, POST /prefetch, POST /evict, POST /paths and POST /uris";
+
+/// Answers of many lines that are under way at a time: each may take a thread, and files of its own on the disk.
+const LISTENERS: usize = 32;
+
+/// How long a client may take no line before it is left.
+const STALLED: Duration = Duration::from_secs(600);
 
 /// Why a refresh brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +68,13 @@ pub struct Answers {
 /// Answers whoever connects to `listener`, until the future is dropped.
 pub async fn serve(listener: UnixListener, answers: Answers) -> io::Result<()> {
     let app = Router::new()
-        .route("/status", get(status))
-        .route("/metrics", get(metrics::answer))
-        .route("/refresh", post(refresh))
         .route("/audit", post(audit))
         .route("/files", get(files))
         .merge(tree::routes())
+        .route_layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(LISTENERS)), bounded))
+        .route("/status", get(status))
+        .route("/metrics", get(metrics::answer))
+        .route("/refresh", post(refresh))
         .fallback(async || failure(StatusCode::NOT_FOUND, REQUESTS))
         .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, REQUESTS))
         .layer(DefaultBodyLimit::max(LONGEST_ORDER))
@@ -137,6 +146,47 @@ async fn only_the_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, 
     failure(StatusCode::FORBIDDEN, "only root and the user of the mount may ask")
 }
 
+/// Lets in so many at a time, and ends the answer of a client that does not take it.
+async fn bounded(State(listeners): State<Arc<Semaphore>>, request: Request, next: Next) -> Response<Body> {
+    let Ok(permit) = listeners.try_acquire_owned() else {
+        let error =
+            format!("{LISTENERS} audits, listings and the like are under way already; try again when some have ended");
+        return failure(StatusCode::SERVICE_UNAVAILABLE, &error);
+    };
+    match tokio::time::timeout(STALLED, next.run(request)).await {
+        Ok(answer) => answer.map(|body| taken(body, STALLED, permit)),
+        Err(_) => failure(StatusCode::REQUEST_TIMEOUT, "the order has not come whole"),
+    }
+}
+
+/// `body` as long as a client takes of it within `stalled`. What makes it ends with it.
+fn taken(body: Body, stalled: Duration, permit: OwnedSemaphorePermit) -> Body {
+    // `None` is the end: without it the client was left, and is not to take what it has for all.
+    let (sender, pieces) = mpsc::channel::<Option<Result<Bytes, axum::Error>>>(1);
+    tokio::spawn(async move {
+        let _permit = permit;
+        let mut body = body.into_data_stream();
+        loop {
+            let piece = tokio::select! {
+                piece = body.next() => piece,
+                () = sender.closed() => return,
+            };
+            let is_end = piece.is_none();
+            let is_taken = matches!(tokio::time::timeout(stalled, sender.send(piece)).await, Ok(Ok(())));
+            if is_end || !is_taken {
+                return;
+            }
+        }
+    });
+    Body::from_stream(stream::unfold(Some(pieces), |pieces| async {
+        let mut pieces = pieces?;
+        match pieces.recv().await {
+            Some(piece) => piece.map(|piece| (piece, Some(pieces))),
+            None => Some((Err(axum::Error::new(io::Error::from(io::ErrorKind::TimedOut))), None)),
+        }
+    }))
+}
+
 pub(super) fn failure(status: StatusCode, error: &str) -> Response<Body> {
     answer(status, json!({ "error": error }))
 }
@@ -158,6 +208,24 @@ fn answer(status: StatusCode, value: Value) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_left_and_a_slow_one_is_not() {
+        let listeners = Arc::new(Semaphore::new(1));
+        let lines = || Body::from_stream(stream::iter((0..4).map(|it| Ok::<_, Infallible>(format!("{it}\n")))));
+        let begin = async |stalled| {
+            taken(lines(), stalled, Arc::clone(&listeners).acquire_owned().await.unwrap()).into_data_stream()
+        };
+
+        let mut stalling = begin(Duration::from_millis(10)).await;
+        // The permit is free again although the answer is still held.
+        let slow = begin(Duration::from_secs(60)).await;
+        let heard = [stalling.next().await, stalling.next().await];
+        let all: Vec<_> = slow.then(async |piece| piece.unwrap()).collect().await;
+
+        assert!(heard[0].as_ref().unwrap().is_ok() && heard[1].as_ref().unwrap().is_err(), "{heard:?}");
+        assert_eq!(all.concat(), b"0\n1\n2\n3\n");
+    }
 
     #[test]
     fn root_and_the_owner_may_ask_and_nobody_else() {

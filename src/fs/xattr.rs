@@ -20,7 +20,8 @@
 //! often since the mount bytes were met that are newer than the list and others than it says; `sets`: number and Capability
 //! List of each set that is followed, a line each; `control`: where the mount's
 //! control socket lies. What is not listed is
-//! what changes without the resource changing: `rsync -X` and `cp -a` copy all that is listed.
+//! what changes without the resource changing: `rsync -X` and `cp -a` copy all that is listed. A value beyond 64 KiB, which Linux
+//! cannot carry, ends with its last line that fits; of `entry` alone the answer is an error.
 
 use super::Filesystem;
 use super::error::FsError;
@@ -96,7 +97,12 @@ impl Filesystem {
             resource
                 .and_then(|resource| self.state_value(ino, key).or_else(|| value(&resource, key).map(Cow::into_owned)))
         };
-        fit(value.ok_or(FsError::NoAttribute)?.into_bytes(), room)
+        let mut value = value.ok_or(FsError::NoAttribute)?;
+        // Half an entry would be no JSON; all else has to be copied by who copies attributes.
+        if key != Key::Own("entry") {
+            cut(&mut value);
+        }
+        fit(value.into_bytes(), room)
     }
 
     /// LISTXATTR: the names to be listed, each followed by NUL, or their size where the caller's buffer `room` is 0.
@@ -360,6 +366,15 @@ fn verified_text(verified: Verified) -> &'static str {
     }
 }
 
+/// Cuts a value that Linux cannot carry behind its last whole line, or character.
+fn cut(value: &mut String) {
+    if value.len() > VALUE_MAX {
+        let end = value.as_bytes()[..=VALUE_MAX].iter().rposition(|octet| *octet == b'\n');
+        let end = end.or_else(|| (0..=VALUE_MAX).rev().find(|end| value.is_char_boundary(*end)));
+        value.truncate(end.unwrap_or_default());
+    }
+}
+
 /// What a caller with a buffer of `room` octets is answered; 0 asks for the size alone.
 fn fit(value: Vec<u8>, room: u32) -> Result<XattrReply, FsError> {
     let length = value.len();
@@ -567,6 +582,22 @@ mod tests {
         assert_eq!(text("unsized").unwrap(), "2");
         assert_eq!(text("at"), None);
         assert_eq!(text("entry"), None);
+    }
+
+    #[test]
+    fn a_value_that_linux_cannot_carry_ends_with_a_whole_line() {
+        let cut = |mut value: String| {
+            super::cut(&mut value);
+            value
+        };
+        let line = "x".repeat(999);
+        let lines = vec![line.as_str(); 100].join("\n");
+
+        assert_eq!(cut(lines.clone()), lines[..65 * 1000 - 1]);
+        assert_eq!(cut("ä".repeat(40_000)), "ä".repeat(VALUE_MAX / 2));
+        assert_eq!(cut(lines[..65_000].to_owned()), lines[..65_000]);
+        let exact = "x".repeat(VALUE_MAX);
+        assert_eq!(cut(exact.clone() + "\ny"), exact);
     }
 
     #[test]

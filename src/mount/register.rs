@@ -27,6 +27,9 @@ const PREFIX: &str = "mount-";
 /// Octets of a file that are read.
 const LONGEST: u64 = 64 << 10;
 
+/// Files of one folder that are looked at: another user may make as many as they like.
+const MOST: usize = 4096;
+
 /// What a process writes down of its mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -223,7 +226,7 @@ fn read(folder: &Path) -> Vec<Written> {
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let ours = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
-    entries.flatten().filter(ours).map(|entry| entry.path()).collect()
+    entries.flatten().filter(ours).take(MOST).map(|entry| entry.path()).collect()
 }
 
 fn read_file(path: &Path, user: u32) -> Option<Written> {

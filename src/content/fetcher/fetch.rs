@@ -15,6 +15,7 @@ use crate::content::fixity::Expected;
 use crate::content::{Content, ContentError, Unannounced, Verified, Wanted};
 use crate::document::{Digest, Timestamp, Uri};
 use crate::source::http::{self, Asker, Body, Status};
+use crate::source::package::Packages;
 use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -132,7 +133,7 @@ impl Fetch {
         let strong_etag = observation.as_ref().and_then(|observation| strong(observation.etag.as_deref()));
         let etag = strong_etag.map(Box::from);
         let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
-        let plan = Plan::new(content.places(&wanted, proof));
+        let plan = Plan::new(content.places(&wanted, proof, Packages::want));
         let rest = Gathered::new(Arc::clone(&content.buffers));
         Fetch {
             content,

@@ -69,10 +69,15 @@ impl Standings {
 
 impl Content {
     /// When the member of `wanted` is asked for: first where it is cheaper than the resource's own URI, or that failed lately.
-    pub(super) fn turn_of_member(&self, wanted: &Wanted) -> Turn {
+    /// `price` is [`Packages::want`] where its bytes are read: the siblings of what is read are to be known.
+    pub(super) fn turn_of_member(
+        &self,
+        wanted: &Wanted,
+        price: fn(&Packages, &PackageMember) -> Option<Price>,
+    ) -> Turn {
         let (Some(packages), Some(member)) = (self.packages.get(), &wanted.member) else { return Turn::Never };
-        // Asked for also where it does not decide: the siblings of what is read are to be known.
-        let price = packages.price(member);
+        // Asked for also where it does not decide.
+        let price = price(packages, member);
         let standing =
             self.standings.lock().unwrap_or_else(PoisonError::into_inner).turn(&member.package, Instant::now());
         match (standing, price) {

@@ -61,7 +61,9 @@ pub(super) use window::Ends;
 
 use super::disk::{Moment, ObjectKey};
 use super::{Content, ContentError, Event, Mirrors, Unannounced, Verified, Wanted};
-use crate::document::Uri;
+use crate::document::{PackageMember, Uri};
+use crate::source::http::Price;
+use crate::source::package::Packages;
 use bytes::Bytes;
 use cooldown::Fault;
 use ending::Crash;
@@ -430,8 +432,13 @@ impl Content {
     }
 
     /// See [`places`].
-    fn places(&self, wanted: &Wanted, proof: Proof) -> Vec<Place> {
-        let turn = self.turn_of_member(wanted);
+    fn places(
+        &self,
+        wanted: &Wanted,
+        proof: Proof,
+        price: fn(&Packages, &PackageMember) -> Option<Price>,
+    ) -> Vec<Place> {
+        let turn = self.turn_of_member(wanted, price);
         let now = Instant::now();
         let cooldowns = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner);
         let is_cooling = |uri: &Uri| cooldowns.is_cooling(uri.authority(), now);

@@ -11,6 +11,7 @@ use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, Wanted};
 use crate::document::{Timestamp, Uri};
 use crate::source::http::{Awaited, HttpError, Method, Request, Response, Status};
+use crate::source::package::Packages;
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -253,7 +254,7 @@ impl Content {
     /// Asks every current place without fetching the whole; `None`: that is left.
     async fn probe(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
         let vouched = self.vouching_digest(wanted).is_some();
-        let mut places = self.places(wanted, Proof { vouched, earlier: false });
+        let mut places = self.places(wanted, Proof { vouched, earlier: false }, Packages::price);
         places.retain(Place::is_current);
         // Two questions a place, and as much time again for the whole.
         let questions = u32::try_from(3 * places.len()).unwrap_or(u32::MAX);

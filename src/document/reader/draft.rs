@@ -172,7 +172,7 @@ pub(super) fn add_link(links: &mut Vec<Link>, octets: &mut u64, tag: Tag<'_, '_>
     // What cannot be understood has been noted where it was read.
     let Ok(Some(link)) = read_link(tag, context) else { return };
     *octets += tag.len() as u64;
-    if links.len() < context.limits.links && *octets <= context.limits.markup() {
+    if links.len() < context.limits.links && *octets <= context.limits.all_links() {
         links.push(link);
     } else {
         context.notes.add(Rule::TooManyLinks, link.href.as_str());

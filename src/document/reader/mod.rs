@@ -37,6 +37,9 @@ use std::io::BufRead;
 /// are too long can be skipped, and a long comment harms nobody.
 const MARKUP_PER_TEXT: u64 = 256;
 
+/// The links of one entry may together be so many times longer: entries are held some hundred at a time.
+const LINKS_PER_TEXT: u64 = 16;
+
 /// Bounds on what a document may ask of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -59,6 +62,11 @@ impl Limits {
     pub const DEPTH: usize = 64;
     /// A resource with so many mirrors or versions publishes them elsewhere.
     pub const LINKS: usize = 1_000;
+
+    /// Bytes of the tags of one entry's links together: 1 MiB, unless `text` is another.
+    fn all_links(&self) -> u64 {
+        (self.text as u64).saturating_mul(LINKS_PER_TEXT)
+    }
 
     /// Octets of one tag, comment or text.
     fn markup(&self) -> u64 {

@@ -92,8 +92,9 @@ pub struct Packages {
 struct Shared {
     client: Client,
     config: PackageConfig,
-    /// Lock order: `opening` before `known`; neither is held while anything is waited for.
-    opening: Mutex<HashMap<Uri, Arc<tokio::sync::Mutex<()>>>>,
+    /// Lock order: `opening` before `known`; neither is held while anything is waited for. Of one package the turn for its
+    /// directory is taken first, and those for its other parts are never held together.
+    opening: Mutex<HashMap<(Uri, Piece), Arc<tokio::sync::Mutex<()>>>>,
     known: Mutex<Known>,
     /// Octets that whole packages on their way may take, by [`kept::key`]; held for nothing else.
     arriving: Mutex<HashMap<String, u64>>,
@@ -104,6 +105,15 @@ struct Shared {
     previews: Mutex<Previews>,
     /// A package says other things than what was stated of it.
     contradiction: tokio::sync::Notify,
+}
+
+/// What of a package one task at a time brings here: a question for its directory or its copy waits for no whole package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Piece {
+    Directory,
+    Whole,
+    /// The published copy of its manifest.
+    Copy,
 }
 
 /// What is in memory.
@@ -156,7 +166,7 @@ impl Packages {
         if let Some(directory) = self.known(package) {
             return Ok(directory);
         }
-        let _turn = self.turn(package).await;
+        let _turn = self.turn(package, Piece::Directory).await;
         if let Some(known) = self.recall(package) {
             return known;
         }
@@ -172,7 +182,7 @@ impl Packages {
     /// # Errors
     /// See [`Packages::directory`].
     pub async fn current(&self, package: &Uri) -> Result<Arc<Directory>, PackageError> {
-        let _turn = self.turn(package).await;
+        let _turn = self.turn(package, Piece::Directory).await;
         let known = match self.recall(package) {
             Some(Ok(known)) => Some(known),
             Some(Err(error)) => return Err(error),
@@ -209,7 +219,7 @@ impl Packages {
     pub fn retain(&self, packages: &HashSet<Uri>) -> Result<(), PackageError> {
         // Held to the end: nobody begins to read a package while its files are dropped.
         let opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let retained: HashSet<&Uri> = packages.iter().chain(opening.keys()).collect();
+        let retained: HashSet<&Uri> = packages.iter().chain(opening.keys().map(|(package, _)| package)).collect();
         let others: Vec<Arc<Directory>> = {
             let known = self.lock();
             let others = known.directories.iter().filter(|(package, _)| !retained.contains(package));
@@ -265,14 +275,15 @@ impl Packages {
         }
     }
 
-    /// Waits until nobody else is reading the directory of `package`.
-    async fn turn(&self, package: &Uri) -> Turn<'_> {
+    /// Waits until no other task brings this `piece` of `package` here.
+    async fn turn(&self, package: &Uri, piece: Piece) -> Turn<'_> {
+        let of = (package.clone(), piece);
         let lock = {
             let mut opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(opening.entry(package.clone()).or_default())
+            Arc::clone(opening.entry(of.clone()).or_default())
         };
         let guard = Arc::clone(&lock).lock_owned().await;
-        Turn { packages: self, package: package.clone(), guard: Some(guard) }
+        Turn { packages: self, of, guard: Some(guard) }
     }
 
     /// What is known of `package`, a failure included.
@@ -304,6 +315,14 @@ impl Packages {
         match &read {
             Ok(directory) => {
                 known.failures.pop(package);
+                // The whole of this version came while the server was asked for it.
+                if matches!(directory.place, Place::Server)
+                    && let Some(whole) = known.directories.get(package)
+                    && whole.version == directory.version
+                    && !matches!(whole.place, Place::Server)
+                {
+                    return Ok(Arc::clone(whole));
+                }
                 known.octets += directory.octets();
                 if let Some(before) = known.directories.put(package.clone(), Arc::clone(directory)) {
                     known.octets = known.octets.saturating_sub(before.octets());
@@ -426,10 +445,10 @@ const FAILURES: std::num::NonZeroUsize = match std::num::NonZeroUsize::new(1024)
     None => std::num::NonZeroUsize::MIN,
 };
 
-/// The right to read the directory of one package.
+/// The right to bring one part of one package here.
 struct Turn<'a> {
     packages: &'a Packages,
-    package: Uri,
+    of: (Uri, Piece),
     guard: Option<tokio::sync::OwnedMutexGuard<()>>,
 }
 
@@ -438,8 +457,8 @@ impl Drop for Turn<'_> {
         let mut opening = self.packages.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
         self.guard = None;
         // Those who wait hold clones of it; who comes later makes another.
-        if opening.get(&self.package).is_some_and(|lock| Arc::strong_count(lock) == 1) {
-            opening.remove(&self.package);
+        if opening.get(&self.of).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            opening.remove(&self.of);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::directory::{Directory, Found, Version};
 use super::kept::{self, Description, failed};
 use super::manifest::{NAME, fingerprint, manifest_file};
 use super::path::{Excess, is_plausible, plain};
-use super::{Manifest, PackageError, Packages, remote};
+use super::{Manifest, PackageError, Packages, Piece, remote};
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Limits, Reader, Uri};
 use crate::source::http::{Body, Request, Status};
@@ -101,7 +101,7 @@ impl Packages {
         let package = &listed.package;
         if let Some(copy) = listed.copy.as_ref().filter(|_| !self.has_ranges(package)) {
             let preview = {
-                let _turn = self.turn(package).await;
+                let _turn = self.turn(package, Piece::Copy).await;
                 self.previewed(listed, copy).await?
             };
             if let Some(manifest) = preview {
@@ -277,6 +277,7 @@ impl Packages {
     /// Compares a package that has just been opened with what was stated of it.
     pub(super) async fn confirm(&self, directory: &Arc<Directory>) {
         let package = directory.package();
+        let _turn = self.turn(package, Piece::Copy).await;
         let Some(before) = self.previews().get(package).cloned() else { return };
         let inside = match directory.find(NAME) {
             Found::Member(number) => directory.record(number).map(|record| (record.crc, record.length)),

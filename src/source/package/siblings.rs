@@ -176,6 +176,14 @@ impl Lately {
         is_sibling
     }
 
+    /// Whether one that is asked for now, at this offset, would be a sibling.
+    fn would_have_siblings(&self, now: Instant, offset: u64) -> bool {
+        let is_near = |(then, other): &&(Instant, u64)| {
+            other.abs_diff(offset) <= NEAR && now.saturating_duration_since(*then) <= TOGETHER
+        };
+        self.asked.iter().filter(is_near).count() >= ENOUGH
+    }
+
     fn has_siblings(&self, offset: u64) -> bool {
         self.asked.iter().filter(|(_, other)| other.abs_diff(offset) <= NEAR).count() >= ENOUGH
     }
@@ -237,6 +245,11 @@ impl Siblings {
         Arc::clone(demands.get_or_insert(package.clone(), Arc::default))
     }
 
+    /// What is wanted of a package, where something was lately.
+    fn known_demand(&self, package: &Uri) -> Option<Arc<Demand>> {
+        self.demands.lock().unwrap_or_else(PoisonError::into_inner).peek(package).cloned()
+    }
+
     fn windows(&self) -> MutexGuard<'_, Windows> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -283,40 +296,58 @@ impl Demand {
 }
 
 impl Packages {
-    /// What a member would take to be read now, which is to be asked for each that is wanted: siblings make it cheaper. `None`:
-    /// it cannot be had as far as is known. Nothing is waited for.
+    /// What a member would take to be read now: siblings of it that were wanted make it cheaper. `None`: it cannot be had as far
+    /// as is known. Nothing is waited for, and nothing is remembered or fetched.
     pub fn price(&self, member: &PackageMember) -> Option<Price> {
+        let demand = self.shared.siblings.known_demand(&member.package);
+        let is_sibling =
+            |offset| demand.as_ref().is_some_and(|demand| demand.lately().would_have_siblings(Instant::now(), offset));
+        self.priced(member, is_sibling).map(|(price, _)| price)
+    }
+
+    /// The price of a member that is read now; it counts as a sibling of the next ones. Where it is the whole package
+    /// that would come, enough of them bring it here.
+    pub fn want(&self, member: &PackageMember) -> Option<Price> {
         let demand = self.shared.siblings.demand(&member.package);
-        let ask = |offset| demand.lately().ask(Instant::now(), offset);
+        let (price, is_whole) = self.priced(member, |offset| demand.lately().ask(Instant::now(), offset))?;
+        if is_whole {
+            self.spend(&demand, &member.package, price.octets);
+        }
+        Some(price)
+    }
+
+    /// The price of a member, and whether it is that of the whole package. `is_sibling` is asked about its offset at most once.
+    fn priced(&self, member: &PackageMember, is_sibling: impl FnOnce(u64) -> bool) -> Option<(Price, bool)> {
         let Some(directory) = self.known(&member.package) else {
             if self.has_failed(&member.package) {
                 return None;
             }
             if let Some(octets) = self.octets_of_preview(&member.package).filter(|_| !self.has_ranges(&member.package))
             {
-                // One member is as dear as all: it is the number of those who want one that brings the package here.
-                ask(0);
-                self.spend(&demand, &member.package, octets);
-                return Some(Price { requests: 1, octets });
+                is_sibling(0);
+                return Some((Price { requests: 1, octets }, true));
             }
             // Its directory serves all of them; who is alone pays for it.
-            let requests = if ask(0) { 1 } else { 3 };
-            return Some(Price { requests, octets: remote::END });
+            let requests = if is_sibling(0) { 1 } else { 3 };
+            return Some((Price { requests, octets: remote::END }, false));
         };
         let extent = match directory.find(&member.path) {
             Found::Member(number) if directory.record(number)?.unreadable().is_none() => directory.extent(number),
             // What the paths have in excess may not be known yet.
-            Found::Nothing if directory.excess.get().is_none() => return Some(Price { requests: 2, octets: 0 }),
+            Found::Nothing if directory.excess.get().is_none() => {
+                return Some((Price { requests: 2, octets: 0 }, false));
+            }
             Found::Member(_) | Found::Nothing | Found::Several => return None,
         };
-        let is_sibling = ask(extent.start);
+        let is_sibling = is_sibling(extent.start);
         let is_here = !matches!(directory.place, Place::Server)
             || self.shared.siblings.windows().find(&member.package, &directory.version, &extent).is_some();
-        Some(match (is_here, is_sibling) {
+        let price = match (is_here, is_sibling) {
             (true, _) => Price::default(),
             (false, true) => Price { requests: 0, octets: extent.end - extent.start },
             (false, false) => Price { requests: 1, octets: extent.end - extent.start },
-        })
+        };
+        Some((price, false))
     }
 
     /// Where to read a member from: of siblings the octets come together.

@@ -3,7 +3,7 @@
 use super::directory::{Directory, Version};
 use super::kept::{self, Description, failed};
 use super::octets::{Octets, Place};
-use super::{PackageError, Packages, remote};
+use super::{PackageError, Packages, Piece, remote};
 use crate::document::Uri;
 use crate::source::http::{Awaited, Response};
 use bytes::Bytes;
@@ -54,12 +54,14 @@ impl Packages {
             if directory.length() > limit {
                 return Err(too_large(package, limit));
             }
-            let _turn = self.turn(package).await;
+            let _turn = self.turn(package, Piece::Whole).await;
             if let Some(known) = self.known(package).filter(|known| !matches!(known.place, Place::Server)) {
                 return Ok(known);
             }
             match self.resume(package, &directory).await {
                 Err(PackageError::Changed { .. }) => self.forget(&directory),
+                // Meanwhile the server was found to have another version.
+                Ok(_) if self.known(package).is_some_and(|known| known.version != directory.version) => {}
                 whole => return self.remember(package, whole.map(Arc::new)),
             }
         }
@@ -110,6 +112,7 @@ impl Packages {
 
     /// Brings the body of `response`, which is the whole, to the disk; begins anew where it breaks off.
     pub(super) async fn arrive(&self, package: &Uri, response: Response) -> Result<Directory, PackageError> {
+        let _turn = self.turn(package, Piece::Whole).await;
         let mut response = Some(response);
         for _ in 0..ANEW {
             let attempt = match response.take() {

@@ -333,6 +333,16 @@ fn links_are_bounded() {
     assert_eq!(document.deviations.count(Rule::TooManyLinks), 4);
 }
 
+/// Entries are held by the hundred: each has a megabyte for its links.
+#[test]
+fn links_of_one_entry_have_a_megabyte() {
+    let link = format!(r#"<rs:ln rel="x" href="http://example.com/{}"/>"#, "a".repeat(60_000));
+    let xml = urlset(&format!("<url><loc>http://example.com/a</loc>{}</url>", link.repeat(100)));
+    let document = read_with(xml.as_bytes(), Limits::default()).unwrap();
+    assert_eq!(document.entries[0].links.len(), 17);
+    assert_eq!(document.deviations.count(Rule::TooManyLinks), 83);
+}
+
 #[test]
 fn long_links_are_bounded_together() {
     let link = format!(r#"<rs:ln rel="x" href="http://example.com/{}"/>"#, "a".repeat(50));

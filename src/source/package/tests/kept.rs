@@ -235,12 +235,38 @@ async fn what_is_being_read_is_not_dropped() {
     let (octets, _) = package(1);
     let stage = Stage::with(octets, Ranges::Right).await;
     stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
-    let turn = stage.packages.turn(&stage.uri()).await;
+    let turn = stage.packages.turn(&stage.uri(), Piece::Directory).await;
     stage.packages.retain(&HashSet::new()).unwrap();
     assert!(file(&stage, "whole").exists());
     drop(turn);
     stage.packages.retain(&HashSet::new()).unwrap();
     assert!(!file(&stage, "whole").exists());
+}
+
+/// A refresh asks for the directory while a reader has the whole brought here.
+#[tokio::test]
+async fn a_directory_is_had_while_the_whole_is_on_its_way() {
+    let (octets, parts) = package(1);
+    let answer = |octets: &[u8]| Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right);
+    // The end of the package comes, the whole never does.
+    let stage = Stage::answering(answer(&octets).stalls_after(200_000)).await;
+    let uri = stage.uri();
+    stage.packages.directory(&uri).await.unwrap();
+    let (packages, own) = (stage.packages.clone(), uri.clone());
+    let whole = tokio::spawn(async move { packages.whole(&own, u64::MAX).await });
+    while stage.packages.arrived(&uri).unwrap_or_default() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    let current = tokio::time::timeout(Duration::from_secs(20), stage.packages.current(&uri)).await;
+
+    assert_eq!(current.expect("nothing waits for the whole").unwrap().len(), 3);
+    whole.abort();
+    stage.server.put("/dump.zip", answer(&octets));
+    assert!(matches!(stage.packages.whole(&uri, u64::MAX).await.unwrap().place, Place::File { .. }));
+    // What is here stays known as here, whoever asks for the directory.
+    assert!(matches!(stage.packages.current(&uri).await.unwrap().place, Place::File { .. }));
+    assert!(stage.member("b").await.unwrap() == parts[1]);
 }
 
 #[tokio::test]

@@ -91,9 +91,9 @@ impl Stage {
         Ok(octets)
     }
 
-    /// As a resource is read: its price first.
+    /// As a resource is read: wanted first.
     async fn wanted(&self, path: &str) -> (Option<Price>, Vec<u8>) {
-        let price = self.packages.price(&PackageMember { package: self.uri(), path: path.into() });
+        let price = self.packages.want(&PackageMember { package: self.uri(), path: path.into() });
         (price, self.member(path).await.unwrap())
     }
 

@@ -185,15 +185,39 @@ async fn a_new_version_of_a_package_is_previewed_by_its_new_copy() {
     assert!(!stage.packages.is_contradicted(&stage.uri()));
 }
 
+/// Without ranges the whole is on its way for a reader; what the copy says is had meanwhile.
+#[tokio::test]
+async fn a_copy_is_had_while_the_whole_is_on_its_way() {
+    let (stage, _) = stage(&listed(), copy(&listed()), Ranges::Ignored).await;
+    stage.stated().await;
+    let body = package(&listed()).0;
+    stage.server.put("/dump.zip", Answer::new("application/zip", body).etag("v1").stalls_after(200_000));
+    let (packages, uri) = (stage.packages.clone(), stage.uri());
+    let whole = tokio::spawn(async move { packages.whole(&uri, u64::MAX).await });
+    while stage.packages.arrived(&stage.uri()).unwrap_or_default() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    let stated = tokio::time::timeout(Duration::from_secs(20), stage.stated()).await;
+
+    assert_eq!(stated.expect("nothing waits for the whole").len(), 3);
+    whole.abort();
+}
+
 #[tokio::test]
 async fn many_wanted_members_bring_the_package_although_each_has_its_own_uri() {
     let (stage, _) = stage(&listed(), copy(&listed()), Ranges::Ignored).await;
     stage.stated().await;
     let member = PackageMember { package: stage.uri(), path: "/a".into() };
     let first = stage.packages.price(&member).unwrap();
+    for _ in 0..1000 {
+        assert_eq!(stage.packages.price(&member), Some(first), "a question brings nothing here");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stage.sent().0, 0);
     assert!(first.octets > 1_800_000, "one member is as dear as all: {first:?}");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while stage.packages.price(&member) != Some(Price::default()) {
+    while stage.packages.want(&member) != Some(Price::default()) {
         assert!(Instant::now() < deadline, "the package never came");
         tokio::task::yield_now().await;
     }

@@ -151,7 +151,7 @@ async fn a_reader_comes_before_members_and_windows_that_nobody_waits_for_yet() {
     let mut ahead = Vec::new();
     for (name, _) in &parts[..8] {
         let (packages, member) = (packages.clone(), PackageMember { package: stage.uri(), path: name.as_str().into() });
-        packages.price(&member);
+        packages.want(&member);
         let awaited = Awaited::by_nobody();
         ahead.push(tokio::spawn(
             async move { packages.member_for(&member.package, &member.path, awaited).await.map(drop) },
