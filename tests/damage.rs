@@ -27,7 +27,7 @@ fn published(count: usize) -> Source {
     source
 }
 
-/// Every file below `folder`, whatever it is.
+/// Every file below `folder`, sockets included.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -155,7 +155,7 @@ fn a_mount_lives_with_an_address_space_of_2_gb() {
     assert_eq!(tree(&mounted.path()), source_tree(&source));
 }
 
-/// Whatever the address space has no room for: a mount comes about, or the command says why not.
+/// Where the address space has no room a mount comes about all the same, or the command says why not.
 #[test]
 fn a_mount_without_address_space_says_so() {
     let source = published(3);

@@ -212,9 +212,9 @@ pub enum CatalogError {
         /// The path by rule.
         path: String,
     },
-    /// The store is damaged and is to be built anew, and deletions are to be held back that it cannot be read for.
+    /// The store is damaged and is to be built again, and deletions are to be held back that it cannot be read for.
     #[error(
-        "the catalog is damaged, and so many files are no longer listed that it is not built anew unasked: if they are gone \
+        "the catalog is damaged, and so many files are no longer listed that it is not built again unasked: if they are gone \
          from the Source: resyncfs refresh --accept-deletions DIR"
     )]
     Undecided,
@@ -483,7 +483,7 @@ impl Catalog {
         self.running.has_crashed()
     }
 
-    /// Removes a store that was set aside when the catalog was opened. A tree has taken its place.
+    /// Removes the damaged store that was replaced when the catalog was opened. A tree has taken its place.
     fn drop_damaged(&self) {
         let folder = self.spill_folder.path.with_file_name(store::DAMAGED);
         match std::fs::remove_dir_all(&folder) {
@@ -508,7 +508,7 @@ impl Catalog {
         })
     }
 
-    /// Why a commit failed, in words that help. LMDB tells of a write that the disk took but a part of as EIO; where next to nothing is free beside
+    /// Why a commit failed, in words that help. LMDB reports a write that the disk took but a part of as EIO; where next to nothing is free beside
     /// the reserve it is that.
     fn failure(&self, error: CatalogError) -> CatalogError {
         match &error {

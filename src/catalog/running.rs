@@ -49,7 +49,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Whether the catalog was not closed by the process that had it open last, for whatever reason.
+    /// Whether the catalog was not closed by the process that had it open last.
     pub(super) fn was_left(&self) -> bool {
         self.was_left
     }

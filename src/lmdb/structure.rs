@@ -178,7 +178,7 @@ struct Walk<'f> {
 
 impl Walk<'_> {
     fn new<'f>(file: &'f File, meta: &Meta, length: u64) -> Checked<Walk<'f>> {
-        // Pages that were never written are few beside those that were: a greater number is a damaged one.
+        // Pages that were never written are few compared with those that were: a greater number is a damaged one.
         let pages = meta.pages;
         if pages / 2 > length / meta.page_size + ALWAYS / meta.page_size {
             return Err(damaged(meta.number, "the last page"));
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_can_be_read_and_written_whatever_was_flipped_or_cut() {
+    fn what_passes_can_be_read_and_written_after_flips_and_cuts() {
         let names = [Some("one"), Some("two"), Some("three")];
         for seed in [1, 2] {
             damage(seed, &names, |bytes, round| {

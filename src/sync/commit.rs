@@ -138,7 +138,7 @@ impl Synchronizer {
         let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
         let broken = self.deviations.clone();
-        // What is held back of a damaged catalog nothing can tell: it goes with the rest.
+        // What is held back cannot be read in a damaged catalog: it goes with the rest.
         let confirmed = (self.confirms_rebuilding && self.catalog.is_distrusted()).then_some(0);
         let writer = self.writing.clone().lock_owned().await;
         let merge = move |catalog: &Catalog| {

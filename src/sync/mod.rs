@@ -162,7 +162,7 @@ pub struct Synchronizer {
     unheard: Vec<Unheard>,
     /// Whether packages may be offered that this look could not reach.
     lacks_packages: bool,
-    /// Whether a person has confirmed what goes where a damaged catalog is built anew.
+    /// Whether a person has confirmed what goes where a damaged catalog is built again.
     confirms_rebuilding: bool,
     /// The spool being settled behind the last commit.
     settling: Option<JoinHandle<()>>,
@@ -485,7 +485,7 @@ impl Synchronizer {
     pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
         let began = Instant::now();
         if self.catalog.is_distrusted() {
-            // What is held back cannot be read: the baseline that builds the catalog anew leaves it out.
+            // What is held back cannot be read: the baseline that builds the catalog again leaves it out.
             self.confirms_rebuilding = true;
             return Ok(Outcome::Unchanged);
         }

@@ -51,7 +51,7 @@ pub(super) struct Writer<'c> {
     pub(super) folders: ChangedFolders,
     /// Those whose listing or attributes are others now, once that is settled.
     pub(super) told_folders: InodeSet,
-    /// Files; folders that come and go are not told as changes.
+    /// Files; folders that come and go are counted apart.
     created: u64,
     updated: u64,
     touched: u64,

@@ -1,6 +1,6 @@
 //! Two trees against each other, folder by folder: what is in one, in the other, in both.
 //!
-//! Every name is looked up in the other tree, so the memory is that of the deepest path, whatever the trees hold. The tree that is shown may
+//! Every name is looked up in the other tree, so the memory is that of the deepest path. The tree that is shown may
 //! be committed to meanwhile, and no snapshot of it is held for long: what has changed since the beginning is passed over where it differs.
 
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Resource, Snapshot};
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(all, expected.map(|(path, shown, listed)| (path.to_owned(), shown, listed)));
     }
 
-    /// A snapshot of the tree that is shown is never held beside a commit, and what changes meanwhile is no finding.
+    /// A snapshot of the tree that is shown is never held for long, and what changes meanwhile is no finding.
     #[test]
     fn what_is_committed_during_a_comparison_is_no_difference() {
         let before: Vec<_> = (0..2 * BATCH).map(|number| format!("f/{number}")).collect();

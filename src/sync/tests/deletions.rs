@@ -373,7 +373,7 @@ async fn a_deletion_that_waits_for_its_resource_is_overtaken_by_what_is_told_of_
     assert_eq!(doubts(&destination), 0);
 }
 
-/// A catalog that is damaged cannot tell what it would hold back: a person's word, or a whole list, has it built again.
+/// A damaged catalog cannot be read for what it would hold back: a person's word, or a whole list, has it built again.
 #[tokio::test]
 async fn a_damaged_catalog_is_built_again_once_deletions_are_accepted() {
     let server = Loopback::start().await;
