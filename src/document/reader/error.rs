@@ -97,7 +97,7 @@ const HTML: &str = "an HTML page";
 /// The format that a root element is known for.
 fn format_of_root(root: &str) -> Option<&'static str> {
     Some(match root.to_ascii_lowercase().as_str() {
-        "html" | "head" | "body" | "title" | "h1" | "p" | "div" | "center" | "script" => HTML,
+        "html" | "head" | "body" | "title" | "h1" | "p" | "div" | "center" | "script" | "br" | "b" | "table" => HTML,
         "oai-pmh" => "an answer of OAI-PMH",
         "listbucketresult" | "listallmybucketsresult" => "a listing of S3",
         "enumerationresults" => "a listing of Azure",
