@@ -120,6 +120,7 @@ async fn refresh_all(
             Some(Next::Refresh { accept, askers: all }) => {
                 askers = all;
                 synchronizer.distrust_discovery();
+                synchronizer.client.end_pauses();
                 Task::Refresh { accept }
             }
             Some(Next::Look(look)) => Task::Look(look),

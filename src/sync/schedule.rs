@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The interval for documents that answer 304 or are small.
+/// The interval for documents that answer soon.
 pub const SHORTEST: Duration = Duration::from_secs(5 * 60);
 /// No document is left alone longer.
 pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// A document below this size costs nothing worth saving.
-pub const SMALL: u64 = 256 * 1024;
-/// A transfer may take this part of the time at most: one in a hundred.
+/// Its answers may take this part of a host's time at most, one in a hundred: a list that is made at each request is dear, whatever its
+/// size.
 const DUTY: u32 = 100;
 /// So much rarer is polling while notifications arrive.
 const LIVE: u32 = 4;
@@ -173,10 +172,7 @@ impl Schedule {
 fn interval(fixed: Option<Duration>, cost: Cost) -> Duration {
     match fixed {
         Some(fixed) => fixed,
-        None => {
-            let bearable = if cost.octets <= SMALL { SHORTEST } else { cost.took * DUTY };
-            bearable.max(cost.max_age.unwrap_or_default()).clamp(SHORTEST, LONGEST)
-        }
+        None => (cost.took * DUTY).max(cost.max_age.unwrap_or_default()).clamp(SHORTEST, LONGEST),
     }
 }
 
@@ -216,9 +212,17 @@ mod tests {
     }
 
     #[test]
+    fn a_small_list_that_its_host_makes_slowly_is_asked_for_less_often() {
+        let slow = Cost { octets: 900, took: Duration::from_secs(20), max_age: None };
+        assert_eq!(interval(None, slow), Duration::from_secs(2000));
+        assert_eq!(interval(None, Cost { octets: 0, ..slow }), Duration::from_secs(2000), "unchanged too");
+        assert_eq!(interval(None, FREE), SHORTEST);
+        assert_eq!(interval(Some(SHORTEST), slow), SHORTEST, "a person's word");
+    }
+
+    #[test]
     fn a_small_or_unchanged_document_is_asked_every_five_minutes() {
         assert_eq!(interval(None, FREE), SHORTEST);
-        assert_eq!(interval(None, Cost { octets: SMALL, took: Duration::from_secs(60), ..FREE }), SHORTEST);
     }
 
     #[test]

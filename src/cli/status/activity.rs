@@ -107,7 +107,7 @@ fn host_line(host: &HostStatus, before: Option<(&HostStatus, Duration)>) -> Stri
     }
     let spans = [
         ("not asked for", host.opens_in),
-        ("wants a pause of", host.paused_for),
+        ("wants a pause of", host.paused_for.map(|left| left.div_ceil(1000) * 1000)),
         ("as a mirror asked last for", host.cools_for),
     ];
     for (what, span) in spans {

@@ -320,7 +320,6 @@ impl Fetch {
         let asked = Instant::now();
         let response = self.ask_where_it_is_read(place, window).await?;
         let round_trip = asked.elapsed();
-        self.flight.touch();
         let resumed = match response.status {
             Status::Partial { first, total, .. } if from > 0 => {
                 // Without a total the rest might be cut short unnoticed.
@@ -410,7 +409,7 @@ impl Fetch {
             }
             let is_written_at_once = self.latest.is_some() && self.room == Room::Disk && incoming.is_one();
             let most = if is_written_at_once { GATHERED_AT_ONCE } else { GATHERED };
-            let chunk = tokio::time::timeout(self.content.config.stall, incoming.chunk(&uri));
+            let chunk = tokio::time::timeout(self.patience(), incoming.chunk(&uri));
             tokio::pin!(chunk);
             // What is here goes on to the readers while the server is silent.
             let chunk = loop {
@@ -434,9 +433,9 @@ impl Fetch {
                 }
             };
             let Some(chunk) = chunk else { return Ok(()) };
-            self.flight.touch();
             self.content.freed.working(&self.content.runtime);
             self.received += chunk.len() as u64;
+            self.flight.came(self.received);
             let has_leave = self.rest.push(chunk);
             if let Some(length) = promise.length.filter(|length| self.received > *length) {
                 let only_told = promise.expected.length.is_none() && self.told == Some(length);
@@ -451,6 +450,11 @@ impl Fetch {
                 self.written().await?;
             }
         }
+    }
+
+    /// How long a silent body is waited for: where others can be asked, no longer than leaves its readers the time for one of them.
+    fn patience(&self) -> Duration {
+        if self.plan.has_others() { self.content.config.stall.mul_f32(0.45) } else { self.content.config.stall }
     }
 
     /// The body ended too early: what is here is written, so that it can be resumed.

@@ -117,13 +117,13 @@ impl Content {
         offset: u64,
         length: u32,
     ) -> Result<Bytes, ContentError> {
-        let mut gave_way = None;
+        let (begun, mut gave_way) = (Instant::now(), None);
         for _ in 0..ROUNDS {
             let joined = self.join(wanted, Joining::Read(offset, length))?;
             let is_fresh = matches!(joined, Joined::UnderWay(_));
             let found = match joined {
                 Joined::Here(held) => Found::Object(held),
-                Joined::UnderWay(flight) => match self.wait(wanted, &flight, offset, length).await {
+                Joined::UnderWay(flight) => match self.wait(wanted, &flight, offset, length, begun).await {
                     Ok(found) => found,
                     Err(error) if flight.gave_way(&error) => {
                         gave_way = Some(error);
@@ -355,13 +355,15 @@ impl Content {
         drop(crash);
     }
 
-    /// Waits until `flight` has these octets, as long as something arrives.
+    /// Waits until `flight` has these octets, as long as something arrives. All that a read tries has one deadline, which counts from
+    /// when it has `begun` or from the last progress of its object.
     async fn wait(
         self: &Arc<Self>,
         wanted: &Wanted,
         flight: &Arc<Flight>,
         offset: u64,
         length: u32,
+        begun: Instant,
     ) -> Result<Found, ContentError> {
         let mut may_jump = true;
         let mut standing = None;
@@ -386,9 +388,9 @@ impl Content {
                 Look::Jump(jump) => {
                     // What goes past does not wait for who has a request of its own.
                     standing = None;
-                    let aside =
-                        tokio::time::timeout(self.config.stall, self.aside((wanted.ino, wanted.asker), flight, &jump))
-                            .await;
+                    let until = begun.max(flight.moved()) + self.config.stall;
+                    let aside = self.aside((wanted.ino, wanted.asker), flight, &jump);
+                    let aside = tokio::time::timeout_at(until.into(), aside).await;
                     match aside {
                         Ok(Some(octets)) => return Ok(Found::Octets(octets)),
                         _ => may_jump = false,
@@ -397,7 +399,7 @@ impl Content {
                 Look::Wait(moved) => {
                     // Until it is handed out, or the reader is gone, what goes past does not go without it.
                     standing.get_or_insert_with(|| flight.stand_at(offset, length));
-                    let deadline = moved + self.config.stall;
+                    let deadline = moved.max(begun) + self.config.stall;
                     if Instant::now() >= deadline {
                         return Err(ContentError::Stalled { uri: wanted.uri.clone() });
                     }
@@ -417,11 +419,11 @@ impl Content {
         places.fold(0, |sum, uri| sum.wrapping_add(self.client.progress(uri)))
     }
 
-    /// Never ends: as long as a host brings others what they asked for, who waits for a flight that has nothing yet waits on. Its
-    /// own request has a deadline once it is sent.
+    /// Never ends: where a host brings others what they asked for, who waits for a flight that has nothing yet waits on, but for less
+    /// than half as long again: what others are sent is no progress of this object.
     async fn held_up(&self, wanted: &Wanted, flight: &Flight) {
         let mut before = self.progress(wanted);
-        loop {
+        for _ in 0..3 {
             tokio::time::sleep(self.config.stall / 8).await;
             let now = self.progress(wanted);
             if now != before && flight.frontier() == 0 && flight.announced().is_none() {
@@ -429,6 +431,7 @@ impl Content {
             }
             before = now;
         }
+        std::future::pending().await
     }
 
     /// See [`places`].

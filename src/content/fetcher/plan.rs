@@ -231,6 +231,7 @@ impl Plan {
                 self.next_place(fault)
             }
             Failure::Cut { received, error } => {
+                let is_silent = matches!(error, ContentError::Stalled { .. });
                 self.remember(error);
                 let gained = received.saturating_sub(self.furthest);
                 self.furthest = self.furthest.max(received);
@@ -238,7 +239,7 @@ impl Plan {
                 if resumable && gained > 0 && (!is_little || self.little < LITTLE_RESUMES) {
                     self.little += u32::from(is_little);
                     Next::Resume
-                } else if self.restarts < RESTARTS {
+                } else if self.restarts < RESTARTS && !(is_silent && self.has_others()) {
                     self.restarts += 1;
                     Next::Again
                 } else {
@@ -256,6 +257,11 @@ impl Plan {
                 }
             }
         }
+    }
+
+    /// Whether there are places to ask after this one.
+    pub(super) fn has_others(&self) -> bool {
+        self.place + 1 < self.places.len()
     }
 
     fn next_place(&mut self, fault: Option<Fault>) -> Next {

@@ -182,6 +182,9 @@ impl Finder {
 
     /// The sets of the `Sitemap:` lines: one for each Resource List, or one of all plain sitemaps where there is none.
     pub async fn of_robots(&mut self, robots: &Uri, text: &str) -> Result<Vec<Set>, SourceError> {
+        if let Some(delay) = robots::crawl_delay(text) {
+            self.client.slow_down(robots, delay);
+        }
         let lines = robots::sitemaps(text, SITEMAP_LINES + 1);
         if lines.len() > SITEMAP_LINES {
             let what = format!("more than {SITEMAP_LINES} Sitemap lines");

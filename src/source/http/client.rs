@@ -5,7 +5,7 @@ use super::bulk::{Refusal, Way};
 use super::credentials::{Keys, OwnScheme};
 use super::due::Due;
 use super::head::{self, Head};
-use super::limits::{Admission, Host, Hosts};
+use super::limits::{Admission, Host, Hosts, Paused};
 use super::opening::Connection;
 use super::places::Place;
 use super::policy::{AddressPolicy, AddressRefusal, Authority};
@@ -108,6 +108,17 @@ impl Client {
     /// What each host was asked since the client was made, clones included, those asked most first, and how it stands.
     pub fn traffic(&self) -> Vec<HostTraffic> {
         self.shared.hosts.traffic(Instant::now())
+    }
+
+    /// Hosts that wanted a pause (`Retry-After`) are asked again at once: a person wants to know now.
+    pub fn end_pauses(&self) {
+        self.shared.hosts.end_pauses();
+    }
+
+    /// The host of `uri` wants so much time between two requests (`Crawl-delay`).
+    pub fn slow_down(&self, uri: &Uri, interval: Duration) {
+        let uri = self.shared.rewrites.apply(uri);
+        self.shared.hosts.host(uri.authority(), Instant::now()).pace().slow_down(interval);
     }
 
     /// Why a host does not answer, where one has failed and has not answered since.
@@ -338,7 +349,7 @@ impl Client {
             Head::read(request, &final_uri, status, answer.headers(), SystemTime::now()).inspect_err(|error| {
                 if let HttpError::Status { status: 429 | 503, retry_after: Some(pause), .. } = error {
                     let now = Instant::now();
-                    shared.hosts.host(final_uri.authority(), now).pace().pause(now, *pause);
+                    shared.hosts.host(final_uri.authority(), now).pace().pause(now, Paused::of(request), *pause);
                 }
             })?;
         let low_speed = shared.low_speed.clone();
@@ -424,19 +435,18 @@ async fn admitted(
             wait_for_breaker(request, due, host, is_retry, (now, until)).await?;
             continue;
         }
-        if host.pace().pause_left(now).is_some_and(|left| now + left > latest) {
-            return Err(too_late(request, host, now));
+        let pause = host.pace().pause_left(now, Paused::of(request));
+        if let Some(retry_in) = pause {
+            if now + retry_in > latest {
+                return Err(HttpError::Paused { uri: request.uri.clone(), host: host.authority.clone(), retry_in });
+            }
+            tokio::time::sleep(retry_in).await;
+            continue;
         }
         let place = due.place(host, request.is_document, request.awaited.clone()).await;
-        let (now, latest) = (Instant::now(), due.latest());
-        let turn = host.pace().reserve(now, latest);
-        let turn = turn.map_err(|_| too_late(request, host, now))?;
-        // Not where it is now: a timer takes its next tick at least, a millisecond for each request.
-        if turn > now {
-            tokio::time::sleep_until(turn.into()).await;
-        }
+        host.in_pace(request.awaited.clone()).await;
         let now = Instant::now();
-        if host.pace().pause_left(now).is_some() {
+        if host.pace().pause_left(now, Paused::of(request)).is_some() {
             continue;
         }
         let admission = host.breaker(uri).admit(uri, now);
@@ -447,15 +457,6 @@ async fn admitted(
             }
             Admission::Pass | Admission::Probe => return Ok((place, admission)),
         }
-    }
-}
-
-/// What a request is told whose turn comes after its deadline.
-fn too_late(request: &Request, host: &Host, now: Instant) -> HttpError {
-    let uri = request.uri.clone();
-    match host.pace().pause_left(now) {
-        Some(retry_in) => HttpError::Paused { uri, host: host.authority.clone(), retry_in },
-        None => HttpError::Deadline { uri, last: None },
     }
 }
 

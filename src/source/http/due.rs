@@ -14,15 +14,17 @@ const LOOK: Duration = Duration::from_secs(1);
 /// No timer tells shorter times.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The deadline of one request, put off by the time that a busy host has held it up.
+/// The deadline of one request, put off by the time that a busy host has held it up: at most by half of the time it had.
 pub(super) struct Due {
     latest: Mutex<Instant>,
+    last: Instant,
 }
 
 impl Due {
     /// As the request says.
     pub(super) fn of(request: &Request) -> Due {
-        Due { latest: Mutex::new(request.deadline) }
+        let budget = request.deadline.saturating_duration_since(Instant::now());
+        Due { latest: Mutex::new(request.deadline), last: request.deadline + budget / 2 }
     }
 
     /// The deadline as it is now; later it may be later.
@@ -44,7 +46,7 @@ impl Due {
         }
     }
 
-    /// A place among the host's connections. As long as others get answers there, the wait does not count.
+    /// A place among the host's connections. While others get answers there, the wait does not count, up to half of the time there was.
     pub(super) async fn place(&self, host: &Host, is_document: bool, awaited: Awaited) -> Place {
         let place = host.place(is_document, awaited);
         tokio::pin!(place);
@@ -59,7 +61,9 @@ impl Due {
             let found = tokio::time::timeout(look, &mut place).await;
             let (progress, now) = (host.counters.progress(), Instant::now());
             if progress != before {
-                *self.latest.lock().unwrap_or_else(PoisonError::into_inner) += now.saturating_duration_since(since);
+                let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+                *latest = (*latest + now.saturating_duration_since(since)).min(self.last.max(*latest));
+                drop(latest);
                 (before, since) = (progress, now);
             }
             if let Ok(place) = found {

@@ -104,7 +104,7 @@ pub enum HttpError {
         last: Option<Box<HttpError>>,
     },
     /// The host asked for a pause (`Retry-After`) that outlasts the deadline; nothing was sent.
-    #[error("{uri}: {host} asked for a pause of another {retry_in:?}")]
+    #[error("{uri}: {host} asked for a pause of another {} s", .retry_in.as_secs() + 1)]
     Paused {
         /// What was asked.
         uri: Uri,

@@ -2,6 +2,7 @@
 //!
 //! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
 
+use super::Request;
 use super::awaited::Awaited;
 use super::bulk::{Bulk, Way};
 use super::line::Line;
@@ -23,8 +24,14 @@ const UNANSWERED: usize = 64;
 const OPEN_FIRST: Duration = Duration::from_secs(5);
 /// How long at most.
 const OPEN_LONGEST: Duration = Duration::from_secs(30);
-/// A host that asks for a longer pause is asked again after this one.
+/// A document for which a host wants a longer pause is asked for again after this one.
 const PAUSE_LONGEST: Duration = Duration::from_secs(3600);
+/// The same of resources: their readers do not wait for hours.
+const PAUSE_OF_READERS: Duration = Duration::from_secs(60);
+/// Documents whose pauses are remembered.
+const PAUSED: usize = 64;
+/// A host that wants more time between two requests is given this much.
+const INTERVAL_LONGEST: Duration = Duration::from_secs(60);
 /// Past so many hosts those that are at rest are forgotten.
 const HOSTS_KEPT: usize = 1024;
 
@@ -36,7 +43,12 @@ pub(super) struct Pace {
     /// How far behind the clock the schedule may lag: the burst.
     slack: Duration,
     next: Option<Instant>,
+    /// The host has said how fast it may be asked.
+    is_slowed: bool,
+    /// For resources.
     paused_until: Option<Instant>,
+    /// Documents that have a pause of their own: what a host says of one list does not hold for what is read.
+    paused: VecDeque<(Uri, Instant)>,
 }
 
 impl Pace {
@@ -47,7 +59,18 @@ impl Pace {
             .and_then(|rate| Duration::try_from_secs_f64(1.0 / rate).ok())
             .unwrap_or(Duration::ZERO);
         let slack = Duration::from_secs(1).saturating_sub(interval);
-        Pace { interval, slack, next: None, paused_until: None }
+        Pace { interval, slack, next: None, is_slowed: false, paused_until: None, paused: VecDeque::new() }
+    }
+
+    /// The host wants so much time between two requests: the slower of this and what was set counts.
+    pub(super) fn slow_down(&mut self, interval: Duration) {
+        self.is_slowed = true;
+        self.interval = self.interval.max(interval.min(INTERVAL_LONGEST));
+        self.slack = Duration::from_secs(1).saturating_sub(self.interval);
+    }
+
+    pub(super) fn is_bounded(&self) -> bool {
+        !self.interval.is_zero()
     }
 
     /// The moment at which a request may be sent, which is then taken; the same as an error, and nothing taken, where
@@ -59,27 +82,76 @@ impl Pace {
             (None, Some(earliest)) => earliest,
             (None, None) => now,
         };
-        let when = scheduled.max(now).max(self.paused_until.unwrap_or(now));
+        let when = scheduled.max(now);
         if when > latest {
             return Err(when);
         }
-        self.next = Some(scheduled.max(self.paused_until.unwrap_or(scheduled)) + self.interval);
+        self.next = Some(scheduled + self.interval);
         Ok(when)
     }
 
-    /// Nothing is sent before `now + pause`.
-    pub(super) fn pause(&mut self, now: Instant, pause: Duration) {
-        let until = now + pause.min(PAUSE_LONGEST);
-        self.paused_until = Some(self.paused_until.map_or(until, |earlier| earlier.max(until)));
+    /// Nothing that `of` stands for is sent before `now + pause`.
+    pub(super) fn pause(&mut self, now: Instant, of: Paused<'_>, pause: Duration) {
+        let until = now + pause.min(of.longest());
+        match of {
+            Paused::Resources => {
+                self.paused_until = Some(self.paused_until.map_or(until, |earlier| earlier.max(until)));
+            }
+            Paused::Document(uri) => {
+                self.paused.retain(|(paused, until)| paused != uri && *until > now);
+                self.paused.truncate(PAUSED - 1);
+                self.paused.push_front((uri.clone(), until));
+            }
+        }
     }
 
-    /// How much of a pause is left.
-    pub(super) fn pause_left(&self, now: Instant) -> Option<Duration> {
-        self.paused_until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero())
+    /// How much of a pause is left for `of`.
+    pub(super) fn pause_left(&self, now: Instant, of: Paused<'_>) -> Option<Duration> {
+        let until = match of {
+            Paused::Resources => self.paused_until,
+            Paused::Document(uri) => self.paused.iter().find(|(paused, _)| paused == uri).map(|(_, until)| *until),
+        };
+        until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// The longest pause that is left.
+    fn longest_pause_left(&self, now: Instant) -> Option<Duration> {
+        let all = self.paused.iter().map(|(_, until)| *until).chain(self.paused_until);
+        all.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero()).max()
+    }
+
+    /// A person wants to know now.
+    fn end_pauses(&mut self) {
+        self.paused_until = None;
+        self.paused.clear();
     }
 
     fn is_at_rest(&self, now: Instant) -> bool {
-        self.next.is_none_or(|next| next <= now) && self.pause_left(now).is_none()
+        !self.is_slowed && self.next.is_none_or(|next| next <= now) && self.longest_pause_left(now).is_none()
+    }
+}
+
+/// What a pause (`Retry-After`) is for: what asked, and was told so.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Paused<'a> {
+    /// All resources of the host.
+    Resources,
+    /// This document.
+    Document(&'a Uri),
+}
+
+impl<'a> Paused<'a> {
+    /// What `request` asks for.
+    pub(super) fn of(request: &'a Request) -> Paused<'a> {
+        if request.is_document { Paused::Document(&request.uri) } else { Paused::Resources }
+    }
+
+    /// How long a pause counts at most.
+    pub(super) fn longest(self) -> Duration {
+        match self {
+            Paused::Resources => PAUSE_OF_READERS,
+            Paused::Document(_) => PAUSE_LONGEST,
+        }
     }
 }
 
@@ -196,6 +268,9 @@ pub(super) struct Host {
     /// One place more, for documents alone.
     document: Arc<Semaphore>,
     pace: Mutex<Pace>,
+    /// Whoever has it takes the next token of `pace`: in the order in which places are given out, so that no reader waits for what
+    /// is fetched ahead.
+    token: Arc<Places>,
     /// Of http and of https: without a port in the authority these are two places of one host.
     breakers: [Mutex<Breaker>; 2],
     line: Mutex<Line>,
@@ -244,6 +319,20 @@ impl Host {
             biased;
             place = usual => place,
             Ok(permit) = Arc::clone(&self.document).acquire_owned() => Place::of_document(permit),
+        }
+    }
+
+    /// Waits for the next token where the host's rate is bounded.
+    pub(super) async fn in_pace(&self, awaited: Awaited) {
+        if !self.pace().is_bounded() {
+            return;
+        }
+        let _next = self.token.take(awaited).await;
+        let now = Instant::now();
+        let turn = self.pace().reserve(now, now + INTERVAL_LONGEST);
+        // Not where it is now: a timer takes its next tick at least, a millisecond for each request.
+        if let Some(turn) = turn.ok().filter(|turn| *turn > now) {
+            tokio::time::sleep_until(turn.into()).await;
         }
     }
 
@@ -320,6 +409,7 @@ impl Hosts {
             width: Mutex::new(width),
             document: Arc::new(Semaphore::new(1)),
             pace: Mutex::new(Pace::new(self.rate)),
+            token: Places::new(1, 1),
             breakers: Default::default(),
             line: Mutex::default(),
             bulk: Mutex::default(),
@@ -336,6 +426,12 @@ impl Hosts {
         hosts.iter().find_map(|host| host.breakers().find_map(|breaker| breaker.why.clone()))
     }
 
+    /// Hosts that wanted a pause are asked again at once.
+    pub(super) fn end_pauses(&self) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().for_each(|host| host.pace().end_pauses());
+    }
+
     /// What every host was asked, and how it stands.
     pub(super) fn traffic(&self, now: Instant) -> Vec<HostTraffic> {
         let mut traffic = self.traffic.snapshot();
@@ -346,7 +442,7 @@ impl Hosts {
             if let Some(host) = counted.host.as_deref().and_then(known) {
                 let standing = host.breakers().map(|breaker| breaker.standing(now)).max_by_key(|(_, open)| *open);
                 (counted.failures_in_a_row, counted.opens_in) = standing.unwrap_or_default();
-                counted.paused_for = host.pace().pause_left(now);
+                counted.paused_for = host.pace().longest_pause_left(now);
             }
         }
         traffic
@@ -392,18 +488,31 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_holds_everyone_and_the_longer_one_counts() {
+    fn a_pause_counts_for_what_asked_and_the_longer_one() {
         let start = Instant::now() + 100 * SECOND;
         let mut pace = Pace::new(None);
+        pace.pause(start, Paused::Resources, 5 * SECOND);
+        pace.pause(start, Paused::Resources, 2 * SECOND);
+        pace.pause(start, Paused::Document(&uri(1)), Duration::MAX);
+        assert_eq!(pace.pause_left(start, Paused::Resources), Some(5 * SECOND));
+        assert_eq!(pace.pause_left(start, Paused::Document(&uri(1))), Some(PAUSE_LONGEST));
+        assert_eq!(pace.pause_left(start, Paused::Document(&uri(2))), None);
+        assert_eq!(pace.longest_pause_left(start), Some(PAUSE_LONGEST));
+        assert_eq!(pace.pause_left(start + 5 * SECOND, Paused::Resources), None);
+        pace.pause(start, Paused::Resources, Duration::MAX);
+        assert_eq!(pace.pause_left(start, Paused::Resources), Some(PAUSE_OF_READERS));
+        pace.end_pauses();
+        assert_eq!(pace.longest_pause_left(start), None);
+    }
+
+    #[test]
+    fn a_host_may_want_more_time_between_requests_never_less() {
+        let start = Instant::now() + 100 * SECOND;
+        let mut pace = Pace::new(Some(0.5));
+        pace.slow_down(SECOND);
+        pace.slow_down(5 * SECOND);
         assert_eq!(pace.reserve(start, start), Ok(start));
-        pace.pause(start, 5 * SECOND);
-        pace.pause(start, 2 * SECOND);
-        assert_eq!(pace.pause_left(start), Some(5 * SECOND));
-        assert_eq!(pace.reserve(start, start + SECOND), Err(start + 5 * SECOND));
         assert_eq!(pace.reserve(start, start + 9 * SECOND), Ok(start + 5 * SECOND));
-        assert_eq!(pace.pause_left(start + 5 * SECOND), None);
-        pace.pause(start, Duration::MAX);
-        assert_eq!(pace.pause_left(start), Some(PAUSE_LONGEST));
     }
 
     #[test]
@@ -537,13 +646,13 @@ mod tests {
     fn hosts_at_rest_are_forgotten_the_others_kept() {
         let now = Instant::now();
         let hosts = Hosts::new(None, 1);
-        hosts.host("paused", now).pace().pause(now, SECOND);
+        hosts.host("paused", now).pace().pause(now, Paused::Resources, SECOND);
         let held = hosts.host("held", now);
         for number in 0..2 * HOSTS_KEPT {
             hosts.host(&number.to_string(), now);
         }
         assert!(hosts.known.lock().unwrap().len() <= HOSTS_KEPT + 1);
-        assert!(hosts.host("paused", now).pace().pause_left(now).is_some());
+        assert!(hosts.host("paused", now).pace().longest_pause_left(now).is_some());
         assert!(Arc::ptr_eq(&held, &hosts.host("held", now)));
     }
 }

@@ -34,6 +34,9 @@ const MORE_THAN_A_LOOK: u64 = 2 << 20;
 /// Octets of what came last that are held for those who wait for them: they need not be read from the disk again.
 pub(super) const LATEST: u64 = 8 << 20;
 
+/// So many bytes more are progress; fewer a second are as good as silence.
+const STEP: u64 = 64;
+
 /// How a fetch stands.
 enum Phase {
     UnderWay,
@@ -46,8 +49,13 @@ static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
 
 struct Progress {
     phase: Phase,
-    /// The last time that something arrived.
+    /// The last time that something arrived which no attempt had brought before.
     moved: Instant,
+    /// Bytes that the attempt which brought most has brought, and those that the one which wrote most has written.
+    came: u64,
+    furthest: u64,
+    /// An attempt has had its head.
+    has_head: bool,
     /// No two attempts have the same: what was fetched aside for one is no use to another.
     attempt: u64,
     /// Octets of the whole, as far as known.
@@ -142,6 +150,9 @@ impl Flight {
         let mut progress = Progress {
             phase: Phase::UnderWay,
             moved: Instant::now(),
+            came: 0,
+            furthest: 0,
+            has_head: false,
             attempt: ATTEMPTS.fetch_add(1, Ordering::Relaxed),
             length: None,
             shown: None,
@@ -243,15 +254,27 @@ impl Flight {
         &self.changed
     }
 
-    /// Something arrived.
+    /// Something arrived, or what holds it up is no server's fault.
     pub(super) fn touch(&self) {
         self.progress().moved = Instant::now();
+    }
+
+    /// So many bytes of an attempt have come. Only what no attempt before has brought puts off what its readers wait at most: places
+    /// that each bring a little of the beginning do not.
+    pub(super) fn came(&self, received: u64) {
+        let mut progress = self.progress();
+        if received >= progress.came + STEP {
+            progress.came = received;
+            progress.moved = Instant::now();
+        }
     }
 
     /// An attempt has its head: how long the whole is and where ranges of it may be asked.
     pub(super) fn announce(&self, length: Option<u64>, whole: bool, origin: Option<Origin>) {
         let mut progress = self.progress();
-        progress.moved = Instant::now();
+        if !std::mem::replace(&mut progress.has_head, true) {
+            progress.moved = Instant::now();
+        }
         progress.length = length;
         let version = origin.as_ref().map(Origin::version);
         if version.is_some() && version == progress.bound_to.take() {
@@ -274,7 +297,10 @@ impl Flight {
     /// More was written: `digests` of the blocks that follow those before, up to octet `frontier`.
     pub(super) fn advance(&self, partial: Option<&Arc<Partial>>, digests: &[u128], frontier: u64) {
         let mut progress = self.progress();
-        progress.moved = Instant::now();
+        if frontier > progress.furthest {
+            progress.furthest = frontier;
+            progress.moved = Instant::now();
+        }
         progress.frontier = frontier;
         let first = progress.digests.len() as u64;
         let contradicted = progress.handed.lock().unwrap_or_else(PoisonError::into_inner).contradicts(first, digests);

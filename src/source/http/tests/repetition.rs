@@ -58,40 +58,82 @@ fn slowly(pieces: usize, pause: Duration) -> Vec<Act> {
 }
 
 #[tokio::test]
-async fn waiting_while_the_host_answers_others_is_not_the_host_s_silence() {
+async fn a_busy_host_puts_a_deadline_off_by_half_at_most() {
     let server = TestServer::start(|request| match &*request.path {
-        "/slow" => slowly(16, Duration::from_millis(250)),
+        "/slow" => slowly(16, Duration::from_millis(50)),
+        "/slower" => slowly(16, Duration::from_millis(250)),
         "/silent" => vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx".to_vec()), Act::Hang],
         _ => ok(b"served"),
     });
-    let within = Duration::from_secs(2);
+    let within = Duration::from_millis(750);
+    let next = || Request::get(server.uri("/next"), within);
 
     let busy = client(HttpConfig { connections: 1, ..config(&server) });
     let mut slow = busy.send(Request::get(server.uri("/slow"), PLENTY)).await.unwrap();
-    let (whole, served) = tokio::join!(read(&mut slow.body), busy.send(Request::get(server.uri("/next"), within)));
+    let (whole, served) = tokio::join!(read(&mut slow.body), busy.send(next()));
     assert_eq!((whole.unwrap().len(), served.unwrap().status), (16, Status::Full));
 
-    let mut slow = busy.send(Request::get(server.uri("/slow"), PLENTY)).await.unwrap();
-    let soon = Request::get(server.uri("/next"), Duration::from_millis(700));
-    let (whole, served) = tokio::join!(read(&mut slow.body), busy.send(soon));
-    assert_eq!((whole.unwrap().len(), served.unwrap().status), (16, Status::Full), "however little time there is");
+    let (mut slower, begun) = (busy.send(Request::get(server.uri("/slower"), PLENTY)).await.unwrap(), Instant::now());
+    let late = async { (busy.send(next()).await.unwrap_err(), begun.elapsed()) };
+    let (whole, (late, waited)) = tokio::join!(read(&mut slower.body), late);
+    assert!(matches!(late, HttpError::Deadline { .. }), "what others are sent is no progress: {late:?}");
+    assert!(waited > within && waited < 3 * within, "{waited:?}");
+    assert_eq!(whole.unwrap().len(), 16);
 
     let silent = client(HttpConfig { connections: 1, ..config(&server) });
     let held = silent.send(Request::get(server.uri("/silent"), PLENTY)).await.unwrap();
-    let refused = silent.send(Request::get(server.uri("/next"), within)).await.unwrap_err();
+    let refused = silent.send(next()).await.unwrap_err();
     assert!(matches!(refused, HttpError::Deadline { .. }), "{refused:?}");
     drop(held);
 }
 
 #[tokio::test]
-async fn a_pause_past_the_deadline_is_told_at_once_and_holds_the_whole_host() {
-    let server = TestServer::start(|_| status(429, "Retry-After: 18446744073709551615"));
+async fn a_pause_past_the_deadline_is_told_at_once_for_what_asked() {
+    let server = TestServer::start(|request| match request.path.as_str() {
+        "/a" | "/list" => status(429, "Retry-After: 18446744073709551615"),
+        _ => ok(b"served"),
+    });
     let client = client(config(&server));
-    let error = get(&client, server.uri("/a")).await.unwrap_err();
+    let resource = |path| Request::get(server.uri(path), PLENTY / 2);
+    let document = |path| Request { is_document: true, ..resource(path) };
+    let error = client.send(document("/list")).await.unwrap_err();
     assert!(matches!(error, HttpError::Status { status: 429, retry_after: Some(_), .. }), "{error:?}");
-    let error = get(&client, server.uri("/b")).await.unwrap_err();
+    let error = client.send(document("/list")).await.unwrap_err();
     assert!(matches!(error, HttpError::Paused { .. }), "{error:?}");
-    assert_eq!(server.received().len(), 1);
+    assert!(client.send(document("/other")).await.is_ok(), "another list");
+    assert!(client.send(resource("/b")).await.is_ok(), "no reader waits for what a list was told");
+
+    client.send(resource("/a")).await.unwrap_err();
+    let error = client.send(resource("/b")).await.unwrap_err();
+    assert!(error.to_string().ends_with("asked for a pause of another 60 s"), "{error}");
+    assert!(client.send(document("/other")).await.is_ok());
+    assert_eq!(server.received().len(), 5);
+
+    client.end_pauses();
+    assert!(client.send(resource("/b")).await.is_ok());
+    assert_eq!(client.traffic()[0].paused_for, None);
+}
+
+/// Promise: a reader never waits behind what is fetched ahead.
+#[tokio::test]
+async fn readers_take_the_next_token_of_a_bounded_rate() {
+    let server = TestServer::start(|_| ok(b"served"));
+    let client = client(HttpConfig { rate: Some(10.0), connections: 64, ..config(&server) });
+    let mut ahead = tokio::task::JoinSet::new();
+    for number in 0..64 {
+        let request =
+            Request { awaited: Awaited::by_nobody(), ..Request::get(server.uri(&format!("/ahead/{number}")), PLENTY) };
+        let client = client.clone();
+        ahead.spawn(async move { drop(client.send(request).await) });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+
+    let begun = Instant::now();
+    for _ in 0..3 {
+        client.send(Request::get(server.uri("/read"), PLENTY)).await.unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(server.received().len() < 40);
 }
 
 #[tokio::test]
