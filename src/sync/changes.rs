@@ -1,13 +1,13 @@
 //! Incremental synchronization: what the change documents of the sets say that is new.
 
 use super::deviations::SeenDeviations;
-use super::followed::{FollowedSet, Purpose};
+use super::followed::{FollowedSet, Purpose, followed};
 use super::incremental::{
     Absent, Asked, ChangeDocument, Known, Lost, MOST_ASKED, NewChange, Room, Seen, resource_digest, some,
 };
 use super::position::Position;
 use super::sorted::{SortedChanges, sort};
-use super::{Extent, Progressing, SyncError, Synchronizer, Unheard};
+use super::{Extent, Outcome, Progressing, Step, SyncError, Synchronizer, Unheard};
 use crate::catalog::SetId;
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Header, Limits, Timestamp, Uri};
@@ -114,6 +114,22 @@ pub struct News {
 }
 
 impl Synchronizer {
+    /// Follows the changes of a tree whose lists, read a moment ago, are of no use.
+    pub(super) async fn advance_without_lists(
+        &mut self,
+        extent: &Extent,
+        progress: &Progressing,
+    ) -> Result<Option<Outcome>, SyncError> {
+        (self.lacks_packages, self.is_stale) = (true, true);
+        let Some(mut position) = self.position()? else { return Ok(Some(Outcome::Unchanged)) };
+        let source = self.source(true).await?.0;
+        let sets = followed(&source, Some(&position));
+        position.follow(&sets);
+        let changes = self.read_changes(&sets, &position, extent, progress).await?;
+        let step = Step { source, sets, is_first_tree: false, anew: false, position };
+        self.advance(step, changes, progress).await
+    }
+
     /// Fetches the change documents of `sets` that `extent` asks for. One that cannot be had or read is left for later: it
     /// never keeps another from being read. Why the first of these failed is in `unfollowed`.
     pub(super) async fn read_changes(

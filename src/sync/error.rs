@@ -138,6 +138,12 @@ impl SyncError {
         }
     }
 
+    /// Whether a list breaks off, or nothing of it can be used: what change documents say does not rest on it.
+    pub(super) fn is_of_a_list(&self) -> bool {
+        use SyncError::*;
+        matches!(self, Document { .. } | NothingUnderstood { .. } | NothingLeft { .. } | NoResourceList { .. })
+    }
+
     /// Whether a document is not there, by its server's word: 404 or 410.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self, SyncError::Source(cause) if cause.is_gone())

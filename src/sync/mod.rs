@@ -303,23 +303,30 @@ impl Synchronizer {
         let is_held = changes.iter().all(ReadChanges::is_held);
         let anew = anew || !is_held;
         // What the changes do not tell the lists may.
-        let of_lists = if is_torn || anew { Extent::Everything } else { extent };
+        let of_lists = if is_torn || anew { Extent::Everything } else { extent.clone() };
         let early = if is_first_tree && !self.catalog.is_distrusted() { self.told_naming(&source)? } else { None };
-        let (read, failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref(), progress).await {
-            Ok(read) => (read, None),
-            // Without the lists these changes cannot be applied.
-            Err(cause) if anew => return Err(cause),
-            // Changes are followed all the same.
-            Err(cause) => {
-                self.lacks_packages = true;
-                // They may have moved.
-                self.is_stale = true;
-                (None, Some(cause))
-            }
-        };
+        let (read, mut failure) =
+            match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref(), progress).await {
+                Ok(read) => (read, None),
+                // Without the lists these changes cannot be applied.
+                Err(cause) if anew => return Err(cause),
+                // Changes are followed all the same.
+                Err(cause) => {
+                    self.lacks_packages = true;
+                    // They may have moved.
+                    self.is_stale = true;
+                    (None, Some(cause))
+                }
+            };
         let step = Step { source, sets, is_first_tree, anew, position };
         let outcome = match read {
-            Some(read) => self.rebase(step, read, changes, progress).await?,
+            Some(read) => match self.rebase(step, read, changes, progress).await {
+                Err(cause) if cause.is_of_a_list() && !anew && !is_torn => {
+                    failure = Some(cause);
+                    self.advance_without_lists(&extent, progress).await?
+                }
+                outcome => outcome?,
+            },
             None => self.advance(step, changes, progress).await?,
         };
         let unfollowed = self.unfollowed.take();

@@ -316,3 +316,30 @@ async fn status_tells_the_rules_that_documents_break_as_of_their_last_reading() 
 
     assert_eq!(lengths(&destination), None);
 }
+
+/// Promise: never stale longer than told. A list that breaks keeps no change from being applied.
+#[tokio::test]
+async fn changes_are_followed_while_a_list_is_broken() {
+    let whole = |server: &Loopback| list(server, &["/a", "/b", "/c", "/d"]);
+    for broken in [r#"<urlset><url><loc>&base;a</loc></url></urlset>"#, "<urlset><url><loc>http://a/</loc></url>"] {
+        let server = source().await;
+        let mut destination = Destination::of(&server, "/caps.xml");
+        destination.commit().await;
+        server.put(LIST, Answer::xml(broken));
+        let created = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
+        server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", std::slice::from_ref(&created)));
+
+        destination.commit().await;
+
+        assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"], "{broken}");
+        let refused = destination.refresh().await;
+        assert!(matches!(refused, Err(SyncError::Behind(_))), "{broken}: {refused:?}");
+        let deleted = change(&server, "/a", &format!("change=\"deleted\" {}", datetime(2)));
+        server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[created, deleted]));
+        destination.commit().await;
+        assert_eq!(destination.paths(), ["/b", "/c", "/d", "/e"], "{broken}");
+        server.put(LIST, Answer::xml(whole(&server)));
+        destination.refresh().await.unwrap();
+        assert_eq!(destination.paths(), ["/b", "/c", "/d", "/e"], "{broken}");
+    }
+}
