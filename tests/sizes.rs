@@ -5,7 +5,7 @@ mod common;
 use common::deadline::{FAST, errno, read};
 use common::eventually;
 use common::mounted::Mounted;
-use common::source::{Fault, Resource, Source};
+use common::source::{Fault, Resource, Source, URLSET};
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -209,6 +209,38 @@ fn attributes_of_a_file_that_cannot_be_sized_are_told() {
     }
     let digest = xattr(&mounted.join("mute"), c"user.resyncfs.hash.sha-256").unwrap();
     assert_eq!(digest.len(), 64);
+}
+
+/// `user.resyncfs.entry` holds everything published.
+#[test]
+fn the_entry_tells_of_the_change_and_its_time() {
+    let source = Source::start();
+    source.put("f", Resource::new("x"));
+    let (base, listed) = (source.url(), |name: &str| format!("<rs:md capability=\"{name}\"/></url>"));
+    source.document(
+        "capabilitylist.xml",
+        format!(
+            "{URLSET}<rs:md capability=\"capabilitylist\"/><url><loc>{base}resourcelist.xml</loc>{}\
+             <url><loc>{base}changelist.xml</loc>{}</urlset>",
+            listed("resourcelist"),
+            listed("changelist")
+        ),
+    );
+    source.document(
+        "changelist.xml",
+        format!(
+            "{URLSET}<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/><url><loc>{base}f</loc>\
+             <lastmod>2024-06-02T10:00:00Z</lastmod>\
+             <rs:md change=\"updated\" datetime=\"2024-06-02T11:00:00Z\" length=\"1\"/></url></urlset>"
+        ),
+    );
+    let mounted = Mounted::new(&source.url(), FAST);
+
+    eventually("the change is told", || {
+        let entry = xattr(&mounted.join("f"), c"user.resyncfs.entry").unwrap();
+        let tells = |what: &str| entry.contains(what);
+        tells("\"change\":\"updated\"") && tells("\"datetime\":\"2024-06-02T11:00:00Z\"")
+    });
 }
 
 #[test]

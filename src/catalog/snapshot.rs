@@ -298,7 +298,7 @@ impl<'c> Snapshot<'c> {
                 return Ok(None);
             };
             let row = Row::decode(row).ok_or_else(|| damaged("sense", &key))?;
-            Ok(Some(Journaled { change: row.change, time: row.time }))
+            Ok(Some(Journaled { change: row.change, time: row.time, datetime: row.shown }))
         })
     }
 
@@ -314,7 +314,7 @@ impl<'c> Snapshot<'c> {
                 let resource = record.resource(uri, &self.catalog.symbols).ok_or_else(sense)?;
                 let set = statement_set(key).ok_or_else(sense)?;
                 let change = if row.is_left_out { Change::Updated } else { row.change };
-                if !visit(set, Journaled { change, time: row.time }, resource) {
+                if !visit(set, Journaled { change, time: row.time, datetime: row.shown }, resource) {
                     break;
                 }
             }

@@ -147,7 +147,9 @@ impl Filesystem {
             Ok(size) => size?,
             Err(_) => {
                 // Its neighbours are likely to take as long: who asks for theirs next finds them asked for.
-                self.asked_in_vain(file.node.ino);
+                if !file.is_to_be_read {
+                    self.asked_in_vain(file.node.ino);
+                }
                 size.await?
             }
         };

@@ -2,9 +2,9 @@
 //! bytes are shown.
 
 use super::{Filesystem, FsOptions};
-use crate::catalog::{CatalogError, Kind, Node, Resource, Snapshot};
+use crate::catalog::{CatalogError, Journaled, Kind, Node, Resource, Snapshot};
 use crate::content::{Patch, Wanted};
-use crate::document::{Link, Uri, believed_length};
+use crate::document::{Change, Link, Uri, believed_length};
 use fuser::INodeNo;
 
 /// A mirror (14.2).
@@ -41,6 +41,24 @@ pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Res
     wanted.as_of = options.as_of;
     wanted.is_replaced = snapshot.parent(ino)?.is_none();
     Ok(Some(wanted))
+}
+
+/// The change that a Change List has told last of the resource behind `ino`, as long as no list speaks for a later time.
+pub(super) fn last_change(
+    snapshot: &Snapshot<'_>,
+    ino: INodeNo,
+    resource: &Resource,
+) -> Result<Option<Journaled>, CatalogError> {
+    // What is told of a resource now is not of the version that another has replaced.
+    if snapshot.parent(ino)?.is_none() {
+        return Ok(None);
+    }
+    let mut last: Option<Journaled> = None;
+    for set in &resource.sets {
+        let change = snapshot.journaled(*set, &resource.uri)?.filter(|it| it.change != Change::Deleted);
+        last = change.filter(|change| last.is_none_or(|last| last.time < change.time)).or(last);
+    }
+    Ok(last)
 }
 
 impl Filesystem {

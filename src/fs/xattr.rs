@@ -25,8 +25,8 @@
 
 use super::Filesystem;
 use super::error::FsError;
-use super::links::{PATCH, PATCH_IN_SHORT};
-use crate::catalog::{Resource, Revision, SetId};
+use super::links::{PATCH, PATCH_IN_SHORT, last_change};
+use crate::catalog::{Journaled, Resource, Revision, SetId};
 use crate::causes::printable_json;
 use crate::content::{State, Verified};
 use crate::document::{ChangeFrequency, Digest, Link};
@@ -89,10 +89,12 @@ impl Filesystem {
             }
         } else {
             let snapshot = self.catalog.snapshot()?;
-            let resource = match key {
-                Key::Own("entry") => snapshot.resource(ino)?,
-                _ => self.viewed_resource(&snapshot, ino)?,
-            };
+            if key == Key::Own("entry") {
+                let Some(resource) = snapshot.resource(ino)? else { return Err(FsError::NoAttribute) };
+                let changed = last_change(&snapshot, ino, &resource)?;
+                return fit(printable_json(&entry(&resource, changed.as_ref())).into_bytes(), room);
+            }
+            let resource = self.viewed_resource(&snapshot, ino)?;
             drop(snapshot);
             resource
                 .and_then(|resource| self.state_value(ino, key).or_else(|| value(&resource, key).map(Cow::into_owned)))
@@ -247,7 +249,6 @@ fn value<'r>(resource: &'r Resource, key: Key<'_>) -> Option<Cow<'r, str>> {
         "changefreq" => resource.changefreq.map(|frequency| frequency_text(frequency).into()),
         "length" => resource.encoding.as_ref().and(resource.length).map(|length| length.to_string().into()),
         "encoding" => resource.encoding.as_deref().map(Cow::from),
-        "entry" => Some(printable_json(&entry(resource)).into()),
         "sets" => {
             let numbers: Vec<_> = resource.sets.iter().map(|set| set.0.to_string()).collect();
             (!numbers.is_empty()).then(|| numbers.join("\n").into())
@@ -294,12 +295,14 @@ fn hex(digest: &Digest) -> String {
     text
 }
 
-/// The entry as it was published, in the names of the standard (section 7).
-fn entry(resource: &Resource) -> Value {
+/// The entry as it was published, in the names of the standard (section 7); `changed` by a Change List.
+fn entry(resource: &Resource, changed: Option<&Journaled>) -> Value {
     let mut entry = Map::new();
     entry.insert("loc".into(), json!(resource.uri.as_str()));
     put(&mut entry, "lastmod", resource.lastmod.map(|time| time.to_string()));
     put(&mut entry, "changefreq", resource.changefreq.map(frequency_text));
+    put(&mut entry, "change", changed.map(|changed| changed.change.as_str()));
+    put(&mut entry, "datetime", changed.and_then(|changed| changed.datetime).map(|time| time.to_string()));
     put(&mut entry, "hash", hashes(&resource.hashes));
     put(&mut entry, "length", resource.length);
     put(&mut entry, "type", resource.media_type.as_deref());
@@ -405,7 +408,7 @@ fn parsed(name: &[u8]) -> Result<Key<'_>, FsError> {
 mod tests {
     use super::*;
     use crate::catalog::Totals;
-    use crate::document::{Algorithm, Href, LOWEST_PRIORITY, PackageMember, Timestamp, Uri};
+    use crate::document::{Algorithm, Change, Href, LOWEST_PRIORITY, PackageMember, Timestamp, Uri};
 
     fn link(rel: &str, href: &str, pri: u32) -> Link {
         Link { pri, ..Link::new(rel, Href::parse(href).unwrap()) }
@@ -545,7 +548,11 @@ mod tests {
 
     #[test]
     fn the_entry_is_json_in_the_standard_s_names() {
-        let entry: Value = serde_json::from_str(&text(&resource(), "user.resyncfs.entry").unwrap()).unwrap();
+        let time = |text| Timestamp::parse(text).unwrap();
+        let datetime = Some(time("2013-01-03T10:00:00Z"));
+        let changed = Journaled { change: Change::Updated, time: time("2013-01-03T09:00:00Z"), datetime };
+        let entry = entry(&resource(), Some(&changed));
+        assert_eq!((&entry["change"], &entry["datetime"]), (&json!("updated"), &json!("2013-01-03T10:00:00Z")));
         assert_eq!(entry["loc"], "https://example.org/a.pdf?v=1");
         assert_eq!(entry["length"], 42);
         assert_eq!(entry["hash"], format!("md5:{}", "ab".repeat(16)));

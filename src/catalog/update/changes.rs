@@ -68,6 +68,8 @@ pub struct Journaled {
     pub change: Change,
     /// When.
     pub time: Timestamp,
+    /// Its published `datetime`.
+    pub datetime: Option<Timestamp>,
 }
 
 /// Held deletions accepted by one commit: each takes some hundred octets of memory.
