@@ -199,8 +199,8 @@ fn a_silent_list_in_place_of_a_description_leads_on() {
     shows(&source, "", &["a"]);
     source.document(place, list(&["list.xml", "sitemap.xml"]));
     shows(&source, "", &["a", "b"]);
-    source.document(place, list(&["page", "a"]));
-    shows(&source, "", &["a", "page"]);
+    source.document(place, list(&["page", "list.xml"]));
+    shows(&source, "", &["list.xml", "page"]);
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(super) struct Draft {
     others: Vec<Uri>,
     /// The images, videos and enclosures of a page.
     media: Vec<Entry>,
+    /// Bytes of the URIs of `others` and `media`.
+    further_bytes: u64,
     /// Where an item of RSS lies that has no link.
     guid: Option<Uri>,
     pub lastmod: Option<Timestamp>,
@@ -91,8 +93,10 @@ impl Draft {
     }
 
     /// What an entry names beside itself has the bounds of its links.
-    fn has_room(&self, uri: &Uri, context: &mut Context<'_>) -> bool {
-        let has_room = self.others.len() + self.media.len() < context.limits.links;
+    fn has_room(&mut self, uri: &Uri, context: &mut Context<'_>) -> bool {
+        self.further_bytes += uri.as_str().len() as u64;
+        let has_room = self.others.len() + self.media.len() < context.limits.links
+            && self.further_bytes <= context.limits.markup();
         if !has_room {
             context.notes.add(Rule::TooManyLinks, uri.as_str());
         }

@@ -103,21 +103,20 @@ impl Finder {
     }
 
     /// Whether a document that does not say what it lists leads to sets: an index by the first child that is a document, a list in
-    /// the place of a Source Description by the first of its entries that is one. Where one is a page, it lists pages.
+    /// the place of a Source Description by the first of its entries that is there. Where that is a page, it lists pages.
     async fn is_index_of_offers(&self, document: &Document) -> Result<bool, SourceError> {
         let head = &document.head;
         if document.is_silent_description() {
             let mut answers = self.answers(head.first.iter().map(|entry| entry.loc.clone()).collect());
-            let (mut failed, mut is_of_pages) = (None, false);
+            let mut failed = None;
             while let Some((_, answer)) = answers.next().await {
                 match answer {
-                    Ok(Answer::Document(_)) => return Ok(true),
-                    Ok(Answer::Page(_)) => is_of_pages = true,
+                    Ok(Answer::Document(child)) => return Ok(!child.head.header.root.is_feed_or_text()),
+                    Ok(Answer::Page(_)) => return Ok(false),
                     Err(Silence::Nothing(_)) => {}
                     Err(Silence::Failed(error)) => failed = failed.or(Some(error)),
                 }
             }
-            let failed = failed.filter(|_| !is_of_pages);
             return failed.map_or(Ok(false), |error| Err(error.named_by(&document.location, ANOTHER_LIST)));
         }
         for child in head.first.iter().filter(|_| head.is_silent_index()) {

@@ -136,6 +136,13 @@ fn changes_and_documents_have_no_images() {
     let images = image.repeat(Limits::LINKS + 1);
     let document = read(urlset(&format!("<url><loc>http://example.com/a</loc>{images}</url>")));
     assert_eq!((document.entries.len(), document.deviations.count(Rule::TooManyLinks)), (Limits::LINKS + 1, 1));
+    let limits = Limits { text: 30, ..Limits::default() };
+    let bounded = read_with(urlset(&format!("<url><loc>http://example.com/a</loc>{images}</url>")).as_bytes(), limits);
+    assert_eq!(
+        bounded.unwrap().entries.len(),
+        1 + 30 * 256 / "http://example.com/1.jpg".len(),
+        "all together are bounded"
+    );
 }
 
 #[test]
