@@ -10,7 +10,7 @@ use super::sorted::{SortedChanges, sort};
 use super::{Extent, Outcome, Progressing, Step, SyncError, Synchronizer, Unheard};
 use crate::catalog::SetId;
 use crate::causes::chain;
-use crate::document::{Capability, Entry, Header, Limits, Timestamp, Uri};
+use crate::document::{Capability, DocumentError, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::http::{Client, Request};
 use crate::source::package::Manifest;
 use crate::source::spool::{Spool, SpooledDocument};
@@ -517,6 +517,9 @@ fn read_document(
         SyncError::Document { location: document.location.clone(), cause }
     };
     let mut reader = spool.reader(&document, limits)?;
+    if reader.header().root.is_feed_or_text() {
+        return Err(failed(DocumentError::FEED_OR_TEXT));
+    }
     let (location, now) = (document.location.to_string(), Timestamp::now());
     let reading = known.reading(seen, location, header, listed, document.modified, now);
     let mut reading = reading.within(room);

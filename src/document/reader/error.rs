@@ -74,6 +74,9 @@ pub enum DocumentError {
 }
 
 impl DocumentError {
+    /// A list of pages where a document of ResourceSync is expected.
+    pub const FEED_OR_TEXT: DocumentError = DocumentError::OtherFormat { name: "a feed, or a text with a URL a line" };
+
     /// The format of what was found in place of a document, where it has a name and is no web page.
     pub fn format(&self) -> Option<&'static str> {
         match self {

@@ -108,7 +108,7 @@ fn read(
     let failed = |cause| PackageError::Manifest { package: package.clone(), cause: Arc::new(cause) };
     let reader = Reader::new(octets, Some(base.clone()), limits).map_err(failed)?;
     if reader.header().root.is_feed_or_text() {
-        return Err(failed(DocumentError::OtherFormat { name: "a feed, or a text with a URL a line" }));
+        return Err(failed(DocumentError::FEED_OR_TEXT));
     }
     Ok(reader)
 }

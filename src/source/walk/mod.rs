@@ -460,7 +460,7 @@ impl Walk<'_> {
         let capability = head.capability().or(node.hint.as_ref().and_then(known)).or(node.within.as_ref()).cloned();
         let may_mix = matches!(capability, None | Some(Capability::ResourceList));
         if head.header.root.is_feed_or_text() && (node.is_unknown() || !may_mix) {
-            return Err(broken(DocumentError::OtherFormat { name: "a feed, or a text with a URL a line" }));
+            return Err(broken(DocumentError::FEED_OR_TEXT));
         }
         let holds_lists = may_mix && head.first.iter().any(|entry| entry.is_list);
         let has_packages = head.lists_packages();

@@ -101,7 +101,7 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, Notificat
     let base = Some(channel.channel.topic.clone());
     let mut reader = Reader::new(body, base, LIMITS)?;
     if reader.header().root.is_feed_or_text() {
-        return Err(DocumentError::OtherFormat { name: "a feed, or a text with a URL a line" }.into());
+        return Err(DocumentError::FEED_OR_TEXT.into());
     }
     let mut entries = Vec::new();
     while let Some(entry) = reader.next_entry()? {
