@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const MANY: usize = 20_100;
 
 /// Just so long that it is read before the verdict.
-const LARGE: usize = (16 << 20) + 300_000;
+const LARGE: usize = (16 << 20) + 100_000;
 
 /// A process in a folder, until dropped.
 struct Sitting(Child);
@@ -145,9 +145,9 @@ fn names_do_not_wait_for_pages_that_are_being_read() {
     source.source().fault("large", Fault::Status(404, String::new()), 1000);
     let path = mounted.join("large");
     let waiting = std::thread::spawn(move || {
-        File::open(path).and_then(|file| file.read_exact_at(&mut [0; 10], LARGE as u64 - 60_000))
+        File::open(path).and_then(|file| file.read_exact_at(&mut [0; 10], LARGE as u64 - 150_000))
     });
-    // Past the middle.
+    // Past the middle, where a drop of all that is withheld would wait for the second.
     std::thread::sleep(Duration::from_secs(3));
 
     source.pass(60);
