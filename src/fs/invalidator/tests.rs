@@ -206,7 +206,7 @@ fn without_an_epoch_the_names_of_known_orphans_are_dropped() {
 }
 
 #[test]
-fn without_an_epoch_names_are_dropped_although_orphans_could_not_be_listed() {
+fn names_are_dropped_although_orphans_could_not_be_listed() {
     let mut world = World { orphans: vec![INodeNo(7)], ..World::new(&[7], false) };
     world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(0))));
 
