@@ -20,7 +20,7 @@ pub enum PackageError {
         cause: Arc<HttpError>,
     },
     /// A package of another kind, or no package at all.
-    #[error("{package} is not a ZIP, it is {seen}; what it holds is read from the resources' own URIs")]
+    #[error("{package} is not a ZIP, it is {seen}; resources that are listed too are read from their own URIs")]
     NotZip {
         /// The package.
         package: Uri,

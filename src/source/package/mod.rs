@@ -94,7 +94,7 @@ struct Shared {
     config: PackageConfig,
     /// Lock order: `opening` before `known`; neither is held while anything is waited for. Of one package the turn for its
     /// directory is taken first, and those for its other parts are never held together.
-    opening: Mutex<HashMap<(Uri, Piece), Arc<tokio::sync::Mutex<()>>>>,
+    opening: Mutex<Turns>,
     known: Mutex<Known>,
     /// Octets that whole packages on their way may take, by [`kept::key`]; held for nothing else.
     arriving: Mutex<HashMap<String, u64>>,
@@ -106,6 +106,9 @@ struct Shared {
     /// A package says other things than what was stated of it.
     contradiction: tokio::sync::Notify,
 }
+
+/// The turns that are taken or waited for.
+type Turns = HashMap<(Uri, Piece), Arc<tokio::sync::Mutex<()>>>;
 
 /// What of a package one task at a time brings here: a question for its directory or its copy waits for no whole package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
