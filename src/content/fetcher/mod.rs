@@ -60,7 +60,8 @@ pub(super) use stripes::places as stripe_places;
 pub(super) use window::Ends;
 
 use super::disk::{Moment, ObjectKey};
-use super::{Content, ContentError, Event, Mirrors, Unannounced, Verified, Wanted};
+use super::fixity::{WHOLE_LIMIT, releasable};
+use super::{Content, ContentError, Event, Fixity, Mirrors, Unannounced, Verified, Wanted};
 use crate::document::{PackageMember, Uri};
 use crate::source::http::Price;
 use crate::source::package::Packages;
@@ -233,6 +234,9 @@ impl Content {
         let doubted =
             wanted.is_past() || self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
         let (kept, bonds) = self.bonds(wanted, kept);
+        if bonds.is_known && !bonds.is_proved {
+            self.recheck_end(wanted.ino);
+        }
         let went_past = kept.went_past;
         let flight = Arc::new(Flight::new(self.config.fixity, kept, bonds, doubted));
         flight.urgency().join(joining, wanted.asker);
@@ -258,6 +262,14 @@ impl Content {
             Kept { version: etag.map(|etag| (wanted.uri.clone(), etag.into())), ..Kept::default() }
         });
         (kept, bonds)
+    }
+
+    /// A sequential reader is to meet the verdict: the kernel may hold the end since it came from the cache, which has it no more.
+    fn recheck_end(&self, ino: INodeNo) {
+        let size = self.known_size(ino).filter(|size| *size > WHOLE_LIMIT);
+        if let Some(size) = size {
+            self.tell(Event::Recheck(ino, releasable(Fixity::Stream, Some(size), size)..size));
+        }
     }
 
     /// The object if it is on this machine: under this inode, or under its digest whoever fetched it.
