@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 const BLOCK: usize = 128 << 10;
@@ -208,6 +209,28 @@ fn file_shown_too_short_is_never_read_to_its_end() {
         assert!(first.is_err(), "{} bytes of {}", first.unwrap().len(), bytes.len());
         eventually("the name has its true size", || fs::read(mounted.join(&name)).is_ok_and(|read| read == bytes));
     }
+}
+
+/// What is here of a large file is read at once after a restart, whatever its host does.
+#[test]
+fn kept_bytes_are_read_while_the_host_is_silent() {
+    let source = Source::start();
+    let bytes = Random::new(7).bytes(48 * MIB);
+    source.put("a", Resource::new(bytes.clone()));
+    let mounted = Mounted::new(&source.list_url(), &format!("{QUIET},cache-size=1G"));
+    let file = File::open(mounted.join("a")).unwrap();
+    assert!(read_at(&file, 0, 8 * MIB).unwrap() == bytes[..8 * MIB]);
+    drop(file);
+    mounted.unmount();
+    source.fault("a", Fault::StallHead(Duration::from_secs(30)), 20);
+    mounted.start();
+
+    let file = File::open(mounted.join("a")).unwrap();
+    let began = Instant::now();
+    let first = read_at(&file, 0, MIB);
+
+    assert!(first.unwrap() == bytes[..MIB]);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
 /// How a Source of [`no_sequential_reading_is_wrong_and_ends_well`] answers from now on.

@@ -296,6 +296,8 @@ pub struct Content {
     cooldowns: Mutex<Cooldowns>,
     handed: Mutex<HandedOuts>,
     uncached: Uncached,
+    /// Large inodes of which verified bytes went out: the kernel may hold any page of them. Taken last.
+    served: Mutex<InodeSet>,
     /// Poisoned inodes of which was told in this mount that their names need others.
     reminded: Mutex<InodeSet>,
     /// Of objects that went past the cache.
@@ -357,6 +359,7 @@ impl Content {
             cooldowns: Mutex::default(),
             handed: Mutex::default(),
             uncached: Uncached::default(),
+            served: Mutex::default(),
             reminded: Mutex::default(),
             ends: Mutex::default(),
             pinned: Mutex::default(),
@@ -420,7 +423,9 @@ impl Content {
 
     /// The bytes if they are on this machine and may be handed out; never waits on the network. `None`: ask [`Content::read`].
     pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
-        self.find_local(ino)?.read(offset, length).inspect(|octets| self.counters.hit(octets.len()))
+        let held = self.find_local(ino)?;
+        self.note_served(ino, held.length());
+        held.read(offset, length).inspect(|octets| self.counters.hit(octets.len()))
     }
 
     /// The same for bytes that came for another file or are on their way already: whatever can be had without asking the

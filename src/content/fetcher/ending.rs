@@ -46,6 +46,7 @@ impl Content {
         if went_past || size > WHOLE_LIMIT {
             // The kernel may keep any page of it when the cache has it no more.
             flight.bind_later();
+            self.note_served(ino, size);
             self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true, went_past, version: None });
         } else {
             self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);

@@ -3,7 +3,7 @@
 
 use super::buffers::{GATHERED, GATHERED_AT_ONCE, Gathered};
 use super::flight::{Flight, LARGE};
-use super::held::{Held, Origin};
+use super::held::{Held, Origin, Version};
 use super::member::Incoming;
 use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, tells_of_bytes};
 use super::promise::{Form, Promise, strong};
@@ -241,22 +241,25 @@ impl Fetch {
         }
         let content = Arc::clone(&self.content);
         let (key, algorithm, flight) = (self.key(), self.expected(Form::Plain).algorithm(), Arc::clone(&self.flight));
+        let Some(first) = self.plan.place().map(|place| place.uri().clone()) else { return };
+        let is_plain = Form::published(&self.wanted) == Form::Plain;
+        let announced = Arc::clone(&self.flight);
+        let is_first = move |validator: &str, kept: Option<u64>| {
+            let (etag, place) = validator.split_once(' ')?;
+            let etag = strong(Some(etag)).filter(|_| place == first.as_str())?.into();
+            let version: Version = (first, etag);
+            if is_plain && kept.is_some_and(|kept| length.is_none_or(|length| length == kept)) {
+                announced.announce_kept(kept, &version);
+            }
+            Some(version)
+        };
         let resumed = tokio::task::spawn_blocking(move || {
-            Writer::resume(&content.disk, &key, algorithm, content.block_digests, flight)
+            Writer::resume(&content.disk, &key, algorithm, content.block_digests, flight, is_first)
         });
-        let Ok(Some((writer, validator))) = resumed.await else { return };
-        let validator = validator.split_once(' ').zip(self.plan.place());
-        match validator {
-            Some(((etag, place), first)) if place == first.uri().as_str() && strong(Some(etag)).is_some() => {
-                self.validator = Some((first.uri().clone(), etag.into()));
-                self.received = writer.length();
-                self.stage = Stage::Idle(Box::new(writer));
-            }
-            _ => {
-                self.flight.restart(false);
-                writer.discard();
-            }
-        }
+        let Ok(Some((writer, version))) = resumed.await else { return };
+        self.validator = Some(version);
+        self.received = writer.length();
+        self.stage = Stage::Idle(Box::new(writer));
     }
 
     /// What the transferred octets must be, given in `form`.

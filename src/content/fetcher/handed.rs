@@ -29,7 +29,7 @@ pub(super) struct Kept {
 pub(super) struct Bonds {
     /// Those blocks are all that the verified whole has: each binds by itself.
     pub(super) is_proved: bool,
-    /// An earlier fetch was whole: all of its blocks may have gone out, though none is remembered.
+    /// An earlier fetch was whole: any of its blocks may have gone out, though none is remembered.
     pub(super) is_known: bool,
     /// A published digest tells right bytes from wrong ones.
     pub(super) is_vouched: bool,

@@ -60,8 +60,8 @@ pub(super) use stripes::places as stripe_places;
 pub(super) use window::Ends;
 
 use super::disk::{Moment, ObjectKey};
-use super::fixity::{WHOLE_LIMIT, releasable};
-use super::{Content, ContentError, Event, Fixity, Mirrors, Unannounced, Verified, Wanted};
+use super::fixity::WHOLE_LIMIT;
+use super::{Content, ContentError, Event, Mirrors, Unannounced, Verified, Wanted};
 use crate::document::{PackageMember, Uri};
 use crate::source::http::Price;
 use crate::source::package::Packages;
@@ -141,6 +141,7 @@ impl Content {
                 Found::Octets(octets) => return Ok(octets),
                 Found::Object(held) => held,
             };
+            self.note_served(wanted.ino, held.length());
             let read = match is_fresh && held.length() <= AT_HAND {
                 true => held.read(offset, length),
                 false => tokio::task::spawn_blocking(move || held.read(offset, length)).await.unwrap_or_default(),
@@ -176,6 +177,7 @@ impl Content {
             None => self.find(wanted),
         };
         let held = found?;
+        self.note_served(wanted.ino, held.length());
         tokio::task::spawn_blocking(move || held.read(offset, length)).await.ok()?
     }
 
@@ -234,9 +236,6 @@ impl Content {
         let doubted =
             wanted.is_past() || self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
         let (kept, bonds) = self.bonds(wanted, kept);
-        if bonds.is_known && !bonds.is_proved {
-            self.recheck_end(wanted.ino);
-        }
         let went_past = kept.went_past;
         let flight = Arc::new(Flight::new(self.config.fixity, kept, bonds, doubted));
         flight.urgency().join(joining, wanted.asker);
@@ -248,28 +247,31 @@ impl Content {
         Ok(Joined::UnderWay(flight))
     }
 
+    /// Bytes of a verified object of so many go out.
+    pub(super) fn note_served(&self, ino: INodeNo, octets: u64) {
+        if octets > WHOLE_LIMIT {
+            self.served.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
+        }
+    }
+
     /// What binds a flight of `wanted`, of which `kept` is remembered.
     fn bonds(&self, wanted: &Wanted, kept: Option<Kept>) -> (Kept, Bonds) {
         let observation = self.observed.get(wanted.ino).unwrap_or_default();
+        let is_vouched = self.vouching_digest(wanted).is_some();
+        let was_served = self.served.lock().unwrap_or_else(PoisonError::into_inner).contains(wanted.ino);
         let bonds = Bonds {
             is_proved: kept.as_ref().is_some_and(|kept| kept.is_whole),
-            is_known: !observation.digests.is_empty(),
-            is_vouched: self.vouching_digest(wanted).is_some(),
+            is_known: !observation.digests.is_empty() && (was_served || !is_vouched),
+            is_vouched,
         };
         let kept = kept.unwrap_or_else(|| {
-            // The validators of mirrors are not those of `loc`, and nothing tells whose this is.
-            let etag = strong(observation.etag.as_deref()).filter(|_| wanted.mirrors.is_empty());
+            // The kernel may hold all but a few pages of what was verified: no validator proves those few. And the validators of mirrors
+            // are not those of `loc`, and nothing tells whose this is.
+            let can_prove = !is_vouched && wanted.mirrors.is_empty();
+            let etag = strong(observation.etag.as_deref()).filter(|_| can_prove);
             Kept { version: etag.map(|etag| (wanted.uri.clone(), etag.into())), ..Kept::default() }
         });
         (kept, bonds)
-    }
-
-    /// A sequential reader is to meet the verdict: the kernel may hold the end since it came from the cache, which has it no more.
-    fn recheck_end(&self, ino: INodeNo) {
-        let size = self.known_size(ino).filter(|size| *size > WHOLE_LIMIT);
-        if let Some(size) = size {
-            self.tell(Event::Recheck(ino, releasable(Fixity::Stream, Some(size), size)..size));
-        }
     }
 
     /// The object if it is on this machine: under this inode, or under its digest whoever fetched it.

@@ -4,7 +4,7 @@ use super::buffers::Blocks;
 use super::coding::Coding;
 use super::flight::Flight;
 use super::hashing::Hashing;
-use super::held::Held;
+use super::held::{Held, Version};
 use crate::content::ContentError;
 use crate::content::disk::{Disk, DiskError, ObjectKey, Partial};
 use crate::content::fixity::{BLOCK, BlockDigests, Seen, Verifier, WHOLE_LIMIT};
@@ -171,17 +171,21 @@ impl Writer {
         Ok(Writer { sink, hashing: Hashing::new(algorithm), digests, flight })
     }
 
-    /// A writer that goes on where an earlier fetch of the same key stopped, with its validator; what is there is read
-    /// and hashed again. `None`: nothing is there.
+    /// A writer that goes on where an earlier fetch of the same key stopped, where `is_wanted` finds the version by its validator and
+    /// its length. What is there is read and hashed again; block by block it may go out meanwhile. `None`: nothing is there.
     pub(super) fn resume(
         disk: &Arc<Disk>,
         key: &ObjectKey,
         algorithm: Algorithm,
         digests: BlockDigests,
         flight: Arc<Flight>,
-    ) -> Option<(Writer, String)> {
+        is_wanted: impl FnOnce(&str, Option<u64>) -> Option<Version>,
+    ) -> Option<(Writer, Version)> {
         let partial = Arc::new(disk.resume_for(key, flight.urgency().victims())?);
-        let validator = partial.validator()?;
+        let Some(version) = is_wanted(&partial.validator()?, partial.length()) else {
+            partial.abort();
+            return None;
+        };
         let whole_blocks = partial.prefix() - partial.prefix() % BLOCK;
         let sink = Sink::Disk(Arc::clone(&partial));
         let mut writer = Writer { sink, hashing: Hashing::new(algorithm), digests, flight };
@@ -198,7 +202,7 @@ impl Writer {
             writer.discard();
             return None;
         }
-        Some((writer, validator))
+        Some((writer, version))
     }
 
     /// Makes what is written findable by [`Writer::resume`] later.

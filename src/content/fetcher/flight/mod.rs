@@ -2,6 +2,7 @@
 //!
 //! Driven by a task of its own it goes on when every reader has given up; a large one comes no further than they are likely to read.
 
+mod announced;
 mod far;
 mod passing;
 
@@ -60,6 +61,8 @@ struct Progress {
     attempt: u64,
     /// Octets of the whole, as far as known.
     length: Option<u64>,
+    /// The bytes are those of an earlier fetch: nothing was asked for yet.
+    is_kept: bool,
     /// The size that a question taught meanwhile, and that is shown.
     shown: Option<u64>,
     /// Octets written from the first on.
@@ -155,6 +158,7 @@ impl Flight {
             has_head: false,
             attempt: ATTEMPTS.fetch_add(1, Ordering::Relaxed),
             length: None,
+            is_kept: false,
             shown: None,
             frontier: 0,
             digests: Vec::new(),
@@ -269,31 +273,6 @@ impl Flight {
         }
     }
 
-    /// An attempt has its head: how long the whole is and where ranges of it may be asked.
-    pub(super) fn announce(&self, length: Option<u64>, whole: bool, origin: Option<Origin>) {
-        let mut progress = self.progress();
-        if !std::mem::replace(&mut progress.has_head, true) {
-            progress.moved = Instant::now();
-        }
-        progress.length = length;
-        let version = origin.as_ref().map(Origin::version);
-        if version.is_some() && version == progress.bound_to.take() {
-            // It is the version that what went out belongs to, and each block is compared with it.
-            progress.whole = progress.doubted;
-        }
-        progress.whole |= whole || progress.is_other_than_shown();
-        progress.origin = origin;
-        drop(progress);
-        self.changed.notify_waiters();
-    }
-
-    /// From now on this size is shown. Of a body of another nothing more goes out: its verdict helps the name's next inode alone.
-    pub(super) fn show(&self, size: u64) {
-        let mut progress = self.progress();
-        progress.shown = Some(size);
-        progress.whole |= progress.is_other_than_shown();
-    }
-
     /// More was written: `digests` of the blocks that follow those before, up to octet `frontier`.
     pub(super) fn advance(&self, partial: Option<&Arc<Partial>>, digests: &[u128], frontier: u64) {
         let mut progress = self.progress();
@@ -330,6 +309,7 @@ impl Flight {
         progress.contradicted = false;
         progress.attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         progress.length = None;
+        progress.is_kept = false;
         progress.frontier = 0;
         progress.digests.clear();
         progress.partial = None;
@@ -476,7 +456,10 @@ impl Flight {
                 Look::Jump(jump)
             }
             _ => {
-                self.follow(&mut progress, range.end);
+                // Where its bytes are not here it may be better served by a request of its own.
+                if !progress.is_kept {
+                    self.follow(&mut progress, range.end);
+                }
                 Look::Wait(progress.moved)
             }
         }
@@ -546,11 +529,6 @@ impl Progress {
         // What goes past the cache and nobody reads is lost.
         let growth = AHEAD_GROWTH[usize::from(stretch > MORE_THAN_A_LOOK && self.window.is_none())];
         self.demand.saturating_add(stretch.saturating_mul(growth).clamp(AHEAD.start, AHEAD.end))
-    }
-
-    /// Whether the body is of another length than the size that is shown.
-    fn is_other_than_shown(&self) -> bool {
-        self.shown.zip(self.length).is_some_and(|(shown, length)| shown != length)
     }
 
     /// Whether what went out before binds those who bring other bytes than its version: nothing more goes out before their verdict.
