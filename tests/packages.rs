@@ -35,7 +35,7 @@ async fn read_all(packages: &Packages, package: &Uri, root: &str) -> BTreeMap<Pa
     let mut resources = BTreeMap::new();
     while let Some(entry) = reader.next_entry().unwrap() {
         let wanted: PackageMember = manifest.member(&entry).unwrap();
-        packages.price(&wanted).unwrap();
+        packages.want(&wanted).unwrap();
         let mut member = packages.member(package, &wanted.path).await.unwrap();
         assert_eq!(Some(member.length()), entry.length);
         let mut octets = Vec::new();
