@@ -56,6 +56,9 @@ pub use update::losses::{Decision, Losses, SetLoss};
 pub use update::statements::{LastStatement, LastStatements, Standing, Statements};
 pub use update::{Baseline, Committed, Share, Shared};
 
+/// A folder, and a name in it.
+pub type Place = (INodeNo, Box<[u8]>);
+
 /// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalidation {

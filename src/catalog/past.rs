@@ -6,7 +6,7 @@ use super::octets::{Octets, damaged};
 use super::record::{NodeRecord, OrphanRecord, ResourceRecord};
 use super::store::{ROOT, Store};
 use super::symbols::Symbols;
-use super::{CatalogError, Kind, Node, Resource, snapshot};
+use super::{CatalogError, Kind, Node, Place, Resource, snapshot};
 use crate::causes::chain;
 use crate::document::{Timestamp, Uri};
 use crate::inodes::InodeSet;
@@ -130,7 +130,7 @@ impl Past {
     }
 
     /// The folder that an orphan had its name in, and the name.
-    pub(super) fn place(&self, ino: u64) -> Result<Option<(INodeNo, Box<[u8]>)>, CatalogError> {
+    pub(super) fn place(&self, ino: u64) -> Result<Option<Place>, CatalogError> {
         self.orphan(ino, || {
             let txn = self.store.env.read_txn()?;
             let found = self.store.inode_entry(&txn, ino)?;

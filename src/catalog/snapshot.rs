@@ -8,7 +8,7 @@ use super::update::held;
 use super::update::journal::Row;
 use super::update::locate::locate;
 use super::{
-    Catalog, CatalogError, Current, EntryId, HeldDeletion, Journaled, Naming, Node, Resource, Revision, SetId,
+    Catalog, CatalogError, Current, EntryId, HeldDeletion, Journaled, Naming, Node, Place, Resource, Revision, SetId,
 };
 use crate::document::{Change, Timestamp, Uri};
 use crate::lmdb::Reading;
@@ -93,8 +93,7 @@ impl<'c> Snapshot<'c> {
     }
 
     /// The folder above, and the name in it; `None` for the root, and for an orphan, which has neither.
-    #[allow(clippy::type_complexity)]
-    pub fn parent(&self, ino: INodeNo) -> Result<Option<(INodeNo, Box<[u8]>)>, CatalogError> {
+    pub fn parent(&self, ino: INodeNo) -> Result<Option<Place>, CatalogError> {
         self.read(|| match self.current.store.inode_entry(self.txn(), ino.0)? {
             Some((place, node)) if ino.0 != ROOT => Ok(Some((INodeNo(place.parent), node.name.into()))),
             _ => Ok(None),
@@ -102,8 +101,7 @@ impl<'c> Snapshot<'c> {
     }
 
     /// The folder that an orphan had its name in, and that name; `None` for what is no orphan.
-    #[allow(clippy::type_complexity)]
-    pub fn place_of_orphan(&self, ino: INodeNo) -> Result<Option<(INodeNo, Box<[u8]>)>, CatalogError> {
+    pub fn place_of_orphan(&self, ino: INodeNo) -> Result<Option<Place>, CatalogError> {
         self.read(|| match (self.current.store.orphan(self.txn(), ino.0)?, &self.current.past) {
             (Some(orphan), _) => Ok(Some((INodeNo(orphan.parent), orphan.node.name.into()))),
             (None, Some(past)) => past.place(ino.0),

@@ -88,7 +88,7 @@ mod tests {
             under_way.extend((0..3600).map_while(|_| waiting.begin(INodeNo(file), 1 << 20)));
         }
 
-        assert!((2000..3600).contains(&under_way.len()), "{}", under_way.len());
+        assert!((2000..4000).contains(&under_way.len()), "{}", under_way.len());
         assert!(waiting.begin(INodeNo(7), 1 << 20).is_none());
         assert!(waiting.begin(INodeNo(7), PAGE).is_some(), "a program needs it");
         let reader: Vec<_> = (0..8).map_while(|_| waiting.begin(INodeNo(99), 1 << 20)).collect();
@@ -103,7 +103,8 @@ mod tests {
 
         drop(all);
 
-        assert_eq!((waiting.by_file().all, waiting.by_file().counts.len()), (0, 0));
+        assert_eq!(waiting.by_file().all, 0);
+        assert!(waiting.by_file().counts.is_empty());
         assert!(waiting.begin(INodeNo(1), 1 << 20).is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! What the invalidator does to the kernel, the catalog and content.
 
 use super::{DropPages, Notification};
-use crate::catalog::{Catalog, EntryId};
+use crate::catalog::{Catalog, EntryId, Place};
 use crate::causes::chain;
 use crate::content::Content;
 use crate::inodes::InodeSet;
@@ -14,9 +14,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::UnboundedReceiver;
-
-/// A folder and a name in it.
-pub type Place = (INodeNo, Box<[u8]>);
 
 /// Sends a message to the kernel.
 pub type Tell = dyn FnMut(&Notification<'_>) -> io::Result<()> + Send;

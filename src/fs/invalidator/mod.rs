@@ -14,7 +14,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-pub use effects::{Effects, NamesAfter, Place, Tell};
+pub use effects::{Effects, NamesAfter, Tell};
 pub use notification::Notification;
 pub use pages::DropPages;
 
