@@ -59,13 +59,11 @@ fn an_empty_answer_beside_a_digest_is_no_empty_file() {
 fn a_published_length_of_0_is_no_size_beside_another_digest() {
     let source = Source::start();
     source.put("other", hashed(b"the real contents", Some(0)));
-    source.put("none", Resource { md: "length=\"0\"".into(), ..dated("the real contents", None) });
     source.put("empty", hashed(b"", Some(0)));
     let mounted = Mounted::new(&source.url(), FAST);
     source.take_log();
 
     assert_eq!(read(&mounted.join("other")).unwrap(), b"the real contents");
-    assert_eq!(read(&mounted.join("none")).unwrap(), b"the real contents");
     assert_eq!(fs::metadata(mounted.join("empty")).unwrap().len(), 0);
     assert!(source.requests_of("empty").is_empty(), "its digest says so");
 }

@@ -123,11 +123,10 @@ impl Digest {
     }
 }
 
-/// The published length as far as it is a size. Publishers write 0 where they do not know it: 0 counts only beside the
-/// digest of no bytes.
+/// The published length as far as it is a size. Publishers write 0 where they do not know it: 0 does not count with a
+/// digest that is not that of no bytes.
 pub fn believed_length(length: Option<u64>, digests: &[Digest]) -> Option<u64> {
-    let is_nothing = || !digests.is_empty() && digests.iter().all(Digest::is_of_nothing);
-    length.filter(|length| *length > 0 || is_nothing())
+    length.filter(|length| *length > 0 || digests.iter().all(Digest::is_of_nothing))
 }
 
 /// What a `hash` attribute says, and how well it is spelt.

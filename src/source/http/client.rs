@@ -4,6 +4,7 @@ use super::body::LowSpeed;
 use super::bulk::{Refusal, Way};
 use super::credentials::{Keys, OwnScheme};
 use super::due::Due;
+use super::exchange::Exchange;
 use super::head::{self, Head};
 use super::limits::{Admission, Host, Hosts, Paused};
 use super::opening::Connection;
@@ -13,7 +14,6 @@ use super::rewrite::Rewrites;
 use super::traffic::HostTraffic;
 use super::transport::{Pools, ProxySettings, Transport};
 use super::{Body, HttpConfig, HttpError, Line, Method, Posted, Request, Response, retry};
-use crate::causes::chain;
 use crate::document::{Uri, UriError};
 use reqwest::header::{self, HeaderName};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -519,68 +519,6 @@ struct Target<'a> {
     own: &'a Own,
     host: &'a Host,
     pools: &'a Pools,
-}
-
-/// An exchange under way, which tells the breaker how it ended, also when it is dropped before it ended.
-struct Exchange<'a> {
-    host: &'a Host,
-    uri: &'a Uri,
-    way: Way,
-    admission: Admission,
-    begun: Instant,
-    /// A host that stays silent for so long has failed even if the caller gave up.
-    patience: Duration,
-    is_over: bool,
-}
-
-impl Exchange<'_> {
-    fn ended(mut self, outcome: &Result<reqwest::Response, HttpError>) {
-        match outcome {
-            Ok(answer) => {
-                let (status, latency) = (answer.status().as_u16(), self.begun.elapsed());
-                self.host.counters.answered(status, latency);
-                self.host.answered(status, latency, Instant::now());
-            }
-            Err(_) => self.host.counters.failed(),
-        }
-        let mut breaker = self.host.breaker(self.uri);
-        match outcome {
-            Ok(_) => breaker.succeeded(),
-            // That the host takes no further connection says nothing about those that it has.
-            Err(_) if self.way == Way::Apart => breaker.abandoned(self.admission),
-            Err(
-                cause @ (HttpError::Name { .. }
-                | HttpError::Connect { .. }
-                | HttpError::Tls { .. }
-                | HttpError::Head { .. }),
-            ) => {
-                let why = chain(cause);
-                let over = matches!(cause, HttpError::Head { .. }).then_some(self.uri);
-                breaker.failed(Instant::now(), self.admission, over);
-                breaker.failed_for(why);
-                drop(breaker);
-                self.host.unanswered(Instant::now());
-            }
-            // A refusal of ours says nothing about the host's health.
-            Err(_) => breaker.abandoned(self.admission),
-        }
-        self.is_over = true;
-    }
-}
-
-impl Drop for Exchange<'_> {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        if self.begun.elapsed() >= self.patience && self.way == Way::Shared {
-            self.host.counters.failed();
-            self.host.breaker(self.uri).failed(Instant::now(), self.admission, Some(self.uri));
-            self.host.unanswered(Instant::now());
-        } else {
-            self.host.breaker(self.uri).abandoned(self.admission);
-        }
-    }
 }
 
 /// Sorts what reqwest reports by its causes.

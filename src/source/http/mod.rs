@@ -13,6 +13,7 @@ mod client;
 mod credentials;
 mod due;
 mod error;
+mod exchange;
 mod fair;
 mod head;
 mod limits;
