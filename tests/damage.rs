@@ -159,17 +159,23 @@ fn a_mount_lives_with_an_address_space_of_2_gb() {
 #[test]
 fn a_mount_without_address_space_says_so() {
     let source = published(3);
-    for megabytes in [60, 120, 180, 240, 400] {
+    let mut mounts = 0;
+    for megabytes in [60, 120, 180, 240, 400, 2000] {
         let mounted = Mounted::prepared(&source.url(), "poll=1h").with_address_space(megabytes << 20);
         let output = mounted.command("--verbose").stderr(Stdio::piped()).output().unwrap();
 
         if output.status.success() {
+            mounts += 1;
             Command::new(PROGRAM).arg("unmount").arg(mounted.path()).status().unwrap();
         } else {
             let said = String::from_utf8_lossy(&output.stderr);
-            assert!(said.contains("resyncfs: "), "{megabytes} MB: {said}");
+            // A thread that has no room for its stack is refused with EAGAIN.
+            let reasons = ["ulimit -v", "ended by signal", "Resource temporarily unavailable"];
+            let says_why = reasons.iter().any(|reason| said.contains(reason));
+            assert!(says_why, "{megabytes} MB: {said}");
         }
     }
+    assert!(mounts > 0, "2 GB are enough");
 }
 
 #[test]

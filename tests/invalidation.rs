@@ -215,9 +215,10 @@ fn a_user_mounts_in_namespaces_of_their_own() {
         source.url()
     );
     let own = ["--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "-Urm", "sh", "-c", &line];
-    let output = Command::new("setpriv").args(own).current_dir(home.path()).env("HOME", home.path()).output().unwrap();
+    let output = Command::new("setpriv").args(own).current_dir(home.path()).env("HOME", home.path()).output();
 
     fs::set_permissions("/dev/fuse", device).unwrap();
+    let output = output.unwrap();
     assert!(output.status.success() && output.stdout.starts_with(b"bytes"), "{output:?}");
 }
 

@@ -188,7 +188,7 @@ fn files_of_which_no_size_comes_cost_one_wait_together() {
 
 /// What needs no bytes waits for none.
 #[test]
-fn attributes_of_a_file_that_cannot_be_sized_are_told() {
+fn attributes_of_a_file_that_cannot_be_sized_are_answered() {
     let source = Source::start();
     source.put("gone", dated("x", None));
     source.put("mute", hashed(b"x", None));

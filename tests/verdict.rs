@@ -83,7 +83,7 @@ fn read_by_mmap(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Promise: never a wrong byte. The Source has replaced the file without a word.
 #[test]
-fn who_saw_a_wrong_end_does_not_hand_it_to_a_copy() {
+fn wrong_end_seen_before_is_not_copied() {
     let source = Source::start();
     let published = Random::new(1).bytes(20 * MIB);
     let served = Random::new(2).bytes(20 * MIB);
@@ -158,6 +158,35 @@ fn verified_file_never_gives_other_bytes_after_eviction() {
         mounted.try_refresh().unwrap();
         assert!(fs::read(&path).unwrap() == published, "{etag:?}: it is served again");
     }
+}
+
+/// Promise: never a wrong byte. What came coded proves nothing of what comes plain, and keeps none of it out that is right.
+#[test]
+fn file_that_came_coded_is_right_when_it_comes_plain() {
+    let source = Source::start();
+    let line = b"a line of a text that takes little room coded\n";
+    let published: Vec<u8> = line.iter().copied().cycle().take(20 * MIB).collect();
+    let other = Random::new(9).bytes(20 * MIB);
+    for name in ["right", "other"] {
+        source.put(name, lie(&published, &published, Some("\"v1\"")));
+        source.fault(name, Fault::Gzip, 1);
+    }
+    let mounted = Mounted::new(&source.list_url(), &format!("{QUIET},cache-size=1G"));
+
+    for name in ["right", "other"] {
+        let path = mounted.join(name);
+        let file = File::open(&path).unwrap();
+        assert!(fs::read(&path).unwrap() == published, "{name}");
+        let served = if name == "right" { &published } else { &other };
+        source.put(name, lie(&published, served, Some("\"v1\"")));
+        evict(&path);
+        drop_pages(&file, 0..20 * MIB);
+
+        let middle = read_at(&file, 10 * MIB, 4096);
+        let is_right = middle.as_ref().map_or(name == "other", |bytes| bytes[..] == published[10 * MIB..][..4096]);
+        assert!(is_right, "{name}: {:?}", middle.map(|bytes| bytes[..8].to_vec()));
+    }
+    assert!(fs::read(mounted.join("right")).unwrap() == published);
 }
 
 /// Promise: never two versions in one open file, also where nothing is published to tell them apart.

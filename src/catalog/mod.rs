@@ -289,7 +289,7 @@ impl Catalog {
         let running = running::Running::mark(folder)?;
         let spill_folder = SpillFolder::new(&folder.join("tmp"));
         store::empty_folder(&spill_folder.path)?;
-        let store = store::Store::open(folder, running.was_left())?;
+        let store = store::Store::open(folder, running.has_crashed())?;
         let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
             current: ArcSwap::from_pointee(Current { store: Arc::new(store), past: None }),

@@ -1,9 +1,9 @@
 //! Whether the machine went down while the catalog was open: only then may its disk not hold what was committed.
 //!
 //! The file `running` names the boot in which the catalog was opened and not closed since. A process that was killed leaves it
-//! behind under this boot's name: the kernel keeps what the process had written, so that only the store's structure is looked at before
-//! it is mapped, as damage may have ended the process ([`crate::lmdb::check`]). Under another
-//! boot's name it means that the whole store is to be read once ([`super::check`]). It keeps that name until it was read.
+//! behind under this boot's name: the kernel keeps what the process had written. Under another boot's name it means that the store's trees
+//! are followed before it is mapped ([`crate::lmdb::check`]) and that the whole store is to be read once ([`super::check`]). It keeps that
+//! name until it was read.
 
 use super::CatalogError;
 use super::store::{io_error, sync_folder};
@@ -20,8 +20,6 @@ pub(super) struct Running {
     file: PathBuf,
     /// `None` where this machine does not tell: then no crash can be told from a kill.
     boot: Option<String>,
-    /// It was there already.
-    was_left: bool,
     crashed: bool,
 }
 
@@ -42,16 +40,11 @@ impl Running {
             Err(cause) => return Err(io_error(&file)(cause)),
         };
         let crashed = boot.is_some() && left.is_some() && left != boot;
-        let running = Running { file, boot, was_left: left.is_some(), crashed };
+        let running = Running { file, boot, crashed };
         if !crashed {
             running.write()?;
         }
         Ok(running)
-    }
-
-    /// Whether the catalog was not closed by the process that had it open last.
-    pub(super) fn was_left(&self) -> bool {
-        self.was_left
     }
 
     /// Whether the machine went down while the catalog was open, and it was not read whole since.

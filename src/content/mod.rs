@@ -326,6 +326,17 @@ impl Content {
         runtime: Handle,
         events: UnboundedSender<Event>,
     ) -> Result<Arc<Content>, ContentError> {
+        Content::open_after(false, config, client, runtime, events)
+    }
+
+    /// The same; `crash`: the machine went down while the observations were open.
+    pub fn open_after(
+        crash: bool,
+        config: ContentConfig,
+        client: Client,
+        runtime: Handle,
+        events: UnboundedSender<Event>,
+    ) -> Result<Arc<Content>, ContentError> {
         let disk = Disk::open(&config.folder, config.quota, config.reserve).map_err(|error| ContentError::Cache {
             path: config.folder.clone(),
             cause: Arc::new(io::Error::other(error)),
@@ -335,8 +346,9 @@ impl Content {
         }
         let fetches = Turns::new(FETCHES.max(client.connections()));
         let ahead = Turns::new((client.connections() / 2).clamp(1, PREFETCHES));
-        let observed = Observed::open(&config.observed_folder, disk.was_left()).map_err(|error| {
-            ContentError::Cache { path: error.path.clone(), cause: Arc::new(io::Error::other(error)) }
+        let observed = Observed::open(&config.observed_folder, crash).map_err(|error| ContentError::Cache {
+            path: error.path.clone(),
+            cause: Arc::new(io::Error::other(error)),
         })?;
         Ok(Arc::new(Content {
             config,
@@ -535,6 +547,8 @@ impl Content {
     /// Forgets what was learnt of an inode that will never be asked for again.
     pub fn forget(&self, ino: INodeNo) {
         self.observed.forget(ino);
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
     }
 
     /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time, and for

@@ -146,7 +146,7 @@ impl Filesystem {
         let size = match tokio::time::timeout(self.content.long_question(), &mut size).await {
             Ok(size) => size?,
             Err(_) => {
-                // Its neighbours are likely to take as long: who asks for theirs next finds them asked for.
+                // Its neighbours are likely to take as long: a program that asks for theirs next finds them asked for.
                 if !file.is_to_be_read {
                     self.asked_in_vain(file.node.ino);
                 }
@@ -180,7 +180,7 @@ impl Filesystem {
         }
     }
 
-    /// How long what is known of the file is current; `None`: until it is told otherwise.
+    /// How long what is known of the file is current; `None`: until something else is known.
     fn current_for(&self, node: &Node, size: Option<u64>) -> Option<Duration> {
         match self.freshness(node, size) {
             Freshness::Listed => None,

@@ -53,7 +53,9 @@ pub struct Adapter {
 impl Adapter {
     /// An adapter; FORGETs of orphans go to `notices`.
     pub fn new(fs: Arc<Filesystem>, notices: Notices) -> Adapter {
-        let waiting = Arc::new(Waiting::new(MAX_BACKGROUND));
+        // SAFETY: takes a number (sysconf(3)).
+        let page = u32::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let waiting = Arc::new(Waiting::new(MAX_BACKGROUND, page));
         Adapter { fs, notices, heartbeat: Arc::default(), waiting, opens_alone: false }
     }
 

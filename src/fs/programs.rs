@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +31,28 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// Programs that show extended attributes of files and nothing else of them.
 const XATTR_PROGRAMS: [&[u8]; 2] = [b"getfattr", b"attr"];
+
+/// System calls for extended attributes, and those for the type of a file.
+const XATTR_CALLS: [libc::c_long; 6] = [
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_fgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+    libc::SYS_flistxattr,
+];
+const TYPE_CALLS: &[libc::c_long] = &[
+    libc::SYS_statx,
+    #[cfg(target_pointer_width = "64")]
+    libc::SYS_newfstatat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+];
+
+/// So often it is looked which system call a thread waits in: it may not have begun to wait.
+const LOOKS: usize = 8;
 
 /// Bits of a [`Place`]. Linux gives threads and processes no number of more (`PID_MAX_LIMIT`, proc(5)).
 const NUMBER_BITS: u32 = 22;
@@ -149,19 +172,18 @@ impl Programs {
         Some(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// Whether a thread asks for an extended attribute, as far as that can be told (proc(5), `syscall`, needs the right to trace
-    /// it), or is of a program that looks at nothing else.
+    /// Whether a thread asks for an extended attribute, or for the type of a file in a program that looks at nothing else. Where its
+    /// system call cannot be told (proc(5), `syscall`, needs the right to trace it) that program alone decides.
     pub fn asks_for_xattr(&self, thread: u32) -> bool {
         if thread == 0 {
             return false;
         }
-        let call = fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
-        let number = call.split(' ').next().and_then(|number| number.parse().ok());
-        let by_call = number.is_some_and(|number: libc::c_long| {
-            [libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_fgetxattr].contains(&number)
-        });
-        // It asks for the type of a file before it asks for its attributes.
-        by_call || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]))
+        let is_of_xattr_program = || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]));
+        match call_of(thread) {
+            Ok(call) if call.is_some_and(|call| XATTR_CALLS.contains(&call)) => true,
+            Ok(call) => call.is_some_and(|call| TYPE_CALLS.contains(&call)) && is_of_xattr_program(),
+            Err(_) => is_of_xattr_program(),
+        }
     }
 
     /// A thread was refused something.
@@ -243,6 +265,18 @@ fn names_of(thread: u32) -> Option<Names> {
     let leader: u32 = std::str::from_utf8(leader).ok()?.trim().parse().ok()?;
     let process = if leader == thread { own.clone() } else { comm(leader)? };
     Some(Names { thread: own, process, leader })
+}
+
+/// The system call that a thread waits in; `None`: it waits in none.
+fn call_of(thread: u32) -> io::Result<Option<libc::c_long>> {
+    for _ in 0..LOOKS {
+        let call = fs::read_to_string(format!("/proc/{thread}/syscall"))?;
+        if let Some(number) = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok()) {
+            return Ok(Some(number));
+        }
+        std::thread::yield_now();
+    }
+    Ok(None)
 }
 
 fn comm(process: u32) -> Option<Vec<u8>> {

@@ -10,14 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A file's READs may take this part of what the others leave. One sequential reader has about eight.
 const PART: usize = 16;
 
-/// One page: the kernel asks so when a READ ahead has failed and a program needs the bytes. It is no background request.
-const PAGE: u32 = 4096;
-
 /// The READs of one mount that wait.
 #[derive(Debug)]
 pub struct Waiting {
     /// Background requests that the kernel has under way at most.
     most: usize,
+    /// Bytes of a page: the kernel asks for one when a READ ahead has failed and a program needs the bytes. It is no background request.
+    page: u32,
     by_file: Mutex<ByFile>,
 }
 
@@ -35,9 +34,9 @@ pub struct Waits {
 }
 
 impl Waiting {
-    /// None waits; `most`: background requests under way at a time.
-    pub fn new(most: u16) -> Waiting {
-        Waiting { most: most.into(), by_file: Mutex::default() }
+    /// None waits; `most`: background requests under way at a time, `page`: bytes of a page of this machine.
+    pub fn new(most: u16, page: u32) -> Waiting {
+        Waiting { most: most.into(), page, by_file: Mutex::default() }
     }
 
     /// A READ of `length` bytes ahead of a program is to wait. `None`: its file has too many. A program that needs the bytes has them
@@ -46,7 +45,7 @@ impl Waiting {
         let mut by_file = self.by_file();
         let left = self.most.saturating_sub(by_file.all);
         let count = by_file.counts.entry(ino).or_default();
-        let is_refused = length > PAGE && *count >= left / PART;
+        let is_refused = length > self.page && *count >= left / PART;
         if is_refused {
             if *count == 0 {
                 by_file.counts.remove(&ino);
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn files_asked_far_ahead_leave_room_for_others() {
-        let waiting = Arc::new(Waiting::new(4096));
+        let waiting = Arc::new(Waiting::new(4096, 16384));
         let mut under_way = Vec::new();
         for file in 0..40 {
             under_way.extend((0..3600).map_while(|_| waiting.begin(INodeNo(file), 1 << 20)));
@@ -90,14 +89,14 @@ mod tests {
 
         assert!((2000..4000).contains(&under_way.len()), "{}", under_way.len());
         assert!(waiting.begin(INodeNo(7), 1 << 20).is_none());
-        assert!(waiting.begin(INodeNo(7), PAGE).is_some(), "a program needs it");
+        assert!(waiting.begin(INodeNo(7), 16384).is_some(), "a program needs it");
         let reader: Vec<_> = (0..8).map_while(|_| waiting.begin(INodeNo(99), 1 << 20)).collect();
         assert_eq!(reader.len(), 8, "as many as one sequential reader has");
     }
 
     #[test]
     fn what_is_answered_counts_no_more() {
-        let waiting = Arc::new(Waiting::new(64));
+        let waiting = Arc::new(Waiting::new(64, 4096));
         let all: Vec<_> = (0..9).map_while(|_| waiting.begin(INodeNo(1), 1 << 20)).collect();
         assert_eq!(all.len(), 3);
 

@@ -100,10 +100,8 @@ impl Filesystem {
                 .and_then(|resource| self.state_value(ino, key).or_else(|| value(&resource, key).map(Cow::into_owned)))
         };
         let mut value = value.ok_or(FsError::NoAttribute)?;
-        // Half an entry would be no JSON; all else has to be copied by who copies attributes.
-        if key != Key::Own("entry") {
-            cut(&mut value);
-        }
+        // All but an entry, of which half would be no JSON, has to be copied by programs that copy attributes.
+        cut(&mut value);
         fit(value.into_bytes(), room)
     }
 

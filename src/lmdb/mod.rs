@@ -70,10 +70,7 @@ pub fn with_map<T>(wanted: u64, mut open: impl FnMut(usize) -> heed::Result<T>) 
         match open(size) {
             Err(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::ENOMEM) => {
                 if size as u64 <= LEAST_MAP {
-                    let allowed =
-                        limit.map_or_else(String::new, |limit| format!(": `ulimit -v` allows {} kB", limit >> 10));
-                    let what = format!("the address space of this process has no room for the file{allowed}");
-                    return Err(heed::Error::Io(io::Error::new(io::ErrorKind::OutOfMemory, what)));
+                    return Err(heed::Error::Io(no_address_space()));
                 }
                 size /= 2;
             }

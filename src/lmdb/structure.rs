@@ -59,8 +59,8 @@ type Checked<T = ()> = Result<T, StructureError>;
 
 /// Checks the file of the environment in `folder`, which other processes may have open. A missing file is in order.
 ///
-/// The trees are followed where the file is small, shorter than its meta page says, or `unclean`: the process that had it open last did not
-/// close it. A short file that is in order lacks free pages alone: LMDB never writes pages that one commit takes at the end and frees.
+/// The trees are followed where the file is small, shorter than its meta page says, or `unclean`: the machine went down while it was open.
+/// After a process that was killed the kernel has all that it wrote. A short file that is in order lacks free pages alone: LMDB never writes pages that one commit takes at the end and frees.
 pub fn check(folder: &Path, unclean: bool) -> Checked {
     let path = folder.join("data.mdb");
     let checked = match File::open(&path) {

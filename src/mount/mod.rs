@@ -220,7 +220,8 @@ pub fn run(
     let client = Client::new(config.http.clone())?;
     let (event_sender, events) = mpsc::unbounded_channel();
     let instance = content_name(&catalog.instance()?, config.content.fixity);
-    let content = Content::open(
+    let content = Content::open_after(
+        catalog.has_crashed(),
         ContentConfig {
             observed_folder: folders.observed_of(&instance)?,
             counted_folder: Some(folders.mounts),

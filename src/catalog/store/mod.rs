@@ -124,7 +124,7 @@ pub(super) fn empty_folder(folder: &Path) -> Result<(), CatalogError> {
 
 impl Store {
     /// Opens the environment of the catalog in `catalog`, or makes it. One that is damaged or of another format is moved
-    /// to [`DAMAGED`] (in place of an older one), and an empty one takes its place. `unclean`: it was not closed.
+    /// to [`DAMAGED`] (in place of an older one), and an empty one takes its place. `unclean`: the machine went down meanwhile.
     pub(super) fn open(catalog: &Path, unclean: bool) -> Result<Store, CatalogError> {
         let mut folders = numbered(catalog)?;
         let (number, folder) = folders.pop().unwrap_or_else(|| (1, catalog.join("store-1")));

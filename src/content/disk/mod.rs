@@ -137,7 +137,6 @@ pub enum DiskError {
 pub struct Disk {
     cache: Arc<Cache>,
     pins: PinFolder,
-    was_left: bool,
     /// Hashes of the keys with a link in `pins`.
     pinned: Mutex<HashSet<u64>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -171,17 +170,12 @@ impl Disk {
             free().map_or(DEFAULT_QUOTA, |free| (free.saturating_add(held) / 10).min(DEFAULT_QUOTA))
         });
         let cache = Arc::new(Cache::new(folder.to_owned(), quota, reserve, free, recency));
-        let disk = Disk { cache, pins, was_left: died, pinned: Mutex::default(), threads: Mutex::default() };
+        let disk = Disk { cache, pins, pinned: Mutex::default(), threads: Mutex::default() };
         disk.spawn("disk-committer", |cache| cache.run_committer())?;
         if died || anew {
             disk.spawn("disk-rescan", |cache| opening::rescan(&cache))?;
         }
         Ok(Arc::new(disk))
-    }
-
-    /// Whether some process that had the folder open died without closing it.
-    pub fn was_left(&self) -> bool {
-        self.was_left
     }
 
     /// Counts what lies below `folder`, which is not the cache's own, in the quota too, up to half of it. Measured in the

@@ -87,9 +87,7 @@ impl Fetch {
         };
         // What is published and told is of other octets than these where nobody asked for their coding.
         let published = expected.length.filter(|_| !matches!(form, Form::Unasked(_)));
-        // A question may have taught the size since the fetch began.
-        self.told = self.told.or_else(|| self.content.known_size(self.wanted.ino));
-        let shown = self.told.filter(|_| form == Form::Plain);
+        let shown = self.shown_size().filter(|_| form == Form::Plain);
         match (published, shown, announced) {
             (Some(published), _, Some(announced)) if published != announced => {
                 return Err(self.wrong(format!("{announced} octets are announced where {published} are published")));

@@ -43,16 +43,17 @@ impl Content {
         });
         self.pin_landed(ino, &landed.key);
         let went_past = matches!(landed.held, Held::Passed(_));
-        if went_past || size > WHOLE_LIMIT {
-            // The kernel may keep any page of it when the cache has it no more.
+        // The kernel may keep any page of it when the cache has it no more.
+        self.note_served(ino, size);
+        if landed.is_plain && (went_past || size > WHOLE_LIMIT) {
             flight.bind_later();
-            self.note_served(ino, size);
             self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true, went_past, version: None });
         } else {
+            // Of what was decoded the flight knows the coded bytes alone.
             self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         }
         if let Held::Passed(end) = &landed.held {
-            // Those who followed it have not read all of it yet.
+            // Its readers have not read all of it yet.
             self.ends.lock().unwrap_or_else(PoisonError::into_inner).put(ino, end.clone());
         }
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).landed(ino, &wanted.uri);
@@ -64,7 +65,6 @@ impl Content {
 
     pub(super) fn failed(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
         let ino = wanted.ino;
-        self.note_contradiction(wanted, &error);
         let version = flight.version();
         // First, so that nothing goes out after the look at what went out.
         flight.close();
@@ -78,6 +78,7 @@ impl Content {
             self.failures.lock().unwrap_or_else(PoisonError::into_inner).doubt(&wanted.uri);
             return self.poison(wanted, flight, error);
         }
+        self.note_contradiction(wanted, &error);
         if went_out {
             let version = version.filter(|_| !mismatch && !matches!(error, ContentError::Changed { .. }));
             self.remember_unjudged(ino, flight, version);

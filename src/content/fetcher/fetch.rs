@@ -35,6 +35,8 @@ pub(super) struct Landed {
     pub(super) digest: Digest,
     /// Where it lies on disk.
     pub(super) key: ObjectKey,
+    /// It came in no coding: what went out of the flight is of these bytes.
+    pub(super) is_plain: bool,
     /// The response it came from.
     pub(super) origin: Provenance,
 }
@@ -510,15 +512,14 @@ impl Fetch {
         let writer = self.writer().await?;
         let last = self.rest.take();
         let begin = self.begin();
-        // A question may have taught the size while the body came.
-        self.told = self.told.or_else(|| self.content.known_size(self.wanted.ino));
+        let (told, is_plain) = (self.shown_size(), promise.form == Form::Plain);
         let judging = Judging {
             content: Arc::clone(&self.content),
             flight: Arc::clone(&self.flight),
             ino: self.wanted.ino.0,
             promise,
             earlier: self.earlier,
-            told: self.told,
+            told,
             contradicted: self
                 .content
                 .failures
@@ -539,7 +540,7 @@ impl Fetch {
         let judged = task.await.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
         match judged {
             Judged::Right { held, key, verified, digest } => {
-                Ok(Landed { held, verified, digest, key, origin: provenance })
+                Ok(Landed { held, verified, digest, key, is_plain, origin: provenance })
             }
             Judged::Wrong(what) => Err(self.wrong(what)),
             Judged::Other => Err(self.changed()),
@@ -549,6 +550,12 @@ impl Fetch {
                 Err(Stop::End(Ended::Poisoned(error)))
             }
         }
+    }
+
+    /// The size that is shown: a question may have taught it since the fetch began.
+    pub(super) fn shown_size(&mut self) -> Option<u64> {
+        self.told = self.told.or_else(|| self.content.known_size(self.wanted.ino));
+        self.told
     }
 
     /// Drops what is here; the next attempt begins at the first octet.

@@ -24,14 +24,14 @@ pub(super) struct Kept {
     pub(super) version: Option<Version>,
 }
 
-/// What binds the flights of an inode beside the blocks that went out of it.
+/// What binds the flights of an inode apart from the blocks that went out of it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Bonds {
     /// Those blocks are all that the verified whole has: each binds by itself.
     pub(super) is_proved: bool,
     /// An earlier fetch was whole: any of its blocks may have gone out, though none is remembered.
     pub(super) is_known: bool,
-    /// A published digest tells right bytes from wrong ones.
+    /// A published digest says which bytes are right.
     pub(super) is_vouched: bool,
 }
 
@@ -66,7 +66,7 @@ impl HandedOuts {
     }
 
     /// Nothing need be compared with what went out of `ino`.
-    pub(super) fn remove(&mut self, ino: INodeNo) {
+    pub(in crate::content) fn remove(&mut self, ino: INodeNo) {
         self.by_inode.pop(&ino);
     }
 

@@ -177,11 +177,11 @@ impl Fetch {
     /// of any other place.
     pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Landed, Stop> {
         let unpacked = self.open_member(member).await.map_err(|cause| self.at_fault(member, cause))?;
-        self.flight.touch();
         let vouched = self.published.is_some();
         let form = Form::of(&self.wanted, None, vouched).map_err(|what| self.wrong(what))?;
         let (expected, length) = (self.expected(form), unpacked.length());
-        match (expected.length, self.told.filter(|_| form == Form::Plain)) {
+        let shown = self.shown_size().filter(|_| form == Form::Plain);
+        match (expected.length, shown) {
             (Some(published), _) if published != length => {
                 let what = format!("has {length} octets where {published} are published");
                 let cause = PackageError::Member { package: member.package.clone(), path: member.path.clone(), what };
@@ -201,7 +201,7 @@ impl Fetch {
             total: stored.total,
             length,
         });
-        if let Some(shown) = self.told.filter(|_| form == Form::Plain) {
+        if let Some(shown) = shown {
             self.flight.show(shown);
         }
         self.flight.announce(Some(length), form != Form::Plain || self.room == Room::Memory, origin);

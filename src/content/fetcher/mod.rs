@@ -266,7 +266,7 @@ impl Content {
         };
         let kept = kept.unwrap_or_else(|| {
             // The kernel may hold all but a few pages of what was verified: no validator proves those few. And the validators of mirrors
-            // are not those of `loc`, and nothing tells whose this is.
+            // are not those of `loc`, and nothing says whose this is.
             let can_prove = !is_vouched && wanted.mirrors.is_empty();
             let etag = strong(observation.etag.as_deref()).filter(|_| can_prove);
             Kept { version: etag.map(|etag| (wanted.uri.clone(), etag.into())), ..Kept::default() }
@@ -433,7 +433,7 @@ impl Content {
         places.fold(0, |sum, uri| sum.wrapping_add(self.client.progress(uri)))
     }
 
-    /// Never ends: where a host brings others what they asked for, who waits for a flight that has nothing yet waits on, but for less
+    /// Never ends: where a host brings others what they asked for, a reader of a flight that has nothing yet waits on, but for less
     /// than half as long again: what others are sent is no progress of this object.
     async fn held_up(&self, wanted: &Wanted, flight: &Flight) {
         let mut before = self.progress(wanted);

@@ -87,7 +87,7 @@ impl Form {
             // A coded file served as it lies: only what is published tells it from one that was decoded on the way.
             (Some(_), None) if can_tell => Ok(Form::published(wanted)),
             (Some(_), None) => Ok(Form::Plain),
-            // The resource is compressed itself, and the server says so: who asked for it wants it as it is.
+            // The resource is compressed itself, and the server says so: its readers want it as it is.
             (None, Some(came)) if !can_tell && Coding::named(came) == Some(Coding::Gzip) && is_gzip_by_name(wanted) => {
                 Ok(Form::Plain)
             }

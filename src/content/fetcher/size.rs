@@ -83,7 +83,7 @@ impl Content {
         }
         let begun = Instant::now();
         let sized = self.ask_size_ahead(wanted).await;
-        // Who asks next would wait as long for the same silence. What failed at once is asked again.
+        // The next question would wait as long for the same silence. What failed at once is asked again.
         let is_mute = begun.elapsed() >= self.config.size_deadline / 2 && self.arrived(wanted.ino) == 0;
         if let Err(error) = &sized
             && error.is_silence()

@@ -102,7 +102,7 @@ pub struct Observed {
 }
 
 /// Invariants: an inode's latest state is in `pending.fresh` or `pending.doubtful`, never in both, else in `pending.committing`, else in
-/// the environment; what is being committed leaves `committing` only after its commit. No transaction is opened with `pending` held, so nobody waits for a commit.
+/// the environment; what is being committed leaves `committing` only after its commit. No transaction is opened with `pending` held, so no reader waits for a commit.
 /// Lock order: `commits`, `pending`.
 struct Shared {
     env: Env<WithoutTls>,

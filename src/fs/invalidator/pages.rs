@@ -32,19 +32,24 @@ fn each_on_a_thread(pages: &Receiver<Pages>, drop_pages: &Arc<DropPages>) {
         let _ = free.send(());
     }
     while let (Ok((ino, range)), Ok(())) = (pages.recv(), permits.recv()) {
-        let (drop_pages, permit) = (Arc::clone(drop_pages), Permit(free.clone()));
+        let (on_thread, of_thread, permit) = (Arc::clone(drop_pages), range.clone(), Permit(free.clone()));
         let drop_them = move || {
             let _permit = permit;
-            match drop_pages(ino, &range) {
-                // The kernel does not know the inode: it has no pages of it.
-                Err(error) if super::is_unknown(&error) => {}
-                Err(error) => tracing::warn!(ino = ino.0, "pages were not dropped: {error}"),
-                Ok(()) => {}
-            }
+            drop_range(ino, &of_thread, &on_thread);
         };
         if let Err(error) = thread::Builder::new().name("pages".into()).spawn(drop_them) {
-            tracing::error!(ino = ino.0, "pages were not dropped: no thread: {error}");
+            tracing::warn!(ino = ino.0, "pages that are dropped next may wait for these: no thread: {error}");
+            drop_range(ino, &range, drop_pages);
         }
+    }
+}
+
+fn drop_range(ino: INodeNo, range: &Range<u64>, drop_pages: &Arc<DropPages>) {
+    match drop_pages(ino, range) {
+        // The kernel does not know the inode: it has no pages of it.
+        Err(error) if super::is_unknown(&error) => {}
+        Err(error) => tracing::warn!(ino = ino.0, "pages were not dropped: {error}"),
+        Ok(()) => {}
     }
 }
 

@@ -1,8 +1,8 @@
 //! Readers that are far from what has come.
 
-use super::{Flight, Progress};
+use super::{Flight, Jump, Phase, Progress};
 use crate::content::Fixity;
-use crate::content::fixity::WHOLE_LIMIT;
+use crate::content::fixity::{BLOCK, WHOLE_LIMIT, releasable};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,6 +32,33 @@ impl Flight {
         let is_streamed = length > WHOLE_LIMIT && self.fixity != Fixity::Strict;
         (is_streamed && is_first && may_go_out && progress.is_far(offset))
             .then(|| offset..offset.saturating_add(octets.into()).min(length))
+    }
+
+    /// Records that the blocks of `jump`, fetched aside, go out with these digests. False: they must not, for the
+    /// attempt is over or another block is known in their place.
+    #[must_use]
+    pub(in crate::content::fetcher) fn hand_out_aside(&self, jump: &Jump, digests: &[u128]) -> bool {
+        let mut progress = self.progress();
+        let unverified = releasable(self.fixity, progress.length, jump.origin.length);
+        let touches_end = jump.range.end > unverified;
+        if progress.attempt != jump.attempt
+            || progress.whole
+            || !matches!(progress.phase, Phase::UnderWay)
+            || (touches_end && progress.end_is_closed)
+        {
+            return false;
+        }
+        let first = jump.range.start / BLOCK;
+        let contradicts_stream = (first..).zip(digests).any(|(block, digest)| {
+            let streamed = usize::try_from(block).ok().and_then(|block| progress.digests.get(block));
+            streamed.is_some_and(|streamed| streamed != digest)
+        });
+        let may_go_out = !contradicts_stream && (!progress.contradicted || progress.holds(first, digests));
+        let goes_out = may_go_out && progress.record(first, digests);
+        drop(progress);
+        // Where they do not, the whole may be wanted now.
+        self.wanted.notify_one();
+        goes_out
     }
 
     /// The number of the attempt under way.

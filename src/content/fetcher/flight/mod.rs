@@ -99,7 +99,7 @@ struct Progress {
     bound_to: Option<Version>,
     /// Nobody followed it: it ended, and can be gone on with.
     is_left: bool,
-    /// A sequential reader comes near the withheld end: it goes out to nobody who jumps.
+    /// A sequential reader comes near the withheld end: it goes out to no reader that jumps.
     end_is_closed: bool,
     /// Lock order: a flight's progress first, then what it handed out.
     handed: Arc<Mutex<HandedOut>>,
@@ -147,7 +147,7 @@ pub(in crate::content) struct Flight {
 }
 
 impl Flight {
-    /// A flight of which nothing has arrived; `kept` is what went out of this inode before, `doubted` tells that wrong bytes of the
+    /// A flight of which nothing has arrived; `kept` is what went out of this inode before, `doubted`: wrong bytes of the
     /// resource did.
     pub(super) fn new(fixity: Fixity, kept: Kept, bonds: Bonds, doubted: bool) -> Flight {
         let mut progress = Progress {
@@ -428,7 +428,8 @@ impl Flight {
             self.follow(&mut progress, whole_length);
             return Look::Wait(progress.moved);
         }
-        let is_here = range.end <= releasable(self.fixity, progress.length, progress.frontier);
+        let is_here = range.end <= releasable(self.fixity, progress.length, progress.frontier)
+            && (!progress.contradicted || progress.went_out(&range));
         if let Some(partial) = progress.partial.clone().filter(|_| is_here) {
             self.follow(&mut progress, range.end);
             if !progress.hand_out(&range) {
@@ -443,6 +444,7 @@ impl Flight {
         match &progress.origin {
             Some(origin)
                 if may_jump
+                    && !progress.contradicted
                     && whole_length > WHOLE_LIMIT
                     && self.fixity != Fixity::Strict
                     && progress.is_far(range.start)
@@ -485,32 +487,6 @@ impl Flight {
         progress.demand = until;
         self.wanted.notify_one();
     }
-
-    /// Records that the blocks of `jump`, fetched aside, go out with these digests. False: they must not, for the
-    /// attempt is over or another block is known in their place.
-    #[must_use]
-    pub(super) fn hand_out_aside(&self, jump: &Jump, digests: &[u128]) -> bool {
-        let mut progress = self.progress();
-        let unverified = releasable(self.fixity, progress.length, jump.origin.length);
-        let touches_end = jump.range.end > unverified;
-        if progress.attempt != jump.attempt
-            || progress.whole
-            || !matches!(progress.phase, Phase::UnderWay)
-            || (touches_end && progress.end_is_closed)
-        {
-            return false;
-        }
-        let first = jump.range.start / BLOCK;
-        let contradicts_stream = (first..).zip(digests).any(|(block, digest)| {
-            let streamed = usize::try_from(block).ok().and_then(|block| progress.digests.get(block));
-            streamed.is_some_and(|streamed| streamed != digest)
-        });
-        let goes_out = !contradicts_stream && progress.record(first, digests);
-        drop(progress);
-        // Where they do not, the whole may be wanted now.
-        self.wanted.notify_one();
-        goes_out
-    }
 }
 
 impl Progress {
@@ -531,7 +507,7 @@ impl Progress {
         self.demand.saturating_add(stretch.saturating_mul(growth).clamp(AHEAD.start, AHEAD.end))
     }
 
-    /// Whether what went out before binds those who bring other bytes than its version: nothing more goes out before their verdict.
+    /// Whether what went out before binds places that bring other bytes than its version: nothing more goes out before their verdict.
     /// Of what goes past the cache the whole is never here, and with a published digest its verdict is found all the same.
     fn is_bound(&self) -> bool {
         let can_pass = self.window.is_some() && self.bonds.is_vouched;
@@ -539,20 +515,34 @@ impl Progress {
         !self.bonds.is_proved && (self.bonds.is_known || (!can_pass && went_out()))
     }
 
+    /// Of the blocks of `range`, all of them written. Their numbers fit, for the digests are in memory.
+    fn written(&self, range: &Range<u64>) -> Option<&[u128]> {
+        self.digests.get((range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize)
+    }
+
+    /// Whether these blocks went out before: they can again, whatever the verdict will be.
+    fn holds(&self, first: u64, digests: &[u128]) -> bool {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).holds(first, digests)
+    }
+
+    /// The same of the written blocks of `range`.
+    fn went_out(&self, range: &Range<u64>) -> bool {
+        self.written(range).is_some_and(|digests| self.holds(range.start / BLOCK, digests))
+    }
+
     /// Records the blocks of `range`, all of them written, as handed out; see [`Progress::record`].
     fn hand_out(&mut self, range: &Range<u64>) -> bool {
-        // Written blocks have digests; their numbers fit, for the digests are in memory.
-        let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
-        let digests = self.digests.get(blocks).map(<[u128]>::to_vec);
+        let digests = self.written(range).map(<[u128]>::to_vec);
         digests.is_some_and(|digests| self.record(range.start / BLOCK, &digests))
     }
 
     /// Records blocks as handed out. False, and none of them must go out, where another went out in the place of one. The last that is
-    /// missing waits for the verdict, and so for the whole.
+    /// missing waits for the verdict, and so for the whole; so does a block that is not of the verified whole, where that binds.
     fn record(&mut self, first: u64, digests: &[u128]) -> bool {
         let blocks = first..first + digests.len() as u64;
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.length.is_none_or(|length| handed.would_complete(blocks, length.div_ceil(BLOCK))) {
+        let is_last = self.length.is_none_or(|length| handed.would_complete(blocks, length.div_ceil(BLOCK)));
+        if is_last || (self.bonds.is_proved && !handed.holds(first, digests)) {
             self.is_awaited = true;
             return false;
         }

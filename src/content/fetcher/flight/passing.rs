@@ -157,15 +157,15 @@ impl Progress {
         let octets = window.read(&range);
         self.demand = self.demand.max(range.end);
         let Some(octets) = octets else { return wait };
-        // Written blocks have digests; their numbers fit, for the digests are in memory.
-        let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
-        let Some(digests) = self.digests.get(blocks).map(<[u128]>::to_vec) else { return wait };
+        let Some(digests) = self.written(&range).map(<[u128]>::to_vec) else { return wait };
         let may_go_out =
             !self.whole && !self.contradicted && range.end <= releasable(fixity, self.length, self.frontier);
         let first = range.start / BLOCK;
-        // A block that went out before can go out again, whatever the verdict will be.
-        let went_out = self.handed.lock().unwrap_or_else(PoisonError::into_inner).holds(first, &digests);
-        if went_out || (may_go_out && self.record(first, &digests)) { Look::Octets(vec![octets]) } else { wait }
+        if self.holds(first, &digests) || (may_go_out && self.record(first, &digests)) {
+            Look::Octets(vec![octets])
+        } else {
+            wait
+        }
     }
 }
 
