@@ -203,6 +203,27 @@ fn a_silent_list_in_place_of_a_description_leads_on() {
     shows(&source, "", &["list.xml", "page"]);
 }
 
+/// A feed in the place of changes is said to be none, and keeps the tree from nothing else.
+#[test]
+fn a_feed_that_is_called_a_change_list_fails_no_refresh() {
+    let source = source_of(&["a"]);
+    let entry = |path: &str, capability: &str| {
+        format!("<url><loc>{}{path}</loc><rs:md capability=\"{capability}\"/></url>", source.url())
+    };
+    let entries = entry("list.xml", "resourcelist") + &entry("rss.xml", "changelist");
+    source.document("caps.xml", format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{entries}</urlset>"));
+    source.document("list.xml", format!("{URLSET}{}</urlset>", urls(&source, &["a"])));
+    let item = format!("<item><link>{}a</link></item>", source.url());
+    source.document("rss.xml", format!("<rss version=\"2.0\"><channel>{item}</channel></rss>"));
+
+    let mounted = Mounted::new(&format!("{}caps.xml", source.url()), "");
+    mounted.refresh();
+
+    assert_eq!(files(&mounted), set(&["a"]));
+    let (status, _) = run(&["status", mounted.path().to_str().unwrap()]);
+    assert!(status.contains("rss.xml") && status.contains("a feed, or a text"), "{status}");
+}
+
 #[test]
 fn explore_counts_what_robots_txt_names_in_vain() {
     let source = source_of(&["a", "b"]);

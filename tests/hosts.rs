@@ -127,7 +127,7 @@ fn files_behind_malformed_header_lines_are_read() {
     }
 }
 
-/// Promise: a read waits for `timeout=` without progress of its file, whatever is tried within it.
+/// Promise: a read waits for `timeout=` without progress of its file, however often it is asked for within that.
 #[test]
 fn mirrors_that_drip_do_not_put_off_a_readers_deadline() {
     let drips = |_: &str, stream: &mut TcpStream| {
@@ -181,7 +181,7 @@ fn a_pause_of_a_list_is_not_one_of_readers() {
     mounted.refresh();
 }
 
-/// Those who run a host can see what asks, and whom to write to.
+/// Those who run a host can see what asks, and to which address to write.
 #[test]
 fn requests_name_the_program_and_a_contact() {
     let source = Source::start();
@@ -192,7 +192,7 @@ fn requests_name_the_program_and_a_contact() {
     assert!(!log.is_empty());
     for logged in log {
         let agent = logged.field("user-agent").unwrap().to_owned();
-        assert!(agent.starts_with("resyncfs/") && agent.contains("(+https://"), "{agent}");
+        assert!(agent.starts_with("resyncfs/") && agent.contains(" (ResourceSync file system)"), "{agent}");
         assert!(agent.ends_with(" mailto:ann@example.org"), "{agent}");
     }
 }

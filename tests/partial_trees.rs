@@ -68,7 +68,7 @@ fn told(output: Output) -> (Option<i32>, String) {
     (output.status.code(), text.into_owned())
 }
 
-/// Holds whether a missing part is told wherever a tree is described.
+/// Checks that every description of a tree names a missing part.
 fn is_told_everywhere(mounted: &Mounted, address: &str, part: &str) {
     let directory = mounted.path();
     let directory = directory.to_str().unwrap();

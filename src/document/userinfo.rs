@@ -7,20 +7,29 @@ use std::ops::Range;
 const ENDS: [char; 4] = ['/', '?', '#', '\\'];
 
 /// `text` with `USER:PASSWORD` before every `@HOST` replaced by `…`. It may hold addresses that are no URIs: in doubt more
-/// is hidden. An `@` in a path (`https://host/@name`) and a postal address stay.
+/// is hidden. An `@` in a path (`https://host/@name`) and a postal address stay. It is read once: a Source chooses its length.
 pub fn without_userinfo(text: &str) -> Cow<'_, str> {
-    let mut shown = String::new();
-    let mut end = 0;
-    // From the back, so that of several `@` in one authority the last counts.
     let mut hidden: Vec<Range<usize>> = Vec::new();
-    for (at, _) in text.rmatch_indices('@') {
-        let is_free = hidden.last().is_none_or(|later| at < later.start);
-        hidden.extend(userinfo(&text[..at]).filter(|_| is_free).map(|start| start..at));
+    if text.contains('@') {
+        let mut before = Before::default();
+        for (at, c) in text.char_indices() {
+            if c == '@'
+                && let Some(mut start) = before.userinfo(text, at)
+            {
+                while let Some(earlier) = hidden.pop_if(|earlier| earlier.end >= start) {
+                    start = start.min(earlier.start);
+                }
+                hidden.push(start..at);
+            }
+            before.pass(text, at, c);
+        }
     }
     if hidden.is_empty() {
         return text.into();
     }
-    for range in hidden.into_iter().rev() {
+    let mut shown = String::new();
+    let mut end = 0;
+    for range in hidden {
         shown.push_str(&text[end..range.start]);
         shown.push('…');
         end = range.end;
@@ -29,34 +38,81 @@ pub fn without_userinfo(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Where the userinfo begins that `before` ends with; an `@` follows.
-fn userinfo(before: &str) -> Option<usize> {
-    let slashes = ["//", "\\\\"].into_iter().filter_map(|slashes| before.rfind(slashes)).max();
-    if let Some(start) = slashes.map(|slashes| slashes + 2) {
-        let within = &before[start..];
-        let is_one_word = !within.contains(char::is_whitespace);
-        let is_userinfo = match within.find(ENDS) {
-            None => !within.is_empty(),
-            // No port: the slash belongs to a password.
-            Some(end) => is_one_word && has_bad_port(&within[..end]),
-        };
-        if is_userinfo || is_one_word {
-            return is_userinfo.then_some(start);
+/// What stands before an `@`.
+#[derive(Default)]
+struct Before {
+    last: Option<char>,
+    /// Where the last word begins.
+    word: usize,
+    /// What follows the last `//`.
+    authority: Option<Part>,
+    /// What follows the last colon, and where the word with the colon begins.
+    secret: Option<(Part, usize)>,
+}
+
+/// A part of the text that begins at `start` and goes on.
+struct Part {
+    start: usize,
+    /// Whether a port, or none, stands before the first of [`ENDS`] in it; `None` without one of these.
+    has_port: Option<bool>,
+    has_blank: bool,
+}
+
+impl Part {
+    fn new(start: usize) -> Part {
+        Part { start, has_port: None, has_blank: false }
+    }
+
+    /// Goes on behind the character at `at`; `is_port` judges what lies before the first of [`ENDS`].
+    fn pass(&mut self, text: &str, at: usize, c: char, is_port: impl Fn(&str) -> bool) {
+        if self.has_port.is_none() && ENDS.contains(&c) {
+            self.has_port = Some(is_port(&text[self.start..at]));
         }
+        self.has_blank |= c.is_whitespace();
     }
-    // Without `//` a colon must say that there is a password.
-    let colon = before.rfind(':')?;
-    let secret = &before[colon + 1..];
-    if secret.is_empty() || secret.starts_with(ENDS) || secret.starts_with(char::is_whitespace) {
-        return None;
+}
+
+impl Before {
+    /// Goes on behind the character at `at`.
+    fn pass(&mut self, text: &str, at: usize, c: char) {
+        let behind = at + c.len_utf8();
+        if matches!(c, '/' | '\\') && self.last == Some(c) {
+            self.authority = Some(Part::new(behind));
+        } else if let Some(authority) = &mut self.authority {
+            authority.pass(text, at, c, |authority| !has_bad_port(authority));
+        }
+        if c == ':' {
+            self.secret = Some((Part::new(behind), self.word));
+        } else if let Some((secret, _)) = &mut self.secret {
+            secret.pass(text, at, c, |secret| secret.bytes().all(|b| b.is_ascii_digit()));
+        }
+        if c.is_whitespace() || "\"'=(".contains(c) {
+            self.word = behind;
+        }
+        self.last = Some(c);
     }
-    let is_port = secret.find(ENDS).is_some_and(|end| secret[..end].bytes().all(|b| b.is_ascii_digit()));
-    let is_path = secret.contains(char::is_whitespace) && secret.contains(ENDS);
-    let start = before[..colon]
-        .rfind(|c: char| c.is_whitespace() || "\"'=(".contains(c))
-        .map_or(0, |last| last + before[last..].chars().next().map_or(1, char::len_utf8));
-    let is_postal = before[start..colon].eq_ignore_ascii_case("mailto");
-    (!is_port && !is_path && !is_postal).then_some(start)
+
+    /// Where the userinfo begins that the text before the `@` at `at` ends with.
+    fn userinfo(&self, text: &str, at: usize) -> Option<usize> {
+        if let Some(Part { start, has_port, has_blank }) = self.authority {
+            let is_userinfo = match has_port {
+                None => start < at,
+                // No port: the slash belongs to a password.
+                Some(has_port) => !has_blank && !has_port,
+            };
+            if is_userinfo || !has_blank {
+                return is_userinfo.then_some(start);
+            }
+        }
+        // Without `//` a colon must say that there is a password.
+        let (Part { start, has_port, has_blank }, word) = self.secret.as_ref()?;
+        if *start == at || text[*start..].starts_with(char::is_whitespace) {
+            return None;
+        }
+        let is_path = *has_blank && has_port.is_some();
+        let is_postal = text[*word..*start].eq_ignore_ascii_case("mailto:");
+        (*has_port != Some(true) && !is_path && !is_postal).then_some(*word)
+    }
 }
 
 /// Whether what follows the colon of an authority is no port.
@@ -93,6 +149,19 @@ mod tests {
         ] {
             assert_eq!(without_userinfo(text), shown);
         }
+    }
+
+    #[test]
+    fn a_long_text_is_read_once() {
+        let begun = std::time::Instant::now();
+        for front in ["", "http://h/", "//", "a:", "a: /"] {
+            let text = front.to_owned() + &"@".repeat(1 << 20);
+            assert_eq!(without_userinfo(&text).len() < text.len(), ["//", "a:"].contains(&front));
+        }
+        without_userinfo(&"//a:1/@".repeat(1 << 17));
+        without_userinfo(&"a:b@ ".repeat(1 << 18));
+        without_userinfo(&format!("//{}/{}", "1".repeat(1 << 19), "@".repeat(1 << 19)));
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The beginning of a document: enough to tell what it is, whatever its parent said of it.
 
 use super::Channel;
-use crate::document::{Capability, DocumentError, Entry, Header, Link, Reader, Root};
+use crate::document::{Capability, Change, DocumentError, Entry, Header, Link, Reader, Root};
 use std::collections::HashSet;
 use std::io::BufRead;
 
@@ -98,8 +98,8 @@ impl Head {
         self.header.root == Root::SitemapIndex && self.capability().is_none() && self.hints().flatten().next().is_none()
     }
 
-    /// Whether the first entries are packages of changes and no changes, as in a Change Dump that calls itself a Change List: of
-    /// a change it is told what it is.
+    /// Whether the first entries are packages of changes and no changes, as in a Change Dump that calls itself a Change List: a
+    /// change says so itself.
     pub fn lists_packages(&self) -> bool {
         !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_none() && is_package(entry))
     }
@@ -149,9 +149,14 @@ pub(super) fn leading_on(mut header: Header) -> Header {
     header
 }
 
-/// Whether an entry stands for a resource, in a list that may hold lists too.
-pub(super) fn is_resource(entry: &Entry) -> bool {
-    !entry.is_list && entry.capability.as_ref().and_then(known).is_none()
+/// Whether an entry of a list that may hold resources says that it points to a document.
+pub(super) fn is_document(entry: &Entry) -> bool {
+    entry.is_list || entry.capability.as_ref().and_then(known).is_some()
+}
+
+/// An entry of a Resource List stands for a resource unless it says that it points to a document or is gone.
+pub fn is_resource(entry: &Entry) -> bool {
+    !is_document(entry) && entry.change != Some(Change::Deleted)
 }
 
 /// Whether documents of this capability are lists of resources, changes or packages, or archives of such lists.

@@ -13,6 +13,7 @@ pub mod websub;
 pub(crate) mod loopback;
 
 pub use entry_point::{EntryPoint, EntryPointError};
+pub use head::is_resource;
 
 use crate::causes::chain;
 use crate::document::{Capability, Deviations, DocumentError, Uri};
@@ -213,7 +214,7 @@ impl SourceError {
         )
     }
 
-    /// Why a document is missing for good, for a person who is told which.
+    /// Why a document is missing for good, for a person who knows which.
     pub fn why(&self) -> String {
         match self {
             SourceError::Document { cause, .. } => chain(cause),
@@ -221,7 +222,7 @@ impl SourceError {
         }
     }
 
-    /// The same with the document that names the one that fails, where that is not told yet, and with what a person can do
+    /// The same with the document that names the one that fails, where it does not say so yet, and with what a person can do
     /// `instead`. What fails on this machine has neither.
     pub fn named_by(self, named_by: &DocumentLocation, instead: &str) -> SourceError {
         let instead = instead.to_owned();

@@ -6,7 +6,8 @@ use super::position::ReadSet;
 use super::selection::plan::{Chooser, Plan};
 use super::{Stage, SyncError};
 use crate::catalog::{Baseline, Share};
-use crate::document::{Capability, Change, Deviations, Entry, Limits, Timestamp, Uri};
+use crate::document::{Deviations, Entry, Limits, Timestamp, Uri};
+use crate::source::is_resource;
 use crate::source::spool::{Spool, SpooledDocument};
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -23,6 +24,9 @@ pub const SHARE_STEP: u64 = 1_000;
 
 /// Entries between two looks at whether anybody still wants them.
 const LOOK: u64 = 1_000;
+
+/// First entries of a list in which the walk looks for lists to follow: as many as a head has.
+const LOOKED_AT: u64 = 8;
 
 /// Entries handed from the reading thread to the entering one at once, and how many such batches may wait between them:
 /// enough that neither waits for the other's pauses, less than a megabyte of usual entries.
@@ -336,10 +340,14 @@ fn for_each_resource(
         SyncError::Document { location: document.location.clone(), cause }
     };
     let mut reader = spool.reader(document, limits)?;
+    let (mut read, mut lists, mut are_followed) = (0_u64, 0_u64, false);
     while let Some(entry) = reader.next_entry().map_err(failed)? {
-        if reader.entries().is_multiple_of(LOOK) && !goes_on() {
+        read += 1;
+        if read.is_multiple_of(LOOK) && !goes_on() {
             break;
         }
+        lists += u64::from(entry.is_list);
+        are_followed |= entry.is_list && read <= LOOKED_AT;
         if is_resource(&entry) && visit(entry).is_break() {
             break;
         }
@@ -347,15 +355,9 @@ fn for_each_resource(
     for (rule, count) in reader.deviations().counts() {
         tracing::info!(document = %document.location, count, rule = rule.sentence(), section = rule.section(), "deviation");
     }
-    let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
+    let not_followed = if are_followed { 0 } else { lists };
+    let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() + not_followed };
     Ok((reader.deviations().clone(), entries))
-}
-
-/// An entry of a Resource List stands for a resource unless it says that it points to a document or is gone.
-fn is_resource(entry: &Entry) -> bool {
-    !entry.is_list
-        && entry.change != Some(Change::Deleted)
-        && entry.capability.as_ref().is_none_or(|capability| matches!(capability, Capability::Other(_)))
 }
 
 #[cfg(test)]

@@ -125,6 +125,8 @@ impl Synchronizer {
         let source = self.source(true).await?.0;
         let sets = followed(&source, Some(&position));
         position.follow(&sets);
+        // What was due has just been asked for, so it is due no more.
+        let extent = if *extent == Extent::Due { &Extent::Everything } else { extent };
         let changes = self.read_changes(&sets, &position, extent, progress).await?;
         let step = Step { source, sets, is_first_tree: false, anew: false, position };
         self.advance(step, changes, progress).await
@@ -164,6 +166,11 @@ impl Synchronizer {
                         self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
                         read.extend(ReadChanges::gone(set.id, root, &known));
                         self.is_stale = true;
+                    }
+                    // What never was a list is none that fails: the schedule asks again, and status names it.
+                    Err(SyncError::Source(cause)) if cause.is_no_list() && known.locations().next().is_none() => {
+                        tracing::warn!("changes are not followed: {}", chain(&cause));
+                        self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
                     }
                     Err(
                         cause @ (SyncError::Source(_)

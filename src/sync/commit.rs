@@ -199,7 +199,9 @@ impl Synchronizer {
             for (set, root, known) in news.known {
                 next.note(set, &root, known);
             }
-            next.drop_gone(&position, &read, |set| Ok(catalog.snapshot()?.held_of(set)? > 0))?;
+            // A damaged catalog cannot tell.
+            let holds = |set| Ok(catalog.is_distrusted() || catalog.snapshot()?.held_of(set)? > 0);
+            next.drop_gone(&position, &read, holds)?;
             let (at, lists) = (next.at(), position.losses(&next));
             // What was lacking before is not in the tree, or held back already.
             let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));

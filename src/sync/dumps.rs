@@ -299,7 +299,7 @@ fn read_manifest(
     Ok(reading.end(manifest.header().clone()))
 }
 
-/// Enters the resources of a manifest that `chooses` wants: as what exists, or beside lists as where their bytes lie too.
+/// Enters the resources of a manifest that `chooses` wants: as what exists, or next to lists as where their bytes lie too.
 pub fn enter(
     baseline: &mut Baseline<'_>,
     manifest: &Manifest,

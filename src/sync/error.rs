@@ -138,10 +138,14 @@ impl SyncError {
         }
     }
 
-    /// Whether a list breaks off, or nothing of it can be used: what change documents say does not rest on it.
+    /// Whether a list or a package breaks off, or nothing of it can be used: what change documents say does not rest on it.
     pub(super) fn is_of_a_list(&self) -> bool {
         use SyncError::*;
-        matches!(self, Document { .. } | NothingUnderstood { .. } | NothingLeft { .. } | NoResourceList { .. })
+        match self {
+            Document { .. } | NothingUnderstood { .. } | NothingLeft { .. } | NoResourceList { .. } => true,
+            Package(_) | PackageOf { .. } => self.is_of_source(),
+            _ => false,
+        }
     }
 
     /// Whether a document is not there, by its server's word: 404 or 410.

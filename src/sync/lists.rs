@@ -14,7 +14,7 @@ use crate::source::walk::{ANOTHER_LIST, Asking, Child, Leaf, Walked, walk_asking
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
 use tokio::time::Instant;
 
-/// Missing parts that are told with a mount at most.
+/// Missing parts that a mount names at most.
 const REMARKS: usize = 10;
 
 impl Synchronizer {
@@ -51,7 +51,7 @@ impl Synchronizer {
         Ok(Some(read))
     }
 
-    /// Fetches the lists of one of the sets. One that is gone for good, or is no list, is told as missing.
+    /// Fetches the lists of one of the sets. One that is gone for good, or is no list, counts as missing.
     async fn read_set(
         &mut self,
         (set, sets): (&FollowedSet, &[FollowedSet]),

@@ -262,6 +262,8 @@ impl Synchronizer {
         if matches!(outcome, Ok(_) | Err(SyncError::Behind(_))) && !self.lacks_packages {
             self.corrected(&contradicted);
         }
+        // It was given for this refresh: one that fails leaves it to no later one.
+        self.confirms_rebuilding = false;
         self.tell(&outcome, began.elapsed());
         outcome
     }
@@ -403,7 +405,7 @@ impl Synchronizer {
         position.retain(&step.sets);
         let before = (!step.is_first_tree).then(|| position.clone());
         let made = self.merge(Reading { naming, read, missing, position, news }, progress.clone()).await?;
-        // What a first tree lacks is told with the mount.
+        // The mount itself says what a first tree lacks.
         if let Some(before) = before {
             let new = made.position.lacking().filter(|it| !before.lacking().any(|before| before == *it));
             new.for_each(|Missing { location, why, .. }| tracing::warn!("the tree lacks a part: {location}: {why}"));
@@ -457,7 +459,6 @@ impl Synchronizer {
         }
         self.status.write(|status| status.unknown_deletions += made.unknown);
         self.position = Some(made.position);
-        self.confirms_rebuilding = false;
         Outcome::Committed(made.committed)
     }
 

@@ -356,12 +356,13 @@ impl Position {
         }
         let now: HashSet<&Location> = listing(next).map(|(_, list)| &list.location).collect();
         // Which entries of a list cannot be understood is not known: they may be other ones each time.
+        // A list of which nothing can be understood may show any of them again.
         let lists = |set: &SetPosition, gap: &Gap| {
             let is_package = matches!(&gap.location, Location::Uri(uri) if set.packages.contains(uri));
-            is_package || set.documents.iter().any(|document| document.location == gap.location)
+            gap.entries > 0 && is_package || set.documents.iter().any(|document| document.location == gap.location)
         };
         let is_list = |gap: &Gap| next.sets.iter().any(|set| lists(set, gap));
-        let hidden = next.missing.iter().filter(|gap| !self.lacked(gap) || gap.entries > 0 && is_list(gap));
+        let hidden = next.missing.iter().filter(|gap| !self.lacked(gap) || is_list(gap));
         let hidden = hidden.map(|gap| (&gap.location, gap.entries, false, gap.set));
         let emptied = listing(self).filter(|(_, list)| !now.contains(&list.location));
         let emptied = emptied.map(|(set, list)| (&list.location, list.entries, true, Some(set)));
@@ -606,6 +607,8 @@ mod tests {
         let at = |path: &str| format!("http://example.org/{path}");
         assert_eq!(losses, [(at("dead"), 0, false), (at("b"), 30, true), (at("c"), 40, true), (at("dead"), 50, true)]);
         assert!(after.losses(&after).is_empty());
+        after.missing = vec![gap("a", 0)];
+        assert_eq!(after.losses(&after).len(), 1, "what of it is understood next may be another part");
     }
 
     #[test]

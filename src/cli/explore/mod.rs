@@ -178,7 +178,7 @@ pub struct Pace {
     pub answered: usize,
     /// How many answers were text/html.
     pub pages: usize,
-    /// How many answers told the size.
+    /// How many answers say the size.
     pub sized: usize,
     /// How many had a strong ETag, another validator, and none.
     pub validators: [usize; 3],

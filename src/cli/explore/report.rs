@@ -221,7 +221,7 @@ impl Report {
         format!("{percent:.0} %")
     }
 
-    /// What `ls -l` downloads beside its requests: files of no published length whose server does not tell it either.
+    /// What `ls -l` downloads on top of its requests: files of no published length whose server does not say it either.
     fn downloads(&self) -> String {
         let Pace { answered, sized, .. } = self.pace;
         if self.survey.with_length == self.survey.entries || sized == answered {

@@ -6,7 +6,7 @@ use crate::document::{
 use crate::source::package::Manifest;
 use crate::source::spool::Spool;
 use crate::source::walk::Walked;
-use crate::source::{DocumentLocation, Missing};
+use crate::source::{DocumentLocation, Missing, is_resource};
 use crate::sync::deviations::NotUnderstood;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Survey {
             self.packages += u64::from(size.is_none());
             self.document_octets += size.unwrap_or(0);
             while let Some(entry) = reader.next_entry()? {
-                if entry.is_list {
+                if !is_resource(&entry) {
                     continue;
                 }
                 self.entries += 1;

@@ -16,6 +16,9 @@ pub(super) struct Draft {
     others: Vec<Uri>,
     /// The images, videos and enclosures of a page.
     media: Vec<Entry>,
+    /// How many more it names that cannot be understood, or are too many: of `others`, and of `media`.
+    hidden: u64,
+    hidden_media: u64,
     /// Bytes of the URIs of `others` and `media`.
     further_bytes: u64,
     /// Where an item of RSS lies that has no link.
@@ -25,8 +28,8 @@ pub(super) struct Draft {
     /// `None` without any `rs:md`.
     pub metadata: Option<Metadata>,
     links: Vec<Link>,
-    /// Octets of the tags of `links`.
-    link_octets: u64,
+    /// Bytes of the tags of `links`.
+    link_bytes: u64,
     /// Something in it cannot be understood.
     unusable: bool,
 }
@@ -67,7 +70,7 @@ impl Draft {
         }
     }
 
-    /// Takes what an entry names beside its first `<loc>`.
+    /// Takes what an entry names besides its first `<loc>`.
     #[cold]
     fn set_further(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context<'_>) {
         if kind == Kind::Loc {
@@ -77,22 +80,38 @@ impl Draft {
         match (uri, kind) {
             (Some(uri), Kind::Media) => self.add_media(Entry::new(uri), context),
             (Some(uri), _) => {
-                let is_new = self.loc.as_ref() != Some(&uri) && self.has_room(&uri, context);
-                self.others.extend(Some(uri).filter(|_| is_new));
+                let is_new = self.loc.as_ref() != Some(&uri);
+                if is_new && self.has_room(&uri, context) {
+                    self.others.push(uri);
+                } else {
+                    self.hidden += u64::from(is_new);
+                }
             }
-            (None, Kind::Media) => context.notes.add(Rule::LocMalformed, text),
-            (None, _) => {}
+            (None, _) => {
+                context.notes.add(Rule::LocMalformed, text);
+                // An empty element names nothing.
+                if !understood || !text.is_empty() {
+                    self.hide(kind);
+                }
+            }
         }
+    }
+
+    /// Counts one that it names and that cannot be understood.
+    pub fn hide(&mut self, kind: Kind) {
+        *(if kind == Kind::Loc { &mut self.hidden } else { &mut self.hidden_media }) += 1;
     }
 
     /// Adds an image, a video or an enclosure.
     pub fn add_media(&mut self, entry: Entry, context: &mut Context<'_>) {
         if self.has_room(&entry.loc, context) {
             self.media.push(entry);
+        } else {
+            self.hidden_media += 1;
         }
     }
 
-    /// What an entry names beside itself has the bounds of its links.
+    /// What an entry names besides itself has the bounds of its links.
     fn has_room(&mut self, uri: &Uri, context: &mut Context<'_>) -> bool {
         self.further_bytes += uri.as_str().len() as u64;
         let has_room = self.others.len() + self.media.len() < context.limits.links
@@ -107,7 +126,7 @@ impl Draft {
     #[inline]
     pub fn set_tag(&mut self, kind: Kind, tag: Tag<'_, '_>, context: &mut Context<'_>) {
         if kind == Kind::Link {
-            return add_link(&mut self.links, &mut self.link_octets, tag, context);
+            return add_link(&mut self.links, &mut self.link_bytes, tag, context);
         }
         if self.metadata.is_some() {
             context.notes.add(Rule::RepeatedMetadata, tag.attributes());
@@ -126,16 +145,21 @@ impl Draft {
         !self.located && self.guid.is_none()
     }
 
-    /// The entry, if it has a URI and all of it could be understood; what it names beside itself goes to `beside`.
+    /// The entry, if it has a URI and all of it could be understood; what else it names goes to `further`, or is counted in
+    /// `hidden`.
     #[inline]
-    pub fn finish(mut self, header: &Header, beside: &mut VecDeque<Entry>) -> Option<Entry> {
+    pub fn finish(mut self, header: &Header, further: &mut VecDeque<Entry>, hidden: &mut u64) -> Option<Entry> {
+        // A first `<loc>` that cannot be understood.
+        self.hidden += u64::from(self.loc.is_none() && !self.others.is_empty());
         let loc = self.loc.take().or_else(|| self.others.pop()).or_else(|| self.guid.take());
-        if !self.media.is_empty() {
+        *hidden += self.hidden;
+        if !self.media.is_empty() || self.hidden_media > 0 {
             let lists_resources =
                 matches!(header.capability, None | Some(Capability::ResourceList | Capability::Other(_)));
             let says_more = self.metadata.as_ref().is_some_and(|it| it.change.is_some() || it.capability.is_some());
             if lists_resources && !says_more && !self.is_list {
-                beside.extend(self.media.into_iter().filter(|media| Some(&media.loc) != loc.as_ref()));
+                *hidden += self.hidden_media;
+                further.extend(self.media.into_iter().filter(|media| Some(&media.loc) != loc.as_ref()));
             }
         }
         if self.unusable {
@@ -164,19 +188,19 @@ impl Draft {
             // Bytes are described once, and whose they are is not known: they are taken for those of the first.
             let Entry { lastmod, changefreq, change, datetime, is_list, .. } = entry;
             let capability = entry.capability.clone();
-            beside.push_back(Entry { lastmod, changefreq, change, datetime, is_list, capability, ..Entry::new(loc) });
+            further.push_back(Entry { lastmod, changefreq, change, datetime, is_list, capability, ..Entry::new(loc) });
         }
         Some(entry)
     }
 }
 
-/// Adds an `rs:ln` to `links`, whose tags have `octets` so far. It is left out where it cannot be understood or is one
+/// Adds an `rs:ln` to `links`, whose tags have `bytes` so far. It is left out where it cannot be understood or is one
 /// too many.
-pub(super) fn add_link(links: &mut Vec<Link>, octets: &mut u64, tag: Tag<'_, '_>, context: &mut Context<'_>) {
+pub(super) fn add_link(links: &mut Vec<Link>, bytes: &mut u64, tag: Tag<'_, '_>, context: &mut Context<'_>) {
     // What cannot be understood has been noted where it was read.
     let Ok(Some(link)) = read_link(tag, context) else { return };
-    *octets += tag.len() as u64;
-    if links.len() < context.limits.links && *octets <= context.limits.all_links() {
+    *bytes += tag.len() as u64;
+    if links.len() < context.limits.links && *bytes <= context.limits.all_links() {
         links.push(link);
     } else {
         context.notes.add(Rule::TooManyLinks, link.href.as_str());

@@ -4,7 +4,7 @@ use super::Limits;
 use super::error::{DocumentError, format_of_text, quoted};
 use super::input::{Exceeded, Input};
 use memchr::memchr2;
-use quick_xml::errors::{Error as XmlError, IllFormedError};
+use quick_xml::errors::{Error as XmlError, IllFormedError, SyntaxError};
 use quick_xml::events::{BytesStart, Event};
 use std::borrow::Cow;
 use std::io::{self, BufRead};
@@ -111,6 +111,14 @@ impl<R: BufRead> Events<R> {
                 Ok(Event::Empty(element)) => Behind::Element(element.into_owned(), true),
                 Ok(event) => Behind::Stray(quoted(event.as_bytes())),
                 Err(error @ XmlError::Io(_)) => return Err(document_error(&mut self.xml, error, &self.limits)),
+                // It may be the root of one more list.
+                Err(XmlError::Syntax(
+                    SyntaxError::UnclosedTag
+                    | SyntaxError::UnclosedSingleQuotedAttributeValue
+                    | SyntaxError::UnclosedDoubleQuotedAttributeValue,
+                )) => {
+                    return Err(DocumentError::Truncated { position: self.xml.buffer_position() });
+                }
                 Err(error) => Behind::Stray(error.to_string()),
             };
             return Ok(Some(found));

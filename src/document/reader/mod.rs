@@ -1,7 +1,7 @@
 //! The streaming reader: any ResourceSync document or sitemap (feeds and texts too), entry by entry, in bounded memory.
 //!
-//! `octets -> input (inflate, decode, mend) -> events (quick_xml) -> namespace, element, other, reference -> draft -> Entry`, and
-//! beside it `rules`, which counts what the document breaks. Most entries are found by `plain` at once, with no event. An entry that cannot be understood is skipped and counted;
+//! `bytes -> input (inflate, decode, mend) -> events (quick_xml) -> namespace, element, other, reference -> draft -> Entry`, and
+//! with it `rules`, which counts what the document breaks. Most entries are found by `plain` at once, with no event. An entry that cannot be understood is skipped and counted;
 //! XML that is not well-formed, or that ends before its root element does, fails the document.
 
 mod draft;
@@ -129,12 +129,14 @@ pub struct Reader<R> {
     is_plain: bool,
     /// The elements of the plain entry being read.
     parts: Vec<plain::Part>,
-    /// What entries name beside themselves, and the first lines of a text.
-    beside: VecDeque<Entry>,
+    /// What entries name besides themselves, and the first lines of a text.
+    further: VecDeque<Entry>,
     /// Entries begun.
     entries: u64,
     /// Entries that could not be understood.
     skipped: u64,
+    /// What may be entries and cannot be understood, outside of entries or within one that can.
+    hidden: u64,
     phase: Phase,
 }
 
@@ -167,9 +169,10 @@ impl<R: BufRead> Reader<R> {
             deviations: Deviations::default(),
             is_plain: false,
             parts: Vec::new(),
-            beside: VecDeque::new(),
+            further: VecDeque::new(),
             entries: 0,
             skipped: 0,
+            hidden: 0,
             phase: Phase::Failed,
         };
         if let Some(encoding) = reader.events.unknown_encoding() {
@@ -189,7 +192,7 @@ impl<R: BufRead> Reader<R> {
     /// Any [`DocumentError`]; after one, every further call answers [`DocumentError::Truncated`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>, DocumentError> {
         loop {
-            if let Some(entry) = self.beside.pop_front() {
+            if let Some(entry) = self.further.pop_front() {
                 return Ok(Some(entry));
             }
             let phase = std::mem::replace(&mut self.phase, Phase::Failed);
@@ -237,12 +240,12 @@ impl<R: BufRead> Reader<R> {
 
     /// Entries begun so far, those that were skipped included.
     pub fn entries(&self) -> u64 {
-        self.entries
+        self.entries + self.hidden
     }
 
-    /// Entries skipped so far, because they cannot be understood: an index with one has children that nobody knows.
+    /// Entries skipped so far, because they cannot be understood: an index with one has children that are not known.
     pub fn skipped(&self) -> u64 {
-        self.skipped
+        self.skipped + self.hidden
     }
 
     /// Reads up to the start tag of the root element and through it.
@@ -322,7 +325,7 @@ impl<R: BufRead> Reader<R> {
                     self.read_text_into(kind, empty, &mut draft)?;
                     let entry = self.judge(draft);
                     self.skipped += u64::from(entry.is_none());
-                    self.beside.extend(entry);
+                    self.further.extend(entry);
                     return Ok(Phase::Root);
                 }
                 Kind::FeedLink => {
@@ -368,6 +371,8 @@ impl<R: BufRead> Reader<R> {
                         self.rules.header_is(&self.header);
                     }
                 }
+                // It has been noted, and may be an entry that is misspelt.
+                Kind::Unknown if !empty => self.hidden += 1,
                 _ => {}
             }
             self.close_or_skip(empty)?;
@@ -389,10 +394,10 @@ impl<R: BufRead> Reader<R> {
         let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
         let mut context = Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
         for plain::Part { kind, place } in self.parts.drain(..) {
-            let octets = window.get(place).unwrap_or_default();
+            let part = window.get(place).unwrap_or_default();
             match kind {
-                Kind::Metadata | Kind::Link => draft.set_tag(kind, Tag::Plain(octets), &mut context),
-                _ => draft.set_text(kind, octets, true, &mut context),
+                Kind::Metadata | Kind::Link => draft.set_tag(kind, Tag::Plain(part), &mut context),
+                _ => draft.set_text(kind, part, true, &mut context),
             }
         }
         self.events.pass_by(end);
@@ -486,7 +491,7 @@ impl<R: BufRead> Reader<R> {
         if draft.is_placeless() {
             notes.add(Rule::LocMissing, "");
         }
-        draft.finish(&self.header, &mut self.beside)
+        draft.finish(&self.header, &mut self.further, &mut self.hidden)
     }
 
     /// Reads text into `self.text` from behind a start tag through its end tag, leaving out elements within; whether

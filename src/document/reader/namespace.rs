@@ -186,7 +186,11 @@ impl Bindings {
                 if forgotten == "md" { Kind::Metadata } else { Kind::Link }
             }
             (Kind::Unknown, _) => {
-                let meant = Kind::of(namespace, &name.to_ascii_lowercase());
+                // What an entry is and where its resource lies is not guessed: XML tells capitals from small letters.
+                let meant = match Kind::of(namespace, &name.to_ascii_lowercase()) {
+                    Kind::Entry(_) | Kind::Loc => Kind::Unknown,
+                    meant => meant,
+                };
                 notes.add(if meant == Kind::Unknown { Rule::ElementUnknown } else { Rule::ElementSpelling }, name);
                 meant
             }

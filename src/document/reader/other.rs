@@ -1,4 +1,4 @@
-//! What the Sitemap protocol allows beside its XML: feeds, whose entries link to pages, and texts with a URI a line.
+//! What the Sitemap protocol allows besides its XML: feeds, whose entries link to pages, and texts with a URI a line.
 //!
 //! `fetch.txt` of BagIt (RFC 8493, 2.2.3) is such a text too: URL, length or `-`, and path.
 
@@ -90,7 +90,7 @@ impl<R: BufRead> Reader<R> {
         Err(DocumentError::NotXml { seen: quoted(self.events.front()) })
     }
 
-    /// Reads one line of a text; its entry goes to `beside`. Whether it is a URI without doubt, where there is something in it.
+    /// Reads one line of a text; its entry goes to `further`. Whether it is a URI without doubt, where there is something in it.
     pub(super) fn read_line(&mut self) -> Result<Option<Option<bool>>, DocumentError> {
         let Some((line, fits)) = self.events.line()? else { return Ok(None) };
         let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries + 1 };
@@ -101,7 +101,7 @@ impl<R: BufRead> Reader<R> {
         let (is_entry, is_sure) = match read {
             Line::Nothing => return Ok(Some(None)),
             Line::Entry(entry, is_sure) => {
-                self.beside.push_back(*entry);
+                self.further.push_back(*entry);
                 (true, is_sure)
             }
             Line::Unreadable => (false, false),
@@ -166,7 +166,9 @@ impl FeedLink {
                     draft.set_loc(loc);
                 }
             }
-            _ if is_enclosure || self.is_name || root == Root::Atom => {}
+            // What it is enclosed with cannot be understood.
+            None if is_enclosure => draft.hide(Kind::Enclosure),
+            _ if self.is_name || root == Root::Atom => {}
             _ => return Some(if kind == Kind::Guid { kind } else { Kind::Loc }),
         }
         None

@@ -108,16 +108,16 @@ impl Finder {
         let head = &document.head;
         if document.is_silent_description() {
             let mut answers = self.answers(head.first.iter().map(|entry| entry.loc.clone()).collect());
-            let mut failed = None;
             while let Some((_, answer)) = answers.next().await {
                 match answer {
                     Ok(Answer::Document(child)) => return Ok(!child.head.header.root.is_feed_or_text()),
                     Ok(Answer::Page(_)) => return Ok(false),
                     Err(Silence::Nothing(_)) => {}
-                    Err(Silence::Failed(error)) => failed = failed.or(Some(error)),
+                    // Which tree is shown must not rest on how busy a host is.
+                    Err(Silence::Failed(error)) => return Err(error.named_by(&document.location, ANOTHER_LIST)),
                 }
             }
-            return failed.map_or(Ok(false), |error| Err(error.named_by(&document.location, ANOTHER_LIST)));
+            return Ok(false);
         }
         for child in head.first.iter().filter(|_| head.is_silent_index()) {
             match ask(&self.client, &child.loc, self.limits).await {
@@ -181,21 +181,26 @@ impl Finder {
 
     /// The sets of the `Sitemap:` lines: one for each Resource List, or one of all plain sitemaps where there is none.
     pub async fn of_robots(&mut self, robots: &Uri, text: &str) -> Result<Vec<Set>, SourceError> {
-        if let Some(delay) = robots::crawl_delay(text) {
-            self.client.slow_down(robots, delay);
-        }
+        self.client.slow_down(robots, robots::crawl_delay(text).unwrap_or_default());
         let lines = robots::sitemaps(text, SITEMAP_LINES + 1);
         if lines.len() > SITEMAP_LINES {
             let what = format!("more than {SITEMAP_LINES} Sitemap lines");
             return Err(SourceError::Structure { location: DocumentLocation::Uri(robots.clone()), what });
         }
         let mut deviations = Deviations::default();
-        let mut places: Vec<Uri> = Vec::new();
+        let (mut places, mut bad): (Vec<Uri>, u64) = (Vec::new(), 0);
         for line in lines {
             match Uri::resolve(Some(robots), line) {
                 Ok(place) => places.push(place),
-                Err(_) => deviations.add(Rule::SitemapLine, 0, line),
+                Err(_) => {
+                    bad += 1;
+                    deviations.add(Rule::SitemapLine, 0, line);
+                }
             }
+        }
+        if bad > 0 {
+            let why = format!("{bad} Sitemap lines cannot be understood");
+            self.missing.push(Missing { location: DocumentLocation::Uri(robots.clone()), entries: bad, why });
         }
         let mut sets = Vec::new();
         let mut plain = Vec::new();
@@ -215,7 +220,7 @@ impl Finder {
         }
         if !sets.is_empty() {
             for (_, location) in &plain {
-                tracing::warn!(%robots, sitemap = %location, "a plain sitemap beside Resource Lists is left out");
+                tracing::warn!(%robots, sitemap = %location, "a plain sitemap next to Resource Lists is left out");
                 deviations.add(Rule::PlainSitemapLeftOut, 0, &location.to_string());
             }
         }
@@ -265,10 +270,9 @@ impl Finder {
                 self.description = self.description.take().or(own.clone());
             }
             let mut offer = Offer::new(self.chosen(entries), describes_sets);
-            if describes_sets {
-                offer.below.extend(document.head.header.link("next").cloned());
-            }
             offer.below.retain(|uri| seen.insert(DocumentLocation::Uri(uri.clone())));
+            let next = document.head.header.link("next").filter(|_| describes_sets).cloned();
+            offer.next = next.filter(|uri| seen.insert(DocumentLocation::Uri(uri.clone())));
             if seen.len() > DOCUMENTS {
                 return Err(too_much(format!("names more than {DOCUMENTS} documents")));
             }
@@ -306,9 +310,10 @@ impl Finder {
         seen: &mut Seen,
     ) -> Result<Vec<Set>, SourceError> {
         let mut below = Vec::new();
-        let places = std::mem::take(&mut offer.below);
+        let mut places = std::mem::take(&mut offer.below);
         let is_list = |place: &Uri| offer.documents.iter().any(|(_, location)| is_at(location, place));
         let sets: Vec<Uri> = places.iter().filter(|place| !is_list(place)).cloned().collect();
+        places.extend(offer.next.take());
         let mut answers = self.answers(places);
         while let Some((place, answer)) = answers.next().await {
             let named = |error: SourceError| {
@@ -497,6 +502,8 @@ struct Offer {
     documents: Vec<(Capability, DocumentLocation)>,
     /// What has to be read to go on.
     below: Vec<Uri>,
+    /// The next page of it, which is no set.
+    next: Option<Uri>,
     /// Where there is nothing to read.
     channels: Vec<Channel>,
     /// Capability List -> what describes its set.
@@ -535,7 +542,7 @@ impl Offer {
                 }
             }
         }
-        Offer { documents, below, channels, descriptions }
+        Offer { documents, below, next: None, channels, descriptions }
     }
 }
 

@@ -210,7 +210,7 @@ async fn the_wanted_set_alone_is_asked_where_the_description_tells() {
 #[tokio::test]
 async fn robots_lines_that_are_resource_lists_win_over_plain_sitemaps() {
     let robots = "User-agent: *\nSITEMAP: /plain.xml\nSitemap: /one/list.xml\nsitemap:/two/list.xml\nSitemap: /gone.xml\n\
-        Sitemap: /page.html\nSitemap: /alone.xml";
+        Sitemap: /page.html\nSitemap: /alone.xml\nSitemap: ftp://x/";
     let server = two_sets().await;
     server.put(WELL_KNOWN, Answer::status(404));
     server.put("/robots.txt", Answer::new("text/plain", robots));
@@ -221,7 +221,7 @@ async fn robots_lines_that_are_resource_lists_win_over_plain_sitemaps() {
         let source = found(&server, pasted).await.unwrap();
         assert_eq!(sets(&source), [ONE, TWO, "-: ResourceList /alone.xml"], "{pasted}");
         let missing: Vec<String> = source.missing.iter().map(|missing| missing.location.to_string()).collect();
-        assert_eq!(missing, [server.uri("/gone.xml").to_string(), server.uri("/page.html").to_string()]);
+        assert_eq!(missing, ["/robots.txt", "/gone.xml", "/page.html"].map(|path| server.uri(path).to_string()));
     }
 }
 
@@ -496,10 +496,12 @@ async fn what_fails_for_now_on_the_way_to_the_sets_is_no_last_word() {
         ("/part.xml", list_with_up("/description.xml"), "/one/cl.xml"),
         ("/cl.xml", xml(unclear), "/unsaid.xml"),
         ("/index.xml", xml(silent), "/busy.xml"),
+        (WELL_KNOWN, xml(urlset("", &[], &[url("/busy.xml", ""), url("/page", "")])), "/busy.xml"),
         ("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &hinted)), "/busy.xml"),
     ] {
         let server = two_sets().await;
         server.put("/between.xml", list_with_up("/busy.xml"));
+        server.put("/page", Answer::html("<p>"));
         server.put("/description.xml", description(&["/one/cl.xml"]));
         server.put("/c.xml", xml(urlset("capability=\"changelist\"", &[], &[])));
         server.put(pasted, document);

@@ -9,7 +9,7 @@ use super::head::{self, Head};
 use super::limits::{Admission, Host, Hosts, Paused};
 use super::opening::Connection;
 use super::places::Place;
-use super::policy::{AddressPolicy, AddressRefusal, Authority};
+use super::policy::{AddressPolicy, AddressRefusal, Authority, Reach};
 use super::rewrite::Rewrites;
 use super::traffic::HostTraffic;
 use super::transport::{Pools, ProxySettings, Transport};
@@ -248,7 +248,11 @@ impl Client {
         })?;
         let is_proxied = shared.transport.is_proxied(&url);
         let own = self.own();
-        let reach = own.policy.admit(&url, is_proxied).map_err(|cause| HttpError::AddressRefused {
+        let reach = own.policy.admit(&url, is_proxied).and_then(|reach| match reach {
+            Reach::Public if is_proxied => shared.transport.check_proxied(&url).map(|()| reach),
+            reach => Ok(reach),
+        });
+        let reach = reach.map_err(|cause| HttpError::AddressRefused {
             uri: request.uri.clone(),
             target: uri.clone(),
             cause,
@@ -313,11 +317,14 @@ impl Client {
             let outcome = outcome.map_err(|cause| failure(request, uri, host, cause.without_url()));
             // The host may have another address by now. Nothing was sent, so nothing is asked for twice.
             let is_out_of_reach = matches!(outcome, Err(HttpError::Connect { .. })) && way == Way::Shared;
-            if is_out_of_reach && self.shared.transport.forget(url, begun) && !has_moved {
-                has_moved = true;
-                continue;
+            if !is_out_of_reach || has_moved {
+                break outcome;
             }
-            break outcome;
+            let look_up = self.shared.transport.has_moved(url, begun);
+            has_moved = tokio::time::timeout(self.shared.connect_timeout, look_up).await.unwrap_or(false);
+            if !has_moved {
+                break outcome;
+            }
         };
         if let Ok(answer) = &outcome
             && url.scheme() == "https"

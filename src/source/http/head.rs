@@ -8,7 +8,7 @@ use reqwest::header::{self, HeaderMap, HeaderName};
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-/// What is escaped beside all that is not ASCII.
+/// What is escaped together with all that is not ASCII.
 const NO_ASCII: AsciiSet = AsciiSet::EMPTY;
 
 /// A checked head, without the body.

@@ -39,6 +39,8 @@ const HOSTS_KEPT: usize = 1024;
 /// interval.
 #[derive(Debug)]
 pub(super) struct Pace {
+    /// What was set.
+    configured: Duration,
     interval: Duration,
     /// How far behind the clock the schedule may lag: the burst.
     slack: Duration,
@@ -59,13 +61,22 @@ impl Pace {
             .and_then(|rate| Duration::try_from_secs_f64(1.0 / rate).ok())
             .unwrap_or(Duration::ZERO);
         let slack = Duration::from_secs(1).saturating_sub(interval);
-        Pace { interval, slack, next: None, is_slowed: false, paused_until: None, paused: VecDeque::new() }
+        Pace {
+            configured: interval,
+            interval,
+            slack,
+            next: None,
+            is_slowed: false,
+            paused_until: None,
+            paused: VecDeque::new(),
+        }
     }
 
-    /// The host wants so much time between two requests: the slower of this and what was set counts.
+    /// The host wants so much time between two requests, none where it has taken that back: the slower of this and what was set
+    /// counts.
     pub(super) fn slow_down(&mut self, interval: Duration) {
-        self.is_slowed = true;
-        self.interval = self.interval.max(interval.min(INTERVAL_LONGEST));
+        self.is_slowed = !interval.is_zero();
+        self.interval = self.configured.max(interval.min(INTERVAL_LONGEST));
         self.slack = Duration::from_secs(1).saturating_sub(self.interval);
     }
 
@@ -131,7 +142,7 @@ impl Pace {
     }
 }
 
-/// What a pause (`Retry-After`) is for: what asked, and was told so.
+/// What a pause (`Retry-After`) is for: what was asked for when the host wanted it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Paused<'a> {
     /// All resources of the host.
@@ -189,7 +200,7 @@ pub(super) enum Admission {
 }
 
 impl Breaker {
-    /// What a request for `uri` would be told, without sending it.
+    /// Whether a request for `uri` may be sent, without counting it.
     pub(super) fn look(&self, uri: &Uri, now: Instant) -> Admission {
         match self.open_until {
             None => Admission::Pass,
@@ -268,7 +279,7 @@ pub(super) struct Host {
     /// One place more, for documents alone.
     document: Arc<Semaphore>,
     pace: Mutex<Pace>,
-    /// Whoever has it takes the next token of `pace`: in the order in which places are given out, so that no reader waits for what
+    /// The request that has it takes the next token of `pace`: in the order in which places are given out, so that no reader waits for what
     /// is fetched ahead.
     token: Arc<Places>,
     /// Of http and of https: without a port in the authority these are two places of one host.
@@ -328,11 +339,15 @@ impl Host {
             return;
         }
         let _next = self.token.take(awaited).await;
-        let now = Instant::now();
-        let turn = self.pace().reserve(now, now + INTERVAL_LONGEST);
-        // Not where it is now: a timer takes its next tick at least, a millisecond for each request.
-        if let Some(turn) = turn.ok().filter(|turn| *turn > now) {
-            tokio::time::sleep_until(turn.into()).await;
+        // It is taken when its time has come: a request that is given up before leaves it to the next.
+        loop {
+            // The clock of the timer, which tests stop.
+            let now = tokio::time::Instant::now().into_std();
+            let reserved = self.pace().reserve(now, now);
+            match reserved {
+                Ok(_) => return,
+                Err(turn) => tokio::time::sleep_until(turn.into()).await,
+            }
         }
     }
 
@@ -513,6 +528,22 @@ mod tests {
         pace.slow_down(5 * SECOND);
         assert_eq!(pace.reserve(start, start), Ok(start));
         assert_eq!(pace.reserve(start, start + 9 * SECOND), Ok(start + 5 * SECOND));
+
+        pace.slow_down(Duration::ZERO);
+        assert_eq!((pace.interval, pace.is_slowed), (2 * SECOND, false), "it was taken back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_rate_is_kept_and_a_request_given_up_takes_nothing() {
+        let host = Hosts::new(Some(0.005), 1).host("slow", Instant::now());
+        let start = tokio::time::Instant::now();
+        host.in_pace(Awaited::default()).await;
+        let given_up = tokio::time::timeout(100 * SECOND, host.in_pace(Awaited::default())).await;
+        assert!(given_up.is_err());
+
+        host.in_pace(Awaited::default()).await;
+
+        assert!((200..202).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     }
 
     #[test]

@@ -46,6 +46,8 @@ struct Known {
     answer: Option<(Instant, Arc<[IpAddr]>)>,
     /// The look-up under way.
     asked: Option<Arc<watch::Sender<Option<Found>>>>,
+    /// The addresses that were forgotten last.
+    failed: Option<Arc<[IpAddr]>>,
 }
 
 impl Known {
@@ -99,9 +101,29 @@ impl Names {
     /// `begun`, so that another look-up may find others.
     pub(super) fn forget(&self, name: &str, begun: Instant) -> bool {
         let mut names = self.known();
-        let answer = names.get_mut(name).and_then(|known| known.answer.take());
+        let Some(known) = names.get_mut(name) else { return true };
         // Where there are none, another request met the same and forgot them.
-        answer.is_none_or(|(since, _)| since < begun)
+        let Some((since, addresses)) = known.answer.take() else { return true };
+        known.failed = Some(addresses);
+        since < begun
+    }
+
+    /// [Forgets](Names::forget) the addresses of `name`, and looks it up again. Whether `ask` finds another address.
+    pub(super) async fn has_moved<A>(
+        self: &Arc<Self>,
+        name: &str,
+        begun: Instant,
+        ask: impl FnOnce() -> A + Send + 'static,
+    ) -> bool
+    where
+        A: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
+    {
+        if !self.forget(name, begun) {
+            return false;
+        }
+        let failed = self.known().get(name).and_then(|known| known.failed.clone()).unwrap_or_default();
+        let found = self.addresses(name, ask).await;
+        found.is_ok_and(|found| found.iter().any(|address| !failed.contains(address)))
     }
 
     /// Whether `name` had only public addresses when it was asked for first; `is_public` tells whether it has now.
@@ -230,11 +252,19 @@ mod tests {
         assert!(!names.forget("example.org", begun), "it was looked up since");
     }
 
+    #[tokio::test]
+    async fn a_host_that_is_down_has_not_moved() {
+        let names = Arc::new(Names::default());
+        names.addresses("example.org", || found(ADDRESS)).await.unwrap();
+        assert!(!names.has_moved("example.org", Instant::now(), || found(ADDRESS)).await);
+        assert!(names.has_moved("example.org", Instant::now(), || found(OTHER)).await);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_earlier_answer_counts_while_the_resolver_fails() {
         let names = Arc::new(Names::default());
         let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
-        let old = Known { answer: Some((long_ago, Arc::from([ADDRESS]))), asked: None };
+        let old = Known { answer: Some((long_ago, Arc::from([ADDRESS]))), ..Known::default() };
         names.known().insert("example.org".into(), old);
 
         let failed = names.addresses("example.org", || async { Err(io::ErrorKind::TimedOut.into()) }).await;

@@ -15,8 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
 
-/// The program, and where to complain about it.
-const USER_AGENT: &str = concat!("resyncfs/", env!("CARGO_PKG_VERSION"), " (+", env!("CARGO_PKG_HOMEPAGE"), ")");
+/// The program, and what it is.
+const USER_AGENT: &str = concat!("resyncfs/", env!("CARGO_PKG_VERSION"), " (ResourceSync file system)");
+/// A URL of those who distribute it, for complaints, where the build sets one.
+const CONTACT: Option<&str> = option_env!("RESYNCFS_CONTACT");
 /// Lines of a response head: as many as a client of curl's kind takes. A browser's are some dozens.
 const HEAD_LINES: usize = 1000;
 /// Bytes of a response head over HTTP/2.
@@ -139,6 +141,7 @@ pub(super) struct Transport {
     own_proxied: Option<Pools>,
     proxy_matcher: Matcher,
     names: Arc<Names>,
+    proxy_hosts: Arc<[Box<str>]>,
 }
 
 impl Transport {
@@ -154,19 +157,24 @@ impl Transport {
         let names = Arc::new(Names::default());
         let allowed: Arc<[Box<str>]> = allowed.into();
         let proxy_hosts: Arc<[Box<str>]> = proxy_hosts.into();
-        let resolver = |reach| CheckedResolver {
+        let resolver = |reach, proxies: &Arc<[Box<str>]>| CheckedResolver {
             reach,
             names: Arc::clone(&names),
             allowed: Arc::clone(&allowed),
-            proxies: Arc::clone(&proxy_hosts),
+            proxies: Arc::clone(proxies),
         };
+        // A connection to a proxy's host that is not to the proxy is checked as any other.
+        let none = Arc::default();
         let direct = |tls: &rustls::ClientConfig, reach| {
-            Pools::new(config, tls, |pool| pool.no_proxy().dns_resolver(resolver(reach)))
+            Pools::new(config, tls, |pool| pool.no_proxy().dns_resolver(resolver(reach, &none)))
         };
         let proxied = |tls: &rustls::ClientConfig, reach| {
             // The resolver sees the proxy's own name, which the person chose, and with socks5 and socks4 those of hosts.
             let through = |pool: reqwest::ClientBuilder| {
-                proxies.iter().cloned().fold(pool.dns_resolver(resolver(reach)), reqwest::ClientBuilder::proxy)
+                proxies
+                    .iter()
+                    .cloned()
+                    .fold(pool.dns_resolver(resolver(reach, &proxy_hosts)), reqwest::ClientBuilder::proxy)
             };
             (!proxies.is_empty()).then(|| Pools::new(config, tls, through)).transpose()
         };
@@ -179,13 +187,25 @@ impl Transport {
             own_proxied: identified.as_ref().map(|tls| proxied(tls, Reach::Trusted)).transpose()?.flatten(),
             proxy_matcher: settings.matcher(),
             names,
+            proxy_hosts,
         })
     }
 
-    /// No connection to the host of `url` came about: its addresses are forgotten. Tells whether another look-up may find others than
-    /// those known when the request was begun.
-    pub(super) fn forget(&self, url: &Url, begun: Instant) -> bool {
-        !self.is_proxied(url) && url.domain().is_some_and(|name| self.names.forget(name, begun))
+    /// No connection to the host of `url` came about: its addresses are forgotten. Whether another look-up finds others than those
+    /// known when the request was begun.
+    pub(super) async fn has_moved(&self, url: &Url, begun: Instant) -> bool {
+        let Some(name) = url.domain().filter(|_| !self.is_proxied(url)) else { return false };
+        let asked = Box::<str>::from(name);
+        self.names.has_moved(name, begun, move || names::ask_system(asked)).await
+    }
+
+    /// Refuses the name of a proxy as a host to reach through it: with socks4 and socks5 its address is not checked.
+    pub(super) fn check_proxied(&self, url: &Url) -> Result<(), AddressRefusal> {
+        let host = url.host_str().unwrap_or_default();
+        match self.proxy_hosts.iter().any(|proxy| proxy.eq_ignore_ascii_case(host)) {
+            true => Err(AddressRefusal { host: host.into(), address: None, allowable: true }),
+            false => Ok(()),
+        }
     }
 
     /// Whether requests for `url` go to a proxy.
@@ -245,12 +265,15 @@ fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, HttpError> 
         .map_err(|cause| HttpError::Config { what: "no HTTP client can be made".to_owned(), cause: Some(cause.into()) })
 }
 
-/// The program, and the contact that the person added.
+/// The program, the contact of those who distribute it, and the one that the person added.
 fn user_agent(config: &HttpConfig) -> Result<HeaderValue, HttpError> {
-    let text = match config.credentials.contact.as_deref().map(str::trim) {
-        Some(contact) if !contact.is_empty() => format!("{USER_AGENT} {contact}"),
-        _ => USER_AGENT.to_owned(),
-    };
+    let mut text = USER_AGENT.to_owned();
+    if let Some(url) = CONTACT.filter(|url| !url.is_empty()) {
+        text = format!("{text} (+{url})");
+    }
+    if let Some(contact) = config.credentials.contact.as_deref().map(str::trim).filter(|it| !it.is_empty()) {
+        text = format!("{text} {contact}");
+    }
     HeaderValue::from_str(&text).map_err(|cause| HttpError::Config {
         what: "user-agent= is not one line of text".to_owned(),
         cause: Some(cause.into()),
@@ -386,5 +409,21 @@ mod tests {
         assert_eq!(resolved(&own, "inside.invalid").await.unwrap(), [SocketAddr::from(([127, 0, 0, 1], 0))]);
         found(&names, "own.invalid", &[[127, 0, 0, 1], [9, 9, 9, 8]]).await;
         assert_eq!(resolved(&own, "own.invalid").await.unwrap(), [SocketAddr::from(([9, 9, 9, 8], 0))]);
+    }
+
+    /// Promise: a Source on the public net sends no request to machines that only this one can reach, a proxy's included.
+    #[tokio::test]
+    async fn the_host_of_a_proxy_is_checked_as_any_other() {
+        let proxy = Proxy { variable: "http_proxy".to_owned(), address: "http://proxy.invalid:1".to_owned() };
+        let settings = ProxySettings { http: proxy, ..ProxySettings::default() };
+        let transport = Transport::new(&HttpConfig::default(), &settings, Vec::new()).unwrap();
+        found(&transport.names, "proxy.invalid", &[[127, 0, 0, 1]]).await;
+        let url = Url::parse("https://proxy.invalid:1/").unwrap();
+
+        let direct = transport.pools(Reach::Public, false, transport.is_proxied(&url)).of(Way::Shared);
+        let refused = format!("{:?}", direct.get(url.clone()).send().await.unwrap_err());
+
+        assert!(refused.contains("AddressRefusal"), "{refused}");
+        assert!(transport.check_proxied(&url).is_err());
     }
 }

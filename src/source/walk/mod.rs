@@ -12,7 +12,7 @@ mod walked;
 
 use super::{
     DocumentDeviations, DocumentLocation, Missing, SourceError,
-    head::{Head, archived, is_package, is_resource, known, leading_on},
+    head::{Head, archived, is_document, is_package, known, leading_on},
     http::Client,
     off_the_workers,
     spool::{Held, Spool},
@@ -389,7 +389,7 @@ impl Walk<'_> {
                     None => break,
                 },
             };
-            if holds_resources && is_resource(&entry) {
+            if holds_resources && !is_document(&entry) {
                 mixes = true;
                 continue;
             }

@@ -15,7 +15,7 @@ pub struct Leaf {
     pub capability: Option<Capability>,
     /// Whether the first entries are named as packages and tell of no change: in a Change List they are no changes.
     pub has_packages: bool,
-    /// Whether these octets were settled before ([`Spool::settle`](crate::source::spool::Spool::settle)).
+    /// Whether these bytes were settled before ([`Spool::settle`](crate::source::spool::Spool::settle)).
     pub unchanged: bool,
     /// What the index above says of it, without links; `None` for a root and for a later page.
     pub listed: Option<Box<Entry>>,
@@ -45,7 +45,7 @@ pub struct Walked {
     pub missing: Vec<Missing>,
     /// Children that cannot be had or read for now, where the walk bears it ([`Asking::bears_failure`](super::Asking::bears_failure)).
     pub failed: Vec<Missing>,
-    /// Octets of documents that came whole, together: what the walk has cost.
+    /// Bytes of documents that came whole, together: what the walk has cost.
     pub transferred: u64,
     /// How long the root may be kept without asking, by its server's account.
     pub max_age: Option<Duration>,
@@ -54,7 +54,7 @@ pub struct Walked {
     pub skipped: u64,
     /// Rules broken by the indexes.
     pub deviations: Vec<DocumentDeviations>,
-    /// Whether every document, indexes included, holds the octets that were settled before. The documents are then
+    /// Whether every document, indexes included, holds the bytes that were settled before. The documents are then
     /// also the same ones, because the indexes say which they are.
     pub unchanged: bool,
 }

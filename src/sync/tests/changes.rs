@@ -317,7 +317,7 @@ async fn status_tells_the_rules_that_documents_break_as_of_their_last_reading() 
     assert_eq!(lengths(&destination), None);
 }
 
-/// Promise: never stale longer than told. A list that breaks keeps no change from being applied.
+/// Promise: never stale longer than it says. A list that breaks keeps no change from being applied.
 #[tokio::test]
 async fn changes_are_followed_while_a_list_is_broken() {
     let whole = |server: &Loopback| list(server, &["/a", "/b", "/c", "/d"]);
@@ -342,4 +342,21 @@ async fn changes_are_followed_while_a_list_is_broken() {
         destination.refresh().await.unwrap();
         assert_eq!(destination.paths(), ["/b", "/c", "/d", "/e"], "{broken}");
     }
+}
+
+/// As above, where both were due and the changes have just been read.
+#[tokio::test]
+async fn due_changes_are_followed_while_a_list_is_broken() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.put(LIST, Answer::xml("<urlset><url><loc>http://a/</loc></url>"));
+    let created = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[created]));
+    // What is followed for the first time is due at once.
+    destination.synchronizer.schedule.follow([], Instant::now());
+
+    destination.synchronizer.refresh_of(Extent::Due, silent()).await.unwrap();
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
 }

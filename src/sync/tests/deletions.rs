@@ -422,3 +422,34 @@ async fn sets_that_have_left_the_source_leave_the_position() {
     assert!(sets.len() <= 2, "{} sets", sets.len());
     assert_eq!(destination.paths(), ["/1", "/2", "/new-5"]);
 }
+
+#[tokio::test]
+async fn lists_among_resources_that_are_not_followed_keep_what_is_not_listed() {
+    let server = Loopback::start().await;
+    let paths: Vec<String> = (0..12).map(|number| format!("/{number}")).collect();
+    let listed = |count: usize| list(&server, &paths[..count].iter().map(String::as_str).collect::<Vec<_>>());
+    server.put(LIST, Answer::xml(listed(12)));
+    let mut destination = Destination::of(&server, LIST);
+    destination.commit().await;
+
+    let further = format!("<sitemap><loc>{}</loc></sitemap></urlset>", server.uri("/more.xml"));
+    server.put(LIST, Answer::xml(listed(10).replace("</urlset>", &further)));
+    destination.refresh().await.unwrap();
+    assert_eq!(destination.files().len(), 12, "the list may name them");
+    server.put(LIST, Answer::xml(listed(10)));
+    destination.refresh().await.unwrap();
+    assert_eq!(destination.files().len(), 10);
+}
+
+/// Promise: what a person confirms is confirmed for the refresh that was asked for, and no later one.
+#[tokio::test]
+async fn a_confirmation_does_not_outlive_a_refresh_that_fails() {
+    let server = Loopback::start().await;
+    let mut destination = Destination::of(&server, LIST);
+    server.put(LIST, Answer::status(404));
+    destination.synchronizer.confirms_rebuilding = true;
+
+    destination.refresh().await.unwrap_err();
+
+    assert!(!destination.synchronizer.confirms_rebuilding);
+}

@@ -62,14 +62,14 @@ fn a_text_is_within_the_limits_of_documents() {
 }
 
 #[test]
-fn fetch_txt_of_bagit_tells_lengths_and_paths() {
+fn fetch_txt_of_bagit_has_lengths_and_paths() {
     let document = read(
         "http://example.com/a 12 data/a b.txt\nhttp://example.com/b\t-\tdata/b\nhttp://example.com/c  7  data/c\n",
     );
 
     assert_eq!(names(&document), ["a", "b", "c"]);
-    let told: Vec<_> = document.entries.iter().map(|entry| (entry.length, entry.path.as_deref())).collect();
-    assert_eq!(told, [(Some(12), Some("data/a b.txt")), (None, Some("data/b")), (Some(7), Some("data/c"))]);
+    let found: Vec<_> = document.entries.iter().map(|entry| (entry.length, entry.path.as_deref())).collect();
+    assert_eq!(found, [(Some(12), Some("data/a b.txt")), (None, Some("data/b")), (Some(7), Some("data/c"))]);
     assert_eq!(document.broken(), []);
 }
 
@@ -112,7 +112,7 @@ fn entries_of_atom_link_to_pages() {
 }
 
 #[test]
-fn images_and_videos_are_listed_beside_their_page() {
+fn images_and_videos_are_listed_with_their_page() {
     let content = r#"<url><loc>http://example.com/a</loc><lastmod>2013-01-03</lastmod>
         <image:image><image:loc>http://example.com/1.jpg</image:loc><loc>http://example.com/no</loc></image:image>
         <image:image><image:loc>&none;</image:loc></image:image>
@@ -161,15 +161,15 @@ fn lists_within_lists_and_behind_lists_count() {
 }
 
 #[test]
-fn mixed_entries_tell_whether_they_are_lists() {
+fn mixed_entries_say_whether_they_are_lists() {
     let document = read(urlset(
         "<sitemap><loc>http://example.com/1.xml</loc></sitemap><url><loc>http://example.com/a</loc></url>
         <loc>http://example.com/b</loc><url><url><loc>http://example.com/c</loc></url></url>",
     ));
 
-    let told: Vec<_> = document.entries.iter().map(|entry| entry.is_list).collect();
+    let found: Vec<_> = document.entries.iter().map(|entry| entry.is_list).collect();
     assert_eq!(names(&document), ["1.xml", "a", "b", "c"]);
-    assert_eq!(told, [true, false, false, false]);
+    assert_eq!(found, [true, false, false, false]);
     assert_eq!(document.deviations.count(Rule::EntryElement), 3);
 }
 
@@ -181,21 +181,65 @@ fn each_loc_of_an_entry_counts() {
     ));
 
     assert_eq!(names(&document), ["a", "b", "c"]);
-    let told: Vec<_> = document.entries.iter().map(|entry| (entry.length, entry.lastmod.is_some())).collect();
-    assert_eq!(told, [(Some(5), true), (None, true), (None, false)]);
+    let found: Vec<_> = document.entries.iter().map(|entry| (entry.length, entry.lastmod.is_some())).collect();
+    assert_eq!(found, [(Some(5), true), (None, true), (None, false)]);
     assert_eq!(document.deviations.count(Rule::LocRepeated), 3);
+}
+
+/// (entries, those that cannot be understood).
+fn counted(xml: &str) -> (u64, u64) {
+    let mut reader = Reader::new(xml.as_bytes(), None, Limits::default()).unwrap();
+    while reader.next_entry().unwrap().is_some() {}
+    (reader.entries(), reader.skipped())
+}
+
+#[test]
+fn parts_of_an_entry_that_cannot_be_understood_are_counted_like_entries() {
+    let image = |loc: &str| format!("<image:image><image:loc>{loc}</image:loc></image:image>");
+    let entry = |content: &str| counted(&urlset(&format!("<url><loc>http://example.com/a</loc>{content}</url>")));
+    assert_eq!(entry(&image("http://example.com/1.jpg")), (1, 0));
+    assert_eq!(entry(&image("")), (1, 0), "it names nothing");
+    assert_eq!(entry(&image("http://")), (2, 1));
+    assert_eq!(entry(&image("http://example.com/&none;")), (2, 1));
+    assert_eq!(entry("<video:video><video:content_loc>ftp://x/</video:content_loc></video:video>"), (2, 1));
+    assert_eq!(entry("<loc>http://</loc>"), (2, 1));
+    assert_eq!(entry(r#"<rs:md change="deleted"/><image:image><image:loc>http://</image:loc></image:image>"#), (1, 0));
+    assert_eq!(entry(&image("http://example.com/1.jpg").repeat(Limits::LINKS + 2)), (3, 2));
+    let first = urlset("<url><loc>http://</loc><loc>http://example.com/a</loc></url>");
+    assert_eq!(counted(&first), (2, 1));
+    assert_eq!(read(&first).broken(), [(Rule::LocRepeated, 1), (Rule::LocMalformed, 1)]);
+    let second = read(urlset("<url><loc>http://example.com/a</loc><loc>http://</loc></url>"));
+    assert_eq!(second.broken(), [(Rule::LocRepeated, 1), (Rule::LocMalformed, 1)]);
+    let item = |enclosure: &str| {
+        counted(&format!("<rss><channel><item><link>http://example.com/a</link>{enclosure}</item></channel></rss>"))
+    };
+    assert_eq!(item(r#"<enclosure url="http://example.com/1"/>"#), (1, 0));
+    assert_eq!(item(r#"<enclosure url="http://"/>"#), (2, 1));
+}
+
+#[test]
+fn unknown_elements_between_entries_are_counted_like_entries() {
+    let between = |element: &str| counted(&urlset(&format!("{}{element}{}", url("a"), url("b"))));
+    for element in ["<entry><id>http://example.com/c</id></entry>", "<ulr><loc>http://example.com/c</loc></ulr>"] {
+        assert_eq!(between(element), (3, 1), "{element}");
+    }
+    for element in ["<ulr/>", "<rs:md at='2013-01-03'/>", "<x:y xmlns:x='z'><x:ulr/></x:y>"] {
+        assert_eq!(between(element), (2, 0), "{element}");
+    }
 }
 
 #[test]
 fn other_spellings_of_elements_are_read_or_counted() {
     let document = read(urlset(
-        "<URL><Loc>http://example.com/a</Loc><lastMod>2013-01-03</lastMod></URL>
-        <url><location>http://example.com/b</location></url>",
+        "<url><loc>http://example.com/a</loc><lastMod>2013-01-03</lastMod></url>
+        <url><location>http://example.com/b</location></url><URL><LOC>http://example.com/c</LOC></URL>",
     ));
 
     assert_eq!(names(&document), ["a"]);
     assert_eq!(document.entries[0].lastmod, time("2013-01-03"));
-    assert_eq!(document.broken(), [(Rule::ElementSpelling, 3), (Rule::ElementUnknown, 1), (Rule::LocMissing, 1)]);
+    assert_eq!(document.broken(), [(Rule::ElementSpelling, 1), (Rule::ElementUnknown, 2), (Rule::LocMissing, 1)]);
+    let capitals = urlset(&url("a").replace("url>", "URL>").replace("loc>", "LOC>"));
+    assert_eq!(counted(&capitals), (1, 1), "an entry that cannot be understood");
     assert_eq!(names(&read(format!("<URLSET xmlns=\"{SITEMAP}\">{}</URLSET>", url("a")))), ["a"]);
 }
 
@@ -212,14 +256,14 @@ fn names_of_html_stand_for_their_characters() {
 
 #[test]
 fn other_formats_are_named() {
-    for (octets, name) in [
+    for (bytes, name) in [
         ("<OAI-PMH xmlns='http://www.openarchives.org/OAI/2.0/'/>", "an answer of OAI-PMH"),
         ("<ListBucketResult/>", "a listing of S3"),
         ("{\"@context\":\"http://iiif.io/api/presentation/3/context.json\"}", "a IIIF manifest"),
         ("<!doctype html><html>", "an HTML page"),
         ("<rdf:RDF xmlns:rdf='x'>", "RDF"),
     ] {
-        let said = failure(octets).to_string();
+        let said = failure(bytes).to_string();
         assert!(said.contains(name) && said.contains("which is not read"), "{said}");
     }
 }
@@ -255,11 +299,11 @@ fn documents_come_in_every_encoding_that_they_declare() {
     ] {
         let encoding = input::encoding_of_label(label.as_bytes()).unwrap_or_else(|| panic!("{label}"));
         let xml = format!("<?xml version='1.0' encoding='{label}'?><urlset xmlns='{SITEMAP}'>{}</urlset>", url(text));
-        let (octets, _, is_lossy) = encoding.encode(&xml);
+        let (bytes, _, is_lossy) = encoding.encode(&xml);
         assert!(!is_lossy, "{label}");
         let expected = Uri::parse(&format!("http://example.com/{text}")).unwrap();
-        for octets in [octets.to_vec(), gzip(&octets)] {
-            let document = read(octets);
+        for bytes in [bytes.to_vec(), gzip(&bytes)] {
+            let document = read(bytes);
             assert_eq!(document.locs(), [expected.as_str()], "{label}");
             assert_eq!(document.deviations.count(Rule::EncodingUnknown), 0, "{label}");
         }
@@ -271,14 +315,14 @@ fn documents_come_in_every_encoding_that_they_declare() {
 #[test]
 fn texts_come_in_utf_16_with_and_without_bom() {
     let text = "http://example.com/é\nhttp://example.com/b\n";
-    for (bom, to_octets) in [
+    for (bom, to_bytes) in [
         ("\u{feff}", u16::to_le_bytes as fn(u16) -> [u8; 2]),
         ("\u{feff}", u16::to_be_bytes),
         ("", u16::to_le_bytes),
         ("", u16::to_be_bytes),
     ] {
-        let octets: Vec<u8> = format!("{bom}{text}").encode_utf16().flat_map(to_octets).collect();
-        assert_eq!(names(&read(&octets)), ["%C3%A9", "b"]);
-        assert_eq!(names(&read(gzip(&octets))), ["%C3%A9", "b"]);
+        let bytes: Vec<u8> = format!("{bom}{text}").encode_utf16().flat_map(to_bytes).collect();
+        assert_eq!(names(&read(&bytes)), ["%C3%A9", "b"]);
+        assert_eq!(names(&read(gzip(&bytes))), ["%C3%A9", "b"]);
     }
 }

@@ -396,6 +396,15 @@ fn content_after_the_root_is_ignored() {
 }
 
 #[test]
+fn a_tag_behind_the_root_that_is_cut_off_fails_the_document() {
+    let behind = format!(r#"<urlset xmlns="{SITEMAP}">"#);
+    for cut in 1..behind.len() {
+        let error = failure(urlset(&url("a")) + &behind[..cut]);
+        assert!(matches!(error, DocumentError::Truncated { .. }), "{}: {error:?}", &behind[..cut]);
+    }
+}
+
+#[test]
 fn web_pages_and_others_are_known_by_their_root() {
     for (page, expected) in [
         ("<!DOCTYPE html><html><head><meta charset=utf-8><title>x & y</title>", "html"),

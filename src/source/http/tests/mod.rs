@@ -76,7 +76,8 @@ async fn a_get_brings_head_and_body() {
     let request = &server.received()[0];
     assert_eq!(request.path, "/a?b=c");
     let user_agent = request.field("user-agent").unwrap();
-    assert!(user_agent.starts_with(concat!("resyncfs/", env!("CARGO_PKG_VERSION"), " (+https://")), "{user_agent}");
+    let program = concat!("resyncfs/", env!("CARGO_PKG_VERSION"), " (ResourceSync file system)");
+    assert!(user_agent.starts_with(program), "{user_agent}");
     assert_eq!(request.field("accept-encoding"), Some("identity"));
     assert_eq!(request.field("authorization"), None);
 }

@@ -101,7 +101,7 @@ async fn a_pause_past_the_deadline_is_told_at_once_for_what_asked() {
     let error = client.send(document("/list")).await.unwrap_err();
     assert!(matches!(error, HttpError::Paused { .. }), "{error:?}");
     assert!(client.send(document("/other")).await.is_ok(), "another list");
-    assert!(client.send(resource("/b")).await.is_ok(), "no reader waits for what a list was told");
+    assert!(client.send(resource("/b")).await.is_ok(), "no reader waits for a pause of a list");
 
     client.send(resource("/a")).await.unwrap_err();
     let error = client.send(resource("/b")).await.unwrap_err();

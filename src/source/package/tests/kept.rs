@@ -264,7 +264,7 @@ async fn a_directory_is_had_while_the_whole_is_on_its_way() {
     whole.abort();
     stage.server.put("/dump.zip", answer(&octets));
     assert!(matches!(stage.packages.whole(&uri, u64::MAX).await.unwrap().place, Place::File { .. }));
-    // What is here stays known as here, whoever asks for the directory.
+    // What is here stays known as here, whichever request asks for the directory.
     assert!(matches!(stage.packages.current(&uri).await.unwrap().place, Place::File { .. }));
     assert!(stage.member("b").await.unwrap() == parts[1]);
 }
