@@ -2,8 +2,8 @@
 
 use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, Decision, EntryId, Kind, Naming};
-use resyncfs::content::disk::ObjectKey;
-use resyncfs::content::observed::Observed;
+use resyncfs::content::metadata::Observed;
+use resyncfs::content::store::ObjectKey;
 use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use resyncfs::document::{Algorithm, Digest, Entry, Timestamp, Uri};
 use resyncfs::fs::directory::Cookie;

@@ -6,7 +6,7 @@ mod common;
 use common::mounted::Mounted;
 use common::random::Random;
 use common::source::{Resource, Source, URLSET};
-use resyncfs::content::disk::{Disk, ObjectKey};
+use resyncfs::content::store::{Disk, ObjectKey};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;

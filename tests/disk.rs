@@ -9,7 +9,7 @@ use common::small_disk::SmallDisk;
 use common::source::{Resource, Source, URLSET};
 use common::{eventually, rounds, tree};
 use flate2::{Compression, write::GzEncoder};
-use resyncfs::content::disk::free_space;
+use resyncfs::content::store::free_space;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -7,7 +7,7 @@ use common::nginx::Nginx;
 use common::{eventually, tree};
 use resyncfs::document::{PackageMember, Uri};
 use resyncfs::source::http::{Client, HttpConfig};
-use resyncfs::source::package::{PackageConfig, Packages};
+use resyncfs::source::zip::{PackageConfig, Packages};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

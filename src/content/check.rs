@@ -1,14 +1,14 @@
 //! For an audit, away from every reader: what is kept here, read again to its end, and what the Source serves, asked for
 //! again; both held to their digests.
 
-use super::fetcher::{Form, is_decoded, published_coding, soft_failure, unasked};
+use super::download::{Form, is_decoded, published_coding, soft_failure, unasked};
 use super::fixity::{BLOCK, Expected, Verdict, Verifier, judge};
 use super::{Content, Verified, Wanted};
 use crate::causes::chain;
 use crate::document::{Digest, PackageMember};
 use crate::source::http::{Client, HttpError, Request};
 use crate::source::over_octets;
-use crate::source::package::{PackageError, Packages};
+use crate::source::zip::{PackageError, Packages};
 use std::time::Duration;
 
 /// What was found of the bytes of one version on this machine.

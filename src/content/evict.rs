@@ -1,6 +1,6 @@
 //! Bytes dropped from this machine because somebody wants their room.
 
-use super::disk::{Evicted, ObjectKey};
+use super::store::{Evicted, ObjectKey};
 use super::{Content, Wanted};
 use std::sync::PoisonError;
 

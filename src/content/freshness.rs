@@ -5,7 +5,7 @@
 //! Bytes that the Source still vouches for keep their inode, and the kernel its pages.
 
 use super::Wanted;
-use super::observed::Observation;
+use super::metadata::Observation;
 use crate::document::{ChangeFrequency, Digest, Timestamp};
 use fuser::INodeNo;
 use lru::LruCache;

@@ -2,32 +2,31 @@
 
 pub mod check;
 pub mod counting_filter;
-pub mod disk;
+pub mod download;
 mod evict;
-pub mod fetcher;
 pub mod fixity;
 pub mod freshness;
-pub mod observed;
+pub mod metadata;
+mod metrics;
 pub mod patch;
 mod pins;
-pub mod readahead;
+pub mod prefetch;
+mod resource;
+pub mod store;
 pub mod stored;
-mod tally;
 mod uncached;
-mod wanted;
 
 use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
 use crate::inodes::InodeSet;
 use crate::memory;
 use crate::source::http::{Asker, Client, HttpError, Turns};
-use crate::source::package::{PackageError, Packages};
+use crate::source::zip::{PackageError, Packages};
 use bytes::Bytes;
-use disk::{Disk, ObjectKey};
-use fetcher::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, Shares, SingleFlight, Standings, Windows};
+use download::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, Shares, SingleFlight, Standings, Windows};
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
-use observed::Observed;
+use metadata::Observed;
 use pins::Pins;
 use std::collections::HashMap;
 use std::io;
@@ -36,16 +35,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use store::{Disk, ObjectKey};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
 use uncached::Uncached;
 
+pub use download::Prefetched;
 pub use evict::Dropped;
-pub use fetcher::Prefetched;
 pub use freshness::Revalidate;
-pub use tally::{Cooling, Failure, Tally};
-pub use wanted::{Patch, Wanted};
+pub use metrics::{Cooling, Failure, Tally};
+pub use resource::{Patch, Wanted};
 
 /// How strictly bytes are verified before they are handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -284,7 +284,7 @@ pub struct Content {
     /// Tells the questions for sizes that nobody waits for when somebody does.
     sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<Option<Asker>>>>,
     windows: Windows,
-    buffers: Arc<fetcher::Buffers>,
+    buffers: Arc<download::Buffers>,
     freed: Arc<memory::Watch>,
     /// Leave for ranges of large objects.
     stripes: Arc<Semaphore>,
@@ -314,7 +314,7 @@ pub struct Content {
     questions: Arc<Semaphore>,
     /// Fetches that ended with [`ContentError::Unannounced`].
     unannounced: AtomicU64,
-    counters: tally::Counters,
+    counters: metrics::Counters,
 }
 
 impl Content {
@@ -364,9 +364,9 @@ impl Content {
             windows: Windows::default(),
             buffers: Arc::default(),
             freed: Arc::default(),
-            stripes: fetcher::stripe_places(),
-            latest: fetcher::latest_places(),
-            resting: fetcher::resting_places(),
+            stripes: download::stripe_places(),
+            latest: download::latest_places(),
+            resting: download::resting_places(),
             failures: Mutex::default(),
             cooldowns: Mutex::default(),
             handed: Mutex::default(),
@@ -383,7 +383,7 @@ impl Content {
             asked: Mutex::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             unannounced: AtomicU64::new(0),
-            counters: tally::Counters::default(),
+            counters: metrics::Counters::default(),
         }))
     }
 
@@ -448,7 +448,7 @@ impl Content {
 
     /// The size as far as it can be told without asking the Source.
     pub fn size_present(&self, wanted: &Wanted) -> Option<u64> {
-        let published = wanted.length.filter(|_| !fetcher::is_decoded(wanted));
+        let published = wanted.length.filter(|_| !download::is_decoded(wanted));
         self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length_alone()))
     }
 
@@ -475,7 +475,7 @@ impl Content {
     /// mount is told. For bytes of which the catalog does not know that they are others.
     pub fn hold_to_published(&self, wanted: &Wanted) {
         let Some(read) = self.observed.get(wanted.ino).filter(|read| read.verified != Verified::NotYet) else { return };
-        let is_coded = fetcher::published_coding(wanted).is_some();
+        let is_coded = download::published_coding(wanted).is_some();
         let contradicts = |published: &Digest| {
             read.digests.iter().any(|seen| seen.algorithm() == published.algorithm() && seen != published)
         };
@@ -490,7 +490,7 @@ impl Content {
         self.disk.quota()
     }
 
-    /// Evicts for whoever writes below `folder`; see [`disk::Disk::give_up`].
+    /// Evicts for whoever writes below `folder`; see [`store::Disk::give_up`].
     pub fn give_up(&self, folder: &Path, octets: u64) -> u64 {
         self.disk.give_up(folder, octets)
     }

@@ -1,6 +1,6 @@
 //! Which inodes keep their objects from eviction: orphans that somebody may have open, however many there are.
 
-use super::disk::ObjectKey;
+use super::store::ObjectKey;
 use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! The objects of a cache folder held to what they must be, with no mount.
 
-use super::disk::{BLOCK, Inventory, ObjectKey, PutAway};
 use super::fixity::Verifier;
+use super::store::{BLOCK, Inventory, ObjectKey, PutAway};
 use crate::document::Algorithm;
 use std::io;
 

@@ -43,7 +43,7 @@ pub use links::wanted;
 
 use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
-use crate::content::readahead::Ledger;
+use crate::content::prefetch::Ledger;
 use crate::document::Timestamp;
 use crate::source::http::Turns;
 use ahead::{AHEAD, Sizing};

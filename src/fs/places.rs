@@ -1,6 +1,6 @@
 //! How many files may be fetched ahead at once, for each host by itself: one that does not answer holds up nobody else's.
 
-use crate::content::readahead::Host;
+use crate::content::prefetch::Host;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 

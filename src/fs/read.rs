@@ -5,7 +5,7 @@ use super::error::FsError;
 use super::links::wanted;
 use crate::catalog::{Kind, Node};
 use crate::content::Wanted;
-use crate::content::readahead::By;
+use crate::content::prefetch::By;
 use crate::source::http::Asker;
 use bytes::Bytes;
 use fuser::INodeNo;

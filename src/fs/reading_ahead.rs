@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
 use crate::causes::chain;
 use crate::content::counting_filter::CountingFilter;
 use crate::content::fixity::WHOLE_LIMIT;
-use crate::content::readahead::{By, Candidate, ENDED, EXPECTED, Hand, Host, Ledger, Readahead, Reader, Seen, Wish};
+use crate::content::prefetch::{By, Candidate, ENDED, EXPECTED, Hand, Host, Ledger, Readahead, Reader, Seen, Wish};
 use crate::content::{Content, Wanted};
 use fuser::INodeNo;
 use futures_util::FutureExt;

@@ -2,8 +2,8 @@
 
 use super::MountError;
 use crate::catalog::{CatalogError, FolderLock};
-use crate::content::disk::{Inventory, ObjectKey, Removed, allocated_below};
-use crate::content::observed::each_object;
+use crate::content::metadata::each_object;
+use crate::content::store::{Inventory, ObjectKey, Removed, allocated_below};
 use crate::content::stored::{self, Checked};
 use crate::document::Timestamp;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use super::tree::{Below, File, Tree, told};
 use crate::catalog::CatalogError;
 use crate::causes::chain;
-use crate::content::disk::Moment;
+use crate::content::store::Moment;
 use crate::content::{ContentError, Prefetched};
 use crate::control::Lines;
 use fuser::INodeNo;

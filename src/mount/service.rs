@@ -221,7 +221,7 @@ fn tell(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::walk::Progress;
+    use crate::source::crawl::Progress;
     use crate::sync::status::{HeldStatus, Refreshed};
 
     #[test]

@@ -1,13 +1,13 @@
 //! The Source as seen from here: its documents found, walked and spooled, its bytes fetched.
 
+pub mod crawl;
 pub mod discovery;
+pub mod documents;
 pub mod entry_point;
 mod head;
 pub mod http;
-pub mod package;
-pub mod spool;
-pub mod walk;
 pub mod websub;
+pub mod zip;
 
 #[cfg(test)]
 pub(crate) mod loopback;

@@ -11,10 +11,10 @@ use super::{Extent, Outcome, Progressing, Step, SyncError, Synchronizer, Unheard
 use crate::catalog::SetId;
 use crate::causes::chain;
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, Timestamp, Uri};
+use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, walk_asking};
+use crate::source::documents::{Spool, SpooledDocument};
 use crate::source::http::{Client, Request};
-use crate::source::package::Manifest;
-use crate::source::spool::{Spool, SpooledDocument};
-use crate::source::walk::{Asking, Child, EVERYTHING, Leaf, walk_asking};
+use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing};
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::{HashMap, HashSet};

@@ -2,7 +2,7 @@
 
 use crate::document::Entry;
 use crate::document::Uri;
-use crate::source::walk::{Child, Walked};
+use crate::source::crawl::{Child, Walked};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
     use crate::document::{Header, Root, Timestamp};
     use crate::source::DocumentLocation;
-    use crate::source::spool::SpooledDocument;
-    use crate::source::walk::Leaf;
+    use crate::source::crawl::Leaf;
+    use crate::source::documents::SpooledDocument;
 
     fn entry(second: Option<i64>) -> Entry {
         let uri = Uri::parse("http://example.org/1.xml").unwrap();

@@ -15,7 +15,7 @@ use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Baseline, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
-use crate::source::spool::SpooledDocument;
+use crate::source::documents::SpooledDocument;
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};
 

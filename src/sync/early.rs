@@ -10,7 +10,7 @@ use super::selection::plan::Chooser;
 use super::{Progressing, Stage, SyncError};
 use crate::catalog::{Catalog, Naming, SetId, Share, Shared};
 use crate::document::Limits;
-use crate::source::spool::{Spool, SpooledDocument};
+use crate::source::documents::{Spool, SpooledDocument};
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
 use std::panic::resume_unwind;

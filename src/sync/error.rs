@@ -3,7 +3,7 @@
 use crate::catalog::CatalogError;
 use crate::catalog::path::MapError;
 use crate::document::{DocumentError, Timestamp};
-use crate::source::package::PackageError;
+use crate::source::zip::PackageError;
 use crate::source::{DocumentLocation, SourceError};
 
 /// Why a refresh changed nothing.

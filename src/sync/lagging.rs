@@ -4,7 +4,7 @@ use super::position::ReadSet;
 use super::{Step, SyncError, Synchronizer};
 use crate::catalog::SetId;
 use crate::document::Timestamp;
-use crate::source::walk::Walked;
+use crate::source::crawl::Walked;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -9,8 +9,8 @@ use super::{Extent, Progressing, Stage, SyncError, Synchronizer, baseline};
 use crate::catalog::{Naming, SetId};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Uri};
-use crate::source::spool::SpooledDocument;
-use crate::source::walk::{ANOTHER_LIST, Asking, Child, Leaf, Walked, walk_asking};
+use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Leaf, Walked, walk_asking};
+use crate::source::documents::SpooledDocument;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
 use tokio::time::Instant;
 

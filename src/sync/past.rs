@@ -15,7 +15,7 @@ use super::schedule::jitter;
 use super::{Extent, Outcome, Progressing, Stage, Step, SyncError, Synchronizer, no_resource_list};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Root, Timestamp};
-use crate::source::walk::{Asking, Child, EVERYTHING, Leaf, Walked};
+use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, Walked};
 use crate::source::{DocumentLocation, SourceError};
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;

@@ -9,7 +9,7 @@ use super::{Outcome, Progressing, SHORTEST_PAUSE, Stage, SyncError, Synchronizer
 use crate::catalog::{Catalog, Committed, Invalidation, Renewal};
 use crate::causes::chain;
 use crate::document::{Change, Timestamp, Uri};
-use crate::source::package::Packages;
+use crate::source::zip::Packages;
 use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use super::incremental::{Known, NewChange, SettledDocument, is_change};
 use super::selection::hashes::Collected;
 use crate::catalog::{Catalog, LastStatements, SetId, Standing, Statement, Statements};
 use crate::document::{Change, Entry, Limits, PackageMember, Timestamp, Uri};
-use crate::source::spool::Spool;
+use crate::source::documents::Spool;
 use std::sync::Arc;
 
 /// Resources that are asked whether they are gone before the next are looked for.

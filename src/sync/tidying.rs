@@ -5,8 +5,8 @@ use super::position::Position;
 use crate::catalog::Catalog;
 use crate::causes::chain;
 use crate::priority;
-use crate::source::package::Packages;
-use crate::source::spool::{Spool, SpooledDocument};
+use crate::source::documents::{Spool, SpooledDocument};
+use crate::source::zip::Packages;
 
 impl Synchronizer {
     /// After a commit, in the background: makes room in the catalog, in the spool and among the packages.

@@ -3,9 +3,9 @@
 use crate::document::{
     Algorithm, Deviation, Deviations, DocumentError, Href, Limits, Rule, Uri, believed_length, without_userinfo,
 };
-use crate::source::package::Manifest;
-use crate::source::spool::Spool;
-use crate::source::walk::Walked;
+use crate::source::crawl::Walked;
+use crate::source::documents::Spool;
+use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, is_resource};
 use crate::sync::deviations::NotUnderstood;
 use std::borrow::Cow;

@@ -4,10 +4,10 @@ use super::{html, is_well_known};
 use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
+    documents::outermost_but_one,
     head::{Head, Kind},
     http::{Body, Client, HttpError, Request, Response, Status},
     off_the_workers,
-    spool::outermost_but_one,
 };
 use flate2::read::MultiGzDecoder;
 use std::{

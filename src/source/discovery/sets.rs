@@ -5,9 +5,9 @@ use crate::causes::chain;
 use crate::document::{Capability, Deviations, Entry, Limits, Link, Root, Rule, Uri};
 use crate::source::{
     Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError, another_set,
+    crawl::{ANOTHER_LIST, CONCURRENCY},
     head::{channel, known},
     http::Client,
-    walk::{ANOTHER_LIST, CONCURRENCY},
 };
 use futures_util::{StreamExt, stream};
 use std::{

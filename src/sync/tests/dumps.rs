@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::source::loopback::document;
-use crate::source::package::{PackageConfig, Packages};
+use crate::source::zip::{PackageConfig, Packages};
 use std::io::{Cursor, Write};
 use std::sync::Arc;
 use zip::ZipWriter;

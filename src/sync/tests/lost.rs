@@ -189,8 +189,8 @@ async fn a_package_of_changes_that_cannot_be_read_is_asked_for_until_it_can() {
     std::fs::create_dir(&packages).unwrap();
     drop((synchronizer, catalog));
     let mut destination = Destination::over(&server, folder);
-    let packages = crate::source::package::PackageConfig::new(packages);
-    let packages = crate::source::package::Packages::open(server.client(), packages).unwrap();
+    let packages = crate::source::zip::PackageConfig::new(packages);
+    let packages = crate::source::zip::Packages::open(server.client(), packages).unwrap();
     destination.synchronizer.read_packages(packages);
     destination.commit().await;
 
@@ -228,8 +228,8 @@ fn anew(server: &Loopback, destination: Destination) -> Destination {
     drop((synchronizer, catalog));
     let packages = folder.path().join("packages");
     let mut destination = Destination::over(server, folder);
-    let packages = crate::source::package::PackageConfig::new(packages);
-    let packages = crate::source::package::Packages::open(server.client(), packages).unwrap();
+    let packages = crate::source::zip::PackageConfig::new(packages);
+    let packages = crate::source::zip::Packages::open(server.client(), packages).unwrap();
     destination.synchronizer.read_packages(packages);
     destination
 }
@@ -298,8 +298,8 @@ async fn a_package_of_changes_that_was_read_and_then_fails_is_asked_for_until_wh
     // Nothing is remembered of how it failed.
     let folder = destination._folder.path().join("later");
     std::fs::create_dir(&folder).unwrap();
-    let packages = crate::source::package::PackageConfig::new(folder);
-    let packages = crate::source::package::Packages::open(server.client(), packages).unwrap();
+    let packages = crate::source::zip::PackageConfig::new(folder);
+    let packages = crate::source::zip::Packages::open(server.client(), packages).unwrap();
     destination.synchronizer.read_packages(packages);
     let _ = destination.refresh().await;
 

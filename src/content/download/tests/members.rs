@@ -1,0 +1,304 @@
+//! Versions out of packages: where that is cheaper, where nothing else has them, and never wrong bytes.
+
+use super::*;
+use crate::content::Patch;
+use crate::document::{PackageMember, Timestamp};
+use crate::source::loopback::{Answer, Loopback, Ranges};
+use crate::source::zip::{PackageConfig, Packages};
+use std::io::{Cursor, Write};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+const DUMP: &str = "/dump.zip";
+
+/// A Source with a package, and a mount's content that reads it.
+struct Stage {
+    server: Loopback,
+    packages: Packages,
+    content: Arc<Content>,
+    _folder: TempDir,
+}
+
+/// A package of these members, deflated.
+fn package(members: &[(&str, &[u8])]) -> Vec<u8> {
+    packed(members, CompressionMethod::Deflated)
+}
+
+fn packed(members: &[(&str, &[u8])], method: CompressionMethod) -> Vec<u8> {
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    let options = SimpleFileOptions::default().compression_method(method);
+    for (name, octets) in members {
+        writer.start_file(*name, options).unwrap();
+        writer.write_all(octets).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+/// Octets that deflate to a fifth.
+fn text(length: usize, seed: u64) -> Vec<u8> {
+    octets(length / 8 + 1, seed).iter().flat_map(|octet| format!("{:08}", octet).into_bytes()).take(length).collect()
+}
+
+impl Stage {
+    async fn with(dump: Vec<u8>) -> Stage {
+        let answer = Answer::new("application/zip", dump).etag("v1").ranges(Ranges::Right);
+        let server = Loopback::with(&[(DUMP, answer)]).await;
+        let folder = TempDir::new().unwrap();
+        let config = config(&folder, &server.uri("/"));
+        std::fs::create_dir_all(&config.observed_folder).unwrap();
+        let (sender, _) = unbounded_channel();
+        let content = Content::open(config, server.client(), Handle::current(), sender).unwrap();
+        let packages = Packages::open(server.client(), PackageConfig::new(folder.path().join("packages"))).unwrap();
+        content.read_packages(packages.clone());
+        Stage { server, packages, content, _folder: folder }
+    }
+
+    /// The version that is published at `/NAME` with these octets, and lies in the package.
+    fn wanted(&self, ino: u64, name: &str, published: &[u8]) -> Wanted {
+        Wanted {
+            length: Some(published.len() as u64),
+            hashes: vec![digest(Algorithm::Sha256, published)],
+            member: Some(PackageMember { package: self.server.uri(DUMP), path: format!("/{name}").into() }),
+            ..Wanted::new(INodeNo(ino), self.server.uri(&format!("/{name}")))
+        }
+    }
+
+    async fn read(&self, wanted: &Wanted) -> Result<Vec<u8>, ContentError> {
+        read_all(&self.content, wanted).await
+    }
+
+    /// How often the package was asked for, and all else.
+    fn asked(&self) -> (usize, usize) {
+        let asked = self.server.asked();
+        let of_package = asked.iter().filter(|asked| asked.path == DUMP).count();
+        (of_package, asked.len() - of_package)
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_is_smaller_than_its_resource_is_read_from_the_package() {
+    let (right, padding) = (text(500_000, 1), octets(2 << 20, 2));
+    let stage = Stage::with(package(&[("a", &right), ("padding", &padding)])).await;
+    stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
+    stage.asked();
+
+    assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right);
+    assert_eq!(stage.asked(), (1, 0));
+    assert_eq!(stage.content.state(INodeNo(2)).1, Verified::Digest(Algorithm::Sha256));
+}
+
+#[tokio::test]
+async fn a_resource_alone_comes_from_its_own_uri() {
+    let (right, padding) = (octets(50_000, 1), octets(2 << 20, 2));
+    let stage = Stage::with(package(&[("a", &right), ("padding", &padding)])).await;
+    stage.server.put("/a", Answer::new("text/plain", right.clone()));
+
+    assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right);
+    assert_eq!(stage.asked(), (0, 1));
+}
+
+#[tokio::test]
+async fn siblings_come_from_the_package_together() {
+    let names: Vec<String> = (0..200).map(|number| format!("m{number}")).collect();
+    let parts: Vec<Vec<u8>> = (0..200).map(|seed| octets(10_000, seed)).collect();
+    let members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| (name.as_str(), part.as_slice())).collect();
+    let stage = Stage::with(package(&members)).await;
+    for (name, part) in &members {
+        stage.server.put(&format!("/{name}"), Answer::new("text/plain", *part));
+    }
+    stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
+    stage.asked();
+
+    for (number, (name, part)) in members.iter().enumerate() {
+        assert!(stage.read(&stage.wanted(number as u64 + 2, name, part)).await.unwrap() == *part);
+    }
+    let (of_package, of_others) = stage.asked();
+    assert!(of_package <= 8 && of_others <= 3, "{of_package} and {of_others} requests for 200 resources");
+}
+
+#[tokio::test]
+async fn what_only_the_package_has_is_read_and_sized_from_it() {
+    let parts: Vec<Vec<u8>> = (0..5).map(|seed| octets(600_000, seed)).collect();
+    let names = ["a", "b", "c", "d", "e"];
+    let members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| (*name, part.as_slice())).collect();
+    let stage = Stage::with(package(&members)).await;
+    for (number, (name, part)) in members.iter().enumerate() {
+        let wanted = Wanted { length: None, ..stage.wanted(number as u64 + 2, name, part) };
+        assert_eq!(stage.content.size(&wanted).await.unwrap(), 600_000);
+        assert!(stage.read(&wanted).await.unwrap() == *part);
+        let (_, of_others) = stage.asked();
+        assert!(number == 0 || of_others == 0, "the package is relied on: {of_others} asked for {name}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_is_wrong_with_the_package_the_resource_has_its_own_uri() {
+    let right = text(300_000, 1);
+    let padding = octets(2 << 20, 2);
+    let good = package(&[("a", &right), ("padding", &padding)]);
+    let damaged = {
+        let mut damaged = good.clone();
+        damaged[20_000] ^= 0xff;
+        damaged
+    };
+    let dumps = [
+        ("damaged", damaged, true),
+        ("of other bytes", package(&[("a", &text(300_000, 9)), ("padding", &padding)]), true),
+        ("of another length", package(&[("a", &text(300_001, 1)), ("padding", &padding)]), true),
+        ("without the member", package(&[("b", &right), ("padding", &padding)]), true),
+        ("truncated", good[..good.len() - 100].to_vec(), false),
+        ("no ZIP", vec![b'<'; 3 << 20], false),
+        ("empty", Vec::new(), false),
+    ];
+    for (what, dump, has_directory) in dumps {
+        let stage = Stage::with(dump).await;
+        stage.server.put("/a", Answer::new("text/plain", right.clone()));
+        let directory = stage.packages.directory(&stage.server.uri(DUMP)).await;
+        assert_eq!(directory.is_ok(), has_directory, "{what}");
+        assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right, "{what}");
+    }
+    let stage = Stage::with(good).await;
+    stage.server.put("/a", Answer::new("text/plain", right.clone()));
+    stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
+    stage.server.put(DUMP, Answer::status(404));
+    assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right, "gone");
+}
+
+#[tokio::test]
+async fn a_package_at_fault_is_not_asked_again_for_a_while() {
+    let parts: Vec<Vec<u8>> = (0..20).map(|seed| text(100_000, seed)).collect();
+    let names: Vec<String> = (0..20).map(|number| format!("m{number}")).collect();
+    let mut members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| (name.as_str(), part.as_slice())).collect();
+    let padding = octets(2 << 20, 77);
+    members.push(("padding", &padding));
+    let stage = Stage::with(package(&members)).await;
+    stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
+    stage.server.put(DUMP, Answer::status(403));
+    stage.asked();
+    for (number, (name, part)) in members[..20].iter().enumerate() {
+        stage.server.put(&format!("/{name}"), Answer::new("text/plain", *part));
+        assert!(stage.read(&stage.wanted(number as u64 + 2, name, part)).await.unwrap() == *part);
+    }
+    let (of_package, of_others) = stage.asked();
+    assert!(of_package <= 2 && of_others == 20, "{of_package} and {of_others}");
+}
+
+#[tokio::test]
+async fn wrong_bytes_of_a_large_member_never_reach_the_end_of_a_reader() {
+    let right = octets(LARGE, 1);
+    let mut wrong = right.clone();
+    *wrong.last_mut().unwrap() ^= 1;
+    let stage = Stage::with(package(&[("a", &wrong)])).await;
+    stage.packages.whole(&stage.server.uri(DUMP), u64::MAX).await.unwrap();
+    stage.server.put("/a", Answer::new("text/plain", right.clone()).etag("a"));
+    assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right);
+    let (_, of_others) = stage.asked();
+    assert_eq!(of_others, 1);
+}
+
+#[tokio::test]
+async fn a_version_that_is_past_comes_from_the_package_and_never_from_what_the_source_has_now() {
+    let right = octets(30_000, 1);
+    let stage = Stage::with(package(&[("a", &right)])).await;
+    stage.server.put("/a", Answer::new("text/plain", octets(30_000, 2)));
+    let then = Some(Timestamp { seconds: 1_000_000, nanos: 0 });
+    let past = Wanted { hashes: Vec::new(), as_of: then, ..stage.wanted(2, "a", &right) };
+    assert!(stage.read(&past).await.unwrap() == right);
+    assert_eq!(stage.asked().1, 0);
+
+    let missing = Wanted { hashes: Vec::new(), as_of: then, ..stage.wanted(3, "b", &right) };
+    let error = stage.read(&missing).await.unwrap_err();
+    assert_eq!(stage.asked().1, 0, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_patch_in_a_change_dump_is_read_from_its_package() {
+    let text = "x".repeat(2000);
+    let version = |number: u32| format!("{{\"version\": {number}, \"text\": \"{text}\"}}\n").into_bytes();
+    let patch = br#"[{"op":"replace","path":"/version","value":2}]"#;
+    let stage = Stage::with(package(&[("changes/2.patch", patch), ("res", &version(2))])).await;
+    stage.server.put("/res", Answer::new("application/json", version(1)));
+    let listed = |ino, number| Wanted {
+        media_type: Some("application/json".into()),
+        member: None,
+        ..stage.wanted(ino, "res", &version(number))
+    };
+    assert_eq!(stage.read(&listed(2, 1)).await.unwrap(), version(1));
+    stage.asked();
+
+    let patch = Patch {
+        uri: stage.server.uri("/2.patch"),
+        media_type: Some("application/json-patch".into()),
+        length: Some(patch.len() as u64),
+        hashes: vec![digest(Algorithm::Sha256, patch)],
+        path: Some("/changes/2.patch".into()),
+    };
+    let second = Wanted { patches: vec![patch], member: stage.wanted(3, "res", b"").member, ..listed(3, 2) };
+    assert_eq!(stage.read(&second).await.unwrap(), version(2));
+    assert_eq!(stage.asked(), (1, 0), "the package alone is asked");
+}
+
+#[tokio::test]
+async fn a_reader_that_jumps_in_a_large_stored_member_asks_for_its_range_alone() {
+    let right = octets(LARGE, 1);
+    let dump = packed(&[("before", &octets(10_000, 2)), ("a", &right), ("after", b"x")], CompressionMethod::Stored);
+    let stage = Stage::with(dump.clone()).await;
+    stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
+    stage.server.put("/a", Answer::status(404));
+    // From the beginning nobody ever comes to where this reader jumps; one range of a window does.
+    let answer = Answer::new("application/zip", dump).etag("v1").ranges(Ranges::Right).stalls_after(1 << 20);
+    stage.server.put(DUMP, answer);
+    stage.server.asked_ranges(DUMP);
+
+    let offset = 10 << 20;
+    let wanted = stage.wanted(2, "a", &right);
+    let read = stage.content.read(&wanted, offset, 200_000);
+    let octets = tokio::time::timeout(HANG, read).await.expect("a read hangs").unwrap();
+
+    assert!(octets[..] == right[offset as usize..][..200_000]);
+    let asked = stage.server.asked_ranges(DUMP);
+    assert_eq!(asked.len(), 2, "the stream and a window: {asked:?}");
+}
+
+#[tokio::test]
+async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_digest() {
+    let mine = octets(1 << 20, 1);
+    let manifest = |path: &str| {
+        let entry = crate::source::loopback::url("http://example.org/a", &format!("path=\"{path}\""));
+        crate::source::loopback::urlset("capability=\"resourcedump-manifest\"", &[], &[entry])
+    };
+    let (other, inside) = (octets(1 << 20, 2), manifest("/mine"));
+    let parts: [(&str, &[u8]); 3] = [("mine", &mine), ("other", &other), ("manifest.xml", inside.as_bytes())];
+    let dump = packed(&parts, CompressionMethod::Stored);
+    let stage = Stage::with(Vec::new()).await;
+    stage.server.put(DUMP, Answer::new("application/zip", dump).etag("v1"));
+    stage.server.put("/copy.xml", Answer::xml(manifest("/other")));
+    stage.server.put("/other", Answer::status(404));
+    let listed = crate::source::zip::Listed {
+        package: stage.server.uri(DUMP),
+        copy: Some(stage.server.uri("/copy.xml")),
+        capability: crate::document::Capability::ResourceDumpManifest,
+    };
+    stage.packages.stated(&listed).await.unwrap();
+
+    let by_the_copy = Wanted { hashes: Vec::new(), length: None, ..stage.wanted(2, "other", &mine) };
+    stage.read(&by_the_copy).await.unwrap_err();
+    assert!(stage.packages.is_contradicted(&listed.package));
+    // What a digest vouches for is right whoever stated where it lies.
+    assert!(stage.read(&stage.wanted(3, "other", &other)).await.unwrap() == other);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_of_a_package_in_ranges_is_seen_to_come() {
+    let noise = octets(200_000, 70);
+    let stage = Stage::with(packed(&[("a", &noise), ("b", &noise)], CompressionMethod::Stored)).await;
+    let (package, folder) = (stage.server.uri(DUMP), TempDir::new().unwrap());
+    let config = PackageConfig::new(folder.path().to_owned());
+    let packages = Packages::open(stage.content.client.clone(), config).unwrap();
+    let _ = packages.directory(&package).await;
+    let before = stage.content.came_of(&packages, &package);
+    let mut member = packages.member(&package, "a").await.unwrap();
+    while member.chunk().await.unwrap().is_some() {}
+
+    assert_ne!(stage.content.came_of(&packages, &package), before);
+}
