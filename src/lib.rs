@@ -2,8 +2,8 @@
 //!
 //! Three flows run through the modules, each a path of names:
 //!
-//! 1. what exists: `source::http -> document::reader -> source (discovery, walk) -> sync -> catalog::update`
-//! 2. what is asked: `fs::fuse -> fs -> catalog (metadata) | content -> disk | fetcher -> source::http (bytes)`
+//! 1. what exists: `source::http -> document::reader -> source (discovery, crawl) -> sync -> catalog::update`
+//! 2. what is asked: `fs::fuse -> fs -> catalog (metadata) | content -> store | download -> source::http (bytes)`
 //! 3. what changed: `source::websub, timer or signal -> sync -> catalog::update -> Invalidation -> fs::invalidator -> kernel`
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):

@@ -157,7 +157,7 @@ impl fmt::Display for Short {
         }
         write!(
             f,
-            "{free} octets are free now and {floor} are to stay free. Free some space there, or mount with a smaller \
+            "{free} bytes are free now and {floor} are to stay free. Free some space there, or mount with a smaller \
              -o cache-reserve=SIZE"
         )
     }

@@ -2,7 +2,7 @@
 
 use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, Decision, EntryId, Kind, Naming};
-use resyncfs::content::metadata::Observed;
+use resyncfs::content::metadata::LearntMetadata;
 use resyncfs::content::store::ObjectKey;
 use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use resyncfs::document::{Algorithm, Digest, Entry, Timestamp, Uri};
@@ -93,7 +93,7 @@ fn no_entry_of_a_folder_takes_memory_when_it_is_listed() {
 }
 
 /// Much is known of each file of a folder: they were read, and are current for a while.
-fn observe(observed: &Observed, catalog: &Catalog, folder: &str) -> INodeNo {
+fn observe(observed: &LearntMetadata, catalog: &Catalog, folder: &str) -> INodeNo {
     let snapshot = catalog.snapshot().unwrap();
     let folder = snapshot.find(folder).unwrap().unwrap().ino;
     let mut files = Vec::new();
@@ -119,7 +119,7 @@ fn no_entry_of_which_much_is_known_takes_memory_when_it_is_listed_with_its_attri
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
     let catalog = Arc::new(two_folders(&path("catalog")));
-    let observed = Observed::open(&path("observed"), false).unwrap();
+    let observed = LearntMetadata::open(&path("observed"), false).unwrap();
     let folders = ["small", "large"].map(|folder| observe(&observed, &catalog, folder));
     drop(observed);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

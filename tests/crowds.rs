@@ -6,7 +6,7 @@ mod common;
 use common::mounted::Mounted;
 use common::random::Random;
 use common::source::{Resource, Source, URLSET};
-use resyncfs::content::store::{Disk, ObjectKey};
+use resyncfs::content::store::{ObjectKey, Store};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
@@ -295,7 +295,7 @@ fn key(number: u64) -> ObjectKey {
     ObjectKey::parse(&format!("sha-256-{scattered:016x}{:032x}{number:016x}", 0)).unwrap()
 }
 
-fn put(disk: &Disk, number: u64) {
+fn put(disk: &Store, number: u64) {
     let partial = disk.begin(&key(number), Some(SIZE as u64)).unwrap();
     partial.write_at(0, &[number as u8; SIZE]).unwrap();
     partial.commit(&key(number), SIZE as u64).unwrap();
@@ -310,7 +310,7 @@ fn files_below(folder: &Path) -> usize {
 #[test]
 fn thousands_of_objects_are_evicted_by_last_use_after_a_restart_and_lie_in_many_folders() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::open(folder.path(), Some(1 << 40), 0).unwrap();
+    let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
     (0..OBJECTS).for_each(|number| put(&disk, number));
     // The oldest are used again, which counts after the restart.
     let used: Vec<u64> = (0..OBJECTS / 10).collect();
@@ -320,12 +320,12 @@ fn thousands_of_objects_are_evicted_by_last_use_after_a_restart_and_lie_in_many_
     disk.close();
     drop(disk);
 
-    let quota = full.octets / 2;
-    let disk = Disk::open(folder.path(), Some(quota), 0).unwrap();
+    let quota = full.bytes / 2;
+    let disk = Store::open(folder.path(), Some(quota), 0).unwrap();
     (OBJECTS..OBJECTS + 100).for_each(|number| put(&disk, number));
 
     let left = disk.usage();
-    assert!(left.octets <= quota, "{} octets of {quota}", left.octets);
+    assert!(left.bytes <= quota, "{} octets of {quota}", left.bytes);
     assert!(left.objects >= OBJECTS / 4, "no more went than had to: {} are left", left.objects);
     assert!(used.iter().all(|number| disk.get(&key(*number)).is_some()), "what was used last stays");
     assert!((OBJECTS..OBJECTS + 100).all(|number| disk.get(&key(number)).is_some()), "and so does what came last");

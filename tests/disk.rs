@@ -165,13 +165,13 @@ fn a_catalog_without_room_beside_the_reserve_says_so_and_leaves_nothing() {
     let free = || free_space(disk.path()).unwrap();
     let is_told = |said: &str| {
         let of_disk = said.contains(&disk.path().display().to_string());
-        of_disk && ["no room for it", "cache-reserve=", "octets are free"].iter().all(|part| said.contains(part))
+        of_disk && ["no room for it", "cache-reserve=", "bytes are free"].iter().all(|part| said.contains(part))
     };
     let mounted = Mounted::prepared_with_cache(&url, &options, disk.path());
 
     let said = mounted.try_start().unwrap_err();
     assert!(is_told(&said), "{said}");
-    assert!(free() > 44 << 20, "{} octets are free after a first mount", free());
+    assert!(free() > 44 << 20, "{} bytes are free after a first mount", free());
 
     *list.lock().unwrap() = few;
     mounted.start();
@@ -186,7 +186,7 @@ fn a_catalog_without_room_beside_the_reserve_says_so_and_leaves_nothing() {
     mounted.refresh();
     eventually("the refresh fails", || is_told(&mounted.said()));
     assert!(names() == before);
-    assert!(free() + (4 << 20) > free_before, "{} of {free_before} octets are free after a refresh", free());
+    assert!(free() + (4 << 20) > free_before, "{} of {free_before} bytes are free after a refresh", free());
     mounted.kill();
     mounted.start();
     assert!(names() == before);

@@ -13,7 +13,7 @@ use resyncfs::fs::attributes::Attributes;
 use resyncfs::fs::directory::Cookie;
 use resyncfs::fs::{Filesystem, FsOptions};
 use resyncfs::source::EntryPoint;
-use resyncfs::source::documents::Spool;
+use resyncfs::source::documents::DocumentCache;
 use resyncfs::source::http::{Client, Credentials, HttpConfig};
 use resyncfs::sync::guard::MaxDelete;
 use resyncfs::sync::selection::Selection;
@@ -101,7 +101,8 @@ impl Subject {
             as_of: None,
             reserve: 0,
         };
-        let synchronizer = Synchronizer::new(sync, client, catalog.clone(), Spool::open(&path("spool")).unwrap());
+        let synchronizer =
+            Synchronizer::new(sync, client, catalog.clone(), DocumentCache::open(&path("spool")).unwrap());
         Subject { filesystem, synchronizer, content, catalog, runtime }
     }
 

@@ -22,7 +22,7 @@ const DIRECTORY: &str = "directory";
 
 /// What is to be mounted, from all that was said.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct FetchSpec {
     /// As a person writes it.
     pub source: String,
     /// Where.
@@ -31,9 +31,9 @@ pub struct Wanted {
     pub options: Options,
 }
 
-impl Wanted {
+impl FetchSpec {
     /// From SOURCE or NAME, the folder, and the options of a command line.
-    pub fn find(word: &str, directory: Option<PathBuf>, given: Settings) -> Result<Wanted, CliError> {
+    pub fn find(word: &str, directory: Option<PathBuf>, given: Settings) -> Result<FetchSpec, CliError> {
         let described = match is_bare_word(word) {
             true => Described::read(&folder().join(format!("{word}.toml")))?,
             false => None,
@@ -55,7 +55,7 @@ impl Wanted {
         })?;
         let mut options = settings.options()?;
         take_credentials_of_service(&mut options);
-        Ok(Wanted { source, directory, options })
+        Ok(FetchSpec { source, directory, options })
     }
 }
 

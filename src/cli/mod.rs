@@ -148,7 +148,7 @@ impl From<MountError> for CliError {
             MountError::Directory { .. } | MountError::Kernel { .. } => Exit::MountPoint,
             MountError::Cache { .. } => Exit::Cache,
             MountError::Catalog(CatalogError::Busy { .. }) => Exit::Busy,
-            MountError::Catalog(_) | MountError::Content(_) | MountError::Spool(_) => Exit::Cache,
+            MountError::Catalog(_) | MountError::Content(_) | MountError::DocumentCache(_) => Exit::Cache,
             MountError::FirstBaseline(inner) => sync_exit(inner),
             MountError::Http(_) => Exit::Usage,
             MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
@@ -189,7 +189,7 @@ fn source_exit(cause: &SourceError) -> Exit {
         SourceError::Http { cause, .. } if cause.status().is_some_and(answered_for_good) => Exit::NoSource,
         SourceError::Http { .. } => Exit::Unreachable,
         SourceError::Part { cause, .. } => source_exit(cause),
-        SourceError::Spool { .. } | SourceError::NoRoom { .. } => Exit::Cache,
+        SourceError::DocumentCache { .. } | SourceError::NoRoom { .. } => Exit::Cache,
         _ => Exit::NoSource,
     }
 }

@@ -1,6 +1,6 @@
 //! `resyncfs mount`
 
-use super::config::Wanted;
+use super::config::FetchSpec;
 use super::log::{LogTarget, start_logging};
 use super::log_file::LogFile;
 use super::options::{Given, Options};
@@ -71,19 +71,19 @@ pub enum Background {
 
 /// Runs the command.
 pub fn run(args: MountArgs, verbosity: u8) -> Result<u8, CliError> {
-    let wanted = Wanted::find(&args.source, args.directory, args.given.settings()?)?;
+    let wanted = FetchSpec::find(&args.source, args.directory, args.given.settings()?)?;
     start(&wanted, if args.foreground { Background::No } else { Background::Yes }, verbosity)
 }
 
 /// Checks everything that can be known without asking the Source or changing anything.
-pub fn check(wanted: &Wanted) -> Result<(), CliError> {
+pub fn check(wanted: &FetchSpec) -> Result<(), CliError> {
     let config = configure(&wanted.options, &wanted.source, &wanted.directory)?;
     mount::point::check(&config.directory)?;
     Ok(())
 }
 
 /// Mounts.
-pub fn start(wanted: &Wanted, background: Background, verbosity: u8) -> Result<u8, CliError> {
+pub fn start(wanted: &FetchSpec, background: Background, verbosity: u8) -> Result<u8, CliError> {
     let options = &wanted.options;
     let config = configure(options, &wanted.source, &wanted.directory)?;
     // Whatever the umask of who mounts is, nothing that is written from here on is for others to change.

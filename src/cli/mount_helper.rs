@@ -1,7 +1,7 @@
 //! `mount.resyncfs` and `mount.fuse.resyncfs`: this program under the name by which mount(8) calls it for a filesystem type,
 //! with the arguments and exit codes that mount(8) lays down.
 
-use super::config::Wanted;
+use super::config::FetchSpec;
 use super::mount::{self, Background};
 use super::options::{Dialect, Settings};
 use super::{CliError, Exit, given};
@@ -81,7 +81,7 @@ fn run(args: MountHelperArgs) -> Result<u8, CliError> {
     if let Some(namespace) = &args.namespace {
         enter(namespace)?;
     }
-    let wanted = Wanted::find(&args.source, Some(args.directory), settings)?;
+    let wanted = FetchSpec::find(&args.source, Some(args.directory), settings)?;
     if args.fake {
         mount::check(&wanted)?;
         return Ok(Exit::Success as u8);

@@ -87,7 +87,7 @@ fn sentence(stage: Stage) -> String {
         Stage::Unanswered(why) => format!("{}; it is asked again", printable(&why)),
         Stage::Remark(remark) => printable(&remark),
         Stage::Fetching(so_far) => {
-            let megabytes = so_far.octets as f64 / 1e6;
+            let megabytes = so_far.bytes as f64 / 1e6;
             format!("fetching documents: {} of {}, {megabytes:.1} MB", so_far.documents, so_far.known)
         }
         Stage::Reading(entries) => format!("reading lists: {entries} entries"),

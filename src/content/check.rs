@@ -3,11 +3,11 @@
 
 use super::download::{Form, is_decoded, published_coding, soft_failure, unasked};
 use super::fixity::{BLOCK, Expected, Verdict, Verifier, judge};
-use super::{Content, Verified, Wanted};
+use super::{Content, FetchSpec, Verified};
 use crate::causes::chain;
 use crate::document::{Digest, PackageMember};
 use crate::source::http::{Client, HttpError, Request};
-use crate::source::over_octets;
+use crate::source::over_bytes;
 use crate::source::zip::{PackageError, Packages};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub enum Checked {
 impl Content {
     /// Reads the bytes of `wanted` that are kept here and compares them with the published digest, and with the one that they had
     /// when they came. Asks nobody, takes as long as reading them does, and moves nothing up in the cache. Blocks on the disk.
-    pub fn check(&self, wanted: &Wanted) -> Checked {
+    pub fn check(&self, wanted: &FetchSpec) -> Checked {
         if self.is_poisoned(wanted.ino) {
             return Checked::Corrupt("other bytes were handed out than those that are published".to_owned());
         }
@@ -41,8 +41,8 @@ impl Content {
         while verifier.length() < held.length() {
             // What is read is left to the blocks' checksums first.
             match held.read(verifier.length(), BLOCK as u32) {
-                Some(octets) if !octets.is_empty() => verifier.update(&octets),
-                _ => return Checked::Corrupt(format!("the cached copy is damaged after {} octets", verifier.length())),
+                Some(bytes) if !bytes.is_empty() => verifier.update(&bytes),
+                _ => return Checked::Corrupt(format!("the cached copy is damaged after {} bytes", verifier.length())),
             }
         }
         let Some(seen) = verifier.finish() else { return Checked::Absent };
@@ -55,7 +55,7 @@ impl Content {
 
     /// Asks the Source for the whole of `wanted` and compares what comes with what is published, and with what came before
     /// where that is kept. Nothing is kept of it. The head is due within `patience`.
-    pub async fn ask(&self, wanted: &Wanted, patience: Duration) -> Asked {
+    pub async fn ask(&self, wanted: &FetchSpec, patience: Duration) -> Asked {
         let kept = || self.observed.get(wanted.ino).and_then(|observation| observation.digests.first().copied());
         let expected = Expected {
             length: wanted.length,
@@ -86,7 +86,7 @@ pub enum Asked {
 /// package that holds it is asked, as a read does.
 pub async fn ask(
     (client, packages): (&Client, Option<&Packages>),
-    wanted: &Wanted,
+    wanted: &FetchSpec,
     expected: &Expected,
     patience: Duration,
 ) -> Asked {
@@ -115,8 +115,8 @@ pub async fn ask(
 async fn packed(packages: &Packages, member: &PackageMember, expected: &Expected) -> Result<Asked, PackageError> {
     let mut read = packages.member(&member.package, &member.path).await?;
     let mut verifier = Verifier::new(expected.algorithm());
-    while let Some(octets) = read.chunk().await? {
-        over_octets(octets.len() as u64, || verifier.update(&octets));
+    while let Some(bytes) = read.chunk().await? {
+        over_bytes(bytes.len() as u64, || verifier.update(&bytes));
     }
     let Some(seen) = verifier.finish() else { return Ok(Asked::There) };
     Ok(match judge(expected, &seen) {
@@ -126,7 +126,12 @@ async fn packed(packages: &Packages, member: &PackageMember, expected: &Expected
     })
 }
 
-async fn received(client: &Client, request: Request, wanted: &Wanted, expected: &Expected) -> Result<Asked, HttpError> {
+async fn received(
+    client: &Client,
+    request: Request,
+    wanted: &FetchSpec,
+    expected: &Expected,
+) -> Result<Asked, HttpError> {
     let mut response = client.send(request).await?;
     if let Some(page) = soft_failure(wanted, expected.published.is_some(), response.media_type.as_deref()) {
         return Ok(Asked::Failed(chain(&page)));
@@ -140,8 +145,8 @@ async fn received(client: &Client, request: Request, wanted: &Wanted, expected: 
         Ok(_) => {}
     }
     let mut verifier = Verifier::new(expected.algorithm());
-    while let Some(octets) = response.body.chunk().await? {
-        over_octets(octets.len() as u64, || verifier.update(&octets));
+    while let Some(bytes) = response.body.chunk().await? {
+        over_bytes(bytes.len() as u64, || verifier.update(&bytes));
     }
     let Some(seen) = verifier.finish() else { return Ok(Asked::There) };
     Ok(match judge(expected, &seen) {
@@ -160,12 +165,12 @@ async fn received(client: &Client, request: Request, wanted: &Wanted, expected: 
 }
 
 /// The published digests of what a read returns: none where the bytes are decoded, for they speak of the coded ones.
-pub fn digests_shown(wanted: &Wanted) -> &[Digest] {
+pub fn digests_shown(wanted: &FetchSpec) -> &[Digest] {
     if is_decoded(wanted) { &[] } else { &wanted.hashes }
 }
 
-/// What the octets of `wanted` must be, by what is published alone.
-pub fn published(wanted: &Wanted) -> Expected {
+/// What the bytes of `wanted` must be, by what is published alone.
+pub fn published(wanted: &FetchSpec) -> Expected {
     let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
     Expected { length: wanted.length, published: strongest.copied(), earlier: None }
 }

@@ -1,6 +1,6 @@
 //! Digests while the bytes pass, and the verdict: what may be handed out, when, and whether it was right.
 //!
-//! Everything here is pure: octets in, answers out. [`Verifier`] sees the bytes of one attempt in order, [`judge`]
+//! Everything here is pure: bytes in, answers out. [`Verifier`] sees the bytes of one attempt in order, [`judge`]
 //! compares what it saw with what is expected, [`releasable`] says how far a reader may go before the verdict, and
 //! [`HandedOut`] remembers what went out before it, so that a later attempt can be held to it byte for byte.
 
@@ -13,13 +13,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Objects up to this many octets are verified whole before their first byte is handed out.
+/// Objects up to this many bytes are verified whole before their first byte is handed out.
 pub const WHOLE_LIMIT: u64 = 16 << 20;
 
-/// Larger objects are handed out in blocks of this many octets while they stream.
+/// Larger objects are handed out in blocks of this many bytes while they stream.
 pub const BLOCK: u64 = 128 << 10;
 
-/// So many octets at the end of a streamed object are withheld until the whole verifies.
+/// So many bytes at the end of a streamed object are withheld until the whole verifies.
 pub const WITHHELD: u64 = 128 << 10;
 
 /// A digest algorithm at work. `ring` hashes several times as fast as portable code can; it has neither MD5 nor SHA-224.
@@ -42,11 +42,11 @@ impl Hasher {
         Hasher::Ring(algorithm, Context::new(ring))
     }
 
-    fn update(&mut self, octets: &[u8]) {
+    fn update(&mut self, bytes: &[u8]) {
         match self {
-            Hasher::Md5(hasher) => hasher.update(octets),
-            Hasher::Sha224(hasher) => hasher.update(octets),
-            Hasher::Ring(_, hasher) => hasher.update(octets),
+            Hasher::Md5(hasher) => hasher.update(bytes),
+            Hasher::Sha224(hasher) => hasher.update(bytes),
+            Hasher::Ring(_, hasher) => hasher.update(bytes),
         }
     }
 
@@ -82,7 +82,7 @@ impl Expected {
 /// What an attempt's bytes were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Octets, as transferred.
+    /// Bytes, as transferred.
     pub length: u64,
     /// Their digest.
     pub digest: Digest,
@@ -100,13 +100,13 @@ impl Verifier {
         Verifier { hasher: Hasher::new(algorithm), length: 0 }
     }
 
-    /// The next octets.
-    pub fn update(&mut self, octets: &[u8]) {
-        self.hasher.update(octets);
-        self.length += octets.len() as u64;
+    /// The next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.length += bytes.len() as u64;
     }
 
-    /// Octets seen so far.
+    /// Bytes seen so far.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -132,7 +132,7 @@ pub enum Verdict {
 /// Compares a complete body with what is expected. The length is held to as the digest is.
 pub fn judge(expected: &Expected, seen: &Seen) -> Verdict {
     if let Some(length) = expected.length.filter(|length| *length != seen.length) {
-        return Verdict::Wrong(format!("{} octets came where {length} are published", seen.length));
+        return Verdict::Wrong(format!("{} bytes came where {length} are published", seen.length));
     }
     if let Some(published) = expected.published {
         return if published == seen.digest {
@@ -147,7 +147,7 @@ pub fn judge(expected: &Expected, seen: &Seen) -> Verdict {
     Verdict::Right(if expected.length.is_some() { Verified::Length } else { Verified::Transfer })
 }
 
-/// How many octets from the first may be handed out before the verdict, of an object of `length` octets of which the
+/// How many bytes from the first may be handed out before the verdict, of an object of `length` bytes of which the
 /// first `frontier` are here. Always a multiple of [`BLOCK`]; what it withholds is at least [`WITHHELD`].
 pub fn releasable(fixity: Fixity, length: Option<u64>, frontier: u64) -> u64 {
     match length {
@@ -242,9 +242,9 @@ impl HandedOut {
 mod tests {
     use super::*;
 
-    fn seen(algorithm: Algorithm, octets: &[u8]) -> Seen {
+    fn seen(algorithm: Algorithm, bytes: &[u8]) -> Seen {
         let mut verifier = Verifier::new(algorithm);
-        octets.chunks(2).for_each(|chunk| verifier.update(chunk));
+        bytes.chunks(2).for_each(|chunk| verifier.update(chunk));
         verifier.finish().unwrap()
     }
 

@@ -4,7 +4,7 @@
 //! here is answered at once, the Source is asked conditionally, and other bytes become a new version through sync.
 //! Bytes that the Source still vouches for keep their inode, and the kernel its pages.
 
-use super::Wanted;
+use super::FetchSpec;
 use super::metadata::Observation;
 use crate::document::{ChangeFrequency, Digest, Timestamp};
 use fuser::INodeNo;
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Inodes whose last question is remembered.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 
-/// Bodies up to so many octets are fetched whole and compared where no validator tells; of larger ones length and
+/// Bodies up to so many bytes are fetched whole and compared where no validator tells; of larger ones length and
 /// validators alone tell.
 pub const COMPARE_LIMIT: u64 = 16 << 20;
 
@@ -98,7 +98,7 @@ pub struct Answer<'a> {
     pub etag: Option<&'a str>,
     /// As sent.
     pub last_modified: Option<&'a str>,
-    /// Octets of the body, where announced.
+    /// Bytes of the body, where announced.
     pub length: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ pub enum Finding {
 }
 
 /// Compares an answer with what was observed of `wanted`; `decoded`: its body is not what a read returns.
-pub fn finding(wanted: &Wanted, observed: &Observation, decoded: bool, answer: Answer<'_>) -> Finding {
+pub fn finding(wanted: &FetchSpec, observed: &Observation, decoded: bool, answer: Answer<'_>) -> Finding {
     if answer.not_modified {
         return Finding::Same;
     }
@@ -154,8 +154,8 @@ mod tests {
     use super::*;
     use crate::document::{Algorithm, Uri};
 
-    fn wanted() -> Wanted {
-        Wanted::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap())
+    fn wanted() -> FetchSpec {
+        FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap())
     }
 
     fn observed(size: u64) -> Observation {
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn another_length_is_another_version_unless_the_list_publishes_it() {
-        let listed = Wanted { length: Some(9), ..wanted() };
+        let listed = FetchSpec { length: Some(9), ..wanted() };
 
         assert_eq!(finding(&wanted(), &observed(9), false, full(None, 10)), Finding::Other);
         assert_eq!(finding(&listed, &observed(9), false, full(None, 10)), Finding::Unclear);
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn without_equal_validators_the_body_tells_if_it_is_small() {
         let (small, large) = (observed(9), observed(COMPARE_LIMIT + 1));
-        let mirrored = Wanted { mirrors: vec![(1, Uri::parse("http://m.example/a").unwrap())], ..wanted() };
+        let mirrored = FetchSpec { mirrors: vec![(1, Uri::parse("http://m.example/a").unwrap())], ..wanted() };
         let weak = Observation { etag: Some("W/\"v1\"".into()), ..observed(9) };
 
         assert_eq!(finding(&wanted(), &small, false, full(Some("\"v2\""), 9)), Finding::Compare(small.digests[0]));

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Failures remembered.
 const FAILURES: usize = 50;
 
-/// Octets of a failure's text that are remembered: a Source has its say in it.
+/// Bytes of a failure's text that are remembered: a Source has its say in it.
 const LONGEST_TEXT: usize = 1000;
 
 /// Something that could not be read or sized.
@@ -42,12 +42,12 @@ pub struct Cooling {
 pub struct Tally {
     /// READs of the kernel that were answered from this machine at once.
     pub hits: u64,
-    /// Their octets.
-    pub hit_octets: u64,
-    /// READs that waited for the Source and got their octets.
+    /// Their bytes.
+    pub hit_bytes: u64,
+    /// READs that waited for the Source and got their bytes.
     pub misses: u64,
-    /// Their octets.
-    pub miss_octets: u64,
+    /// Their bytes.
+    pub miss_bytes: u64,
     /// READs that failed.
     pub failed_reads: u64,
     /// Objects whose fetch was begun.
@@ -58,8 +58,8 @@ pub struct Tally {
     pub sizes: u64,
     /// Sizes that could not be had.
     pub failed_sizes: u64,
-    /// Octets of the objects that came, as files.
-    pub fetched_octets: u64,
+    /// Bytes of the objects that came, as files.
+    pub fetched_bytes: u64,
     /// The cache folder, all its mounts counted.
     pub cache: Usage,
     /// Hosts that are asked last.
@@ -72,32 +72,32 @@ pub struct Tally {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     hits: AtomicU64,
-    hit_octets: AtomicU64,
+    hit_bytes: AtomicU64,
     misses: AtomicU64,
-    miss_octets: AtomicU64,
+    miss_bytes: AtomicU64,
     failed_reads: AtomicU64,
     fetches: AtomicU64,
     failed_fetches: AtomicU64,
     sizes: AtomicU64,
     failed_sizes: AtomicU64,
-    fetched_octets: AtomicU64,
+    fetched_bytes: AtomicU64,
     /// The newest last.
     failures: Mutex<VecDeque<Failure>>,
 }
 
 impl Counters {
     /// A READ was answered at once.
-    pub(super) fn hit(&self, octets: usize) {
+    pub(super) fn hit(&self, bytes: usize) {
         self.hits.fetch_add(1, Ordering::Relaxed);
-        self.hit_octets.fetch_add(octets as u64, Ordering::Relaxed);
+        self.hit_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// A READ that waited is over.
     pub(super) fn waited<T>(&self, outcome: Result<usize, T>) {
         match outcome {
-            Ok(octets) => {
+            Ok(bytes) => {
                 self.misses.fetch_add(1, Ordering::Relaxed);
-                self.miss_octets.fetch_add(octets as u64, Ordering::Relaxed);
+                self.miss_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             }
             Err(_) => {
                 self.failed_reads.fetch_add(1, Ordering::Relaxed);
@@ -111,8 +111,8 @@ impl Counters {
     }
 
     /// A fetch brought a whole object.
-    pub(super) fn fetched(&self, octets: u64) {
-        self.fetched_octets.fetch_add(octets, Ordering::Relaxed);
+    pub(super) fn fetched(&self, bytes: u64) {
+        self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// A fetch failed.
@@ -154,15 +154,15 @@ impl Counters {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         Tally {
             hits: number(&self.hits),
-            hit_octets: number(&self.hit_octets),
+            hit_bytes: number(&self.hit_bytes),
             misses: number(&self.misses),
-            miss_octets: number(&self.miss_octets),
+            miss_bytes: number(&self.miss_bytes),
             failed_reads: number(&self.failed_reads),
             fetches: number(&self.fetches),
             failed_fetches: number(&self.failed_fetches),
             sizes: number(&self.sizes),
             failed_sizes: number(&self.failed_sizes),
-            fetched_octets: number(&self.fetched_octets),
+            fetched_bytes: number(&self.fetched_bytes),
             failures: failures.iter().rev().cloned().collect(),
             ..Tally::default()
         }

@@ -26,7 +26,7 @@ use download::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, Shares,
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
-use metadata::Observed;
+use metadata::LearntMetadata;
 use pins::Pins;
 use std::collections::HashMap;
 use std::io;
@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use store::{Disk, ObjectKey};
+use store::{ObjectKey, Store};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
@@ -45,7 +45,7 @@ pub use download::Prefetched;
 pub use evict::Dropped;
 pub use freshness::Revalidate;
 pub use metrics::{Cooling, Failure, Tally};
-pub use resource::{Patch, Wanted};
+pub use resource::{FetchSpec, Patch};
 
 /// How strictly bytes are verified before they are handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,9 +94,9 @@ pub struct ContentConfig {
     pub counted_folder: Option<PathBuf>,
     /// Distinguishes objects without digest of different Sources in one folder.
     pub source: String,
-    /// Octets the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
+    /// Bytes the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
     pub quota: Option<u64>,
-    /// Octets of free space to leave on the file system.
+    /// Bytes of free space to leave on the file system.
     pub reserve: u64,
     /// See [`Fixity`].
     pub fixity: Fixity,
@@ -117,7 +117,7 @@ pub struct ContentConfig {
 pub enum State {
     /// Nothing.
     Remote,
-    /// So many octets.
+    /// So many bytes.
     Partial(u64),
     /// All.
     Cached,
@@ -275,8 +275,8 @@ pub struct Content {
     client: Client,
     runtime: Handle,
     events: UnboundedSender<Event>,
-    disk: Arc<Disk>,
-    observed: Arc<Observed>,
+    disk: Arc<Store>,
+    observed: Arc<LearntMetadata>,
     block_digests: BlockDigests,
     flights: Mutex<HashMap<INodeNo, Arc<Flight>>>,
     /// `None`: only the body tells, and it was asked for ahead.
@@ -337,7 +337,7 @@ impl Content {
         runtime: Handle,
         events: UnboundedSender<Event>,
     ) -> Result<Arc<Content>, ContentError> {
-        let disk = Disk::open(&config.folder, config.quota, config.reserve).map_err(|error| ContentError::Cache {
+        let disk = Store::open(&config.folder, config.quota, config.reserve).map_err(|error| ContentError::Cache {
             path: config.folder.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
@@ -346,7 +346,7 @@ impl Content {
         }
         let fetches = Turns::new(FETCHES.max(client.connections()));
         let ahead = Turns::new((client.connections() / 2).clamp(1, PREFETCHES));
-        let observed = Observed::open(&config.observed_folder, crash).map_err(|error| ContentError::Cache {
+        let observed = LearntMetadata::open(&config.observed_folder, crash).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
@@ -409,13 +409,13 @@ impl Content {
     }
 
     /// The true size of what a read returns; asks the Source where it must, within `size_deadline`.
-    pub async fn size(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
+    pub async fn size(self: &Arc<Self>, wanted: &FetchSpec) -> Result<u64, ContentError> {
         self.learnt_size(wanted, false).await
     }
 
     /// The same of a file that whoever asks is going to read: its size comes with its bytes, in one request, unless they are
     /// too many to wait for.
-    pub async fn size_with_body(self: &Arc<Self>, wanted: &Wanted) -> Result<u64, ContentError> {
+    pub async fn size_with_body(self: &Arc<Self>, wanted: &FetchSpec) -> Result<u64, ContentError> {
         self.learnt_size(wanted, true).await
     }
 
@@ -429,7 +429,7 @@ impl Content {
     ///
     /// # Errors
     /// As [`Content::size`]; what cannot be had ahead keeps nobody from asking.
-    pub async fn size_ahead(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
+    pub async fn size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
         self.learn_size_ahead(wanted).await
     }
 
@@ -437,23 +437,23 @@ impl Content {
     pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
         let held = self.find_local(ino)?;
         self.note_served(ino, held.length());
-        held.read(offset, length).inspect(|octets| self.counters.hit(octets.len()))
+        held.read(offset, length).inspect(|bytes| self.counters.hit(bytes.len()))
     }
 
     /// The same for bytes that came for another file or are on their way already: whatever can be had without asking the
     /// Source.
-    pub async fn read_present(&self, wanted: &Wanted, offset: u64, length: u32) -> Option<Bytes> {
-        self.present(wanted, offset, length).await.inspect(|octets| self.counters.hit(octets.len()))
+    pub async fn read_present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
+        self.present(wanted, offset, length).await.inspect(|bytes| self.counters.hit(bytes.len()))
     }
 
     /// The size as far as it can be told without asking the Source.
-    pub fn size_present(&self, wanted: &Wanted) -> Option<u64> {
+    pub fn size_present(&self, wanted: &FetchSpec) -> Option<u64> {
         let published = wanted.length.filter(|_| !download::is_decoded(wanted));
         self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length_alone()))
     }
 
     /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.
-    pub async fn read(self: &Arc<Self>, wanted: &Wanted, offset: u64, length: u32) -> Result<Bytes, ContentError> {
+    pub async fn read(self: &Arc<Self>, wanted: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
         let read = self.fetched(wanted, offset, length).await;
         self.counters.waited(read.as_ref().map(Bytes::len));
         read
@@ -467,13 +467,13 @@ impl Content {
 
     /// Asks the Source in the background whether it still has the version of `wanted`; other bytes are
     /// [`Event::Changed`]. At once where the same was asked a moment ago, or much is being asked: the next look asks.
-    pub fn revalidate(self: &Arc<Self>, wanted: Wanted, changefreq: Option<ChangeFrequency>) {
+    pub fn revalidate(self: &Arc<Self>, wanted: FetchSpec, changefreq: Option<ChangeFrequency>) {
         self.ask_behind(wanted, changefreq);
     }
 
     /// Compares what was read of an inode with what is published of it now; where that is another version the rest of the
     /// mount is told. For bytes of which the catalog does not know that they are others.
-    pub fn hold_to_published(&self, wanted: &Wanted) {
+    pub fn hold_to_published(&self, wanted: &FetchSpec) {
         let Some(read) = self.observed.get(wanted.ino).filter(|read| read.verified != Verified::NotYet) else { return };
         let is_coded = download::published_coding(wanted).is_some();
         let contradicts = |published: &Digest| {
@@ -485,14 +485,14 @@ impl Content {
         }
     }
 
-    /// Octets that the cache folder may take.
+    /// Bytes that the cache folder may take.
     pub fn quota(&self) -> u64 {
         self.disk.quota()
     }
 
-    /// Evicts for whoever writes below `folder`; see [`store::Disk::give_up`].
-    pub fn give_up(&self, folder: &Path, octets: u64) -> u64 {
-        self.disk.give_up(folder, octets)
+    /// Evicts for whoever writes below `folder`; see [`store::Store::give_up`].
+    pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
+        self.disk.give_up(folder, bytes)
     }
 
     /// For the xattrs.
@@ -505,8 +505,8 @@ impl Content {
             return (State::Cached, verified);
         }
         let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
-        match flight.map(|flight| flight.frontier()).filter(|octets| *octets > 0) {
-            Some(octets) => (State::Partial(octets), Verified::NotYet),
+        match flight.map(|flight| flight.frontier()).filter(|bytes| *bytes > 0) {
+            Some(bytes) => (State::Partial(bytes), Verified::NotYet),
             None => (State::Remote, Verified::NotYet),
         }
     }

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 /// What content must know of a resource: one inode, one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct FetchSpec {
     /// The inode: names the version.
     pub ino: INodeNo,
     /// Where the Source publishes it.
@@ -51,7 +51,7 @@ pub struct Patch {
     pub uri: Uri,
     /// Its media type.
     pub media_type: Option<Box<str>>,
-    /// Its octets.
+    /// Its bytes.
     pub length: Option<u64>,
     /// Its digests, strongest first.
     pub hashes: Vec<Digest>,
@@ -59,10 +59,10 @@ pub struct Patch {
     pub path: Option<Box<str>>,
 }
 
-impl Wanted {
+impl FetchSpec {
     /// A version of which nothing but its URI is published.
-    pub fn new(ino: INodeNo, uri: Uri) -> Wanted {
-        Wanted {
+    pub fn new(ino: INodeNo, uri: Uri) -> FetchSpec {
+        FetchSpec {
             ino,
             uri,
             length: None,
@@ -116,30 +116,30 @@ mod tests {
         Timestamp { seconds, nanos: 0 }
     }
 
-    fn wanted() -> Wanted {
+    fn wanted() -> FetchSpec {
         let lastmod = Some(Timestamp { seconds: 100, nanos: 7 });
-        let wanted = Wanted::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
-        Wanted { lastmod, listed_at: Some(at(200)), ..wanted }
+        let wanted = FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
+        FetchSpec { lastmod, listed_at: Some(at(200)), ..wanted }
     }
 
     #[test]
     fn a_listed_version_lived_from_its_lastmod_to_its_list() {
         assert_eq!(wanted().life(), Some(at(100)..=at(200)));
-        assert_eq!(Wanted { listed_at: None, ..wanted() }.life(), Some(at(100)..=at(100)));
-        assert_eq!(Wanted { lastmod: None, ..wanted() }.life(), None);
+        assert_eq!(FetchSpec { listed_at: None, ..wanted() }.life(), Some(at(100)..=at(100)));
+        assert_eq!(FetchSpec { lastmod: None, ..wanted() }.life(), None);
     }
 
     #[test]
     fn of_a_replaced_version_the_end_is_not_known() {
-        let replaced = Wanted { is_replaced: true, ..wanted() };
+        let replaced = FetchSpec { is_replaced: true, ..wanted() };
         assert_eq!(replaced.life(), Some(at(100)..=at(100)));
-        assert_eq!(Wanted { lastmod: None, ..replaced }.moment(), None);
+        assert_eq!(FetchSpec { lastmod: None, ..replaced }.moment(), None);
     }
 
     #[test]
     fn a_version_of_an_earlier_time_lived_at_least_until_then() {
-        let earlier = Wanted { as_of: Some(at(150)), ..wanted() };
+        let earlier = FetchSpec { as_of: Some(at(150)), ..wanted() };
         assert_eq!(earlier.life(), Some(at(100)..=at(150)));
-        assert!(Wanted { lastmod: None, ..earlier }.life().unwrap().contains(&at(-5)));
+        assert!(FetchSpec { lastmod: None, ..earlier }.life().unwrap().contains(&at(-5)));
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 pub enum Checked {
     /// It went meanwhile.
     Gone,
-    /// Its octets are what was written, and give the digest that it is named by, if it is named by one.
+    /// Its bytes are what was written, and give the digest that it is named by, if it is named by one.
     Intact(u64),
     /// They are not: what is wrong. It is removed.
     Damaged(String),
@@ -35,13 +35,13 @@ pub fn check(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
                     break None;
                 }
                 match object.read(verifier.length(), BLOCK as usize) {
-                    Ok(octets) => verifier.update(&octets),
+                    Ok(bytes) => verifier.update(&bytes),
                     Err(damaged) => break Some(crate::causes::chain(&damaged)),
                 }
             };
             let other = || {
                 let seen = verifier.finish()?.digest;
-                digest.filter(|published| *published != seen).map(|_| format!("its octets give {seen}"))
+                digest.filter(|published| *published != seen).map(|_| format!("its bytes give {seen}"))
             };
             match damage.or_else(other) {
                 None => return Checked::Intact(object.length()),

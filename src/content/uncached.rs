@@ -6,7 +6,7 @@ use fuser::INodeNo;
 use lru::LruCache;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Octets of them that are kept in memory; the least recent go.
+/// Bytes of them that are kept in memory; the least recent go.
 const LIMIT: usize = 64 << 20;
 
 /// The objects. Who looks for another takes no lock.
@@ -19,12 +19,12 @@ pub(super) struct Uncached {
 
 struct Objects {
     by_inode: LruCache<INodeNo, Bytes>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Default for Objects {
     fn default() -> Objects {
-        Objects { by_inode: LruCache::unbounded(), octets: 0 }
+        Objects { by_inode: LruCache::unbounded(), bytes: 0 }
     }
 }
 
@@ -40,22 +40,22 @@ impl Uncached {
 
     pub(super) fn remove(&self, ino: INodeNo) -> Option<Bytes> {
         let mut objects = self.objects(ino)?;
-        let octets = objects.by_inode.pop(&ino)?;
-        objects.octets -= octets.len();
+        let bytes = objects.by_inode.pop(&ino)?;
+        objects.bytes -= bytes.len();
         self.held.remove(ino);
-        Some(octets)
+        Some(bytes)
     }
 
-    pub(super) fn put(&self, ino: INodeNo, octets: Bytes) {
+    pub(super) fn put(&self, ino: INodeNo, bytes: Bytes) {
         let mut objects = self.lock();
-        objects.octets += octets.len();
-        match objects.by_inode.put(ino, octets) {
-            Some(before) => objects.octets -= before.len(),
+        objects.bytes += bytes.len();
+        match objects.by_inode.put(ino, bytes) {
+            Some(before) => objects.bytes -= before.len(),
             None => self.held.add(ino),
         }
-        while objects.octets > LIMIT {
-            let Some((dropped, octets)) = objects.by_inode.pop_lru() else { break };
-            objects.octets -= octets.len();
+        while objects.bytes > LIMIT {
+            let Some((dropped, bytes)) = objects.by_inode.pop_lru() else { break };
+            objects.bytes -= bytes.len();
             self.held.remove(dropped);
         }
     }

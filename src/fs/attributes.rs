@@ -12,7 +12,7 @@ use super::error::FsError;
 use super::links::wanted;
 use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
-use crate::content::Wanted;
+use crate::content::FetchSpec;
 use crate::document::Timestamp;
 use crate::source::http::Asker;
 use fuser::{FileAttr, FileType, INodeNo};
@@ -58,7 +58,7 @@ pub struct Unsized {
     /// The file.
     pub node: Node,
     /// What to ask.
-    pub wanted: Wanted,
+    pub wanted: FetchSpec,
     /// Whoever asks is going to read it.
     pub is_to_be_read: bool,
 }

@@ -3,7 +3,7 @@
 
 use super::{Filesystem, FsOptions};
 use crate::catalog::{CatalogError, Journaled, Kind, Node, Resource, Snapshot};
-use crate::content::{Patch, Wanted};
+use crate::content::{FetchSpec, Patch};
 use crate::document::{Change, Link, Uri, believed_length};
 use fuser::INodeNo;
 
@@ -29,7 +29,7 @@ const TIMEGATE: &str = "timegate";
 const TIMEMAP: &str = "timemap";
 
 /// What content must know of the version behind `ino`; `None` where there is no such file.
-pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Result<Option<Wanted>, CatalogError> {
+pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Result<Option<FetchSpec>, CatalogError> {
     let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
     let resource = match alternate(&resource, options) {
         // What is linked beside it belongs to the generic resource.
@@ -126,13 +126,13 @@ fn essence(media_type: &str) -> &str {
 }
 
 /// What the entry and its links say of where its bytes may be had.
-fn linked(resource: &Resource, ino: INodeNo) -> Wanted {
+fn linked(resource: &Resource, ino: INodeNo) -> FetchSpec {
     let of = |relation: &'static str| resource.links.iter().filter(move |link| &*link.rel == relation);
     let first = |relation| of(relation).find_map(Link::uri).cloned();
     let mut mirrors: Vec<(u32, Uri)> = of(DUPLICATE).filter_map(|link| Some((link.pri, link.uri()?.clone()))).collect();
     // Of equal priority they stay in the order of the document.
     mirrors.sort_by_key(|(priority, _)| *priority);
-    Wanted {
+    FetchSpec {
         length: believed_length(resource.length, &resource.hashes),
         hashes: resource.hashes.clone(),
         media_type: resource.media_type.clone(),
@@ -144,7 +144,7 @@ fn linked(resource: &Resource, ino: INodeNo) -> Wanted {
         patches: patches(resource),
         member: resource.member.clone(),
         lastmod: resource.lastmod,
-        ..Wanted::new(ino, resource.uri.clone())
+        ..FetchSpec::new(ino, resource.uri.clone())
     }
 }
 

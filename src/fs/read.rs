@@ -4,7 +4,7 @@ use super::Filesystem;
 use super::error::FsError;
 use super::links::wanted;
 use crate::catalog::{Kind, Node};
-use crate::content::Wanted;
+use crate::content::FetchSpec;
 use crate::content::prefetch::By;
 use crate::source::http::Asker;
 use bytes::Bytes;
@@ -63,7 +63,7 @@ impl Filesystem {
     }
 
     /// The file behind an inode, and what content must know of it.
-    fn readable(&self, ino: INodeNo) -> Result<(Node, Wanted), FsError> {
+    fn readable(&self, ino: INodeNo) -> Result<(Node, FetchSpec), FsError> {
         let snapshot = self.catalog.snapshot()?;
         let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
         if node.kind == Kind::Folder {

@@ -1,6 +1,6 @@
 //! Files fetched ahead of whoever reads one after the other: drives [`Readahead`] over the catalog and content.
 //!
-//! A READ of a file's first octets is what is told of, where they were not here, or were and somebody is expected to read them; nearly
+//! A READ of a file's first bytes is what is told of, where they were not here, or were and somebody is expected to read them; nearly
 //! any other warm read costs one load, whatever others do ([`CountingFilter`]). Who has listed a folder before it reads there is
 //! remembered for a while ([`Listings`]). What follows in the tree is [`following`](super::following)'s to say. Fetches run in the
 //! background, a bounded number at a time that leaves connections for whoever waits.
@@ -16,7 +16,7 @@ use crate::causes::chain;
 use crate::content::counting_filter::CountingFilter;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::prefetch::{By, Candidate, ENDED, EXPECTED, Hand, Host, Ledger, Readahead, Reader, Seen, Wish};
-use crate::content::{Content, Wanted};
+use crate::content::{Content, FetchSpec};
 use fuser::INodeNo;
 use futures_util::FutureExt;
 use lru::LruCache;
@@ -54,7 +54,7 @@ pub(super) struct ReadingAhead {
 }
 
 impl ReadingAhead {
-    /// Up to `at_once` fetches at a time, of up to `limit` octets that were not read yet.
+    /// Up to `at_once` fetches at a time, of up to `limit` bytes that were not read yet.
     pub(super) fn new(
         catalog: Arc<Catalog>,
         content: Arc<Content>,
@@ -91,7 +91,7 @@ impl ReadingAhead {
         }
     }
 
-    /// The first octets of a file were read, and they were here.
+    /// The first bytes of a file were read, and they were here.
     pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo, by: By) {
         let came_with_size = self.came().pop(&ino).is_some();
         if came_with_size {
@@ -118,12 +118,12 @@ impl ReadingAhead {
         }
     }
 
-    /// The first octets of a file are to be read, and the Source must be asked for them. `octets`: all of it.
-    pub(super) fn read_remote(self: &Arc<Self>, ino: INodeNo, by: By, octets: Option<u64>) {
+    /// The first bytes of a file are to be read, and the Source must be asked for them. `bytes`: all of it.
+    pub(super) fn read_remote(self: &Arc<Self>, ino: INodeNo, by: By, bytes: Option<u64>) {
         if self.at_once == 0 {
             return;
         }
-        let seen = self.walks().read(ino, octets, by, Instant::now());
+        let seen = self.walks().read(ino, bytes, by, Instant::now());
         self.go_on(ino, by, seen);
     }
 
@@ -188,8 +188,8 @@ impl ReadingAhead {
                 if first_file(&snapshot, folder)? == Some(ino) { Reader::AtFirstListed } else { Reader::HasListed };
         }
         drop(snapshot);
-        let octets = self.content.known_size(ino);
-        let wish = self.walks().begin(cursor, octets, reader, by, Instant::now());
+        let bytes = self.content.known_size(ino);
+        let wish = self.walks().begin(cursor, bytes, reader, by, Instant::now());
         self.list(&wish)
     }
 
@@ -214,7 +214,7 @@ impl ReadingAhead {
         let snapshot = self.catalog.snapshot()?;
         let mut ordered: Vec<Candidate<Cursor>> = Vec::with_capacity(wish.files);
         let mut front = wish.from;
-        let mut octets = 0u64;
+        let mut bytes = 0u64;
         let mut is_end = false;
         if wish.files > 0 {
             let stopped = wish.from.follow(&snapshot, &mut |node, after| {
@@ -223,15 +223,15 @@ impl ReadingAhead {
                     return false;
                 }
                 let candidate = self.candidate(node, after);
-                let counted = candidate.octets.unwrap_or(wish.usual_octets);
+                let counted = candidate.bytes.unwrap_or(wish.usual_bytes);
                 if !self.is_fit(&candidate, wish) {
                     front = after;
                     return true;
                 }
-                if ordered.len() == wish.files || (!ordered.is_empty() && octets + counted > wish.octets) {
+                if ordered.len() == wish.files || (!ordered.is_empty() && bytes + counted > wish.bytes) {
                     return false;
                 }
-                octets += counted;
+                bytes += counted;
                 front = after;
                 ordered.push(candidate);
                 ordered.len() < wish.files
@@ -271,15 +271,15 @@ impl ReadingAhead {
     }
 
     fn candidate(&self, node: Node, after: Cursor) -> Candidate<Cursor> {
-        let octets = node.size.or_else(|| self.content.known_size(node.ino));
-        Candidate { ino: node.ino, host: Host::default(), octets, after }
+        let bytes = node.size.or_else(|| self.content.known_size(node.ino));
+        Candidate { ino: node.ino, host: Host::default(), bytes, after }
     }
 
     /// Whether a file is to be fetched ahead: large ones stream fast enough when they are read.
     fn is_fit(&self, candidate: &Candidate<Cursor>, wish: &Wish<Cursor>) -> bool {
-        let is_small = match candidate.octets {
-            Some(octets) => octets <= WHOLE_LIMIT,
-            None => wish.usual_octets <= UNKNOWN_AMONG,
+        let is_small = match candidate.bytes {
+            Some(bytes) => bytes <= WHOLE_LIMIT,
+            None => wish.usual_bytes <= UNKNOWN_AMONG,
         };
         is_small && !self.content.is_here(candidate.ino)
     }
@@ -297,7 +297,7 @@ impl ReadingAhead {
                     Err(_) => (None, None),
                 };
                 match fetched {
-                    Some(Ok(Some(octets))) => ahead.walks().landed(ino, octets, Instant::now()),
+                    Some(Ok(Some(bytes))) => ahead.walks().landed(ino, bytes, Instant::now()),
                     Some(Ok(None)) => ahead.walks().dropped(ino, false),
                     Some(Err(FsError::Content(error))) if error.is_full() => {
                         ahead.walks().no_room(ino, Instant::now());
@@ -327,11 +327,11 @@ impl ReadingAhead {
         Some((ino, Taken::of(&self.places, host)))
     }
 
-    /// Octets fetched, `None` where there is nothing to fetch, or where the host bears nothing but reads now; and how many places
+    /// Bytes fetched, `None` where there is nothing to fetch, or where the host bears nothing but reads now; and how many places
     /// it has for this.
     async fn fetch_one(&self, ino: INodeNo) -> (Result<Option<u64>, FsError>, Option<usize>) {
         let found =
-            || -> Result<Option<Wanted>, CatalogError> { wanted(&self.catalog.snapshot()?, ino, &self.options) };
+            || -> Result<Option<FetchSpec>, CatalogError> { wanted(&self.catalog.snapshot()?, ino, &self.options) };
         let wanted = match found() {
             Ok(Some(wanted)) => wanted,
             Ok(None) => return (Ok(None), None),
@@ -345,7 +345,7 @@ impl ReadingAhead {
     }
 
     /// How many files may be fetched ahead from the host of `wanted`, as things stand.
-    fn beside_readers(&self, wanted: &Wanted) -> usize {
+    fn beside_readers(&self, wanted: &FetchSpec) -> usize {
         self.content.beside_readers(&wanted.uri)
     }
 }
@@ -383,7 +383,7 @@ impl Outlook {
 }
 
 /// Who is asked for `wanted` first.
-fn host(wanted: &Wanted) -> Host {
+fn host(wanted: &FetchSpec) -> Host {
     Host(xxhash_rust::xxh3::xxh3_64(wanted.uri.authority().as_bytes()))
 }
 

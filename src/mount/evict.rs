@@ -66,7 +66,7 @@ impl Tree {
             for file in batch.files {
                 match self.content.evict(&file.wanted) {
                     Dropped::Absent => {}
-                    Dropped::Octets(octets) => {
+                    Dropped::Bytes(octets) => {
                         summary.files += 1;
                         summary.octets += octets;
                     }

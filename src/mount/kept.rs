@@ -120,7 +120,7 @@ impl Kept {
             let mut seen = HashSet::new();
             for instance in instances(&folder) {
                 read_objects(&instance, &mut |key| {
-                    if let (true, Some(octets)) = (seen.insert(key.hash()), inventory.octets(key)) {
+                    if let (true, Some(octets)) = (seen.insert(key.hash()), inventory.bytes(key)) {
                         tree.objects += 1;
                         tree.object_octets += octets;
                     }
@@ -205,7 +205,7 @@ impl Kept {
         let mut count = |removed| match removed {
             Removed::Absent => {}
             Removed::InUse => cleared.kept += 1,
-            Removed::Octets(octets) => {
+            Removed::Bytes(octets) => {
                 cleared.objects += 1;
                 cleared.octets += octets;
             }

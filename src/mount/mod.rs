@@ -35,7 +35,7 @@ use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
 use crate::fs::{Filesystem, FsOptions};
 use crate::priority;
 use crate::room::Room;
-use crate::source::documents::Spool;
+use crate::source::documents::DocumentCache;
 use crate::source::http::{Client, HttpConfig, HttpError};
 use crate::source::websub::{self, Listener, WebsubConfig, WebsubError};
 use crate::source::zip::{PackageConfig, Packages};
@@ -134,7 +134,7 @@ pub enum MountError {
     Http(#[from] HttpError),
     /// The spool cannot be opened.
     #[error("the spool of documents cannot be opened")]
-    Spool(#[from] SourceError),
+    DocumentCache(#[from] SourceError),
     /// Notifications cannot be received as asked for.
     #[error("no notifications can be received")]
     Websub(#[from] WebsubError),
@@ -241,7 +241,7 @@ pub fn run(
     }));
     let packages = open_packages(&config, content.quota(), folders.packages, client.clone())?;
     content.read_packages(packages.clone());
-    let spool = Spool::open(&folders.spool)?;
+    let spool = DocumentCache::open(&folders.spool)?;
     let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
     let metrics = config.metrics.map(|address| runtime.block_on(listen_for_metrics(address))).transpose()?;
     let mut synchronizer = Synchronizer::new(config.sync.clone(), client.clone(), catalog.clone(), spool);

@@ -68,7 +68,7 @@ fn more_time(stage: &Stage) -> Option<Duration> {
     match stage {
         // A beginning is no progress, and a failure none.
         Stage::Discovering | Stage::Unanswered(_) | Stage::Remark(_) => None,
-        Stage::Fetching(so_far) => (so_far.octets > 0).then_some(WITHOUT_PROGRESS),
+        Stage::Fetching(so_far) => (so_far.bytes > 0).then_some(WITHOUT_PROGRESS),
         Stage::Reading(_) => Some(WITHOUT_PROGRESS),
         Stage::Committing => Some(WITHOUT_COMMIT),
     }
@@ -80,10 +80,7 @@ fn first_tree(stage: &Stage) -> String {
         Stage::Unanswered(why) => format!("first tree: {why}; it is asked again"),
         Stage::Remark(remark) => remark.to_string(),
         Stage::Fetching(so_far) => {
-            format!(
-                "first tree: fetching documents, {} of {}, {} octets",
-                so_far.documents, so_far.known, so_far.octets
-            )
+            format!("first tree: fetching documents, {} of {}, {} octets", so_far.documents, so_far.known, so_far.bytes)
         }
         Stage::Reading(entries) => format!("first tree: reading lists, {entries} entries"),
         Stage::Committing => "first tree: writing the catalog".to_owned(),
@@ -258,7 +255,7 @@ mod tests {
 
     #[test]
     fn only_progress_earns_more_time() {
-        let fetched = |octets| Stage::Fetching(Progress { octets, ..Progress::default() });
+        let fetched = |bytes| Stage::Fetching(Progress { bytes, ..Progress::default() });
 
         assert_eq!(more_time(&Stage::Discovering), None);
         assert_eq!(more_time(&fetched(0)), None);

@@ -2,7 +2,7 @@
 
 use super::audit::Auditor;
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Snapshot};
-use crate::content::{Content, Wanted};
+use crate::content::{Content, FetchSpec};
 use crate::control::{Lines, OfTree};
 use crate::fs::{self, FsOptions};
 use fuser::INodeNo;
@@ -35,7 +35,7 @@ pub(super) struct File {
     /// Below the root.
     pub(super) path: String,
     /// The version that it shows.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: FetchSpec,
 }
 
 /// Some of the files that were asked for.
@@ -85,7 +85,7 @@ impl Tree {
     }
 
     /// The version that `ino` shows.
-    pub(super) fn wanted(&self, snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<Wanted>, CatalogError> {
+    pub(super) fn wanted(&self, snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<FetchSpec>, CatalogError> {
         fs::wanted(snapshot, ino, &self.view)
     }
 }

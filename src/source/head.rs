@@ -30,7 +30,7 @@ pub(super) enum Kind {
 }
 
 impl Head {
-    /// Reads from the start of a document. With `cut` its octets may end early without that being an error.
+    /// Reads from the start of a document. With `cut` its bytes may end early without that being an error.
     pub fn read<R: BufRead>(reader: &mut Reader<R>, cut: bool) -> Result<Head, DocumentError> {
         let mut first = Vec::new();
         while first.len() < FIRST_ENTRIES {

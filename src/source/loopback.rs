@@ -25,7 +25,7 @@ pub(crate) struct Answer {
     ranges: Ranges,
     /// Requests are answered when so many wait.
     together: Option<Arc<Barrier>>,
-    /// Behind so many octets of a body nothing comes any more.
+    /// Behind so many bytes of a body nothing comes any more.
     stalls_after: Option<usize>,
 }
 
@@ -39,9 +39,9 @@ pub(crate) enum Ranges {
     Right,
     /// As `Right`, but it says of those that count from the end that they cannot be satisfied.
     FromStart,
-    /// As `Right`, but it does not say of how many octets they are.
+    /// As `Right`, but it does not say of how many bytes they are.
     Lengthless,
-    /// Octets beside those that were asked for.
+    /// Bytes beside those that were asked for.
     Shifted,
     /// It says that none can be satisfied.
     Refused,
@@ -94,8 +94,8 @@ impl Answer {
         self
     }
 
-    pub fn stalls_after(mut self, octets: usize) -> Answer {
-        self.stalls_after = Some(octets);
+    pub fn stalls_after(mut self, bytes: usize) -> Answer {
+        self.stalls_after = Some(bytes);
         self
     }
 
@@ -111,7 +111,7 @@ pub(crate) struct Asked {
     pub path: String,
     /// Whether it bore If-None-Match or If-Modified-Since.
     pub conditional: bool,
-    /// Octets of the body that was sent.
+    /// Bytes of the body that was sent.
     pub sent: usize,
 }
 
@@ -271,7 +271,7 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
         shared.log.push(Asked { path, conditional: condition.is_some(), sent: body.len() });
         (head, body, answer.stalls_after)
     };
-    let is_stalled = stalls_after.is_some_and(|octets| octets < body.len());
+    let is_stalled = stalls_after.is_some_and(|bytes| bytes < body.len());
     body.truncate(stalls_after.unwrap_or(body.len()));
     // The client may have gone: a fault of its test, if any.
     let _ = stream.write_all(&[head, body].concat()).await;
@@ -282,13 +282,13 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
     let _ = stream.shutdown().await;
 }
 
-/// Status, body and `Content-Range` for `bytes=FIRST-[LAST]` or `bytes=-OCTETS`.
+/// Status, body and `Content-Range` for `bytes=FIRST-[LAST]` or `bytes=-BYTES`.
 fn part(range: &str, ranges: Ranges, whole: &[u8]) -> (u16, Vec<u8>, Option<String>) {
     let length = whole.len();
     let (first, last) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
     let refused = ranges == Ranges::Refused || (first.is_empty() && ranges == Ranges::FromStart);
     let (first, past): (usize, usize) = match (first, last) {
-        ("", octets) => (length.saturating_sub(octets.parse().unwrap()), length),
+        ("", bytes) => (length.saturating_sub(bytes.parse().unwrap()), length),
         (first, "") => (first.parse().unwrap(), length),
         (first, last) => (first.parse().unwrap(), length.min(last.parse::<usize>().unwrap() + 1)),
     };

@@ -171,7 +171,7 @@ pub enum SourceError {
     },
     /// A document leaves too little free on the disk.
     #[error(
-        "{location}: no room for it: {size} octets of it have come to {folder}, where {free} octets are free now and {floor} are to stay free. Free some space there, mount with a smaller -o cache-reserve=SIZE, or bound documents by -o max-document=SIZE",
+        "{location}: no room for it: {size} bytes of it have come to {folder}, where {free} bytes are free now and {floor} are to stay free. Free some space there, mount with a smaller -o cache-reserve=SIZE, or bound documents by -o max-document=SIZE",
         folder = .folder.display()
     )]
     NoRoom {
@@ -179,16 +179,16 @@ pub enum SourceError {
         location: DocumentLocation,
         /// Where it was written.
         folder: PathBuf,
-        /// Octets of it that came.
+        /// Bytes of it that came.
         size: u64,
-        /// Octets that are free on the file system.
+        /// Bytes that are free on the file system.
         free: u64,
-        /// Octets that stay free.
+        /// Bytes that stay free.
         floor: u64,
     },
     /// The spool cannot be read or written.
     #[error("the document spool failed at {path}", path = .path.display())]
-    Spool {
+    DocumentCache {
         /// The file.
         path: PathBuf,
         /// The operating system's answer.
@@ -260,12 +260,12 @@ pub(crate) fn off_the_workers<T>(compute: impl FnOnce() -> T) -> T {
     }
 }
 
-/// So few octets are hashed, inflated or summed up within some tenths of a millisecond.
+/// So few bytes are hashed, inflated or summed up within some tenths of a millisecond.
 const FEW: u64 = 32 << 10;
 
-/// Computes over so many octets, where these are more than a few [`off_the_workers`].
-pub(crate) fn over_octets<T>(octets: u64, compute: impl FnOnce() -> T) -> T {
-    if octets > FEW { off_the_workers(compute) } else { compute() }
+/// Computes over so many bytes, where these are more than a few [`off_the_workers`].
+pub(crate) fn over_bytes<T>(bytes: u64, compute: impl FnOnce() -> T) -> T {
+    if bytes > FEW { off_the_workers(compute) } else { compute() }
 }
 
 /// A deviation together with its document.
@@ -295,13 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_over_many_octets_keeps_no_other_from_the_only_worker() {
+    fn who_computes_over_many_bytes_keeps_no_other_from_the_only_worker() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let others_go_on = |octets| {
+        let others_go_on = |bytes| {
             let (tell, told) = std::sync::mpsc::channel();
             let computing = runtime.spawn(async move {
                 tokio::spawn(async move { tell.send(5) });
-                over_octets(octets, || told.recv_timeout(Duration::from_secs(1)))
+                over_bytes(bytes, || told.recv_timeout(Duration::from_secs(1)))
             });
             runtime.block_on(computing).unwrap().is_ok()
         };

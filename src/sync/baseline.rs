@@ -7,7 +7,7 @@ use super::selection::plan::{Chooser, Plan};
 use super::{Stage, SyncError};
 use crate::catalog::{Baseline, Share};
 use crate::document::{Deviations, Entry, Limits, Timestamp, Uri};
-use crate::source::documents::{Spool, SpooledDocument};
+use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::is_resource;
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -41,7 +41,12 @@ const LEAST_SHARE: u64 = if cfg!(test) { 1 } else { 16 << 20 };
 
 /// What is chosen by `plan`, which knows all changes since, of the lists of `read`. They are read only where the links of their
 /// entries count.
-pub fn chooser(mut plan: Plan<'_>, spool: &Spool, read: &[ReadSet], limits: Limits) -> Result<Chooser, SyncError> {
+pub fn chooser(
+    mut plan: Plan<'_>,
+    spool: &DocumentCache,
+    read: &[ReadSet],
+    limits: Limits,
+) -> Result<Chooser, SyncError> {
     if plan.reads_lists() {
         for (set, list) in read.iter().flat_map(|it| it.lists().map(|list| (it.id, list))) {
             let mut failed = None;
@@ -62,8 +67,8 @@ pub fn chooser(mut plan: Plan<'_>, spool: &Spool, read: &[ReadSet], limits: Limi
 /// that breaks off fails the whole.
 pub fn read_into(
     baseline: &mut Baseline<'_>,
-    spool: &Spool,
-    documents: &[SpooledDocument],
+    spool: &DocumentCache,
+    documents: &[CachedDocument],
     limits: Limits,
     chooser: &Chooser,
     broken: &SeenDeviations,
@@ -85,7 +90,7 @@ pub fn read_into(
 /// How lists are read.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    pub spool: &'a Spool,
+    pub spool: &'a DocumentCache,
     pub limits: Limits,
     pub chooser: &'a Chooser,
     pub broken: &'a SeenDeviations,
@@ -94,8 +99,8 @@ pub struct Reading<'a> {
 }
 
 /// `documents` in their order, as up to `most` shares of about as many octets; a single one where that makes none much smaller.
-fn shares(documents: &[SpooledDocument], most: usize) -> Vec<&[SpooledDocument]> {
-    let octets = |documents: &[SpooledDocument]| documents.iter().map(|document| document.size).sum::<u64>();
+fn shares(documents: &[CachedDocument], most: usize) -> Vec<&[CachedDocument]> {
+    let octets = |documents: &[CachedDocument]| documents.iter().map(|document| document.size).sum::<u64>();
     let all = octets(documents);
     let count = (all / LEAST_SHARE).clamp(1, most as u64);
     let (mut shares, mut rest, mut before) = (Vec::new(), documents, 0);
@@ -137,7 +142,7 @@ impl Reading<'_> {
     fn shared(
         self,
         baseline: &mut Baseline<'_>,
-        shares: &[&[SpooledDocument]],
+        shares: &[&[CachedDocument]],
         progress: &(dyn Fn(Stage) + Sync),
     ) -> Result<Vec<u64>, SyncError> {
         let entries = AtomicU64::new(0);
@@ -179,7 +184,7 @@ impl Reading<'_> {
     /// Enters every chosen resource of `documents` into `share`; how many there are of each. `told` hears of each [`SHARE_STEP`].
     pub fn enter(
         self,
-        documents: &[SpooledDocument],
+        documents: &[CachedDocument],
         share: &mut Share<'_>,
         told: &dyn Fn(),
     ) -> Result<Vec<u64>, SyncError> {
@@ -203,7 +208,7 @@ impl Reading<'_> {
     fn alone(
         self,
         baseline: &mut Baseline<'_>,
-        documents: &[SpooledDocument],
+        documents: &[CachedDocument],
         progress: &(dyn Fn(Stage) + Sync),
     ) -> Result<Vec<u64>, SyncError> {
         thread::scope(|scope| {
@@ -236,11 +241,7 @@ impl Reading<'_> {
     }
 
     /// Sends every chosen resource of `documents` with the number of its document, until nobody receives any more.
-    fn batches(
-        self,
-        documents: &[SpooledDocument],
-        batches: &SyncSender<(usize, Vec<Entry>)>,
-    ) -> Result<(), SyncError> {
+    fn batches(self, documents: &[CachedDocument], batches: &SyncSender<(usize, Vec<Entry>)>) -> Result<(), SyncError> {
         let (mut batch, mut of) = (Vec::with_capacity(BATCH), 0);
         // Where nobody receives it, the receiver has failed and says so.
         let send = |of, batch| {
@@ -263,7 +264,7 @@ impl Reading<'_> {
     /// wants any more.
     fn each(
         self,
-        documents: &[SpooledDocument],
+        documents: &[CachedDocument],
         visit: &mut dyn FnMut(usize, Entry) -> Result<ControlFlow<()>, SyncError>,
     ) -> Result<(), SyncError> {
         for (number, document) in documents.iter().enumerate() {
@@ -292,7 +293,11 @@ impl Reading<'_> {
 }
 
 /// The authority of the smallest URI listed: the own host of lists that lie on disk.
-pub fn smallest_authority(spool: &Spool, documents: &[SpooledDocument], limits: Limits) -> Result<Box<str>, SyncError> {
+pub fn smallest_authority(
+    spool: &DocumentCache,
+    documents: &[CachedDocument],
+    limits: Limits,
+) -> Result<Box<str>, SyncError> {
     let mut smallest: Option<Uri> = None;
     for document in documents {
         for_each_resource(spool, document, limits, &|| true, &mut |entry| {
@@ -307,8 +312,8 @@ pub fn smallest_authority(spool: &Spool, documents: &[SpooledDocument], limits: 
 
 /// The newest `lastmod` listed: the lists are not older than that. One that is yet to come, or later than its list, is wrong.
 pub fn newest_lastmod(
-    spool: &Spool,
-    documents: &[SpooledDocument],
+    spool: &DocumentCache,
+    documents: &[CachedDocument],
     limits: Limits,
 ) -> Result<Option<Timestamp>, SyncError> {
     let mut newest = None;
@@ -326,8 +331,8 @@ pub fn newest_lastmod(
 /// Calls `visit` for every resource, in the order of the document, until it breaks or nobody wants any more. Which rules the
 /// document breaks, and how many of its entries cannot be understood, as far as it was read.
 fn for_each_resource(
-    spool: &Spool,
-    document: &SpooledDocument,
+    spool: &DocumentCache,
+    document: &CachedDocument,
     limits: Limits,
     goes_on: &dyn Fn() -> bool,
     visit: &mut dyn FnMut(Entry) -> ControlFlow<()>,
@@ -368,7 +373,7 @@ mod tests {
     fn shared(sizes: &[u64], most: usize) -> Vec<Vec<u64>> {
         let documents: Vec<_> = sizes
             .iter()
-            .map(|size| SpooledDocument {
+            .map(|size| CachedDocument {
                 location: crate::source::DocumentLocation::File("list.xml".into()),
                 base: None,
                 size: *size,

@@ -12,7 +12,7 @@ use crate::catalog::SetId;
 use crate::causes::chain;
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, walk_asking};
-use crate::source::documents::{Spool, SpooledDocument};
+use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::http::{Client, Request};
 use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing};
@@ -77,7 +77,7 @@ pub struct ReadChanges {
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// A Change List.
-    List(SpooledDocument),
+    List(CachedDocument),
     /// The manifest of a package of changes.
     Package(Manifest),
 }
@@ -509,7 +509,7 @@ fn lists_changes(leaf: &Leaf) -> bool {
 
 /// Reads a Change List to its end; what is known of it is passed over.
 fn read_document(
-    spool: &Spool,
+    spool: &DocumentCache,
     leaf: Leaf,
     limits: Limits,
     (known, seen, room): (&Known, &Arc<Seen>, &Room),

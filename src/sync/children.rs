@@ -61,7 +61,7 @@ mod tests {
     use crate::document::{Header, Root, Timestamp};
     use crate::source::DocumentLocation;
     use crate::source::crawl::Leaf;
-    use crate::source::documents::SpooledDocument;
+    use crate::source::documents::CachedDocument;
 
     fn entry(second: Option<i64>) -> Entry {
         let uri = Uri::parse("http://example.org/1.xml").unwrap();
@@ -79,7 +79,7 @@ mod tests {
             until: None,
             links: Vec::new(),
         };
-        let document = SpooledDocument { location, base: None, size: 0, digest: 0, modified: None };
+        let document = CachedDocument { location, base: None, size: 0, digest: 0, modified: None };
         let (capability, has_packages, listed) = (None, false, Some(Box::new(entry)));
         let leaf = Leaf { document, header, capability, has_packages, unchanged: true, listed };
         Walked { leaves: vec![leaf], ..Walked::empty() }

@@ -15,7 +15,7 @@ use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Baseline, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
-use crate::source::documents::SpooledDocument;
+use crate::source::documents::CachedDocument;
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};
 
@@ -302,7 +302,7 @@ fn enter_early(
     baseline: &mut Baseline<'_>,
     early: ReadEarly,
     naming: &Naming,
-    lists: &[SpooledDocument],
+    lists: &[CachedDocument],
 ) -> Result<Vec<u64>, SyncError> {
     if early.naming != *naming || !lists.starts_with(&early.documents) {
         return Ok(Vec::new());

@@ -11,7 +11,7 @@ use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;
 use crate::document::{Capability, Change, Deviations, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, Walked};
-use crate::source::documents::Spool;
+use crate::source::documents::DocumentCache;
 use crate::source::zip::{Listed, Manifest, PackageError, Packages};
 use crate::source::{DocumentLocation, Missing};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
@@ -216,7 +216,7 @@ impl Synchronizer {
 /// the next look; else one of them fails the whole.
 pub async fn read_dump(
     packages: &Packages,
-    (spool, limits): (&Arc<Spool>, Limits),
+    (spool, limits): (&Arc<DocumentCache>, Limits),
     walked: &Walked,
     bears_failure: bool,
 ) -> Result<ReadDump, SyncError> {
@@ -245,7 +245,7 @@ pub async fn read_dump(
 }
 
 /// The packages that a dump lists.
-async fn packages_of(spool: &Arc<Spool>, leaf: Leaf, limits: Limits) -> Result<Vec<Entry>, SyncError> {
+async fn packages_of(spool: &Arc<DocumentCache>, leaf: Leaf, limits: Limits) -> Result<Vec<Entry>, SyncError> {
     let spool = spool.clone();
     tokio::task::spawn_blocking(move || read_packages(&spool, &leaf, limits)).await?
 }
@@ -264,7 +264,7 @@ fn lists_packages(leaf: &Leaf, wanted: &Capability) -> bool {
     leaf.capability.as_ref() == Some(wanted)
 }
 
-fn read_packages(spool: &Spool, leaf: &Leaf, limits: Limits) -> Result<Vec<Entry>, SyncError> {
+fn read_packages(spool: &DocumentCache, leaf: &Leaf, limits: Limits) -> Result<Vec<Entry>, SyncError> {
     let location = &leaf.document.location;
     let mut reader = spool.reader(&leaf.document, limits)?;
     let mut packages = Vec::new();

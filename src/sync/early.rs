@@ -10,7 +10,7 @@ use super::selection::plan::Chooser;
 use super::{Progressing, Stage, SyncError};
 use crate::catalog::{Catalog, Naming, SetId, Share, Shared};
 use crate::document::Limits;
-use crate::source::documents::{Spool, SpooledDocument};
+use crate::source::documents::{CachedDocument, DocumentCache};
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
 use std::panic::resume_unwind;
@@ -30,7 +30,7 @@ const MOST_PART: u64 = if cfg!(test) { 600 } else { 64 << 20 };
 /// What is read, how, and under which names it is entered.
 pub struct Early {
     pub catalog: Arc<Catalog>,
-    pub spool: Arc<Spool>,
+    pub spool: Arc<DocumentCache>,
     pub set: SetId,
     pub naming: Naming,
     pub chooser: Chooser,
@@ -49,7 +49,7 @@ pub struct ReadEarly {
     /// Under which names.
     pub naming: Naming,
     /// The lists.
-    pub documents: Vec<SpooledDocument>,
+    pub documents: Vec<CachedDocument>,
     /// The resources of each.
     pub counts: Vec<u64>,
     /// What was entered, in that order; `None` where there is nothing.
@@ -74,10 +74,10 @@ struct Reader {
 #[derive(Default)]
 struct Parts {
     /// What is here of the next part, and its octets.
-    arriving: Vec<SpooledDocument>,
+    arriving: Vec<CachedDocument>,
     octets: u64,
     /// Parts to be read, each with its number.
-    waiting: VecDeque<(usize, Vec<SpooledDocument>)>,
+    waiting: VecDeque<(usize, Vec<CachedDocument>)>,
     /// Parts so far.
     count: usize,
     /// Whether no more will come.
@@ -89,7 +89,7 @@ struct Parts {
 struct Read {
     /// So many parts are joined.
     joined: usize,
-    documents: Vec<SpooledDocument>,
+    documents: Vec<CachedDocument>,
     counts: Vec<u64>,
     entered: Option<Shared>,
     /// Parts of which some before are yet to be read.
@@ -99,7 +99,7 @@ struct Read {
 
 /// A part that was read.
 struct Part {
-    documents: Vec<SpooledDocument>,
+    documents: Vec<CachedDocument>,
     counts: Vec<u64>,
     share: Shared,
 }
@@ -121,7 +121,7 @@ impl EarlyReading {
     }
 
     /// Takes the next list in document order.
-    pub fn take(&self, document: SpooledDocument) {
+    pub fn take(&self, document: CachedDocument) {
         let mut parts = self.shared.parts();
         parts.octets += document.size;
         parts.arriving.push(document);
@@ -156,15 +156,15 @@ impl EarlyReading {
     /// # Errors
     /// The first that could not be read or entered.
     pub async fn finish(self, progress: &Progressing) -> Result<ReadEarly, SyncError> {
-        struct Wanted(Arc<Reader>);
+        struct FetchSpec(Arc<Reader>);
 
-        impl Drop for Wanted {
+        impl Drop for FetchSpec {
             fn drop(&mut self) {
                 self.0.give_up();
             }
         }
 
-        let (_wanted, progress) = (Wanted(self.shared.clone()), progress.clone());
+        let (_wanted, progress) = (FetchSpec(self.shared.clone()), progress.clone());
         tokio::task::spawn_blocking(move || self.wait(&progress)).await?
     }
 
@@ -243,7 +243,7 @@ impl Reader {
     }
 
     /// Waits for the next part to be read.
-    fn next(&self) -> Option<(usize, Vec<SpooledDocument>)> {
+    fn next(&self) -> Option<(usize, Vec<CachedDocument>)> {
         let mut parts = self.parts();
         loop {
             if self.is_given_up.load(Ordering::Relaxed) {
@@ -259,7 +259,7 @@ impl Reader {
         }
     }
 
-    fn read_part(&self, share: &mut Share<'_>, documents: Vec<SpooledDocument>) -> Result<Part, SyncError> {
+    fn read_part(&self, share: &mut Share<'_>, documents: Vec<CachedDocument>) -> Result<Part, SyncError> {
         let Early { spool, chooser, limits, broken, .. } = &self.early;
         let goes_on = || !self.is_given_up.load(Ordering::Relaxed);
         let reading = Reading { spool, limits: *limits, chooser, broken, goes_on: &goes_on };

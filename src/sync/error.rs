@@ -120,7 +120,9 @@ impl SyncError {
     pub(super) fn is_of_source(&self) -> bool {
         match self {
             SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => cause.is_of_source(),
-            SyncError::Source(cause) => !matches!(cause, SourceError::NoRoom { .. } | SourceError::Spool { .. }),
+            SyncError::Source(cause) => {
+                !matches!(cause, SourceError::NoRoom { .. } | SourceError::DocumentCache { .. })
+            }
             SyncError::Package(cause) | SyncError::PackageOf { cause, .. } => {
                 !matches!(cause, PackageError::Folder { .. })
             }
@@ -161,7 +163,7 @@ mod tests {
     #[test]
     fn what_fails_on_this_machine_is_not_said_of_the_source() {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
-        let spool = || SyncError::Source(SourceError::Spool { path: "/spool".into(), cause: full() });
+        let spool = || SyncError::Source(SourceError::DocumentCache { path: "/spool".into(), cause: full() });
         let nothing = SourceError::NothingFound { entry: "http://h/".into(), tried: "all".into() };
 
         assert!(SyncError::Behind(Box::new(SyncError::Source(nothing))).is_of_source());

@@ -10,7 +10,7 @@ use crate::catalog::{Naming, SetId};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Uri};
 use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Leaf, Walked, walk_asking};
-use crate::source::documents::SpooledDocument;
+use crate::source::documents::CachedDocument;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
 use tokio::time::Instant;
 
@@ -297,6 +297,6 @@ pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<M
 }
 
 /// The lists of resources among what was read.
-pub fn documents(read: &[ReadSet]) -> Vec<SpooledDocument> {
+pub fn documents(read: &[ReadSet]) -> Vec<CachedDocument> {
     read.iter().flat_map(ReadSet::lists).map(|leaf| leaf.document.clone()).collect()
 }

@@ -45,7 +45,7 @@ use crate::catalog::{Catalog, CatalogError, Committed, SetId};
 use crate::causes::chain;
 use crate::document::{Capability, Limits, Timestamp, Uri};
 use crate::source::crawl::Progress;
-use crate::source::documents::Spool;
+use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::Packages;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
@@ -136,7 +136,7 @@ pub struct Synchronizer {
     config: SyncConfig,
     client: Client,
     catalog: Arc<Catalog>,
-    spool: Arc<Spool>,
+    spool: Arc<DocumentCache>,
     discovered: Option<(Source, Instant)>,
     /// Whether the Source is to be discovered anew.
     is_stale: bool,
@@ -196,7 +196,7 @@ pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
 
 impl Synchronizer {
     /// A synchronizer that spools documents in `spool` and writes `catalog`, on one disk.
-    pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: Spool) -> Synchronizer {
+    pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: DocumentCache) -> Synchronizer {
         let (schedule, limits) = (Schedule::new(config.poll), config.limits);
         Synchronizer {
             config,

@@ -8,7 +8,7 @@ use super::incremental::{Known, NewChange, SettledDocument, is_change};
 use super::selection::hashes::Collected;
 use crate::catalog::{Catalog, LastStatements, SetId, Standing, Statement, Statements};
 use crate::document::{Change, Entry, Limits, PackageMember, Timestamp, Uri};
-use crate::source::documents::Spool;
+use crate::source::documents::DocumentCache;
 use std::sync::Arc;
 
 /// Resources that are asked whether they are gone before the next are looked for.
@@ -62,7 +62,7 @@ impl SortedChanges {
 pub fn sort(
     read: Vec<(Known, ReadChanges)>,
     catalog: &Arc<Catalog>,
-    spool: &Spool,
+    spool: &DocumentCache,
     limits: Limits,
     now: Timestamp,
 ) -> Result<News, SyncError> {
@@ -93,7 +93,7 @@ impl Sorting {
         set: SetId,
         document: &SettledDocument,
         origin: &Origin,
-        spool: &Spool,
+        spool: &DocumentCache,
         limits: Limits,
     ) -> Result<(), SyncError> {
         let mut place = 0;

@@ -5,7 +5,7 @@ use super::position::Position;
 use crate::catalog::Catalog;
 use crate::causes::chain;
 use crate::priority;
-use crate::source::documents::{Spool, SpooledDocument};
+use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::zip::Packages;
 
 impl Synchronizer {
@@ -55,7 +55,7 @@ fn compact(catalog: &Catalog) {
 
 /// Drops documents that no list refers to any more and makes the rest small; drops what is kept of packages that no dump
 /// lists any more.
-fn settle(catalog: &Catalog, spool: &Spool, packages: Option<&Packages>) {
+fn settle(catalog: &Catalog, spool: &DocumentCache, packages: Option<&Packages>) {
     let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {
         Ok(stored) => stored.as_deref().and_then(Position::decode),
         Err(cause) => {
@@ -68,7 +68,7 @@ fn settle(catalog: &Catalog, spool: &Spool, packages: Option<&Packages>) {
     {
         tracing::warn!("packages are not settled: {}", chain(&cause));
     }
-    let keep: Vec<SpooledDocument> =
+    let keep: Vec<CachedDocument> =
         keep.iter().flat_map(Position::locations).filter_map(|location| spool.known(&location)).collect();
     if let Err(cause) = spool.settle(&keep) {
         tracing::warn!(%cause, "the spool is not settled");

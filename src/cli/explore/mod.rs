@@ -16,7 +16,7 @@ use crate::mount::MountError;
 use crate::room::Room;
 use crate::source::crawl::walk;
 use crate::source::discovery::discover;
-use crate::source::documents::Spool;
+use crate::source::documents::DocumentCache;
 use crate::source::http::{Client, Method, Request};
 use crate::source::zip::{PackageConfig, Packages};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Set, SourceError};
@@ -113,7 +113,7 @@ async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in
     let packages =
         Packages::open(client.clone(), PackageConfig { whole: WHOLE_PACKAGES, documents: limits, ..packages })
             .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    let spool = Arc::new(Spool::open(&spooled_in).map_err(spooling)?.leaving(room).within(limits));
+    let spool = Arc::new(DocumentCache::open(&spooled_in).map_err(spooling)?.leaving(room).within(limits));
     let mut survey = Survey::default();
     survey.missing.extend(source.missing.iter().cloned());
     for found in &source.deviations {
@@ -162,7 +162,7 @@ fn what_exists(set: &Set) -> Vec<(&DocumentLocation, bool)> {
 
 /// There is no cache here: the lists are spooled in the system's temporary folder.
 fn spooling(cause: SourceError) -> CliError {
-    if !matches!(cause, SourceError::Spool { .. } | SourceError::NoRoom { .. }) {
+    if !matches!(cause, SourceError::DocumentCache { .. } | SourceError::NoRoom { .. }) {
         return cause.into();
     }
     let told = CliError::of(Exit::Failure, &cause);

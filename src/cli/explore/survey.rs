@@ -4,7 +4,7 @@ use crate::document::{
     Algorithm, Deviation, Deviations, DocumentError, Href, Limits, Rule, Uri, believed_length, without_userinfo,
 };
 use crate::source::crawl::Walked;
-use crate::source::documents::Spool;
+use crate::source::documents::DocumentCache;
 use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, is_resource};
 use crate::sync::deviations::NotUnderstood;
@@ -72,7 +72,7 @@ impl Survey {
         root: &DocumentLocation,
         walked: &Walked,
         manifests: &[Manifest],
-        spool: &Spool,
+        spool: &DocumentCache,
         limits: Limits,
     ) -> Result<(), DocumentError> {
         self.walked.push(root.clone());

@@ -6,7 +6,7 @@ use super::{Joined, Joining};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::metadata::Observation;
 use crate::content::store::Moment;
-use crate::content::{Content, ContentError, Verified, Wanted};
+use crate::content::{Content, ContentError, FetchSpec, Verified};
 use crate::source::http::Asker;
 use fuser::INodeNo;
 use std::io;
@@ -21,7 +21,7 @@ const SPARED: Duration = Duration::from_secs(5);
 pub enum Prefetched {
     /// It was in the cache.
     Here,
-    /// It is there now, and has so many octets.
+    /// It is there now, and has so many bytes.
     Fetched(u64),
 }
 
@@ -33,9 +33,9 @@ impl Content {
     /// all that belongs together: what one such fetch brought does not go for the next. A read of the same object joins
     /// the fetch and makes it its own. Dropped, the fetch ends unless somebody else waits for it; what has come is kept
     /// where it can be gone on with.
-    pub async fn prefetch(self: &Arc<Self>, wanted: &Wanted, begun: Moment) -> Result<Prefetched, ContentError> {
-        if let Some(Held::Disk(object)) = self.find(wanted) {
-            object.forget_octets();
+    pub async fn prefetch(self: &Arc<Self>, wanted: &FetchSpec, begun: Moment) -> Result<Prefetched, ContentError> {
+        if let Some(Held::Store(object)) = self.find(wanted) {
+            object.forget_bytes();
             return Ok(Prefetched::Here);
         }
         // Of nobody: whoever asks for many files ahead waits for none of them.
@@ -46,8 +46,8 @@ impl Content {
 
     /// The same for a file that somebody is expected to read next, who is to find it here. How many are under way is for the
     /// caller to bound, so that readers find connections; what was used within the last seconds is not evicted for it.
-    /// `None`: it was here, or is larger than `most` octets, which shows when it begins to come.
-    pub async fn fetch_ahead(self: &Arc<Self>, wanted: &Wanted, most: u64) -> Result<Option<u64>, ContentError> {
+    /// `None`: it was here, or is larger than `most` bytes, which shows when it begins to come.
+    pub async fn fetch_ahead(self: &Arc<Self>, wanted: &FetchSpec, most: u64) -> Result<Option<u64>, ContentError> {
         self.bring(wanted, Moment::ago(SPARED), most).await
     }
 
@@ -61,16 +61,21 @@ impl Content {
         is_under_way || in_memory() || self.observed.get(ino).is_some_and(is_kept)
     }
 
-    /// Octets fetched; `None` where they were here, or are more than `most`.
-    async fn bring(self: &Arc<Self>, wanted: &Wanted, begun: Moment, most: u64) -> Result<Option<u64>, ContentError> {
+    /// Bytes fetched; `None` where they were here, or are more than `most`.
+    async fn bring(
+        self: &Arc<Self>,
+        wanted: &FetchSpec,
+        begun: Moment,
+        most: u64,
+    ) -> Result<Option<u64>, ContentError> {
         let flight = match self.join(wanted, Joining::Ahead(begun))? {
-            Joined::Here(Held::Disk(_)) => return Ok(None),
+            Joined::Here(Held::Store(_)) => return Ok(None),
             Joined::Here(_) => return Err(self.no_room()),
             Joined::UnderWay(flight) => flight,
         };
         let waiting = Waiting { content: self, ino: wanted.ino, flight };
         match waiting.landed(wanted, most).await? {
-            Some(Held::Disk(object)) => Ok(Some(object.length())),
+            Some(Held::Store(object)) => Ok(Some(object.length())),
             Some(Held::Memory(_) | Held::Passed(_)) => Err(self.no_room()),
             None => Ok(None),
         }
@@ -78,7 +83,7 @@ impl Content {
 
     /// The size of what is fetched anyway, or is about to be read: it comes with the bytes. `None` where they are too many to
     /// wait for, or go past the cache.
-    pub(super) async fn size_of_body(self: &Arc<Self>, wanted: &Wanted) -> Option<Result<u64, ContentError>> {
+    pub(super) async fn size_of_body(self: &Arc<Self>, wanted: &FetchSpec) -> Option<Result<u64, ContentError>> {
         let flight = match self.join(wanted, Joining::Size) {
             Ok(Joined::Here(held)) => return Some(Ok(held.length())),
             Ok(Joined::UnderWay(flight)) => flight,
@@ -93,7 +98,7 @@ impl Content {
                 Some(outcome) => return Some(outcome.map(|held| held.length())),
                 None => {}
             }
-            if flight.is_passing() || flight.announced().is_some_and(|octets| octets > WHOLE_LIMIT) {
+            if flight.is_passing() || flight.announced().is_some_and(|bytes| bytes > WHOLE_LIMIT) {
                 return None;
             }
             // A flight ends by itself; who cannot wait for that has a deadline of its own.
@@ -101,7 +106,7 @@ impl Content {
         }
     }
 
-    /// Octets that have come of a fetch under way.
+    /// Bytes that have come of a fetch under way.
     pub fn arrived(&self, ino: INodeNo) -> u64 {
         let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
         flight.map_or(0, |flight| flight.frontier())
@@ -120,8 +125,8 @@ struct Waiting<'c> {
 }
 
 impl Waiting<'_> {
-    /// Waits for the end, as long as something arrives; `None` once more than `most` octets are announced.
-    async fn landed(&self, wanted: &Wanted, most: u64) -> Result<Option<Held>, ContentError> {
+    /// Waits for the end, as long as something arrives; `None` once more than `most` bytes are announced.
+    async fn landed(&self, wanted: &FetchSpec, most: u64) -> Result<Option<Held>, ContentError> {
         loop {
             let changed = self.flight.changed().notified();
             tokio::pin!(changed);
@@ -130,7 +135,7 @@ impl Waiting<'_> {
             if let Some(outcome) = self.flight.outcome() {
                 return outcome.map(Some);
             }
-            if self.flight.announced().is_some_and(|octets| octets > most) {
+            if self.flight.announced().is_some_and(|bytes| bytes > most) {
                 return Ok(None);
             }
             let deadline = self.flight.moved() + self.content.config.stall;

@@ -85,12 +85,12 @@ impl Fetch {
             Status::Partial { total, .. } => total,
             _ => response.content_length,
         };
-        // What is published and told is of other octets than these where nobody asked for their coding.
+        // What is published and told is of other bytes than these where nobody asked for their coding.
         let published = expected.length.filter(|_| !matches!(form, Form::Unasked(_)));
         let shown = self.shown_size().filter(|_| form == Form::Plain);
         match (published, shown, announced) {
             (Some(published), _, Some(announced)) if published != announced => {
-                return Err(self.wrong(format!("{announced} octets are announced where {published} are published")));
+                return Err(self.wrong(format!("{announced} bytes are announced where {published} are published")));
             }
             // Where a digest vouches it decides which of the two lengths was the lie.
             (None, Some(told), Some(announced)) if told != announced && !vouched => return Err(self.changed()),

@@ -1,9 +1,9 @@
-//! Octets on their way from the network to the disk and to readers: in buffers that are used again and again.
+//! Bytes on their way from the network to the disk and to readers: in buffers that are used again and again.
 //!
 //! What reqwest hands out may be a small part of a large buffer, which lives as long as the part. Copied here it holds what it
 //! is, and the buffer is filled anew at once.
 //!
-//! The whole is bound. All fetches of a mount together, of all hosts, have leave for the whole blocks of [`GATHERED_BY_ALL`] octets that
+//! The whole is bound. All fetches of a mount together, of all hosts, have leave for the whole blocks of [`GATHERED_BY_ALL`] bytes that
 //! came and are not written and hashed yet ([`Leave`]); each gathers [`GATHERED`] at most, a few up to [`GATHERED_AT_ONCE`], while as
 //! much is being written and as much hashed. There is no more leave while all buffers hold more than [`LENT`]. It is had for what only
 //! the disk keeps waiting, never for what a server is to send, and nobody waits for it: a fetch for which none is left has what it
@@ -24,24 +24,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Octets of a buffer: a multiple of [`BLOCK`].
+/// Bytes of a buffer: a multiple of [`BLOCK`].
 pub(super) const BUFFER: usize = 4 * BLOCK as usize;
 
-/// While the disk is busy so many octets are received ahead of it. They stay in the processors' caches from the copy to the digest and
+/// While the disk is busy so many bytes are received ahead of it. They stay in the processors' caches from the copy to the digest and
 /// the reader.
 pub(super) const GATHERED: usize = 2 * BUFFER;
 
-/// The same of one body whose readers have its latest octets from memory: the disk, which has them in one write, is faster the
+/// The same of one body whose readers have its latest bytes from memory: the disk, which has them in one write, is faster the
 /// more of them there are.
 pub(super) const GATHERED_AT_ONCE: usize = if cfg!(test) { 3 * BUFFER } else { 8 * BUFFER };
 
 /// What is written and what was written before it are what readers look for.
 const _: () = assert!(2 * GATHERED_AT_ONCE as u64 <= super::flight::LATEST);
 
-/// Octets that all fetches together may have gathered and not written.
+/// Bytes that all fetches together may have gathered and not written.
 pub(super) const GATHERED_BY_ALL: usize = if cfg!(test) { 8 * BUFFER } else { 192 * BUFFER };
 
-/// While all buffers that somebody has, for whatever it is, hold more octets than these, there is no leave for more.
+/// While all buffers that somebody has, for whatever it is, hold more bytes than these, there is no leave for more.
 const LENT: usize = 192 * BUFFER;
 
 /// In blocks: all of it, and where less is left a fetch gets no more than a block's room at once.
@@ -56,7 +56,7 @@ pub(in crate::content) struct Buffers {
     idle: Mutex<Vec<MmapMut>>,
     /// For so many blocks.
     left: Arc<Semaphore>,
-    /// Octets of the buffers that somebody has.
+    /// Bytes of the buffers that somebody has.
     lent: AtomicUsize,
 }
 
@@ -66,12 +66,12 @@ impl Default for Buffers {
     }
 }
 
-/// Leave for the memory of some octets, until nobody works at them any more; for none where it is of none.
+/// Leave for the memory of some bytes, until nobody works at them any more; for none where it is of none.
 #[derive(Clone, Default)]
 pub(super) struct Leave(#[expect(dead_code, reason = "it is held, not looked at")] Option<Arc<OwnedSemaphorePermit>>);
 
 impl Buffers {
-    /// An empty one of [`BUFFER`] octets.
+    /// An empty one of [`BUFFER`] bytes.
     pub(super) fn lend(self: &Arc<Self>) -> Filling {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         self.filling(idle.unwrap_or_else(|| mapped(BUFFER)))
@@ -86,24 +86,24 @@ impl Buffers {
     }
 
     fn filling(self: &Arc<Self>, memory: MmapMut) -> Filling {
-        Filling { lent: Lent { memory: Some(memory), octets: 0, home: Arc::clone(self) } }
+        Filling { lent: Lent { memory: Some(memory), bytes: 0, home: Arc::clone(self) } }
     }
 
-    /// Octets in the buffers that somebody has.
+    /// Bytes in the buffers that somebody has.
     pub(super) fn lent(&self) -> usize {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// Octets for which there is leave still.
+    /// Bytes for which there is leave still.
     #[cfg(test)]
     pub(super) fn left(&self) -> usize {
         self.left.available_permits() * BLOCK as usize
     }
 }
 
-/// So many octets of memory that nobody else has; where there are none the process ends, as it does for any other.
-fn mapped(octets: usize) -> MmapMut {
-    MmapMut::map_anon(octets).unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; BLOCK as usize]>()))
+/// So many bytes of memory that nobody else has; where there are none the process ends, as it does for any other.
+fn mapped(bytes: usize) -> MmapMut {
+    MmapMut::map_anon(bytes).unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; BLOCK as usize]>()))
 }
 
 /// Goes home when nobody holds a part of it any more.
@@ -111,12 +111,12 @@ struct Lent {
     /// Gone when this is dropped.
     memory: Option<MmapMut>,
     /// Its first, which were put into it.
-    octets: usize,
+    bytes: usize,
     home: Arc<Buffers>,
 }
 
 impl Lent {
-    /// Octets that have room.
+    /// Bytes that have room.
     fn room(&self) -> usize {
         self.memory.as_ref().map_or(0, |memory| memory.len())
     }
@@ -124,14 +124,14 @@ impl Lent {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        self.memory.as_ref().map_or(&[], |memory| &memory[..self.octets])
+        self.memory.as_ref().map_or(&[], |memory| &memory[..self.bytes])
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        self.home.lent.fetch_sub(self.octets, Ordering::Relaxed);
+        self.home.lent.fetch_sub(self.bytes, Ordering::Relaxed);
         if memory.len() < BUFFER {
             return;
         }
@@ -148,10 +148,10 @@ pub(super) struct Filling {
 }
 
 impl Filling {
-    /// Takes as many of `octets` as have room; answers the others.
-    pub(super) fn fill<'a>(&mut self, octets: &'a [u8]) -> &'a [u8] {
-        let Lent { memory: Some(memory), octets: filled, .. } = &mut self.lent else { return octets };
-        let (taken, left) = octets.split_at(octets.len().min(memory.len() - *filled));
+    /// Takes as many of `bytes` as have room; answers the others.
+    pub(super) fn fill<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let Lent { memory: Some(memory), bytes: filled, .. } = &mut self.lent else { return bytes };
+        let (taken, left) = bytes.split_at(bytes.len().min(memory.len() - *filled));
         memory[*filled..*filled + taken.len()].copy_from_slice(taken);
         *filled += taken.len();
         self.lent.home.lent.fetch_add(taken.len(), Ordering::Relaxed);
@@ -159,11 +159,11 @@ impl Filling {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.lent.octets == self.lent.room()
+        self.lent.bytes == self.lent.room()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lent.octets
+        self.lent.bytes
     }
 
     /// What it holds. A buffer that is nearly empty is not held for it.
@@ -175,36 +175,36 @@ impl Filling {
     }
 }
 
-/// Octets for the writer, with the leave to have them.
+/// Bytes for the writer, with the leave to have them.
 #[derive(Default)]
 pub(super) struct Blocks {
     pub(super) pieces: Vec<Bytes>,
     pub(super) leave: Leave,
 }
 
-/// Octets in order, not yet with the writer: from a whole number of blocks on.
+/// Bytes in order, not yet with the writer: from a whole number of blocks on.
 pub(super) struct Gathered {
     buffers: Arc<Buffers>,
     /// Whole blocks.
     ready: VecDeque<Bytes>,
     filling: Option<Filling>,
-    octets: usize,
+    bytes: usize,
     /// For so many whole blocks of them.
     leave: Option<OwnedSemaphorePermit>,
 }
 
 impl Gathered {
     pub(super) fn new(buffers: Arc<Buffers>) -> Gathered {
-        Gathered { buffers, ready: VecDeque::new(), filling: None, octets: 0, leave: None }
+        Gathered { buffers, ready: VecDeque::new(), filling: None, bytes: 0, leave: None }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.octets
+        self.bytes
     }
 
     /// Whether there is a whole block.
     pub(super) fn has_blocks(&self) -> bool {
-        self.octets >= BLOCK as usize
+        self.bytes >= BLOCK as usize
     }
 
     pub(super) fn clear(&mut self) {
@@ -213,13 +213,13 @@ impl Gathered {
 
     /// More came. Of a buffer that is full, or nearly, nothing is copied. `false`: there is not leave for all of it, it is to be written
     /// before more is received.
-    pub(super) fn push(&mut self, octets: Bytes) -> bool {
-        self.octets += octets.len();
-        if self.filling.is_none() && octets.len() >= BUFFER / 2 && octets.len().is_multiple_of(BLOCK as usize) {
-            self.ready.push_back(octets);
+    pub(super) fn push(&mut self, bytes: Bytes) -> bool {
+        self.bytes += bytes.len();
+        if self.filling.is_none() && bytes.len() >= BUFFER / 2 && bytes.len().is_multiple_of(BLOCK as usize) {
+            self.ready.push_back(bytes);
             return self.has_leave();
         }
-        let mut left = &octets[..];
+        let mut left = &bytes[..];
         while !left.is_empty() {
             let mut filling = self.filling.take().unwrap_or_else(|| self.buffers.lend_for_gathering());
             left = filling.fill(left);
@@ -235,22 +235,22 @@ impl Gathered {
     pub(super) fn take_blocks(&mut self) -> Blocks {
         let mut pieces: Vec<Bytes> = self.ready.drain(..).collect();
         if let Some(filling) = self.filling.take_if(|filling| filling.len() >= BLOCK as usize) {
-            let mut octets = filling.freeze();
-            let rest = octets.split_off(octets.len() - octets.len() % BLOCK as usize);
-            pieces.push(octets);
+            let mut bytes = filling.freeze();
+            let rest = bytes.split_off(bytes.len() - bytes.len() % BLOCK as usize);
+            pieces.push(bytes);
             if !rest.is_empty() {
                 let mut filling = self.buffers.lend_for_gathering();
                 filling.fill(&rest);
                 self.filling = Some(filling);
             }
         }
-        self.octets = self.filling.as_ref().map_or(0, Filling::len);
+        self.bytes = self.filling.as_ref().map_or(0, Filling::len);
         Blocks { pieces, leave: self.take_leave() }
     }
 
     /// All of it.
     pub(super) fn take(&mut self) -> Blocks {
-        self.octets = 0;
+        self.bytes = 0;
         let last = self.filling.take().map(Filling::freeze);
         Blocks { pieces: self.ready.drain(..).chain(last).collect(), leave: self.take_leave() }
     }
@@ -267,7 +267,7 @@ impl Gathered {
     /// Whether there is leave for all whole blocks.
     fn has_leave(&mut self) -> bool {
         let had = self.leave.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let missing = (self.octets / BLOCK as usize).saturating_sub(had);
+        let missing = (self.bytes / BLOCK as usize).saturating_sub(had);
         if missing == 0 {
             return true;
         }
@@ -295,14 +295,14 @@ mod tests {
         Gathered::new(Arc::default())
     }
 
-    /// Octets that tell their place.
-    fn octets(length: usize) -> Vec<u8> {
+    /// Bytes that tell their place.
+    fn bytes(length: usize) -> Vec<u8> {
         (0..length).map(|place| (place / 251 + place) as u8).collect()
     }
 
     #[test]
     fn whole_blocks_are_given_away_in_order_and_the_rest_stays() {
-        let all = octets(3 * BUFFER + 77);
+        let all = bytes(3 * BUFFER + 77);
         let (mut gathered, mut seen, mut from) = (gathered(), Vec::new(), 0_usize);
         for step in [1, 100_000, BUFFER, 31, BUFFER / 2, usize::MAX] {
             let to = from.max(from.saturating_add(step).min(all.len()));
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn what_comes_in_whole_blocks_is_not_copied() {
         let mut gathered = gathered();
-        let piece = Bytes::from(octets(BUFFER));
+        let piece = Bytes::from(bytes(BUFFER));
         gathered.push(piece.clone());
         assert_eq!(gathered.take_blocks().pieces[0].as_ptr(), piece.as_ptr());
         gathered.push(Bytes::from_static(b"a"));
@@ -334,7 +334,7 @@ mod tests {
         let buffers = Arc::<Buffers>::default();
         let full = || {
             let mut filling = buffers.lend();
-            assert!(filling.fill(&octets(BUFFER + 3)).len() == 3 && filling.is_full());
+            assert!(filling.fill(&bytes(BUFFER + 3)).len() == 3 && filling.is_full());
             filling.freeze()
         };
         let first = full().as_ptr();
@@ -352,14 +352,14 @@ mod tests {
                 .map(|number| {
                     let mut filling = buffers.lend();
                     assert_eq!(filling.fill(&vec![number as u8; 1 + number]).len(), 0);
-                    assert_eq!((filling.len(), filling.fill(&octets(BUFFER)).len()), (1 + number, 1 + number));
+                    assert_eq!((filling.len(), filling.fill(&bytes(BUFFER)).len()), (1 + number, 1 + number));
                     filling.freeze()
                 })
                 .collect();
             for (number, buffer) in held.iter().enumerate() {
                 assert!(buffer.as_ptr().addr().is_multiple_of(PAGE), "round {round}");
                 assert!(buffer[..=number] == vec![number as u8; 1 + number]);
-                assert!(buffer[1 + number..] == octets(BUFFER)[..BUFFER - 1 - number]);
+                assert!(buffer[1 + number..] == bytes(BUFFER)[..BUFFER - 1 - number]);
             }
         }
     }
@@ -377,7 +377,7 @@ mod tests {
     fn all_fetches_together_have_leave_for_no_more_than_is_left() {
         let buffers = Arc::<Buffers>::default();
         let mut fetches: Vec<Gathered> = (0..ALL).map(|_| Gathered::new(Arc::clone(&buffers))).collect();
-        let less = Bytes::from(octets(BLOCK as usize - 1));
+        let less = Bytes::from(bytes(BLOCK as usize - 1));
 
         assert!(fetches.iter_mut().all(|fetch| fetch.push(less.clone())));
         assert_eq!(buffers.left(), GATHERED_BY_ALL, "what a server is to send has none");
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn there_is_no_leave_while_all_others_have_as_much_memory_as_may_be() {
         let buffers = Arc::<Buffers>::default();
-        let full = octets(BUFFER);
+        let full = bytes(BUFFER);
         let lend = |_| {
             let mut filling = buffers.lend();
             filling.fill(&full);
@@ -401,22 +401,22 @@ mod tests {
         let mut others: Vec<Filling> = (0..=LENT / BUFFER).map(lend).collect();
         let mut gathered = Gathered::new(Arc::clone(&buffers));
 
-        assert!(gathered.push(Bytes::from(octets(BLOCK as usize - 1))), "it is no block yet");
-        assert!(!gathered.push(Bytes::from(octets(1))));
-        assert_eq!(gathered.take_blocks().pieces.concat(), [octets(BLOCK as usize - 1), octets(1)].concat());
+        assert!(gathered.push(Bytes::from(bytes(BLOCK as usize - 1))), "it is no block yet");
+        assert!(!gathered.push(Bytes::from(bytes(1))));
+        assert_eq!(gathered.take_blocks().pieces.concat(), [bytes(BLOCK as usize - 1), bytes(1)].concat());
 
         others.truncate(LENT / BUFFER - 1);
-        assert!(gathered.push(Bytes::from(octets(BLOCK as usize))));
+        assert!(gathered.push(Bytes::from(bytes(BLOCK as usize))));
         drop((others, gathered));
         assert_eq!((buffers.lent(), buffers.left()), (0, GATHERED_BY_ALL));
     }
 
     #[test]
-    fn leave_is_given_back_when_nobody_works_at_the_octets_any_more() {
+    fn leave_is_given_back_when_nobody_works_at_the_bytes_any_more() {
         let buffers = Arc::<Buffers>::default();
         let had = || (GATHERED_BY_ALL - buffers.left()) / BLOCK as usize;
         let mut gathered = Gathered::new(Arc::clone(&buffers));
-        assert!(gathered.push(Bytes::from(octets(2 * BLOCK as usize + 5))));
+        assert!(gathered.push(Bytes::from(bytes(2 * BLOCK as usize + 5))));
         assert_eq!(had(), 2);
         let blocks = gathered.take_blocks();
         let hashed = blocks.leave.clone();
@@ -425,7 +425,7 @@ mod tests {
         drop(hashed);
         assert_eq!((had(), gathered.len()), (0, 5));
 
-        assert!(gathered.push(Bytes::from(octets(BUFFER))));
+        assert!(gathered.push(Bytes::from(bytes(BUFFER))));
         assert_eq!(had(), 4);
         gathered.give_leave_back();
         assert_eq!(had(), 0);
@@ -439,7 +439,7 @@ mod tests {
     fn what_is_gathered_without_leave_is_the_same() {
         let buffers = Arc::<Buffers>::default();
         let _others = Arc::clone(&buffers.left).try_acquire_many_owned(ALL as u32 - 3).unwrap();
-        let all = octets(3 * BUFFER + 77);
+        let all = bytes(3 * BUFFER + 77);
         let (mut gathered, mut seen) = (Gathered::new(Arc::clone(&buffers)), Vec::new());
         let mut refused = 0;
         for piece in all.chunks(50_000) {

@@ -3,7 +3,7 @@
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use std::io::{self, BufRead, BufReader, Read};
 
-/// A decoded object may have this many times the octets of the coded one …
+/// A decoded object may have this many times the bytes of the coded one …
 const EXPANSION_RATIO: u64 = 256;
 
 /// … or this many, whichever is more.
@@ -31,7 +31,7 @@ impl Coding {
         }
     }
 
-    /// Reads `coded`, of `length` octets, and hands the decoded octets to `sink`, a piece at a time.
+    /// Reads `coded`, of `length` bytes, and hands the decoded bytes to `sink`, a piece at a time.
     /// Data that is cut, damaged or grows past the limit is [`io::ErrorKind::InvalidData`] or `UnexpectedEof`.
     pub(super) fn decode<'a, E: From<io::Error>>(
         self,
@@ -57,7 +57,7 @@ impl Coding {
             };
             decoded += read as u64;
             if decoded > limit {
-                let what = format!("{length} coded octets grow to more than {limit}");
+                let what = format!("{length} coded bytes grow to more than {limit}");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
             }
             sink(&piece[..read])?;
@@ -65,7 +65,7 @@ impl Coding {
     }
 }
 
-/// RFC 1950, 2.2: method 8, and the first two octets a multiple of 31.
+/// RFC 1950, 2.2: method 8, and the first two bytes a multiple of 31.
 fn has_zlib_header(start: &[u8]) -> bool {
     matches!(start, [first, second, ..] if first & 0x0f == 8 && (u16::from(*first) << 8 | u16::from(*second)) % 31 == 0)
 }
@@ -78,17 +78,17 @@ mod tests {
     use std::io::Write;
 
     fn decoded(coding: Coding, coded: &[u8]) -> io::Result<Vec<u8>> {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         coding.decode(coded, coded.len() as u64, |piece| -> io::Result<()> {
-            octets.extend_from_slice(piece);
+            bytes.extend_from_slice(piece);
             Ok(())
         })?;
-        Ok(octets)
+        Ok(bytes)
     }
 
-    fn gzip(octets: &[u8]) -> Vec<u8> {
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(octets).unwrap();
+        encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
     }
 

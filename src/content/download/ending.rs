@@ -7,7 +7,7 @@ use super::held::{Held, Version};
 use super::plan::tells_of_bytes;
 use crate::causes::chain;
 use crate::content::fixity::WHOLE_LIMIT;
-use crate::content::{Content, ContentError, Event, Verified, Wanted};
+use crate::content::{Content, ContentError, Event, FetchSpec, Verified};
 use crate::document::Timestamp;
 use fuser::INodeNo;
 use std::sync::PoisonError;
@@ -15,14 +15,14 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Content {
-    pub(super) fn landed(&self, wanted: &Wanted, flight: &Flight, landed: Landed) {
+    pub(super) fn landed(&self, wanted: &FetchSpec, flight: &Flight, landed: Landed) {
         let ino = wanted.ino;
         let size = landed.held.length();
         self.counters.fetched(size);
         let on_disk = match &landed.held {
-            Held::Disk(_) => Some(landed.key.clone()),
-            Held::Memory(octets) => {
-                self.uncached.put(ino, octets.clone());
+            Held::Store(_) => Some(landed.key.clone()),
+            Held::Memory(bytes) => {
+                self.uncached.put(ino, bytes.clone());
                 None
             }
             Held::Passed(_) => None,
@@ -63,7 +63,7 @@ impl Content {
         self.end(ino, flight, Ok(landed.held));
     }
 
-    pub(super) fn failed(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
+    pub(super) fn failed(&self, wanted: &FetchSpec, flight: &Flight, error: ContentError) {
         let ino = wanted.ino;
         let version = flight.version();
         // First, so that nothing goes out after the look at what went out.
@@ -103,7 +103,7 @@ impl Content {
     }
 
     /// Nobody follows a flight any more: what is here stays for who comes back.
-    pub(super) fn left(&self, wanted: &Wanted, flight: &Flight) {
+    pub(super) fn left(&self, wanted: &FetchSpec, flight: &Flight) {
         let version = flight.version();
         flight.leave();
         flight.close();
@@ -130,7 +130,7 @@ impl Content {
 
     /// A body of other bytes than those that were announced came for a size that only a head had told: the name's next inode has
     /// its size from the body.
-    fn note_contradiction(&self, wanted: &Wanted, error: &ContentError) {
+    fn note_contradiction(&self, wanted: &FetchSpec, error: &ContentError) {
         if !tells_of_bytes(error) || wanted.is_past() {
             return;
         }
@@ -140,7 +140,7 @@ impl Content {
         }
     }
 
-    pub(super) fn poison(&self, wanted: &Wanted, flight: &Flight, error: ContentError) {
+    pub(super) fn poison(&self, wanted: &FetchSpec, flight: &Flight, error: ContentError) {
         let ino = wanted.ino;
         self.note_contradiction(wanted, &error);
         self.condemn(ino);
@@ -195,7 +195,7 @@ impl Content {
 /// Ends a flight whose task was dropped or panicked, so that no reader waits for it.
 pub(super) struct Crash<'a> {
     pub(super) content: &'a Content,
-    pub(super) wanted: &'a Wanted,
+    pub(super) wanted: &'a FetchSpec,
     pub(super) flight: &'a Flight,
 }
 

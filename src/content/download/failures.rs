@@ -62,7 +62,7 @@ fn blocks(offset: u64, length: u32) -> Range<u64> {
 }
 
 impl Failures {
-    /// The failure of an earlier read of any of these octets, if it counts still.
+    /// The failure of an earlier read of any of these bytes, if it counts still.
     pub(super) fn read(&mut self, ino: INodeNo, offset: u64, length: u32, now: Instant) -> Option<ContentError> {
         blocks(offset, length).find_map(|block| {
             let failed = self.reads.get(&(ino, block)).filter(|failed| now < failed.until);
@@ -70,7 +70,7 @@ impl Failures {
         })
     }
 
-    /// A read of these octets failed.
+    /// A read of these bytes failed.
     pub(super) fn read_failed(&mut self, ino: INodeNo, offset: u64, length: u32, error: &ContentError, now: Instant) {
         for block in blocks(offset, length) {
             self.reads.put((ino, block), Failed { error: error.clone(), until: now + READ_MEMORY });

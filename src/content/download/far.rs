@@ -15,7 +15,7 @@ impl Fetch {
     /// The answer to the request for `window`, or where there is none for what follows what is here. [`Stop::Rest`]: readers are far
     /// from that, and get what they read.
     ///
-    /// The range is asked for without condition where no version is known. Only an answer under a strong ETag, of just these octets of
+    /// The range is asked for without condition where no version is known. Only an answer under a strong ETag, of just these bytes of
     /// a whole of the length that is known, tells which version it is of; with any other the body is asked for as if there had been none, and a
     /// server that knows no ranges has begun with it.
     pub(super) async fn ask_where_it_is_read(
@@ -64,10 +64,10 @@ impl Fetch {
         Err(Stop::Rest)
     }
 
-    /// Which octets to ask for first, where all readers are far from what is here.
+    /// Which bytes to ask for first, where all readers are far from what is here.
     pub(super) fn far_window(&self, place: &Place) -> Option<Range<u64>> {
         let is_plain = published_coding(&self.wanted).is_none() && !matches!(place, Place::TimeGate(_));
-        if !is_plain || self.room != Room::Disk || self.plan.has_failed() {
+        if !is_plain || self.room != Room::Store || self.plan.has_failed() {
             return None;
         }
         let length = self.wanted.length.or(self.told)?;

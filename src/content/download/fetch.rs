@@ -12,7 +12,7 @@ use super::verdict::{Judged, Judging};
 use super::writer::{Room, WriteError, Writer};
 use crate::content::fixity::Expected;
 use crate::content::store::ObjectKey;
-use crate::content::{Content, ContentError, Unannounced, Verified, Wanted};
+use crate::content::{Content, ContentError, FetchSpec, Unannounced, Verified};
 use crate::document::{Digest, Timestamp, Uri};
 use crate::source::http::{self, Asker, Body, Status};
 use crate::source::zip::Packages;
@@ -89,7 +89,7 @@ enum Stage {
 /// The fetch of one object, driven by [`Fetch::run`].
 pub(super) struct Fetch {
     pub(super) content: Arc<Content>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: FetchSpec,
     pub(super) flight: Arc<Flight>,
     pub(super) plan: Plan,
     /// The strongest published digest, where fixity counts it.
@@ -102,23 +102,23 @@ pub(super) struct Fetch {
     pub(super) told: Option<u64>,
     /// The strong validator of what was received, with its place.
     pub(super) validator: Option<(Uri, Box<str>)>,
-    /// Octets of the version under way, as its first response told.
+    /// Bytes of the version under way, as its first response told.
     pub(super) length: Option<u64>,
     pub(super) provenance: Provenance,
     /// Last-Modified of the response under way, where it comes from `loc` and tells that the list could not know it. When a
     /// mirror was last modified says nothing of the resource.
     pub(super) newer_than_list: Option<Timestamp>,
     stage: Stage,
-    /// Octets received from the first on.
+    /// Bytes received from the first on.
     pub(super) received: u64,
     /// The last of them, not yet with the writer.
     pub(super) rest: Gathered,
-    /// Where the octets go.
+    /// Where the bytes go.
     pub(super) room: Room,
     /// Its turn at the host, as long as what it brings is for the cache folder; none where it was begun ahead of every
     /// reader and has not stood still since.
     pub(super) turn: Option<http::Place>,
-    /// Leave to hold octets in memory, where the cache folder has no room.
+    /// Leave to hold bytes in memory, where the cache folder has no room.
     pub(super) memory: Option<OwnedSemaphorePermit>,
     /// Leave to have the flight hold what came last.
     pub(super) latest: Option<OwnedSemaphorePermit>,
@@ -127,7 +127,12 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(content: Arc<Content>, wanted: Wanted, flight: Arc<Flight>, turn: Option<http::Place>) -> Fetch {
+    pub(super) fn new(
+        content: Arc<Content>,
+        wanted: FetchSpec,
+        flight: Arc<Flight>,
+        turn: Option<http::Place>,
+    ) -> Fetch {
         let published = content.vouching_digest(&wanted);
         let observation = content.observed.get(wanted.ino);
         let earlier = observation.as_ref().and_then(|observation| observation.digests.first().copied());
@@ -153,7 +158,7 @@ impl Fetch {
             stage: Stage::Empty,
             received: 0,
             rest,
-            room: Room::Disk,
+            room: Room::Store,
             turn,
             memory: None,
             latest: None,
@@ -238,7 +243,7 @@ impl Fetch {
     /// Goes on where an earlier fetch of this inode was cut, if its bytes belong to a strong validator of the first place.
     async fn adopt_partial(&mut self) {
         let length = self.wanted.length.or(self.told);
-        if self.room != Room::Disk || length.is_some_and(|length| length < WORTH_RESUMING) {
+        if self.room != Room::Store || length.is_some_and(|length| length < WORTH_RESUMING) {
             return;
         }
         let content = Arc::clone(&self.content);
@@ -264,7 +269,7 @@ impl Fetch {
         self.stage = Stage::Idle(Box::new(writer));
     }
 
-    /// What the transferred octets must be, given in `form`.
+    /// What the transferred bytes must be, given in `form`.
     pub(super) fn expected(&self, form: Form) -> Expected {
         match form {
             Form::Plain => Expected { length: self.wanted.length, published: self.published, earlier: self.earlier },
@@ -274,7 +279,7 @@ impl Fetch {
         }
     }
 
-    /// The name under which octets are kept until the verdict.
+    /// The name under which bytes are kept until the verdict.
     fn key(&self) -> ObjectKey {
         let ino = self.wanted.ino.0;
         match Form::published(&self.wanted) {
@@ -305,7 +310,7 @@ impl Fetch {
         Stop::End(Ended::Failed(ContentError::Cache { path: self.content.config.folder.clone(), cause }))
     }
 
-    /// One request and its body: the whole, or the rest where octets of a strong validator are here. `None`: the place only
+    /// One request and its body: the whole, or the rest where bytes of a strong validator are here. `None`: the place only
     /// led to others, which are in the plan now.
     async fn attempt(&mut self, place: &Place) -> Result<Option<Landed>, Stop> {
         if let Place::TimeMap(map) = place {
@@ -353,7 +358,7 @@ impl Fetch {
         self.verdict(promise).await.map(Some)
     }
 
-    /// How the octets come of which `body` is the next. Where something failed before one connection is enough.
+    /// How the bytes come of which `body` is the next. Where something failed before one connection is enough.
     fn incoming(&mut self, body: Box<Body>, has_ranges: bool, round_trip: Duration) -> Incoming {
         let left = |origin: &Origin| origin.length.saturating_sub(self.received);
         let origin = self.flight.origin().filter(|origin| left(origin) >= LARGE);
@@ -361,7 +366,7 @@ impl Fetch {
         let has_ranges = has_ranges && self.validator.is_some();
         match origin.filter(|_| has_ranges && self.room != Room::Memory && !self.plan.has_failed()) {
             Some(origin) => {
-                if self.room == Room::Disk {
+                if self.room == Room::Store {
                     self.hold_latest();
                 }
                 let (content, flight) = (&self.content, &self.flight);
@@ -412,7 +417,7 @@ impl Fetch {
             } else {
                 self.wait_to_be_followed(promise).await?;
             }
-            let is_written_at_once = self.latest.is_some() && self.room == Room::Disk && incoming.is_one();
+            let is_written_at_once = self.latest.is_some() && self.room == Room::Store && incoming.is_one();
             let most = if is_written_at_once { GATHERED_AT_ONCE } else { GATHERED };
             let chunk = tokio::time::timeout(self.patience(), incoming.chunk(&uri));
             tokio::pin!(chunk);
@@ -445,7 +450,7 @@ impl Fetch {
             if let Some(length) = promise.length.filter(|length| self.received > *length) {
                 let only_told = promise.expected.length.is_none() && self.told == Some(length);
                 let error =
-                    if only_told { self.changed() } else { self.wrong(format!("more than {length} octets came")) };
+                    if only_told { self.changed() } else { self.wrong(format!("more than {length} bytes came")) };
                 return Err(error);
             }
             if self.rest.len() >= most || !has_leave {
@@ -558,7 +563,7 @@ impl Fetch {
         self.told
     }
 
-    /// Drops what is here; the next attempt begins at the first octet.
+    /// Drops what is here; the next attempt begins at the first byte.
     pub(super) async fn begin_again(&mut self, doubted: bool) {
         self.validator = None;
         self.received = 0;

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 /// Objects that may stand still at a time.
 const RESTING: usize = 16;
 
-/// Objects whose latest octets are held in memory for their readers.
+/// Objects whose latest bytes are held in memory for their readers.
 const HELD: usize = 4;
 
 /// A body is held open for so long while nobody reads on.

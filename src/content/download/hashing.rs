@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 
-/// Fewer octets are hashed at once: it takes less than a thread's beginning, and another's waiting for it.
+/// Fewer bytes are hashed at once: it takes less than a thread's beginning, and another's waiting for it.
 const WORTH_A_THREAD: usize = 256 << 10;
 
 /// A [`Verifier`], and what it has not seen yet.
@@ -30,8 +30,8 @@ struct Left {
 
 impl Left {
     fn hash(&mut self) {
-        for octets in self.batch.drain(..) {
-            self.verifier.iter_mut().for_each(|verifier| verifier.update(&octets));
+        for bytes in self.batch.drain(..) {
+            self.verifier.iter_mut().for_each(|verifier| verifier.update(&bytes));
         }
         self.leave = Leave::default();
     }
@@ -49,20 +49,20 @@ impl Hashing {
         Hashing { length: 0, left: Arc::new(Mutex::new(left)) }
     }
 
-    /// Octets added.
+    /// Bytes added.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// The next octets. Blocks until those before are hashed.
+    /// The next bytes. Blocks until those before are hashed.
     pub(super) fn add(&mut self, blocks: &Blocks) {
-        let octets: usize = blocks.pieces.iter().map(Bytes::len).sum();
-        self.length += octets as u64;
+        let bytes: usize = blocks.pieces.iter().map(Bytes::len).sum();
+        self.length += bytes as u64;
         let mut left = lock(&self.left);
         left.hash();
         left.batch.extend_from_slice(&blocks.pieces);
         left.leave = blocks.leave.clone();
-        let beside = Handle::try_current().ok().filter(|_| octets >= WORTH_A_THREAD);
+        let beside = Handle::try_current().ok().filter(|_| bytes >= WORTH_A_THREAD);
         let Some(beside) = beside else { return left.hash() };
         drop(left);
         let left = Arc::clone(&self.left);
@@ -83,19 +83,19 @@ mod tests {
 
     /// Batches of a large object, a small one among them, one of none, and the last of an odd length.
     fn batches() -> Vec<Blocks> {
-        let octets =
+        let bytes =
             |seed: u8, length: usize| Bytes::from((0..length).map(|at| (at / 7) as u8 ^ seed).collect::<Vec<_>>());
         let mut batches: Vec<Vec<Bytes>> =
-            (0..40).map(|seed| vec![octets(seed, WORTH_A_THREAD), octets(seed ^ 99, WORTH_A_THREAD / 2)]).collect();
-        batches.insert(7, vec![octets(1, 5)]);
+            (0..40).map(|seed| vec![bytes(seed, WORTH_A_THREAD), bytes(seed ^ 99, WORTH_A_THREAD / 2)]).collect();
+        batches.insert(7, vec![bytes(1, 5)]);
         batches.insert(9, Vec::new());
-        batches.push(vec![octets(3, WORTH_A_THREAD + 13)]);
+        batches.push(vec![bytes(3, WORTH_A_THREAD + 13)]);
         batches.into_iter().map(|pieces| Blocks { pieces, leave: Leave::default() }).collect()
     }
 
     fn at_once(batches: &[Blocks]) -> Seen {
         let mut verifier = Verifier::new(Algorithm::Sha256);
-        pieces(batches).for_each(|octets| verifier.update(octets));
+        pieces(batches).for_each(|bytes| verifier.update(bytes));
         verifier.finish().unwrap()
     }
 
@@ -106,12 +106,12 @@ mod tests {
     fn beside(batches: &[Blocks]) -> Seen {
         let mut hashing = Hashing::new(Algorithm::Sha256);
         batches.iter().for_each(|batch| hashing.add(batch));
-        assert_eq!(hashing.length(), pieces(batches).map(|octets| octets.len() as u64).sum::<u64>());
+        assert_eq!(hashing.length(), pieces(batches).map(|bytes| bytes.len() as u64).sum::<u64>());
         hashing.finish().unwrap()
     }
 
     #[test]
-    fn the_digest_is_that_of_all_octets_in_order_with_other_threads_and_without() {
+    fn the_digest_is_that_of_all_bytes_in_order_with_other_threads_and_without() {
         let batches = batches();
         let expected = at_once(&batches);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(in crate::content) enum Held {
     /// In the cache folder.
-    Disk(Arc<Object>),
+    Store(Arc<Object>),
     /// In memory: the cache folder had no room.
     Memory(Bytes),
     /// Gone past the cache: only its end is here still.
@@ -18,38 +18,38 @@ pub(in crate::content) enum Held {
 }
 
 impl Held {
-    /// Octets of the object.
+    /// Bytes of the object.
     pub(in crate::content) fn length(&self) -> u64 {
         match self {
-            Held::Disk(object) => object.length(),
-            Held::Memory(octets) => octets.len() as u64,
+            Held::Store(object) => object.length(),
+            Held::Memory(bytes) => bytes.len() as u64,
             Held::Passed(end) => end.range().end,
         }
     }
 
     /// The same for who found it for that alone.
     pub(in crate::content) fn length_alone(&self) -> u64 {
-        if let Held::Disk(object) = self {
-            object.forget_octets();
+        if let Held::Store(object) = self {
+            object.forget_bytes();
         }
         self.length()
     }
 
-    /// `length` octets at `offset`, fewer at the end; `None` where they are not here: damaged, or gone past. Blocks on the
+    /// `length` bytes at `offset`, fewer at the end; `None` where they are not here: damaged, or gone past. Blocks on the
     /// disk.
     pub(in crate::content) fn read(&self, offset: u64, length: u32) -> Option<Bytes> {
         match self {
-            Held::Disk(object) => object
+            Held::Store(object) => object
                 .read(offset, length as usize)
                 .inspect_err(
                     |damage| tracing::warn!(error = %damage, "a cached object is damaged: it is fetched again"),
                 )
                 .ok(),
-            Held::Memory(octets) => {
-                let start = offset.min(octets.len() as u64);
-                let end = start.saturating_add(u64::from(length)).min(octets.len() as u64);
-                // Both lie within `octets`, whose length is a usize.
-                Some(octets.slice(start as usize..end as usize))
+            Held::Memory(bytes) => {
+                let start = offset.min(bytes.len() as u64);
+                let end = start.saturating_add(u64::from(length)).min(bytes.len() as u64);
+                // Both lie within `bytes`, whose length is a usize.
+                Some(bytes.slice(start as usize..end as usize))
             }
             Held::Passed(window) => {
                 let end = window.range().end;
@@ -68,9 +68,9 @@ pub(super) struct Origin {
     pub(super) etag: Box<str>,
     /// Where in what lies there the version begins: 0, but for a member of a package.
     pub(super) first: u64,
-    /// Octets of what lies there.
+    /// Bytes of what lies there.
     pub(super) total: u64,
-    /// Octets of the version.
+    /// Bytes of the version.
     pub(super) length: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How many ranges of an object are asked for at once, by how long they take, and of how many octets they are: see the model of
+//! How many ranges of an object are asked for at once, by how long they take, and of how many bytes they are: see the model of
 //! [`super::stripes`].
 
 use crate::content::fixity::BLOCK;
@@ -14,27 +14,27 @@ const FEW_LANES: usize = 8;
 /// A range whose connection is silent for a smaller part of its time comes over a full line.
 const MOSTLY_AT_WORK: u64 = 4;
 
-/// Octets of one range at most.
+/// Bytes of one range at most.
 pub(super) const STRIPE: u64 = 4 << 20;
 
-/// Octets of a range at least: new connections grow with them.
+/// Bytes of a range at least: new connections grow with them.
 pub(super) const SHORTEST: u64 = BLOCK;
 
-/// A range of fewer octets does not tell how long one of [`STRIPE`] takes.
+/// A range of fewer bytes does not tell how long one of [`STRIPE`] takes.
 pub(super) const TELLING: u64 = STRIPE / 4;
 
 /// Of those alone no range is supposed to take less than this.
 const UNTOLD: Duration = Duration::from_secs(1);
 
-/// Over connections that still grow a range longer than [`SHORTEST`] has at most one part in so many of the octets that were asked for
+/// Over connections that still grow a range longer than [`SHORTEST`] has at most one part in so many of the bytes that were asked for
 /// before it. Of ranges of one length all would end at the same moment, the first too, for which the others wait in memory, and all
 /// the work that is done in order would begin with that moment.
 const RISE: u64 = 4;
 
-/// Octets of a range, where so many are wanted ahead of the reader in all.
+/// Bytes of a range, where so many are wanted ahead of the reader in all.
 pub(super) fn length(wanted: u64) -> u64 {
-    let octets = wanted / MOST_LANES as u64;
-    (octets - octets % BLOCK).clamp(SHORTEST, STRIPE)
+    let bytes = wanted / MOST_LANES as u64;
+    (bytes - bytes % BLOCK).clamp(SHORTEST, STRIPE)
 }
 
 /// The same over connections that still grow, where so many were asked for before it.
@@ -43,26 +43,26 @@ pub(super) fn growing(wanted: u64, before: u64) -> u64 {
     length(wanted).min((most - most % BLOCK).max(SHORTEST))
 }
 
-/// How long ranges of [`STRIPE`] octets take: exponentially weighted means of microseconds, 0 before the first.
+/// How long ranges of [`STRIPE`] bytes take: exponentially weighted means of microseconds, 0 before the first.
 /// The first may come over connections that still grow: they are forgotten behind a round of them, and tell nothing of the line.
 #[derive(Default)]
 pub(super) struct Usual {
     ranges: AtomicUsize,
     /// From the request to the head.
     silent: AtomicU64,
-    /// From the request to the last octet.
+    /// From the request to the last byte.
     all: AtomicU64,
-    /// A connection has grown: it brought a range of at least [`TELLING`] octets.
+    /// A connection has grown: it brought a range of at least [`TELLING`] bytes.
     has_grown: AtomicBool,
 }
 
 impl Usual {
-    /// A range of so many octets is here, of whose time its connection was `silent` at first. Of two at a time one may be lost: they
+    /// A range of so many bytes is here, of whose time its connection was `silent` at first. Of two at a time one may be lost: they
     /// are means.
-    pub(super) fn note(&self, octets: u64, silent: Duration, all: Duration) {
-        if octets != STRIPE {
-            let times = STRIPE as f64 / octets.max(1) as f64;
-            return self.suppose(octets, silent + all.saturating_sub(silent).mul_f64(times));
+    pub(super) fn note(&self, bytes: u64, silent: Duration, all: Duration) {
+        if bytes != STRIPE {
+            let times = STRIPE as f64 / bytes.max(1) as f64;
+            return self.suppose(bytes, silent + all.saturating_sub(silent).mul_f64(times));
         }
         self.has_grown.store(true, Ordering::Relaxed);
         let is_second_round = self.ranges.fetch_add(1, Ordering::Relaxed) == MOST_LANES;
@@ -73,16 +73,16 @@ impl Usual {
     }
 
     /// So long a shorter range would have taken, were it as long: better than nothing, as long as none of those came.
-    fn suppose(&self, octets: u64, all: Duration) {
+    fn suppose(&self, bytes: u64, all: Duration) {
         if self.ranges.load(Ordering::Relaxed) > 0 {
             return;
         }
-        let all = match octets >= TELLING {
+        let all = match bytes >= TELLING {
             true => all,
             false if self.has_grown() => return,
             false => all.max(UNTOLD),
         };
-        self.has_grown.fetch_or(octets >= TELLING, Ordering::Relaxed);
+        self.has_grown.fetch_or(bytes >= TELLING, Ordering::Relaxed);
         self.all.store(all.as_micros() as u64, Ordering::Relaxed);
     }
 
@@ -145,9 +145,9 @@ mod tests {
     fn ranges_over_new_connections_end_one_after_the_other() {
         let mut before = 0;
         let mut next = |_| {
-            let octets = growing(u64::MAX, before);
-            before += octets;
-            octets / BLOCK
+            let bytes = growing(u64::MAX, before);
+            before += bytes;
+            bytes / BLOCK
         };
         assert_eq!([(); MOST_LANES].map(&mut next)[..6], [1, 1, 1, 1, 1, 1]);
         let second = [(); MOST_LANES].map(&mut next);

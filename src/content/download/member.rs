@@ -1,4 +1,4 @@
-//! A version out of a package: whether that is the cheaper way, and its octets into the same fetch as any body's.
+//! A version out of a package: whether that is the cheaper way, and its bytes into the same fetch as any body's.
 
 use super::fetch::{Fetch, Landed, Provenance, Stop};
 use super::held::Origin;
@@ -7,7 +7,7 @@ use super::promise::{Form, Promise};
 use super::stripes::Stripes;
 use super::writer::Room;
 use crate::causes::chain;
-use crate::content::{Content, ContentError, Patch, Wanted};
+use crate::content::{Content, ContentError, FetchSpec, Patch};
 use crate::document::{PackageMember, Uri};
 use crate::source::http::{Body, Line, Price};
 use crate::source::zip::{Member, PackageError, Packages};
@@ -72,7 +72,7 @@ impl Content {
     /// `price` is [`Packages::want`] where its bytes are read: the siblings of what is read are to be known.
     pub(super) fn turn_of_member(
         &self,
-        wanted: &Wanted,
+        wanted: &FetchSpec,
         price: fn(&Packages, &PackageMember) -> Option<Price>,
     ) -> Turn {
         let (Some(packages), Some(member)) = (self.packages.get(), &wanted.member) else { return Turn::Never };
@@ -127,7 +127,7 @@ impl Content {
     }
 
     /// The size of a member, where its directory is known already.
-    pub(super) fn size_in_package(&self, wanted: &Wanted) -> Option<u64> {
+    pub(super) fn size_in_package(&self, wanted: &FetchSpec) -> Option<u64> {
         let (packages, member) = (self.packages.get()?, wanted.member.as_ref()?);
         packages.known(&member.package)?.length_of(&member.path)
     }
@@ -136,11 +136,11 @@ impl Content {
 /// Whether a member at this price is the cheaper way to a resource of this length than a request for the resource itself, each
 /// over the line to its host.
 fn is_cheaper((member, packages): (Price, Line), (length, own): (Option<u64>, Line)) -> bool {
-    let request = Price { requests: 1, octets: length.unwrap_or(USUAL) };
+    let request = Price { requests: 1, bytes: length.unwrap_or(USUAL) };
     packages.time(member, 1) < own.time(request, 1)
 }
 
-/// Octets as they come.
+/// Bytes as they come.
 pub(super) enum Incoming {
     /// Of a response.
     Body(Box<Body>),
@@ -151,7 +151,7 @@ pub(super) enum Incoming {
 }
 
 impl Incoming {
-    /// The next octets of the version of `uri`; `None` at the end.
+    /// The next bytes of the version of `uri`; `None` at the end.
     pub(super) async fn chunk(&mut self, uri: &Uri) -> Result<Option<Bytes>, ContentError> {
         match self {
             Incoming::Body(body) => {
@@ -173,7 +173,7 @@ impl Incoming {
 }
 
 impl Fetch {
-    /// The version as a package holds it: its length is held against what is published, its octets against the digest, as those
+    /// The version as a package holds it: its length is held against what is published, its bytes against the digest, as those
     /// of any other place.
     pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Landed, Stop> {
         let unpacked = self.open_member(member).await.map_err(|cause| self.at_fault(member, cause))?;
@@ -183,7 +183,7 @@ impl Fetch {
         let shown = self.shown_size().filter(|_| form == Form::Plain);
         match (expected.length, shown) {
             (Some(published), _) if published != length => {
-                let what = format!("has {length} octets where {published} are published");
+                let what = format!("has {length} bytes where {published} are published");
                 let cause = PackageError::Member { package: member.package.clone(), path: member.path.clone(), what };
                 return Err(self.at_fault(member, cause));
             }
@@ -215,14 +215,14 @@ impl Fetch {
             let cause = PackageError::Member { package: member.package.clone(), path: member.path.clone(), what };
             self.content.member_failed(member, &cause);
         }
-        // The octets that went out are compared with those of the next place.
+        // The bytes that went out are compared with those of the next place.
         received.map_err(|stop| match stop {
             Stop::Failure(Failure::Cut { error, .. }) => Stop::Failure(Failure::Wrong(error)),
             stop => stop,
         })
     }
 
-    /// The octets of a patch, fewer than `limit`, that lies beside the member in a Change Dump's package (section 14.4).
+    /// The bytes of a patch, fewer than `limit`, that lies beside the member in a Change Dump's package (section 14.4).
     pub(super) async fn packed_patch(&self, patch: &Patch, limit: u64) -> Option<Bytes> {
         let package = self.wanted.member.as_ref()?.package.clone();
         let member = PackageMember { package, path: patch.path.clone()? };
@@ -286,14 +286,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cheaper_way_is_the_one_of_fewer_requests_or_octets() {
+    fn the_cheaper_way_is_the_one_of_fewer_requests_or_bytes() {
         let length = Some(100_000);
         let is_cheaper = |price, length| is_cheaper((price, Line::TYPICAL), (length, Line::TYPICAL));
-        assert!(is_cheaper(Price { requests: 0, octets: 100_300 }, length), "a sibling");
-        assert!(is_cheaper(Price { requests: 1, octets: 30_000 }, length), "deflated");
-        assert!(!is_cheaper(Price { requests: 1, octets: 100_300 }, length), "stored, alone");
-        assert!(!is_cheaper(Price { requests: 3, octets: 131_072 }, length), "of a directory not known");
-        assert!(is_cheaper(Price { requests: 3, octets: 131_072 }, Some(10_000_000)));
+        assert!(is_cheaper(Price { requests: 0, bytes: 100_300 }, length), "a sibling");
+        assert!(is_cheaper(Price { requests: 1, bytes: 30_000 }, length), "deflated");
+        assert!(!is_cheaper(Price { requests: 1, bytes: 100_300 }, length), "stored, alone");
+        assert!(!is_cheaper(Price { requests: 3, bytes: 131_072 }, length), "of a directory not known");
+        assert!(is_cheaper(Price { requests: 3, bytes: 131_072 }, Some(10_000_000)));
         assert!(is_cheaper(Price::default(), None), "a package that is here");
     }
 

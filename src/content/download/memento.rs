@@ -2,12 +2,12 @@
 //! whether what came is.
 
 use super::plan::Place;
-use crate::content::{Content, ContentError, Wanted};
+use crate::content::{Content, ContentError, FetchSpec};
 use crate::document::{Timestamp, Uri};
 use crate::source::http::{Awaited, HttpError, Request, TimeMapLink, time_map};
 use std::sync::Arc;
 
-/// Octets of a TimeMap that are read: some 30,000 mementos.
+/// Bytes of a TimeMap that are read: some 30,000 mementos.
 const TIME_MAP_LIMIT: usize = 4 << 20;
 
 /// TimeMaps that are read of one resource: the first, and those that it leads to.
@@ -17,7 +17,7 @@ const TIME_MAPS: usize = 4;
 const MEMENTOS: usize = 3;
 
 /// Whether a memento of that time is the version that is wanted: without digest nothing else tells.
-pub(super) fn is_of_version(wanted: &Wanted, datetime: Option<Timestamp>) -> bool {
+pub(super) fn is_of_version(wanted: &FetchSpec, datetime: Option<Timestamp>) -> bool {
     let life = wanted.life();
     datetime.zip(life).is_some_and(|(datetime, life)| life.contains(&datetime))
 }
@@ -47,7 +47,7 @@ impl Content {
     /// The mementos of `wanted` that the TimeMap at `map` and those it leads to list.
     pub(super) async fn listed_mementos(
         &self,
-        wanted: &Wanted,
+        wanted: &FetchSpec,
         map: &Uri,
         places: usize,
         vouched: bool,
@@ -66,7 +66,12 @@ impl Content {
         Ok(closest(&links, moment, vouched).into_iter().map(Place::Memento).collect())
     }
 
-    async fn read_time_map(&self, wanted: &Wanted, map: &Uri, places: usize) -> Result<Vec<TimeMapLink>, ContentError> {
+    async fn read_time_map(
+        &self,
+        wanted: &FetchSpec,
+        map: &Uri,
+        places: usize,
+    ) -> Result<Vec<TimeMapLink>, ContentError> {
         let failed = |cause: HttpError| ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(cause) };
         let mut request = Request::get(map.clone(), self.head_budget(places));
         request.accept = Some("application/link-format".into());

@@ -61,7 +61,7 @@ pub(super) use window::Ends;
 
 use super::fixity::WHOLE_LIMIT;
 use super::store::{Moment, ObjectKey};
-use super::{Content, ContentError, Event, Mirrors, Unannounced, Verified, Wanted};
+use super::{Content, ContentError, Event, FetchSpec, Mirrors, Unannounced, Verified};
 use crate::document::{PackageMember, Uri};
 use crate::source::http::Price;
 use crate::source::zip::Packages;
@@ -84,7 +84,7 @@ const ROUNDS: usize = 3;
 /// What a flight is joined for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Joining {
-    /// So many octets from this one on.
+    /// So many bytes from this one on.
     Read(u64, u32),
     /// Its length.
     Size,
@@ -102,11 +102,11 @@ enum Joined {
 
 /// What a wait for a flight gave.
 enum Found {
-    Octets(Bytes),
+    Bytes(Bytes),
     Object(Held),
 }
 
-/// An object of so many octets that was written a moment ago is in the page cache still: to read it takes less time than to
+/// An object of so many bytes that was written a moment ago is in the page cache still: to read it takes less time than to
 /// have another thread do so.
 const AT_HAND: u64 = 256 << 10;
 
@@ -114,7 +114,7 @@ impl Content {
     /// See [`Content::read`].
     pub(super) async fn fetched(
         self: &Arc<Self>,
-        wanted: &Wanted,
+        wanted: &FetchSpec,
         offset: u64,
         length: u32,
     ) -> Result<Bytes, ContentError> {
@@ -138,7 +138,7 @@ impl Content {
                 },
             };
             let held = match found {
-                Found::Octets(octets) => return Ok(octets),
+                Found::Bytes(bytes) => return Ok(bytes),
                 Found::Object(held) => held,
             };
             self.note_served(wanted.ino, held.length());
@@ -146,8 +146,8 @@ impl Content {
                 true => held.read(offset, length),
                 false => tokio::task::spawn_blocking(move || held.read(offset, length)).await.unwrap_or_default(),
             };
-            if let Some(octets) = read {
-                return Ok(octets);
+            if let Some(bytes) = read {
+                return Ok(bytes);
             }
             gave_way = None;
         }
@@ -157,7 +157,7 @@ impl Content {
     }
 
     /// See [`Content::read_present`].
-    pub(super) async fn present(&self, wanted: &Wanted, offset: u64, length: u32) -> Option<Bytes> {
+    pub(super) async fn present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
         let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
         // What goes past the cache comes as far as its readers ask; what nobody demanded may end without a verdict on what
         // went out.
@@ -165,10 +165,10 @@ impl Content {
             return None;
         }
         let found = match flight.map(|flight| flight.look(offset, length, false)) {
-            Some(Look::Octets(pieces)) => return Some(joined(pieces)),
+            Some(Look::Bytes(pieces)) => return Some(joined(pieces)),
             Some(Look::Here(partial, range)) => {
-                let octets = (range.end - range.start) as usize;
-                let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, octets)).await;
+                let bytes = (range.end - range.start) as usize;
+                let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, bytes)).await;
                 return read.ok()?.ok()?;
             }
             Some(Look::Landed(held)) => Some(held),
@@ -181,9 +181,9 @@ impl Content {
         tokio::task::spawn_blocking(move || held.read(offset, length)).await.ok()?
     }
 
-    /// The object, the flight under way for it, or a new one. Where it is joined for the octets of a read, an earlier
+    /// The object, the flight under way for it, or a new one. Where it is joined for the bytes of a read, an earlier
     /// failure of theirs or of the whole inode that counts still is an error at once.
-    fn join(self: &Arc<Self>, wanted: &Wanted, joining: Joining) -> Result<Joined, ContentError> {
+    fn join(self: &Arc<Self>, wanted: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
         let read = match joining {
             Joining::Read(offset, length) => Some((offset, length)),
             Joining::Size | Joining::Ahead(_) => None,
@@ -248,14 +248,14 @@ impl Content {
     }
 
     /// Bytes of a verified object of so many go out.
-    pub(super) fn note_served(&self, ino: INodeNo, octets: u64) {
-        if octets > WHOLE_LIMIT {
+    pub(super) fn note_served(&self, ino: INodeNo, bytes: u64) {
+        if bytes > WHOLE_LIMIT {
             self.served.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
         }
     }
 
     /// What binds a flight of `wanted`, of which `kept` is remembered.
-    fn bonds(&self, wanted: &Wanted, kept: Option<Kept>) -> (Kept, Bonds) {
+    fn bonds(&self, wanted: &FetchSpec, kept: Option<Kept>) -> (Kept, Bonds) {
         let observation = self.observed.get(wanted.ino).unwrap_or_default();
         let is_vouched = self.vouching_digest(wanted).is_some();
         let was_served = self.served.lock().unwrap_or_else(PoisonError::into_inner).contains(wanted.ino);
@@ -275,7 +275,7 @@ impl Content {
     }
 
     /// The object if it is on this machine: under this inode, or under its digest whoever fetched it.
-    pub(super) fn find(&self, wanted: &Wanted) -> Option<Held> {
+    pub(super) fn find(&self, wanted: &FetchSpec) -> Option<Held> {
         if let Some(held) = self.find_local(wanted.ino) {
             return Some(held);
         }
@@ -305,32 +305,32 @@ impl Content {
         if told.is_none() {
             self.tell(Event::Sized(wanted.ino, object.length()));
         }
-        Some(Held::Disk(object))
+        Some(Held::Store(object))
     }
 
     /// What [`Content::find_local`] would find, for who only looks: it does not count as a use.
     pub(super) fn peek_local(&self, ino: INodeNo) -> Option<Held> {
         let in_memory = self.uncached.peek(ino);
-        if let Some(octets) = in_memory {
-            return Some(Held::Memory(octets));
+        if let Some(bytes) = in_memory {
+            return Some(Held::Memory(bytes));
         }
         let observation = self.observed.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
         let object = self.disk.peek(&observation.object?)?;
-        (observation.size == Some(object.length())).then_some(Held::Disk(object))
+        (observation.size == Some(object.length())).then_some(Held::Store(object))
     }
 
     /// The object that is known to be this inode's, if it is on this machine.
     pub(super) fn find_local(&self, ino: INodeNo) -> Option<Held> {
         let in_memory = self.uncached.get(ino);
-        if let Some(octets) = in_memory {
-            return Some(Held::Memory(octets));
+        if let Some(bytes) = in_memory {
+            return Some(Held::Memory(bytes));
         }
         let observation = self.observed.get(ino)?;
         if observation.verified == Verified::Failed {
             return None;
         }
         let object = self.disk.get(&observation.object?)?;
-        (observation.size == Some(object.length())).then_some(Held::Disk(object))
+        (observation.size == Some(object.length())).then_some(Held::Store(object))
     }
 
     /// Whether bytes handed out of this inode turned out wrong.
@@ -339,7 +339,7 @@ impl Content {
     }
 
     /// The task of a flight.
-    async fn fly(self: Arc<Self>, wanted: Wanted, flight: Arc<Flight>) {
+    async fn fly(self: Arc<Self>, wanted: FetchSpec, flight: Arc<Flight>) {
         let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
         let fetched = async {
             // Whoever begins fetches ahead bounds how many there are: no read stands behind them, nor waits here for one that it joins.
@@ -369,11 +369,11 @@ impl Content {
         drop(crash);
     }
 
-    /// Waits until `flight` has these octets, as long as something arrives. All that a read tries has one deadline, which counts from
+    /// Waits until `flight` has these bytes, as long as something arrives. All that a read tries has one deadline, which counts from
     /// when it has `begun` or from the last progress of its object.
     async fn wait(
         self: &Arc<Self>,
-        wanted: &Wanted,
+        wanted: &FetchSpec,
         flight: &Arc<Flight>,
         offset: u64,
         length: u32,
@@ -390,15 +390,15 @@ impl Content {
                 Look::Landed(held) => return Ok(Found::Object(held)),
                 Look::Failed(error) => return Err(error),
                 Look::Here(partial, range) => {
-                    let octets = (range.end - range.start) as usize;
-                    let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, octets)).await;
+                    let bytes = (range.end - range.start) as usize;
+                    let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, bytes)).await;
                     return match read {
-                        Ok(Ok(Some(octets))) => Ok(Found::Octets(octets)),
+                        Ok(Ok(Some(bytes))) => Ok(Found::Bytes(bytes)),
                         Ok(Err(damaged)) => Err(self.unreadable(std::io::Error::other(damaged))),
                         _ => Err(self.unreadable(std::io::Error::other("what was just written is gone"))),
                     };
                 }
-                Look::Octets(pieces) => return Ok(Found::Octets(joined(pieces))),
+                Look::Bytes(pieces) => return Ok(Found::Bytes(joined(pieces))),
                 Look::Jump(jump) => {
                     // What goes past does not wait for who has a request of its own.
                     standing = None;
@@ -406,7 +406,7 @@ impl Content {
                     let aside = self.aside((wanted.ino, wanted.asker), flight, &jump);
                     let aside = tokio::time::timeout_at(until.into(), aside).await;
                     match aside {
-                        Ok(Some(octets)) => return Ok(Found::Octets(octets)),
+                        Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
                         _ => may_jump = false,
                     }
                 }
@@ -425,7 +425,7 @@ impl Content {
     }
 
     /// Rises with whatever comes from a host that may be asked for `wanted`.
-    fn progress(&self, wanted: &Wanted) -> u64 {
+    fn progress(&self, wanted: &FetchSpec) -> u64 {
         let mirrors = wanted.mirrors.iter().filter(|_| self.config.mirrors != Mirrors::Off).map(|(_, uri)| uri);
         let versions = wanted.mementos.iter().chain(&wanted.timegate).chain(&wanted.timemap);
         let package = wanted.member.iter().filter(|_| self.packages.get().is_some()).map(|member| &member.package);
@@ -435,7 +435,7 @@ impl Content {
 
     /// Never ends: where a host brings others what they asked for, a reader of a flight that has nothing yet waits on, but for less
     /// than half as long again: what others are sent is no progress of this object.
-    async fn held_up(&self, wanted: &Wanted, flight: &Flight) {
+    async fn held_up(&self, wanted: &FetchSpec, flight: &Flight) {
         let mut before = self.progress(wanted);
         for _ in 0..3 {
             tokio::time::sleep(self.config.stall / 8).await;
@@ -451,7 +451,7 @@ impl Content {
     /// See [`places`].
     fn places(
         &self,
-        wanted: &Wanted,
+        wanted: &FetchSpec,
         proof: Proof,
         price: fn(&Packages, &PackageMember) -> Option<Price>,
     ) -> Vec<Place> {
@@ -500,7 +500,7 @@ impl Content {
 }
 
 /// What readers of a poisoned inode get.
-fn poisoned(wanted: &Wanted) -> ContentError {
+fn poisoned(wanted: &FetchSpec) -> ContentError {
     let what = "bytes handed out earlier were wrong; open the name again".into();
     ContentError::Mismatch { uri: wanted.uri.clone(), what }
 }

@@ -9,10 +9,10 @@ use super::promise::{Form, Promise, published_coding};
 use crate::content::fixity::Verifier;
 use crate::content::patch::{Document, LIMIT};
 use crate::content::store::ObjectKey;
-use crate::content::{Content, Patch, Wanted};
+use crate::content::{Content, FetchSpec, Patch};
 use crate::document::{Digest, Uri};
 use crate::source::http::Request;
-use crate::source::over_octets;
+use crate::source::over_bytes;
 use bytes::{Bytes, BytesMut};
 use fuser::INodeNo;
 
@@ -36,7 +36,7 @@ fn essence(media_type: &str) -> String {
 }
 
 /// Whether patches of a kind that can be applied are to be expected of a resource of this type.
-fn is_json(wanted: &Wanted, served: Option<&str>) -> bool {
+fn is_json(wanted: &FetchSpec, served: Option<&str>) -> bool {
     match wanted.media_type.as_deref().or(served).map(essence) {
         Some(media_type) => media_type.ends_with("/json") || media_type.ends_with("+json"),
         None => wanted.uri.path().ends_with(".json"),
@@ -44,8 +44,8 @@ fn is_json(wanted: &Wanted, served: Option<&str>) -> bool {
 }
 
 impl Content {
-    /// The object `key` of `size` octets is the version of `wanted`: the next one may be made of it.
-    pub(super) fn keep_for_patches(&self, wanted: &Wanted, served: Option<&str>, key: &ObjectKey, size: u64) {
+    /// The object `key` of `size` bytes is the version of `wanted`: the next one may be made of it.
+    pub(super) fn keep_for_patches(&self, wanted: &FetchSpec, served: Option<&str>, key: &ObjectKey, size: u64) {
         if size > LIMIT || wanted.is_past() || published_coding(wanted).is_some() || !is_json(wanted, served) {
             return;
         }
@@ -56,21 +56,21 @@ impl Content {
     }
 
     /// The version that was kept last. That of `wanted` itself is not here, or nobody would ask.
-    fn version_before(&self, wanted: &Wanted) -> Option<Base> {
+    fn version_before(&self, wanted: &FetchSpec) -> Option<Base> {
         let known = self.observed.get(version_of(&wanted.uri))?;
         let object = self.disk.get(&known.object?)?;
         let length = object.length();
-        (known.size == Some(length)).then_some(Base { held: Held::Disk(object), length })
+        (known.size == Some(length)).then_some(Base { held: Held::Store(object), length })
     }
 }
 
 impl Fetch {
     /// The version made by its patches; `None`: it must be fetched whole.
     pub(super) async fn patched(&mut self) -> Result<Option<Landed>, Ended> {
-        let Some(octets) = self.patched_octets().await else { return Ok(None) };
+        let Some(bytes) = self.patched_bytes().await else { return Ok(None) };
         let promise = Promise { form: Form::Plain, length: None, expected: self.expected(Form::Plain) };
-        self.received = octets.len() as u64;
-        self.rest.push(octets);
+        self.received = bytes.len() as u64;
+        self.rest.push(bytes);
         match self.verdict(promise).await {
             Ok(landed) => return Ok(Some(landed)),
             Err(Stop::End(ended)) => return Err(ended),
@@ -84,7 +84,7 @@ impl Fetch {
         Ok(None)
     }
 
-    async fn patched_octets(&self) -> Option<Bytes> {
+    async fn patched_bytes(&self) -> Option<Bytes> {
         self.published?;
         if Form::published(&self.wanted) != Form::Plain {
             return None;
@@ -106,8 +106,8 @@ impl Fetch {
         // Who would have to wait is better served by the whole.
         let _memory = self.content.memory.whole_at_once()?;
         let mut document = tokio::task::spawn_blocking(move || {
-            let octets = base.held.read(0, u32::try_from(base.length).ok()?)?;
-            Document::read(&octets)
+            let bytes = base.held.read(0, u32::try_from(base.length).ok()?)?;
+            Document::read(&bytes)
         })
         .await
         .ok()??;
@@ -131,11 +131,11 @@ impl Fetch {
         patched.await.ok()?.map(Bytes::from)
     }
 
-    /// The octets of a patch, fewer than `limit`, and what is published of them.
+    /// The bytes of a patch, fewer than `limit`, and what is published of them.
     async fn patch_body(&self, patch: &Patch, limit: u64) -> Option<Bytes> {
         let content = &self.content;
         let packed = self.packed_patch(patch, limit).await;
-        if let Some(body) = packed.filter(|body| over_octets(body.len() as u64, || is_as_published(patch, body))) {
+        if let Some(body) = packed.filter(|body| over_bytes(body.len() as u64, || is_as_published(patch, body))) {
             return Some(body);
         }
         let mut request = Request::get(patch.uri.clone(), content.head_budget(self.plan.len() + 1));
@@ -156,7 +156,7 @@ impl Fetch {
                 return None;
             }
         }
-        over_octets(body.len() as u64, || is_as_published(patch, &body)).then(|| body.freeze())
+        over_bytes(body.len() as u64, || is_as_published(patch, &body)).then(|| body.freeze())
     }
 }
 

@@ -1,14 +1,14 @@
 //! Where an object is asked for, in which order, and what follows a failure. Pure.
 
 use super::cooldown::Fault;
-use crate::content::{ContentError, Mirrors, Wanted};
+use crate::content::{ContentError, FetchSpec, Mirrors};
 use crate::document::{PackageMember, Uri};
 
 /// How often a body that was cut, and cannot be resumed, is begun again at one place.
 const RESTARTS: u32 = 2;
 
-/// A body that was cut after fewer octets than this brought little: so many of them from one place are enough. Else a server that
-/// sends an octet at a time would be asked once for each.
+/// A body that was cut after fewer bytes than this brought little: so many of them from one place are enough. Else a server that
+/// sends a byte at a time would be asked once for each.
 const LITTLE: u64 = 64 << 10;
 const LITTLE_RESUMES: u32 = 8;
 
@@ -83,7 +83,7 @@ pub(super) struct Proof {
 ///
 /// The member of a package comes at its `turn`; of a past version, which it holds as certainly as any memento, first.
 pub(super) fn places(
-    wanted: &Wanted,
+    wanted: &FetchSpec,
     mirrors: Mirrors,
     proof: Proof,
     turn: Turn,
@@ -128,9 +128,9 @@ pub(super) fn places(
 pub(super) enum Failure {
     /// No head that can be used: a status, a time-out, a refused connection.
     Refused(ContentError),
-    /// The body ended too early, or stalled, with so many octets received from the object's first.
+    /// The body ended too early, or stalled, with so many bytes received from the object's first.
     Cut {
-        /// Octets that are here.
+        /// Bytes that are here.
         received: u64,
         /// What ended it.
         error: ContentError,
@@ -157,7 +157,7 @@ pub(super) struct Plan {
     place: usize,
     past_caches: bool,
     restarts: u32,
-    /// The most octets any attempt at this place has brought: a resumed body must get further.
+    /// The most bytes any attempt at this place has brought: a resumed body must get further.
     furthest: u64,
     /// Bodies of this place that brought [`LITTLE`] and were gone on with.
     little: u32,
@@ -306,9 +306,9 @@ mod tests {
         Uri::parse(&format!("http://{name}.example.org/a")).unwrap()
     }
 
-    fn wanted(mirrors: &[(u32, &str)]) -> Wanted {
+    fn wanted(mirrors: &[(u32, &str)]) -> FetchSpec {
         let mirrors = mirrors.iter().map(|(priority, name)| (*priority, uri(name))).collect();
-        Wanted { mirrors, ..Wanted::new(INodeNo(2), uri("loc")) }
+        FetchSpec { mirrors, ..FetchSpec::new(INodeNo(2), uri("loc")) }
     }
 
     fn cut(received: u64) -> Failure {
@@ -327,7 +327,7 @@ mod tests {
         places.iter().map(|place| place.uri().clone()).collect()
     }
 
-    fn order(wanted: &Wanted, mirrors: Mirrors, vouched: bool, cooling: &[&str]) -> Vec<Uri> {
+    fn order(wanted: &FetchSpec, mirrors: Mirrors, vouched: bool, cooling: &[&str]) -> Vec<Uri> {
         let proof = Proof { vouched, earlier: false };
         hosts(&places(wanted, mirrors, proof, Turn::Never, &|asked| cooling.iter().any(|name| *asked == uri(name))))
     }
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn versions_by_time_follow_what_is_current_and_come_first_where_the_version_is_past() {
-        let mut wanted = Wanted {
+        let mut wanted = FetchSpec {
             mementos: vec![uri("memento")],
             timegate: Some(uri("gate")),
             timemap: Some(uri("map")),
@@ -389,9 +389,9 @@ mod tests {
     #[test]
     fn a_member_comes_at_its_turn_and_first_where_the_version_is_past() {
         let member = PackageMember { package: uri("package"), path: "/a".into() };
-        let mut wanted = Wanted { member: Some(member), mementos: vec![uri("memento")], ..wanted(&[(1, "mirror")]) };
+        let mut wanted = FetchSpec { member: Some(member), mementos: vec![uri("memento")], ..wanted(&[(1, "mirror")]) };
         let proof = Proof { vouched: true, earlier: false };
-        let order = |wanted: &Wanted, turn| hosts(&places(wanted, Mirrors::Auto, proof, turn, &|_| false));
+        let order = |wanted: &FetchSpec, turn| hosts(&places(wanted, Mirrors::Auto, proof, turn, &|_| false));
         let current = [uri("mirror"), uri("loc")];
 
         assert_eq!(order(&wanted, Turn::First), [&[uri("package")], &current[..], &[uri("memento")]].concat());
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_sends_an_octet_at_a_time_is_not_asked_once_for_each() {
+    fn a_place_that_sends_an_byte_at_a_time_is_not_asked_once_for_each() {
         let mut slow = plan(&["a"]);
         let mut asked = 0;
         while slow.after(cut(asked + 1), true) != Next::GiveUp {

@@ -2,7 +2,7 @@
 
 use super::coding::Coding;
 use crate::content::fixity::Expected;
-use crate::content::{Content, ContentError, Fixity, Wanted};
+use crate::content::{Content, ContentError, FetchSpec, Fixity};
 use crate::document::Digest;
 
 /// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
@@ -21,7 +21,7 @@ pub(in crate::content) fn unasked(coding: &str) -> String {
 }
 
 /// Whether a resource is a compressed file by its name.
-fn is_gzip_by_name(wanted: &Wanted) -> bool {
+fn is_gzip_by_name(wanted: &FetchSpec) -> bool {
     let path = wanted.uri.path().to_ascii_lowercase();
     [".gz", ".tgz", ".svgz"].iter().any(|end| path.ends_with(end))
 }
@@ -31,18 +31,18 @@ fn is_same_coding(one: &str, other: &str) -> bool {
 }
 
 /// The content coding in which a resource is published, if any.
-pub(in crate::content) fn published_coding(wanted: &Wanted) -> Option<&str> {
+pub(in crate::content) fn published_coding(wanted: &FetchSpec) -> Option<&str> {
     wanted.encoding.as_deref().filter(|coding| !is_identity(coding))
 }
 
 /// Whether the length that is published is not the size that is shown.
-pub(in crate::content) fn is_decoded(wanted: &Wanted) -> bool {
+pub(in crate::content) fn is_decoded(wanted: &FetchSpec) -> bool {
     published_coding(wanted).is_some_and(|coding| Coding::named(coding).is_some())
 }
 
 /// A page of HTML where something else is published and no digest tells it from the resource.
 pub(in crate::content) fn soft_failure(
-    wanted: &Wanted,
+    wanted: &FetchSpec,
     vouched: bool,
     media_type: Option<&str>,
 ) -> Option<ContentError> {
@@ -70,7 +70,7 @@ pub(in crate::content) enum Form {
 
 impl Form {
     /// The form in which a resource is published, and asked for.
-    pub(super) fn published(wanted: &Wanted) -> Form {
+    pub(super) fn published(wanted: &FetchSpec) -> Form {
         match published_coding(wanted).and_then(Coding::named) {
             Some(coding) => Form::Published(coding),
             None => Form::Plain,
@@ -79,7 +79,7 @@ impl Form {
 
     /// The form of a response with this Content-Encoding; `vouched`: a digest tells right bytes from wrong ones.
     /// An error names the coding that can be neither judged nor undone.
-    pub(in crate::content) fn of(wanted: &Wanted, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
+    pub(in crate::content) fn of(wanted: &FetchSpec, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
         let can_tell = vouched || wanted.length.is_some();
         match (published_coding(wanted), encoding.filter(|coding| !is_identity(coding))) {
             (None, None) => Ok(Form::Plain),
@@ -101,15 +101,15 @@ impl Form {
 pub(super) struct Promise {
     /// See [`Form`].
     pub(super) form: Form,
-    /// What the transferred octets must be.
+    /// What the transferred bytes must be.
     pub(super) expected: Expected,
-    /// Octets of the transferred whole, where anybody tells.
+    /// Bytes of the transferred whole, where anybody tells.
     pub(super) length: Option<u64>,
 }
 
 impl Content {
     /// The digest that tells right bytes from wrong ones: the strongest published, unless fixity is off.
-    pub(in crate::content) fn vouching_digest(&self, wanted: &Wanted) -> Option<Digest> {
+    pub(in crate::content) fn vouching_digest(&self, wanted: &FetchSpec) -> Option<Digest> {
         let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
         strongest.copied().filter(|_| self.config.fixity != Fixity::Off)
     }

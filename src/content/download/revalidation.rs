@@ -4,16 +4,16 @@ use super::promise::{Form, is_decoded, published_coding, soft_failure};
 use crate::content::fixity::Verifier;
 use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaining};
 use crate::content::metadata::Observation;
-use crate::content::{Content, Event, Verified, Wanted};
+use crate::content::{Content, Event, FetchSpec, Verified};
 use crate::document::{ChangeFrequency, Digest, Timestamp};
 use crate::source::http::{Awaited, Body, HttpError, Request, Response, Status};
-use crate::source::over_octets;
+use crate::source::over_bytes;
 use bytes::Bytes;
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Octets of a body to compare that are hashed at once.
+/// Bytes of a body to compare that are hashed at once.
 const AT_ONCE: usize = 1 << 20;
 
 /// Questions under way or waiting for their host, of all inodes. Who looks at more than these asks at the next look.
@@ -27,7 +27,7 @@ impl Content {
     }
 
     /// See [`Content::revalidate`].
-    pub(in crate::content) fn ask_behind(self: &Arc<Self>, wanted: Wanted, changefreq: Option<ChangeFrequency>) {
+    pub(in crate::content) fn ask_behind(self: &Arc<Self>, wanted: FetchSpec, changefreq: Option<ChangeFrequency>) {
         let Some(interval) = self.config.revalidate.interval(changefreq) else { return };
         let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else { return };
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl Content {
         });
     }
 
-    pub(super) async fn ask_whether_current(&self, wanted: &Wanted) {
+    pub(super) async fn ask_whether_current(&self, wanted: &FetchSpec) {
         let ino = wanted.ino;
         let Some(observation) = self.observed.get(ino).filter(|known| known.verified != Verified::Failed) else {
             return;
@@ -78,7 +78,7 @@ impl Content {
     /// What the answer says, never [`Finding::Compare`], and the validators that go with the same bytes.
     async fn compare(
         &self,
-        wanted: &Wanted,
+        wanted: &FetchSpec,
         observation: &Observation,
         response: Response,
     ) -> (Finding, Option<Validators>) {
@@ -118,7 +118,7 @@ impl Content {
             waiting += chunk.as_ref().map_or(0, Bytes::len);
             chunks.extend(chunk);
             if is_end || waiting >= AT_ONCE {
-                over_octets(waiting as u64, || chunks.drain(..).for_each(|chunk: Bytes| verifier.update(&chunk)));
+                over_bytes(waiting as u64, || chunks.drain(..).for_each(|chunk: Bytes| verifier.update(&chunk)));
                 waiting = 0;
             }
             if verifier.length() > COMPARE_LIMIT {
@@ -138,7 +138,7 @@ impl Content {
 /// ETag and Last-Modified, as sent; without one that tells nothing apart.
 type Validators = (Option<Box<str>>, Option<Box<str>>);
 
-fn conditional(wanted: &Wanted, observation: &Observation, within: Duration) -> Request {
+fn conditional(wanted: &FetchSpec, observation: &Observation, within: Duration) -> Request {
     let mut request = Request::get(wanted.uri.clone(), within);
     request.accept = wanted.media_type.clone();
     if let Some(coding) = published_coding(wanted) {

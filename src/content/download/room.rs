@@ -17,7 +17,7 @@ impl Fetch {
     /// A large object of which nothing is here, and for which there can be no room, goes past the cache from its beginning.
     pub(super) async fn look_for_room(&mut self) -> Result<(), Ended> {
         let length = self.wanted.length.or(self.told).filter(|length| *length > WHOLE_LIMIT);
-        if length.is_none() || self.received > 0 || self.room != Room::Disk {
+        if length.is_none() || self.received > 0 || self.room != Room::Store {
             return Ok(());
         }
         let content = Arc::clone(&self.content);

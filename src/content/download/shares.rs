@@ -1,4 +1,4 @@
-//! Memory for what the cache folder has no room for: whole objects, and the latest octets of those that go past it.
+//! Memory for what the cache folder has no room for: whole objects, and the latest bytes of those that go past it.
 //!
 //! All who read share it. Of what goes past the less is held the more of it goes past at once; what somebody waits for is held
 //! in any case. Who finds no place waits for one, some minutes at most: who has one comes further or ends, within the deadlines of
@@ -14,10 +14,10 @@ const WHOLE: usize = 4;
 /// Objects that go past at once.
 const PASSING: usize = if cfg!(test) { 6 } else { 32 };
 
-/// Octets that are held of each at least.
+/// Bytes that are held of each at least.
 const LEAST: u64 = 2 << 20;
 
-/// Octets that are held of all objects that go past.
+/// Bytes that are held of all objects that go past.
 const WINDOWS: u64 = PASSING as u64 * LEAST;
 
 /// The places of one mount.
@@ -48,7 +48,7 @@ impl Shares {
         Arc::clone(&self.passing).acquire_owned().await.ok()
     }
 
-    /// Octets that each of those that go past may hold, as things stand: 2 to 16 MiB.
+    /// Bytes that each of those that go past may hold, as things stand: 2 to 16 MiB.
     pub(super) fn window(&self) -> u64 {
         let passing = PASSING - self.passing.available_permits();
         (WINDOWS / passing.max(1) as u64).min(WINDOW)

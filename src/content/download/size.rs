@@ -8,7 +8,7 @@ use super::plan::{Place, Proof};
 use super::promise::{is_decoded, published_coding, soft_failure};
 use super::{Joining, ROUNDS};
 use crate::content::fixity::WHOLE_LIMIT;
-use crate::content::{Content, ContentError, Event, Wanted};
+use crate::content::{Content, ContentError, Event, FetchSpec};
 use crate::document::{Timestamp, Uri};
 use crate::source::http::{Awaited, HttpError, Method, Request, Response, Status};
 use crate::source::zip::Packages;
@@ -29,7 +29,7 @@ enum Answer {
     Refused(ContentError),
 }
 
-/// Whether a size is asked for by HEAD and by the first octet.
+/// Whether a size is asked for by HEAD and by the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Questions {
     /// Before the body is fetched for it.
@@ -44,7 +44,7 @@ impl Content {
     /// See [`Content::size`]; `is_to_be_read`: [`Content::size_with_body`].
     pub(in crate::content) async fn learnt_size(
         self: &Arc<Self>,
-        wanted: &Wanted,
+        wanted: &FetchSpec,
         is_to_be_read: bool,
     ) -> Result<u64, ContentError> {
         if let Some(size) = self.size_or_failure(wanted) {
@@ -58,7 +58,11 @@ impl Content {
     }
 
     /// The answer of whoever asks already, or of a task of its own; `None` where that was given up.
-    async fn asked_size(self: &Arc<Self>, wanted: &Wanted, is_to_be_read: bool) -> Option<Result<u64, ContentError>> {
+    async fn asked_size(
+        self: &Arc<Self>,
+        wanted: &FetchSpec,
+        is_to_be_read: bool,
+    ) -> Option<Result<u64, ContentError>> {
         let mut questions = if is_to_be_read { Questions::AfterBody } else { Questions::First };
         loop {
             let asking = Arc::clone(self).ask_size(wanted.clone(), questions);
@@ -77,7 +81,7 @@ impl Content {
     }
 
     /// See [`Content::size_ahead`].
-    pub(in crate::content) async fn learn_size_ahead(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
+    pub(in crate::content) async fn learn_size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
         }
@@ -95,7 +99,7 @@ impl Content {
         sized
     }
 
-    async fn ask_size_ahead(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
+    async fn ask_size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
         if self.is_under_way(wanted.ino) {
             return self.fetch_for_size(wanted).await;
         }
@@ -124,7 +128,7 @@ impl Content {
 
     /// Only the body tells: whoever asks for the size or reads meanwhile makes this fetch its own. It has a deadline, because what
     /// comes slowly would keep the sizes of others from being learnt.
-    async fn fetch_for_size(self: &Arc<Self>, wanted: &Wanted) -> Result<(), ContentError> {
+    async fn fetch_for_size(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
         let fetched = tokio::time::timeout(self.config.size_deadline, self.fetch_ahead(wanted, WHOLE_LIMIT)).await;
         match fetched {
             Ok(fetched) => fetched.map(drop),
@@ -133,7 +137,7 @@ impl Content {
     }
 
     /// What is known, or failed so lately that it counts.
-    fn size_or_failure(&self, wanted: &Wanted) -> Option<Result<u64, ContentError>> {
+    fn size_or_failure(&self, wanted: &FetchSpec) -> Option<Result<u64, ContentError>> {
         if let Some(size) = self.known_size(wanted.ino) {
             return Some(Ok(size));
         }
@@ -148,7 +152,7 @@ impl Content {
         failures.inode(wanted.ino, now).or_else(|| failures.size_ahead(wanted.ino, now)).map(Err)
     }
 
-    fn note_size(&self, wanted: &Wanted, size: &Result<u64, ContentError>) {
+    fn note_size(&self, wanted: &FetchSpec, size: &Result<u64, ContentError>) {
         self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
         if let Err(error) = size {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +161,7 @@ impl Content {
     }
 
     /// Asks for nobody yet; `None`: only the body tells.
-    async fn probe_ahead(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
+    async fn probe_ahead(&self, wanted: &FetchSpec, awaited: Awaited) -> Result<Option<u64>, ContentError> {
         match self.size_without_question(wanted) {
             Some(size) => Ok(Some(size)),
             None => self.size_by_questions(wanted, awaited).await,
@@ -176,7 +180,7 @@ impl Content {
     }
 
     /// What can be told without asking anybody.
-    fn size_without_question(&self, wanted: &Wanted) -> Option<u64> {
+    fn size_without_question(&self, wanted: &FetchSpec) -> Option<u64> {
         // Another asker may have learnt it between the look of this one and now.
         if let Some(size) = self.known_size(wanted.ino) {
             return Some(size);
@@ -192,7 +196,7 @@ impl Content {
     }
 
     /// `None`: only the body tells.
-    async fn size_by_questions(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
+    async fn size_by_questions(&self, wanted: &FetchSpec, awaited: Awaited) -> Result<Option<u64>, ContentError> {
         // What the Source says now is no past version's size.
         match is_decoded(wanted) || wanted.is_past() {
             true => Ok(None),
@@ -203,7 +207,7 @@ impl Content {
     }
 
     /// Never `None`: somebody waits.
-    async fn ask_size(self: Arc<Self>, wanted: Wanted, questions: Questions) -> Result<Option<u64>, ContentError> {
+    async fn ask_size(self: Arc<Self>, wanted: FetchSpec, questions: Questions) -> Result<Option<u64>, ContentError> {
         if let Some(size) = self.size_without_question(&wanted) {
             return Ok(Some(size));
         }
@@ -252,7 +256,7 @@ impl Content {
     }
 
     /// Asks every current place without fetching the whole; `None`: that is left.
-    async fn probe(&self, wanted: &Wanted, awaited: Awaited) -> Result<Option<u64>, ContentError> {
+    async fn probe(&self, wanted: &FetchSpec, awaited: Awaited) -> Result<Option<u64>, ContentError> {
         let vouched = self.vouching_digest(wanted).is_some();
         let mut places = self.places(wanted, Proof { vouched, earlier: false }, Packages::price);
         places.retain(Place::is_current);
@@ -277,7 +281,7 @@ impl Content {
         refusal.map_or(Ok(None), Err)
     }
 
-    async fn answer(&self, wanted: &Wanted, request: Request, vouched: bool) -> Answer {
+    async fn answer(&self, wanted: &FetchSpec, request: Request, vouched: bool) -> Answer {
         let method = request.method;
         match self.client.send(request).await {
             Ok(response) => self.read_answer(wanted, &response, method, vouched),
@@ -285,7 +289,7 @@ impl Content {
         }
     }
 
-    fn read_answer(&self, wanted: &Wanted, response: &Response, method: Method, vouched: bool) -> Answer {
+    fn read_answer(&self, wanted: &FetchSpec, response: &Response, method: Method, vouched: bool) -> Answer {
         if let Some(page) = soft_failure(wanted, vouched, response.media_type.as_deref()) {
             return Answer::Refused(page);
         }
@@ -323,8 +327,8 @@ impl Content {
     }
 }
 
-/// One question: HEAD, or GET of the first octet.
-fn question(wanted: &Wanted, place: &Uri, method: Method, budget: Duration, awaited: Awaited) -> Request {
+/// One question: HEAD, or GET of the first byte.
+fn question(wanted: &FetchSpec, place: &Uri, method: Method, budget: Duration, awaited: Awaited) -> Request {
     let mut request = Request::get(place.clone(), budget);
     request.method = method;
     request.awaited = awaited;
@@ -339,7 +343,7 @@ fn question(wanted: &Wanted, place: &Uri, method: Method, budget: Duration, awai
 }
 
 /// Whether a failed question says that the resource is not to be had, or only that it was asked the wrong way.
-fn refusal(wanted: &Wanted, error: HttpError) -> Answer {
+fn refusal(wanted: &FetchSpec, error: HttpError) -> Answer {
     match error.status() {
         // 400, 405, 416 (of an empty body no range can be had) and 501 refuse the question, not the resource.
         Some(400 | 405 | 416 | 501) => Answer::Unclear,

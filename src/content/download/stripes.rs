@@ -1,8 +1,8 @@
 //! A large body in stripes: one connection brings a window in a round trip, several bring several.
 //!
-//! The model. In a round trip r a connection brings at most its window W, so one brings min(W / r, B) octets a second of a
+//! The model. In a round trip r a connection brings at most its window W, so one brings min(W / r, B) bytes a second of a
 //! line of B, and n bring min(n W / r, B). A range costs a request, that is a round trip in which its connection is silent:
-//! of S octets at b a second it is at work S / (S + b r) of the time. From that follows:
+//! of S bytes at b a second it is at work S / (S + b r) of the time. From that follows:
 //!
 //! - Below some windows, [`super::flight::LARGE`], the round trips of new connections cost what they win.
 //! - Where r is [`NEAR`] or less one connection fills the line, or this machine has enough to do with it.
@@ -45,7 +45,7 @@ use tokio::task::AbortHandle;
 /// has as much asked ahead.
 const WORTH_OTHERS: u64 = 2 << 20;
 
-/// So many of the first ranges' octets beyond the beginning the body brings, and at least: its connection is two round trips older
+/// So many of the first ranges' bytes beyond the beginning the body brings, and at least: its connection is two round trips older
 /// than theirs. A test's connections are as fast from the beginning as they ever are.
 const MEANWHILE: u64 = 2;
 const MEANWHILE_LEAST: u64 = if cfg!(test) { STRIPE } else { SHORTEST };
@@ -56,14 +56,14 @@ const ALL_AT_ONCE: usize = 18;
 /// So many of them what goes past the cache leaves to those whose ranges do not wait for readers.
 const LEFT_TO_OTHERS: usize = 4;
 
-/// Octets of the beginning that tell how fast the line is, and those that come of a new connection at once.
+/// Bytes of the beginning that tell how fast the line is, and those that come of a new connection at once.
 const FIRST: u64 = 128 << 10;
 const AT_ONCE: u64 = 8 << 10;
 
-/// Round trips that a new connection takes for that behind its first octets: it brings ten packets, then twice as many each time.
+/// Round trips that a new connection takes for that behind its first bytes: it brings ten packets, then twice as many each time.
 const ITS_ROUND_TRIPS: u32 = 3;
 
-/// How long [`AT_ONCE`] and [`FIRST`] octets take of a fast line, see the model. A test's server is as far away as the test needs
+/// How long [`AT_ONCE`] and [`FIRST`] bytes take of a fast line, see the model. A test's server is as far away as the test needs
 /// it, however busy the machine.
 const FAST: [Duration; 2] =
     if cfg!(test) { [Duration::from_secs(3600); 2] } else { [Duration::from_millis(20), Duration::from_millis(300)] };
@@ -80,8 +80,8 @@ const PATIENCE: u32 = 6;
 /// Whether a slow range is to be asked for anew is looked at so often.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether the line is fast, as far as that is told by so many octets of the beginning, which came `took` behind their head,
-/// which came after `round_trip`. How long a server thinks is in that too, so no more of it counts than of the octets.
+/// Whether the line is fast, as far as that is told by so many bytes of the beginning, which came `took` behind their head,
+/// which came after `round_trip`. How long a server thinks is in that too, so no more of it counts than of the bytes.
 fn is_fast(came: u64, took: Duration, round_trip: Duration, [at_once, first]: [Duration; 2]) -> Option<bool> {
     match came {
         AT_ONCE.. if took <= at_once => Some(true),
@@ -100,11 +100,11 @@ pub(super) struct Stripes {
     begun: Instant,
     /// Where the body begins.
     from: u64,
-    /// The next octet to hand on.
+    /// The next byte to hand on.
     at: u64,
     /// Until its end, or until the first range has come.
     body: Option<Box<Body>>,
-    /// Behind the last octet that was asked for in a range; `None` while there are none.
+    /// Behind the last byte that was asked for in a range; `None` while there are none.
     asked: Option<u64>,
     /// In order, without gap.
     under_way: VecDeque<Stripe>,
@@ -113,7 +113,7 @@ pub(super) struct Stripes {
     /// One was refused, or cut while somebody waited for it. Told before its connection is free.
     has_failed: Arc<AtomicBool>,
     usual: Arc<Usual>,
-    /// Octets of all ranges that were asked for.
+    /// Bytes of all ranges that were asked for.
     in_all: u64,
     /// A range is here: its connection is free.
     ended: Arc<Notify>,
@@ -123,10 +123,10 @@ pub(super) struct Stripes {
 
 /// One range under way.
 struct Stripe {
-    /// From the next octet to hand on.
+    /// From the next byte to hand on.
     left: Range<u64>,
     attempt: Attempt,
-    /// What was left of it when it was slow, over another connection: each octet is taken from where it comes first.
+    /// What was left of it when it was slow, over another connection: each byte is taken from where it comes first.
     anew: Option<Attempt>,
     begun: Instant,
     /// It is not asked for anew twice.
@@ -141,7 +141,7 @@ type Place = Arc<OwnedSemaphorePermit>;
 
 /// One request for a range.
 struct Attempt {
-    /// The next octet that comes out of `pieces`.
+    /// The next byte that comes out of `pieces`.
     at: u64,
     pieces: UnboundedReceiver<Bytes>,
     task: AbortHandle,
@@ -164,7 +164,7 @@ impl Stripe {
         self.attempts().any(|attempt| attempt.pieces.is_closed())
     }
 
-    /// The next octets; `None` where they cannot be had. May be dropped while it waits.
+    /// The next bytes; `None` where they cannot be had. May be dropped while it waits.
     async fn piece(&mut self) -> Option<Bytes> {
         loop {
             let (piece, is_second) = match &mut self.anew {
@@ -221,7 +221,7 @@ impl Drop for Stripe {
 }
 
 impl Stripes {
-    /// `body` brings `origin` from the octet `from` on; its head came after `round_trip`.
+    /// `body` brings `origin` from the byte `from` on; its head came after `round_trip`.
     pub(super) fn new(
         content: &Arc<Content>,
         flight: &Arc<Flight>,
@@ -251,7 +251,7 @@ impl Stripes {
         }
     }
 
-    /// The next octets of the version of `uri`; `None` at the end.
+    /// The next bytes of the version of `uri`; `None` at the end.
     pub(super) async fn chunk(&mut self, uri: &Uri) -> Result<Option<Bytes>, ContentError> {
         if self.at >= self.origin.length {
             return Ok(None);
@@ -272,7 +272,7 @@ impl Stripes {
                 piece = body.chunk() => {
                     break piece.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })?;
                 }
-                // It may be the one that the body is let go for, whose next octets may be a round trip away.
+                // It may be the one that the body is let go for, whose next bytes may be a round trip away.
                 () = self.ended.notified() => {}
             }
         };
@@ -357,7 +357,7 @@ impl Stripes {
         self.asked = Some(asked);
     }
 
-    /// Octets of the next range. Connections that have grown are not asked for few, although their reader has jumped.
+    /// Bytes of the next range. Connections that have grown are not asked for few, although their reader has jumped.
     fn next_length(&self) -> u64 {
         match self.usual.has_grown() {
             true => length(self.flight.ahead()).max(TELLING),
@@ -365,7 +365,7 @@ impl Stripes {
         }
     }
 
-    /// Asks for the range from `first` on; answers the octet behind it.
+    /// Asks for the range from `first` on; answers the byte behind it.
     fn ask(&mut self, first: u64, length: u64, place: Place) -> u64 {
         // At least a block, so behind `first`.
         let end = first + length;
@@ -425,7 +425,7 @@ impl Stripes {
         }
     }
 
-    /// The next octets out of the ranges; `None` where they cannot be had.
+    /// The next bytes out of the ranges; `None` where they cannot be had.
     async fn striped(&mut self) -> Option<Bytes> {
         let patience = self.content.config.stall / PATIENCE;
         let silent_at = Instant::now() + patience;
@@ -478,7 +478,7 @@ enum Brought {
     Nothing,
 }
 
-/// Sends the octets of one range of the version that `origin` names, none beyond it.
+/// Sends the bytes of one range of the version that `origin` names, none beyond it.
 async fn bring(
     content: Arc<Content>,
     origin: Origin,
@@ -524,9 +524,9 @@ async fn bring(
             }
         }
     }
-    let (octets, took) = (range.end - range.start, asked.elapsed());
+    let (bytes, took) = (range.end - range.start, asked.elapsed());
     if left == 0 {
-        usual.note(octets, silent, took);
+        usual.note(bytes, silent, took);
     }
     if filling.len() > 0 {
         // Whoever waited for it may have gone.
@@ -545,7 +545,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_slow_whose_octets_are_and_not_one_whose_round_trips_are() {
+    fn a_line_is_slow_whose_bytes_are_and_not_one_whose_round_trips_are() {
         let millis = Duration::from_millis;
         let is_fast =
             |came, took, round_trip| is_fast(came, millis(took), millis(round_trip), [millis(20), millis(300)]);

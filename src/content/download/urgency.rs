@@ -20,7 +20,7 @@ pub(in crate::content) struct Urgency {
 struct Waiting {
     /// Who was the first to ask for a read or a size, which may be asked for again: the flight goes on to its end.
     demanded: Option<Asker>,
-    /// Of the reads that were asked for the one that begins first: where, and how many octets.
+    /// Of the reads that were asked for the one that begins first: where, and how many bytes.
     nearest: Option<(u64, u32)>,
     /// Prefetches that wait for it.
     ahead: usize,
@@ -95,7 +95,7 @@ impl Urgency {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).demanded
     }
 
-    /// Of the reads that were asked for so far the one that begins first: where, and how many octets.
+    /// Of the reads that were asked for so far the one that begins first: where, and how many bytes.
     pub(super) fn nearest_read(&self) -> Option<(u64, u32)> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).nearest
     }

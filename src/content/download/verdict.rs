@@ -59,12 +59,12 @@ impl Judging {
                 let expected = Expected { length: None, published: None, earlier: self.earlier };
                 let into = ObjectKey::inode(&self.content.config.source, self.ino);
                 let (verdict, seen, written) = self.decode(written, coding, &expected, &into)?;
-                // What was verified is the coded octets.
+                // What was verified is the coded bytes.
                 let verdict = if let Verdict::Right(_) = verdict { Verdict::Right(verified) } else { verdict };
                 (verdict, seen, written)
             }
             (Form::Unasked(Some(coding)), verdict) if is_unverified || matches!(verdict, Verdict::Wrong(_)) => {
-                // The coded octets lie under the plain name until the verdict.
+                // The coded bytes lie under the plain name until the verdict.
                 let into = ObjectKey::inode(&format!("{} decoded", self.content.config.source), self.ino);
                 let earlier = self.earlier.filter(|_| is_unverified);
                 self.decode(written, coding, &Expected { earlier, ..self.promise.expected.clone() }, &into)?
@@ -98,7 +98,7 @@ impl Judging {
             (Verified::Digest(_), Form::Plain | Form::Unasked(_)) => {
                 ObjectKey::digest(&self.content.config.source, &seen.digest)
             }
-            // A digest of coded octets does not name the decoded ones.
+            // A digest of coded bytes does not name the decoded ones.
             _ => ObjectKey::inode(&self.content.config.source, self.ino),
         };
         if self.told.is_some_and(|told| told != written.length()) {
@@ -122,7 +122,7 @@ impl Judging {
         Ok(Judged::Right { held, key, verified, digest: seen.digest })
     }
 
-    /// Undoes `coding` into the name `into`; the decoded octets must be what is `expected`.
+    /// Undoes `coding` into the name `into`; the decoded bytes must be what is `expected`.
     fn decode(
         &self,
         written: Written,

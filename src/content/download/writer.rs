@@ -7,41 +7,41 @@ use super::hashing::Hashing;
 use super::held::{Held, Version};
 use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, BlockDigests, Seen, Verifier, WHOLE_LIMIT};
-use crate::content::store::{Disk, DiskError, ObjectKey, Partial};
+use crate::content::store::{ObjectKey, Partial, Store, StoreError};
 use crate::document::{Algorithm, Uri};
 use bytes::Bytes;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Why octets could not be kept.
+/// Why bytes could not be kept.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     /// The cache folder has no room, or the object no place in memory.
     #[error("the cache failed")]
-    Disk(#[from] DiskError),
+    Store(#[from] StoreError),
     /// The object has no place in memory either.
     #[error("larger than what is held in memory")]
     TooLarge,
-    /// The coded octets cannot be decoded.
-    #[error("the coded octets cannot be decoded")]
+    /// The coded bytes cannot be decoded.
+    #[error("the coded bytes cannot be decoded")]
     Coding(#[from] io::Error),
 }
 
 impl WriteError {
     /// Whether there was no room: the object may still be had in another way.
     pub(super) fn is_full(&self) -> bool {
-        matches!(self, WriteError::Disk(DiskError::Full { .. }) | WriteError::TooLarge)
+        matches!(self, WriteError::Store(StoreError::Full { .. }) | WriteError::TooLarge)
     }
 
     /// The error that a reader of `uri` gets; `folder` is the cache's.
     pub(super) fn into_content(self, uri: &Uri, folder: &Path) -> ContentError {
         let (path, cause) = match self {
-            WriteError::Disk(DiskError::Io { path, cause }) => (path, cause),
-            WriteError::Disk(DiskError::Full { .. }) | WriteError::TooLarge => {
+            WriteError::Store(StoreError::Io { path, cause }) => (path, cause),
+            WriteError::Store(StoreError::Full { .. }) | WriteError::TooLarge => {
                 (folder.to_owned(), io::ErrorKind::StorageFull.into())
             }
-            WriteError::Disk(other) => (folder.to_owned(), io::Error::other(other)),
+            WriteError::Store(other) => (folder.to_owned(), io::Error::other(other)),
             WriteError::Coding(cause) => {
                 return ContentError::Mismatch { uri: uri.clone(), what: format!("it cannot be decoded: {cause}") };
             }
@@ -50,9 +50,9 @@ impl WriteError {
     }
 }
 
-/// Where octets are kept until the verdict.
+/// Where bytes are kept until the verdict.
 enum Sink {
-    Disk(Arc<Partial>),
+    Store(Arc<Partial>),
     Memory(Vec<u8>),
     /// Nowhere: the flight holds the latest of them.
     Past(Arc<Flight>),
@@ -62,7 +62,7 @@ enum Sink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     /// In the cache folder.
-    Disk,
+    Store,
     /// In memory.
     Memory,
     /// Nowhere.
@@ -73,31 +73,31 @@ impl Sink {
     /// How many pieces of what `is_held` readers have from memory are written at once. The others reach them one by one.
     fn at_once(&self, is_held: bool) -> usize {
         match self {
-            Sink::Disk(partial) if is_held && partial.takes_many_at_once() => usize::MAX,
+            Sink::Store(partial) if is_held && partial.takes_many_at_once() => usize::MAX,
             _ => 1,
         }
     }
 
-    /// Where `is_held` readers have the octets from memory.
+    /// Where `is_held` readers have the bytes from memory.
     fn write_pieces(&mut self, offset: u64, pieces: &[Bytes], is_held: bool) -> Result<(), WriteError> {
-        if let (Sink::Disk(partial), true) = (&self, is_held) {
-            let pieces: Vec<&[u8]> = pieces.iter().map(|octets| &octets[..]).collect();
+        if let (Sink::Store(partial), true) = (&self, is_held) {
+            let pieces: Vec<&[u8]> = pieces.iter().map(|bytes| &bytes[..]).collect();
             return Ok(partial.write_uncached_at(offset, &pieces)?);
         }
         let mut at = offset;
-        for octets in pieces {
-            self.write(at, octets)?;
-            at += octets.len() as u64;
+        for bytes in pieces {
+            self.write(at, bytes)?;
+            at += bytes.len() as u64;
         }
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, octets: &[u8]) -> Result<(), WriteError> {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
         match self {
-            Sink::Disk(partial) => Ok(partial.write_at(offset, octets)?),
-            Sink::Memory(held) if (held.len() + octets.len()) as u64 > WHOLE_LIMIT => Err(WriteError::TooLarge),
+            Sink::Store(partial) => Ok(partial.write_at(offset, bytes)?),
+            Sink::Memory(held) if (held.len() + bytes.len()) as u64 > WHOLE_LIMIT => Err(WriteError::TooLarge),
             Sink::Memory(held) => {
-                held.extend_from_slice(octets);
+                held.extend_from_slice(bytes);
                 Ok(())
             }
             Sink::Past(_) => Ok(()),
@@ -106,14 +106,14 @@ impl Sink {
 
     fn commit(self, key: &ObjectKey, length: u64) -> Result<Held, WriteError> {
         match self {
-            Sink::Disk(partial) => Ok(Held::Disk(partial.commit(key, length)?)),
-            Sink::Memory(octets) => Ok(Held::Memory(Bytes::from(octets))),
+            Sink::Store(partial) => Ok(Held::Store(partial.commit(key, length)?)),
+            Sink::Memory(bytes) => Ok(Held::Memory(Bytes::from(bytes))),
             Sink::Past(flight) => flight.passed().map(Held::Passed).ok_or(WriteError::TooLarge),
         }
     }
 }
 
-/// Reads a sink from its first octet.
+/// Reads a sink from its first byte.
 struct SinkReader<'a> {
     sink: &'a Sink,
     offset: u64,
@@ -125,12 +125,12 @@ impl Read for SinkReader<'_> {
         let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
         let wanted = buffer.len().min(left);
         match self.sink {
-            Sink::Disk(partial) => {
-                let octets = partial
+            Sink::Store(partial) => {
+                let bytes = partial
                     .read_at(self.offset, wanted)
                     .map_err(io::Error::other)?
                     .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-                buffer[..wanted].copy_from_slice(&octets);
+                buffer[..wanted].copy_from_slice(&bytes);
             }
             Sink::Memory(held) => {
                 // Lies within `held`, whose length is a usize.
@@ -144,7 +144,7 @@ impl Read for SinkReader<'_> {
     }
 }
 
-/// Takes one attempt's octets in order, from the first.
+/// Takes one attempt's bytes in order, from the first.
 pub(super) struct Writer {
     sink: Sink,
     hashing: Hashing,
@@ -153,9 +153,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A writer of a new object, of `length` octets as far as known: into the cache folder under `key`, or where `room` is.
+    /// A writer of a new object, of `length` bytes as far as known: into the cache folder under `key`, or where `room` is.
     pub(super) fn begin(
-        disk: &Arc<Disk>,
+        disk: &Arc<Store>,
         key: &ObjectKey,
         room: Room,
         length: Option<u64>,
@@ -164,7 +164,7 @@ impl Writer {
         flight: Arc<Flight>,
     ) -> Result<Writer, WriteError> {
         let sink = match room {
-            Room::Disk => Sink::Disk(Arc::new(disk.begin_for(key, length, flight.urgency().victims())?)),
+            Room::Store => Sink::Store(Arc::new(disk.begin_for(key, length, flight.urgency().victims())?)),
             Room::Memory => Sink::Memory(Vec::new()),
             Room::Nowhere => Sink::Past(Arc::clone(&flight)),
         };
@@ -174,7 +174,7 @@ impl Writer {
     /// A writer that goes on where an earlier fetch of the same key stopped, where `is_wanted` finds the version by its validator and
     /// its length. What is there is read and hashed again; block by block it may go out meanwhile. `None`: nothing is there.
     pub(super) fn resume(
-        disk: &Arc<Disk>,
+        disk: &Arc<Store>,
         key: &ObjectKey,
         algorithm: Algorithm,
         digests: BlockDigests,
@@ -187,7 +187,7 @@ impl Writer {
             return None;
         };
         let whole_blocks = partial.prefix() - partial.prefix() % BLOCK;
-        let sink = Sink::Disk(Arc::clone(&partial));
+        let sink = Sink::Store(Arc::clone(&partial));
         let mut writer = Writer { sink, hashing: Hashing::new(algorithm), digests, flight };
         while writer.length() < whole_blocks {
             let Ok(Some(block)) = partial.read_at(writer.length(), BLOCK as usize) else { break };
@@ -195,7 +195,7 @@ impl Writer {
             writer.pass(&block, end);
             writer.hashing.add(&Blocks { pieces: vec![block], ..Blocks::default() });
         }
-        // Octets beyond what was read would stay in the file whatever the stream brings: they must not be there.
+        // Bytes beyond what was read would stay in the file whatever the stream brings: they must not be there.
         let is_prefix = writer.length() > 0 && partial.present() == writer.length();
         if !is_prefix {
             writer.flight.restart(false);
@@ -207,68 +207,68 @@ impl Writer {
 
     /// Makes what is written findable by [`Writer::resume`] later.
     pub(super) fn set_validator(&self, validator: Option<String>, length: Option<u64>) {
-        if let Sink::Disk(partial) = &self.sink {
+        if let Sink::Store(partial) = &self.sink {
             partial.set_length(length);
             partial.set_validator(validator);
         }
     }
 
-    /// Octets absorbed.
+    /// Bytes absorbed.
     pub(super) fn length(&self) -> u64 {
         self.hashing.length()
     }
 
-    /// The next octets: pieces of whole blocks, but for the object's last.
+    /// The next bytes: pieces of whole blocks, but for the object's last.
     pub(super) fn absorb(&mut self, blocks: &Blocks) -> Result<(), WriteError> {
         let mut at = self.length();
         self.hashing.add(blocks);
-        let octets = blocks.pieces.iter().map(|octets| octets.len() as u64).sum();
-        let is_held = self.flight.is_read_from_memory(octets);
+        let bytes = blocks.pieces.iter().map(|bytes| bytes.len() as u64).sum();
+        let is_held = self.flight.is_read_from_memory(bytes);
         for pieces in blocks.pieces.chunks(self.sink.at_once(is_held)) {
             self.sink.write_pieces(at, pieces, is_held)?;
-            for octets in pieces {
-                at += octets.len() as u64;
-                self.pass(octets, at);
+            for bytes in pieces {
+                at += bytes.len() as u64;
+                self.pass(bytes, at);
             }
         }
         Ok(())
     }
 
-    /// Makes octets known that are written, the last of them before `end`.
-    fn pass(&mut self, octets: &Bytes, end: u64) {
-        let digests: Vec<u128> = octets.chunks(BLOCK as usize).map(|block| self.digests.of(block)).collect();
+    /// Makes bytes known that are written, the last of them before `end`.
+    fn pass(&mut self, bytes: &Bytes, end: u64) {
+        let digests: Vec<u128> = bytes.chunks(BLOCK as usize).map(|block| self.digests.of(block)).collect();
         let partial = match &self.sink {
-            Sink::Disk(partial) => Some(partial),
+            Sink::Store(partial) => Some(partial),
             Sink::Memory(_) => None,
             Sink::Past(flight) => {
-                flight.pass(octets.clone());
+                flight.pass(bytes.clone());
                 None
             }
         };
-        self.flight.keep_latest(octets, end);
+        self.flight.keep_latest(bytes, end);
         self.flight.advance(partial, &digests, end);
     }
 
-    /// Every octet was absorbed: what they were, and the octets themselves, not yet committed.
+    /// Every byte was absorbed: what they were, and the bytes themselves, not yet committed.
     pub(super) fn finish(self) -> (Option<Seen>, Written) {
         let length = self.length();
         (self.hashing.finish(), Written { sink: self.sink, length })
     }
 
-    /// The octets are not wanted, now or later.
+    /// The bytes are not wanted, now or later.
     pub(super) fn discard(self) {
         Written { length: self.length(), sink: self.sink }.discard();
     }
 }
 
-/// All octets of an object, before the commit.
+/// All bytes of an object, before the commit.
 pub(super) struct Written {
     sink: Sink,
     length: u64,
 }
 
 impl Written {
-    /// Octets.
+    /// Bytes.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
@@ -278,25 +278,25 @@ impl Written {
         self.sink.commit(key, self.length)
     }
 
-    /// Undoes a coding into `into`, a new object of the same kind of place; the coded octets are dropped.
-    /// The digest is of the decoded octets.
+    /// Undoes a coding into `into`, a new object of the same kind of place; the coded bytes are dropped.
+    /// The digest is of the decoded bytes.
     pub(super) fn decode(
         self,
         coding: Coding,
-        disk: &Arc<Disk>,
+        disk: &Arc<Store>,
         into: &ObjectKey,
         algorithm: Algorithm,
     ) -> Result<(Option<Seen>, Written), WriteError> {
         let mut sink = match &self.sink {
             Sink::Memory(_) => Sink::Memory(Vec::new()),
             Sink::Past(_) => return Err(WriteError::TooLarge),
-            Sink::Disk(coded) => Sink::Disk(Arc::new(disk.begin_for(into, None, coded.victims())?)),
+            Sink::Store(coded) => Sink::Store(Arc::new(disk.begin_for(into, None, coded.victims())?)),
         };
         let mut verifier = Verifier::new(algorithm);
         let coded = SinkReader { sink: &self.sink, offset: 0, length: self.length };
-        let decoded = coding.decode(coded, self.length, |octets| {
-            sink.write(verifier.length(), octets)?;
-            verifier.update(octets);
+        let decoded = coding.decode(coded, self.length, |bytes| {
+            sink.write(verifier.length(), bytes)?;
+            verifier.update(bytes);
             Ok::<(), WriteError>(())
         });
         self.discard();
@@ -311,9 +311,9 @@ impl Written {
         }
     }
 
-    /// The octets are not wanted, now or later.
+    /// The bytes are not wanted, now or later.
     pub(super) fn discard(self) {
-        if let Sink::Disk(partial) = self.sink {
+        if let Sink::Store(partial) = self.sink {
             partial.abort();
         }
     }

@@ -4,11 +4,11 @@
 //! key       inode u64, big-endian; with its highest bit set it is the digest of a resource's URI, and the value is of the
 //!           version that was kept last
 //! value     CRC32C of the rest u32 │ version u8 │ verified u8 │ size 9 │ validated at 13 │ etag │ last modified │ type │ object
-//!           │ digests: count u8, each algorithm u8 and octets
+//!           │ digests: count u8, each algorithm u8 and bytes
 //! ```
 //!
 //! Numbers in values are little-endian; size and validated at begin with a flag, zero where there is none; a text is its length u16
-//! (65535: none) and its octets. A value of another version, or damaged, is unknown.
+//! (65535: none) and its bytes. A value of another version, or damaged, is unknown.
 
 use super::Verified;
 use super::counting_filter::CountingFilter;
@@ -44,7 +44,7 @@ const OF_RESOURCES: u64 = 1 << 63;
 /// What was observed of one inode. The default knows nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Octets that a read returns (decoded, where an `encoding` is undone).
+    /// Bytes that a read returns (decoded, where an `encoding` is undone).
     pub size: Option<u64>,
     /// The last response's ETag, quotes and `W/` included.
     pub etag: Option<Box<str>>,
@@ -56,7 +56,7 @@ pub struct Observation {
     pub digests: Vec<Digest>,
     /// The object that holds the bytes, if they were committed.
     pub object: Option<ObjectKey>,
-    /// The verdict. [`Verified::Failed`] is poison: it stays until [`Observed::forget`].
+    /// The verdict. [`Verified::Failed`] is poison: it stays until [`LearntMetadata::forget`].
     pub verified: Verified,
     /// When the Source last said that these are its bytes.
     pub validated_at: Option<Timestamp>,
@@ -87,7 +87,7 @@ impl Default for Observation {
 /// Why observations cannot be kept.
 #[derive(Debug, thiserror::Error)]
 #[error("the environment {path} failed", path = .path.display())]
-pub struct ObservedError {
+pub struct MetadataError {
     /// Its folder.
     pub path: PathBuf,
     /// The answer.
@@ -96,7 +96,7 @@ pub struct ObservedError {
 }
 
 /// The observations of one mount, persistent; committed in batches by a thread of its own.
-pub struct Observed {
+pub struct LearntMetadata {
     shared: Arc<Shared>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -142,11 +142,11 @@ impl Default for Pending {
     }
 }
 
-impl Observed {
+impl LearntMetadata {
     /// Opens the environment in `folder`, made where missing; a damaged one is removed and replaced by an empty one. `unclean`: some
     /// process that had it open may not have closed it.
-    pub fn open(folder: &Path, unclean: bool) -> Result<Observed, ObservedError> {
-        let failed = |cause| ObservedError { path: folder.to_owned(), cause };
+    pub fn open(folder: &Path, unclean: bool) -> Result<LearntMetadata, MetadataError> {
+        let failed = |cause| MetadataError { path: folder.to_owned(), cause };
         make_folder(folder).map_err(|cause| failed(cause.into()))?;
         let Environment { env, database, .. } = Environment::open(folder, unclean).map_err(failed)?;
         let shared = Arc::new(Shared {
@@ -163,7 +163,7 @@ impl Observed {
             .name("observed-committer".to_owned())
             .spawn(move || committing.run_committer())
             .map_err(|cause| failed(cause.into()))?;
-        Ok(Observed { shared, committer: Mutex::new(Some(committer)) })
+        Ok(LearntMetadata { shared, committer: Mutex::new(Some(committer)) })
     }
 
     /// What is known of an inode; never waits for a commit.
@@ -172,7 +172,7 @@ impl Observed {
         overlaid.unwrap_or_else(|| self.shared.committed(ino.0))
     }
 
-    /// The size alone, for whoever asks for that of many: [`Observed::get`] without a copy of all the rest.
+    /// The size alone, for whoever asks for that of many: [`LearntMetadata::get`] without a copy of all the rest.
     pub fn size(&self, ino: INodeNo) -> Option<u64> {
         let size_of = |known: Option<&Observation>| known.and_then(|o| o.size);
         let overlaid = self.shared.overlays(ino).and_then(|pending| pending.latest(ino.0).map(size_of));
@@ -186,7 +186,7 @@ impl Observed {
         overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_validated_at))
     }
 
-    /// Changes what is known of an inode, from the default where nothing is; seen at once by [`Observed::get`], committed soon.
+    /// Changes what is known of an inode, from the default where nothing is; seen at once by [`LearntMetadata::get`], committed soon.
     /// `change` runs with the overlay locked: it must be short and not call back.
     pub fn update(&self, ino: INodeNo, change: impl FnOnce(&mut Observation)) {
         let mut pending = self.shared.pending();
@@ -279,16 +279,16 @@ impl Observed {
 
 /// Calls `visit` for each object that the observations in `folder` name, some of them more than once. They may be those of a
 /// mount that runs, in another process.
-pub fn each_object(folder: &Path, visit: &mut dyn FnMut(&ObjectKey)) -> Result<(), ObservedError> {
+pub fn each_object(folder: &Path, visit: &mut dyn FnMut(&ObjectKey)) -> Result<(), MetadataError> {
     each_value(folder, &mut |value| {
         if let Some(object) = decode(value).and_then(|observation| observation.object) {
             visit(&object);
         }
     })
-    .map_err(|cause| ObservedError { path: folder.to_owned(), cause })
+    .map_err(|cause| MetadataError { path: folder.to_owned(), cause })
 }
 
-impl Drop for Observed {
+impl Drop for LearntMetadata {
     fn drop(&mut self) {
         self.close();
     }
@@ -493,7 +493,7 @@ fn encode(observation: &Observation) -> Vec<u8> {
     value
 }
 
-/// A value's octets behind its version, if it is whole and of this version.
+/// A value's bytes behind its version, if it is whole and of this version.
 fn whole(value: &[u8]) -> Option<&[u8]> {
     let (crc, rest) = value.split_first_chunk()?;
     if crc32c::crc32c(rest) != u32::from_le_bytes(*crc) {
@@ -543,10 +543,10 @@ fn decode(value: &[u8]) -> Option<Observation> {
     let (&count, mut rest) = rest.split_first()?;
     let mut digests = Vec::with_capacity(count.into());
     for _ in 0..count {
-        let (&number, octets) = rest.split_first()?;
+        let (&number, bytes) = rest.split_first()?;
         let algorithm = Algorithm::numbered(number)?;
-        let (octets, behind) = octets.split_at_checked(algorithm.digest_length())?;
-        digests.push(Digest::new(algorithm, octets)?);
+        let (bytes, behind) = bytes.split_at_checked(algorithm.digest_length())?;
+        digests.push(Digest::new(algorithm, bytes)?);
         rest = behind;
     }
     Some(Observation {

@@ -24,7 +24,7 @@ fn a_value_comes_back_as_written_and_never_damaged() {
         for at in 0..value.len() {
             let mut damaged = value.clone();
             damaged[at] ^= 1;
-            assert_eq!(decode(&damaged), None, "octet {at}");
+            assert_eq!(decode(&damaged), None, "byte {at}");
             assert_eq!(decode(&value[..at]), None, "cut at {at}");
         }
     }
@@ -33,7 +33,7 @@ fn a_value_comes_back_as_written_and_never_damaged() {
 #[test]
 fn what_is_observed_is_seen_at_once_and_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     assert_eq!(observed.get(INodeNo(2)), None);
     // More than one batch.
     for ino in 0..2500 {
@@ -46,7 +46,7 @@ fn what_is_observed_is_seen_at_once_and_after_a_restart() {
     assert_eq!(observed.get(INodeNo(8)), None);
     drop(observed);
 
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     assert_eq!(observed.get(INodeNo(2499)).unwrap().size, Some(2499));
     assert_eq!(observed.get(INodeNo(7)), Some(Observation { size: Some(7), ..full() }));
     assert_eq!(observed.get(INodeNo(8)), None);
@@ -56,7 +56,7 @@ fn what_is_observed_is_seen_at_once_and_after_a_restart() {
 #[test]
 fn what_is_gone_is_forgotten_and_the_rest_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     let resource = INodeNo(OF_RESOURCES | 2);
     for ino in (1..=2500).map(INodeNo).chain([resource]) {
         observed.update(ino, |o| o.size = Some(ino.0));
@@ -78,7 +78,7 @@ fn what_is_gone_is_forgotten_and_the_rest_stays() {
 #[test]
 fn an_empty_file_without_digest_is_known_until_the_end_of_the_mount() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     let (sent, proved) = (INodeNo(2), INodeNo(3));
     observed.update(sent, |o| o.etag = Some("\"e\"".into()));
     observed.shared.commit();
@@ -91,7 +91,7 @@ fn an_empty_file_without_digest_is_known_until_the_end_of_the_mount() {
     }
     drop(observed);
 
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     assert_eq!((observed.size(sent), observed.size(proved)), (None, Some(0)));
     observed.update(sent, |o| o.size = Some(0));
     observed.update(sent, |o| o.size = Some(5));
@@ -104,7 +104,7 @@ fn an_empty_file_without_digest_is_known_until_the_end_of_the_mount() {
 #[test]
 fn versions_whose_object_is_gone_are_forgotten() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     let version = |number: u64| INodeNo(OF_RESOURCES | number);
     for number in 0..2500 {
         observed.update(version(number), |o| {
@@ -124,13 +124,13 @@ fn versions_whose_object_is_gone_are_forgotten() {
 #[test]
 fn poison_stays_until_forgotten() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     observed.update(INodeNo(1), |o| o.verified = Verified::Failed);
     observed.close();
     observed.update(INodeNo(1), |o| o.verified = Verified::Length);
     drop(observed);
 
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     assert_eq!(observed.get(INodeNo(1)).unwrap().verified, Verified::Failed);
     observed.forget(INodeNo(1));
     observed.update(INodeNo(1), |o| o.verified = Verified::Length);
@@ -140,7 +140,7 @@ fn poison_stays_until_forgotten() {
 #[test]
 fn no_update_is_lost_between_threads_and_commits() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -157,22 +157,22 @@ fn no_update_is_lost_between_threads_and_commits() {
 #[test]
 fn a_damaged_environment_is_made_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     observed.update(INodeNo(1), |o| o.size = Some(1));
     drop(observed);
     std::fs::write(folder.path().join("data.mdb"), vec![0xa5; 65536]).unwrap();
 
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     assert_eq!(observed.get(INodeNo(1)), None);
     observed.update(INodeNo(1), |o| o.size = Some(2));
     drop(observed);
-    assert_eq!(Observed::open(folder.path(), false).unwrap().get(INodeNo(1)).unwrap().size, Some(2));
+    assert_eq!(LearntMetadata::open(folder.path(), false).unwrap().get(INodeNo(1)).unwrap().size, Some(2));
 }
 
 #[test]
 fn who_asks_for_what_was_committed_does_not_wait_for_who_learns_something() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Arc::new(Observed::open(folder.path(), false).unwrap());
+    let observed = Arc::new(LearntMetadata::open(folder.path(), false).unwrap());
     (1..100).for_each(|ino| observed.update(INodeNo(ino), |o| o.size = Some(ino)));
     let committed: Vec<INodeNo> = (1..100).map(INodeNo).collect();
     drop(observed.locked(&committed));
@@ -194,7 +194,7 @@ fn who_asks_for_what_was_committed_does_not_wait_for_who_learns_something() {
 #[test]
 fn the_filter_has_what_is_pending_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     let held_by_filter = || (0..3000).filter(|ino| observed.shared.overlaid.may_hold(INodeNo(*ino))).count();
     for round in 0..3 {
         (0..2500).for_each(|ino| observed.update(INodeNo(ino), |o| o.size = Some(ino + round)));
@@ -213,7 +213,7 @@ fn the_filter_has_what_is_pending_and_nothing_else() {
 #[test]
 fn the_filter_follows_what_cannot_be_committed_and_what_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
-    let observed = Observed::open(folder.path(), false).unwrap();
+    let observed = LearntMetadata::open(folder.path(), false).unwrap();
     observed.close();
     let shared = &observed.shared;
     let known = |size, verified| Some(Observation { size: Some(size), verified, ..Observation::default() });

@@ -1,6 +1,6 @@
-//! JSON Patch (RFC 6902) applied to a whole document, octets in, octets out. Pure.
+//! JSON Patch (RFC 6902) applied to a whole document, bytes in, bytes out. Pure.
 //!
-//! A patch describes values and a digest is of octets, so the result must be written as its Source writes it: as the
+//! A patch describes values and a digest is of bytes, so the result must be written as its Source writes it: as the
 //! document of before was written, where that way is known ([`style`]). Whether it is right, its digest alone tells.
 //!
 //! A patch is what a stranger sent: small ones can ask for endless work (`copy` doubles a document with each step). Every
@@ -17,16 +17,16 @@ use ::json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, jsonptr
 /// Longer documents and patches are left alone.
 pub const LIMIT: u64 = 16 << 20;
 
-/// So many values and names at most lie in a document or a patch: each takes some hundred octets of memory.
+/// So many values and names at most lie in a document or a patch: each takes some hundred bytes of memory.
 const VALUES: usize = 500_000;
 
-/// Values and octets that all steps of one patch together may add to a document.
+/// Values and bytes that all steps of one patch together may add to a document.
 const GROWTH: usize = 2 * VALUES * VALUE;
 
-/// What a value counts for beside its own octets.
+/// What a value counts for beside its own bytes.
 const VALUE: usize = 64;
 
-/// Values and octets that they may pass by or move: a second's work.
+/// Values and bytes that they may pass by or move: a second's work.
 const WORK: usize = 16 << 20;
 
 /// No value lies deeper: values are compared, written and dropped recursively.
@@ -57,12 +57,12 @@ pub struct Document {
 
 impl Document {
     /// Reads a document; `None` where it is no JSON, too large, or not written in a way that can be repeated.
-    pub fn read(octets: &[u8]) -> Option<Document> {
-        if is_large(octets) {
+    pub fn read(bytes: &[u8]) -> Option<Document> {
+        if is_large(bytes) {
             return None;
         }
-        let value = serde_json::from_slice(octets).ok()?;
-        let style = Style::of(octets, &value)?;
+        let value = serde_json::from_slice(bytes).ok()?;
+        let style = Style::of(bytes, &value)?;
         Some(Document { value, style })
     }
 
@@ -82,10 +82,10 @@ impl Document {
     }
 }
 
-fn is_large(octets: &[u8]) -> bool {
+fn is_large(bytes: &[u8]) -> bool {
     // Each value but the first follows one of these.
-    let values = || octets.iter().filter(|octet| matches!(octet, b',' | b':' | b'[' | b'{')).count();
-    octets.len() as u64 > LIMIT || values() > VALUES
+    let values = || bytes.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
+    bytes.len() as u64 > LIMIT || values() > VALUES
 }
 
 /// What may still be done.
@@ -130,8 +130,8 @@ fn room(path: &Pointer) -> Result<usize, PatchError> {
 /// Takes from `budget` what `value` counts for; an error where that is too much, or the value deeper than `room`.
 fn weigh(value: &Value, room: usize, budget: &mut usize) -> Result<(), PatchError> {
     let below = || room.checked_sub(1).ok_or(PatchError::Limit);
-    let octets = if let Value::String(text) = value { text.len() } else { 0 };
-    *budget = budget.checked_sub(VALUE + octets).ok_or(PatchError::Limit)?;
+    let bytes = if let Value::String(text) = value { text.len() } else { 0 };
+    *budget = budget.checked_sub(VALUE + bytes).ok_or(PatchError::Limit)?;
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
         Value::Array(values) => {

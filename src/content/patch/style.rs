@@ -1,4 +1,4 @@
-//! How a Source writes JSON: found by writing a document in the common ways until one gives its very octets.
+//! How a Source writes JSON: found by writing a document in the common ways until one gives its very bytes.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -31,9 +31,9 @@ const LAYOUTS: [Layout; 5] =
     [Layout::Compact, Layout::Spaced, Layout::Lines("  "), Layout::Lines("    "), Layout::Lines("\t")];
 
 impl Style {
-    /// The way in which `octets` were written, of which `value` was read.
-    pub(super) fn of(octets: &[u8], value: &Value) -> Option<Style> {
-        let end = ["\r\n", "\n"].into_iter().find(|end| octets.ends_with(end.as_bytes())).unwrap_or("");
+    /// The way in which `bytes` were written, of which `value` was read.
+    pub(super) fn of(bytes: &[u8], value: &Value) -> Option<Style> {
+        let end = ["\r\n", "\n"].into_iter().find(|end| bytes.ends_with(end.as_bytes())).unwrap_or("");
         let styles = LAYOUTS.into_iter().flat_map(|layout| {
             [(false, false), (true, false), (false, true), (true, true)].map(|(is_ascii, escapes_slashes)| Style {
                 layout,
@@ -43,16 +43,16 @@ impl Style {
             })
         });
         styles.into_iter().find(|style| {
-            let mut rest = Same { rest: octets };
+            let mut rest = Same { rest: bytes };
             style.write_to(value, &mut rest).is_ok() && rest.rest.is_empty()
         })
     }
 
-    /// `value` written so; `None` where that gives more than `limit` octets.
+    /// `value` written so; `None` where that gives more than `limit` bytes.
     pub(super) fn write(&self, value: &Value, limit: usize) -> Option<Vec<u8>> {
-        let mut octets = AtMost { octets: Vec::new(), limit };
-        self.write_to(value, &mut octets).ok()?;
-        Some(octets.octets)
+        let mut bytes = AtMost { bytes: Vec::new(), limit };
+        self.write_to(value, &mut bytes).ok()?;
+        Some(bytes.bytes)
     }
 
     fn write_to(&self, value: &Value, out: &mut impl Write) -> io::Result<()> {
@@ -62,15 +62,15 @@ impl Style {
     }
 }
 
-/// Takes only the octets it was given.
+/// Takes only the bytes it was given.
 struct Same<'a> {
     rest: &'a [u8],
 }
 
 impl Write for Same<'_> {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.rest = self.rest.strip_prefix(octets).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.rest = self.rest.strip_prefix(bytes).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -78,19 +78,19 @@ impl Write for Same<'_> {
     }
 }
 
-/// Takes so many octets and no more.
+/// Takes so many bytes and no more.
 struct AtMost {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     limit: usize,
 }
 
 impl Write for AtMost {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        if self.octets.len() + octets.len() > self.limit {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.limit {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        self.octets.extend_from_slice(octets);
-        Ok(octets.len())
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -6,7 +6,7 @@ const REMEMBERED: u64 = 256 << 20;
 /// So much may be wasted before anything was used: the first walks of a mount.
 const LEEWAY: u64 = 1 << 20;
 
-/// Octets fetched ahead.
+/// Bytes fetched ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Since the mount began.
@@ -36,23 +36,23 @@ const SOME: u64 = 20;
 const MUCH: u64 = 12;
 
 impl Ledger {
-    pub(super) fn fetched(&mut self, octets: u64) {
-        self.fetched += octets;
+    pub(super) fn fetched(&mut self, bytes: u64) {
+        self.fetched += bytes;
     }
 
-    pub(super) fn used(&mut self, octets: u64) {
-        self.used += octets;
-        self.recent_used += octets;
+    pub(super) fn used(&mut self, bytes: u64) {
+        self.used += bytes;
+        self.recent_used += bytes;
         self.fade();
     }
 
-    pub(super) fn wasted(&mut self, octets: u64) {
-        self.wasted += octets;
-        self.recent_wasted += octets;
+    pub(super) fn wasted(&mut self, bytes: u64) {
+        self.wasted += bytes;
+        self.recent_wasted += bytes;
         self.fade();
     }
 
-    /// Where so many octets besides are likely to be wasted.
+    /// Where so many bytes besides are likely to be wasted.
     pub(super) fn caution(&self, doubtful: u64) -> Caution {
         let wasted = self.recent_wasted.saturating_add(doubtful).saturating_sub(LEEWAY);
         if wasted > self.recent_used / MUCH {

@@ -9,11 +9,11 @@
 //!   has just listed their folder is believed a little sooner: a few files are fetched once two were read of which one follows
 //!   the other, or the first of the list. Readers that jump begin walks that are never known, and nothing is fetched for them.
 //! - A known walk has a window: files ordered and not read yet. It grows with every file that turns out to be read, in files and
-//!   in octets, so that what an abandoned walk leaves behind is in proportion to what it has used.
+//!   in bytes, so that what an abandoned walk leaves behind is in proportion to what it has used.
 //! - What was fetched and never read is counted ([`Ledger`]), and what walks have left that nobody may come back to. Well before
 //!   that is a tenth of what was used, walks are known later and go no further ahead than a part of what they have read; from
 //!   there their windows grow again.
-//! - Processes take turns by what is fetched for each, requests and octets, and so do the walks of one, so that neither a fast one
+//! - Processes take turns by what is fetched for each, requests and bytes, and so do the walks of one, so that neither a fast one
 //!   nor one of large files keeps another waiting; and each walk leaves as much of the limit free as it takes, to whoever comes next.
 
 mod ledger;
@@ -58,7 +58,7 @@ const LONGEST_REST: Duration = ENDED;
 const SILENT: Duration = Duration::from_secs(5);
 const OVERTAKEN: usize = 2;
 
-/// What a request costs besides its octets, as octets: about as many as come in a round trip over one connection.
+/// What a request costs besides its bytes, as bytes: about as many as come in a round trip over one connection.
 const REQUEST: u64 = 64 << 10;
 
 /// Who reads: a thread, and its process (0: not known).
@@ -82,7 +82,7 @@ pub struct Candidate<C> {
     /// Who is asked for it.
     pub host: Host,
     /// Its size as far as it is known.
-    pub octets: Option<u64>,
+    pub bytes: Option<u64>,
     /// Behind it in this order.
     pub after: C,
 }
@@ -133,10 +133,10 @@ pub struct Wish<C> {
     pub from: C,
     /// So many files are to be fetched ahead; none while the walk is not known.
     pub files: usize,
-    /// And so many octets; the first file may be larger.
-    pub octets: u64,
+    /// And so many bytes; the first file may be larger.
+    pub bytes: u64,
     /// What a file whose size nobody knows is to be counted as.
-    pub usual_octets: u64,
+    pub usual_bytes: u64,
     /// Who read the last file.
     pub hand: Hand,
 }
@@ -156,7 +156,7 @@ pub enum Hand {
 impl<C> Wish<C> {
     /// Only what comes next is asked for.
     fn expecting(walk: WalkId, from: C) -> Wish<C> {
-        Wish { walk, from, files: 0, octets: 0, usual_octets: 0, hand: Hand::Same }
+        Wish { walk, from, files: 0, bytes: 0, usual_bytes: 0, hand: Hand::Same }
     }
 }
 
@@ -169,7 +169,7 @@ pub struct Readahead<C> {
     /// What is fetched ahead, what the walks expect, and what the driver looks out for besides.
     looked_out_for: Arc<CountingFilter>,
     ledger: Ledger,
-    /// Octets that all walks together may have ordered and not read.
+    /// Bytes that all walks together may have ordered and not read.
     limit: u64,
     last_walk: u64,
     turns: Turns,
@@ -180,7 +180,7 @@ pub struct Readahead<C> {
 }
 
 impl<C: Copy + PartialEq> Readahead<C> {
-    /// No walks; all together may have `limit` octets fetched ahead.
+    /// No walks; all together may have `limit` bytes fetched ahead.
     pub fn new(limit: u64) -> Readahead<C> {
         let looked_out_for = Arc::<CountingFilter>::default();
         Readahead {
@@ -217,33 +217,33 @@ impl<C: Copy + PartialEq> Readahead<C> {
         self.ahead.contains(ino) || self.walks.iter().any(|walk| walk.expected(ino).is_some())
     }
 
-    /// The first octets of `ino` are read, of `octets` in all as far as that is known.
-    pub fn read(&mut self, ino: INodeNo, octets: Option<u64>, by: By, now: Instant) -> Seen<C> {
+    /// The first bytes of `ino` are read, of `bytes` in all as far as that is known.
+    pub fn read(&mut self, ino: INodeNo, bytes: Option<u64>, by: By, now: Instant) -> Seen<C> {
         if let Some(ahead) = self.ahead.remove(ino) {
-            self.ledger.used(ahead.octets);
+            self.ledger.used(ahead.bytes);
             let Some(walk) = self.touch(ahead.walk, now) else { return Seen::Elsewhere };
             let before = walk.by;
-            walk.passed(ino, ahead.octets, ahead.is_queued, by);
+            walk.passed(ino, ahead.bytes, ahead.is_queued, by);
             self.hand_on(ahead.walk, before, by);
             return self.wish(ahead.walk, now).map_or(Seen::Enough, Seen::Follows);
         }
         let found = self.walks.iter().find_map(|walk| Some((walk.id, walk.expected(ino)?)));
         let Some((id, candidate)) = found else { return Seen::Elsewhere };
-        let octets = octets.or(candidate.octets);
+        let bytes = bytes.or(candidate.bytes);
         let Some(walk) = self.touch(id, now) else { return Seen::Elsewhere };
         let before = walk.by;
-        let hand = walk.followed(candidate, octets, by);
+        let hand = walk.followed(candidate, bytes, by);
         self.hand_on(id, before, by);
         let wish = self.wish(id, now).unwrap_or(Wish::expecting(id, candidate.after));
         Seen::Follows(Wish { hand, ..wish })
     }
 
     /// A walk begins behind a file that no other expected. Answers it, and what it wants to know.
-    pub fn begin(&mut self, after: C, octets: Option<u64>, reader: Reader, by: By, now: Instant) -> Wish<C> {
+    pub fn begin(&mut self, after: C, bytes: Option<u64>, reader: Reader, by: By, now: Instant) -> Wish<C> {
         self.retire(by, now);
         self.last_walk += 1;
         let id = WalkId(self.last_walk);
-        self.walks.push_front(Walk::new(id, after, octets, (reader.counts_for(), by), now));
+        self.walks.push_front(Walk::new(id, after, bytes, (reader.counts_for(), by), now));
         self.wish(id, now).unwrap_or(Wish::expecting(id, after))
     }
 
@@ -260,9 +260,9 @@ impl<C: Copy + PartialEq> Readahead<C> {
         let ahead = &mut self.ahead;
         let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == wish.walk) else { return };
         for candidate in ordered.iter().take(wish.files) {
-            let octets = candidate.octets.unwrap_or(wish.usual_octets);
-            if ahead.insert(candidate.ino, Ahead { walk: wish.walk, octets, is_queued: true }) {
-                walk.order(candidate.ino, candidate.host, octets);
+            let bytes = candidate.bytes.unwrap_or(wish.usual_bytes);
+            if ahead.insert(candidate.ino, Ahead { walk: wish.walk, bytes, is_queued: true }) {
+                walk.order(candidate.ino, candidate.host, bytes);
             }
         }
         expected.iter().for_each(|candidate| self.looked_out_for.add(candidate.ino));
@@ -278,29 +278,29 @@ impl<C: Copy + PartialEq> Readahead<C> {
         places.sort_by_key(|place| due(&self.walks[*place]));
         let (place, (ino, host)) =
             places.into_iter().find_map(|place| Some((place, self.walks[place].take_queued(&may_ask)?)))?;
-        let mut octets = 0;
+        let mut bytes = 0;
         if let Some(ahead) = self.ahead.get_mut(ino) {
             ahead.is_queued = false;
-            octets = ahead.octets;
+            bytes = ahead.bytes;
         }
         let walk = &mut self.walks[place];
-        walk.due = self.turns.serve(walk.by.process, walk.due, octets.saturating_add(REQUEST));
+        walk.due = self.turns.serve(walk.by.process, walk.due, bytes.saturating_add(REQUEST));
         let walks = &self.walks;
         self.turns.forget_but(|process| walks.iter().any(|walk| walk.by.process == process));
         Some((ino, host))
     }
 
-    /// What [`Readahead::take_next`] gave is here, `octets` long.
-    pub fn landed(&mut self, ino: INodeNo, octets: u64, now: Instant) {
-        self.ledger.fetched(octets);
+    /// What [`Readahead::take_next`] gave is here, `bytes` long.
+    pub fn landed(&mut self, ino: INodeNo, bytes: u64, now: Instant) {
+        self.ledger.fetched(bytes);
         // While it rests there was no room for others that were under way with this.
         if !self.is_resting(now) {
             self.next_rest = FIRST_REST;
         }
         let Some(ahead) = self.ahead.get_mut(ino) else { return };
-        let before = std::mem::replace(&mut ahead.octets, octets);
+        let before = std::mem::replace(&mut ahead.bytes, bytes);
         if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {
-            walk.landed(before, octets);
+            walk.landed(before, bytes);
         }
     }
 
@@ -308,7 +308,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
     pub fn dropped(&mut self, ino: INodeNo, has_failed: bool) {
         let Some(ahead) = self.ahead.remove(ino) else { return };
         if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ahead.walk) {
-            walk.dropped(ino, ahead.octets, has_failed);
+            walk.dropped(ino, ahead.bytes, has_failed);
         }
     }
 
@@ -333,24 +333,24 @@ impl<C: Copy + PartialEq> Readahead<C> {
         if self.is_resting(now) {
             return None;
         }
-        let all: u64 = self.walks.iter().map(Walk::outstanding_octets).sum();
+        let all: u64 = self.walks.iter().map(Walk::outstanding_bytes).sum();
         let caution = self.ledger.caution(self.doubtful(id, now));
         let walk = self.walks.iter_mut().find(|walk| walk.id == id)?;
-        let left = self.limit.saturating_sub(all).saturating_sub(walk.outstanding_octets()) / 2;
-        let (files, octets) = walk.wants(caution, left)?;
-        let (from, usual_octets) = (walk.front, walk.usual_octets());
-        Some(Wish { walk: id, from, files, octets, usual_octets, hand: Hand::Same })
+        let left = self.limit.saturating_sub(all).saturating_sub(walk.outstanding_bytes()) / 2;
+        let (files, bytes) = walk.wants(caution, left)?;
+        let (from, usual_bytes) = (walk.front, walk.usual_bytes());
+        Some(Wish { walk: id, from, files, bytes, usual_bytes, hand: Hand::Same })
     }
 
-    /// Octets fetched ahead for walks that may have ended; `but` has not.
+    /// Bytes fetched ahead for walks that may have ended; `but` has not.
     fn doubtful(&self, but: WalkId, now: Instant) -> u64 {
         let is_overtaken = |walk: &Walk<C>| {
             let newer = self.walks.iter().filter(|other| other.id.0 > walk.heard_at.0 && other.is_known());
             newer.count() >= OVERTAKEN
         };
         let is_silent = |walk: &Walk<C>| now.saturating_duration_since(walk.heard) > SILENT;
-        let fetched_for = self.walks.iter().filter(|walk| walk.id != but && walk.outstanding_octets() > 0);
-        fetched_for.filter(|walk| is_silent(walk) || is_overtaken(walk)).map(Walk::outstanding_octets).sum()
+        let fetched_for = self.walks.iter().filter(|walk| walk.id != but && walk.outstanding_bytes() > 0);
+        fetched_for.filter(|walk| is_silent(walk) || is_overtaken(walk)).map(Walk::outstanding_bytes).sum()
     }
 
     /// The walk, now the most recent.
@@ -380,7 +380,7 @@ impl<C: Copy + PartialEq> Readahead<C> {
             let ledger = &mut self.ledger;
             self.ahead.remove_all(ended.id, |ahead| {
                 if !ahead.is_queued {
-                    ledger.wasted(ahead.octets);
+                    ledger.wasted(ahead.bytes);
                 }
             });
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(super) struct Ahead {
     pub(super) walk: WalkId,
     /// As expected when it was ordered, then as fetched.
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     /// Not given out by [`super::Readahead::take_next`] yet.
     pub(super) is_queued: bool,
 }

@@ -21,9 +21,9 @@ struct Row {
 }
 
 impl Row {
-    fn of(files: u64, octets: u64) -> Row {
+    fn of(files: u64, bytes: u64) -> Row {
         let (readahead, reader, now) = (Readahead::new(64 << 20), Reader::Stranger, Instant::now());
-        Row { readahead, sizes: octets, of_own_size: false, files, reader, now }
+        Row { readahead, sizes: bytes, of_own_size: false, files, reader, now }
     }
 
     fn size(&self, n: u64) -> u64 {
@@ -31,16 +31,16 @@ impl Row {
     }
 
     fn candidates(&self, from: u64, count: usize) -> Vec<Candidate<u64>> {
-        let candidate = |n| Candidate { ino: INodeNo(n), host: HERE, octets: Some(self.size(n)), after: n };
+        let candidate = |n| Candidate { ino: INodeNo(n), host: HERE, bytes: Some(self.size(n)), after: n };
         (from + 1..=self.files).take(count).map(candidate).collect()
     }
 
     fn supply(&mut self, wish: &Wish<u64>) {
         let mut ordered = self.candidates(wish.from, wish.files);
-        let mut octets = 0;
+        let mut bytes = 0;
         let mut fits = |it: &Candidate<u64>| {
-            octets += it.octets.unwrap();
-            octets <= wish.octets
+            bytes += it.bytes.unwrap();
+            bytes <= wish.bytes
         };
         let fitting = ordered.iter().take_while(|it| fits(it)).count();
         ordered.truncate(fitting.max(1));
@@ -52,12 +52,12 @@ impl Row {
 
     /// Somebody reads file `n`; answers which files are to be fetched now.
     fn reads(&mut self, n: u64) -> Vec<u64> {
-        let octets = Some(self.size(n));
-        match self.readahead.read(INodeNo(n), octets, NOBODY, self.now) {
+        let bytes = Some(self.size(n));
+        match self.readahead.read(INodeNo(n), bytes, NOBODY, self.now) {
             Seen::Enough => {}
             Seen::Follows(wish) => self.supply(&wish),
             Seen::Elsewhere => {
-                let wish = self.readahead.begin(n, octets, self.reader, NOBODY, self.now);
+                let wish = self.readahead.begin(n, bytes, self.reader, NOBODY, self.now);
                 self.supply(&wish);
             }
         }
@@ -332,14 +332,14 @@ fn a_walk_through_large_files_leaves_one_through_small_files_its_part() {
     let mut row = Row::of(10_000, LARGE);
     let mut fetching = Vec::new();
     let walks = [(1, LARGE), (5001, 16 * KIB)];
-    for (begin, octets) in walks {
-        row.sizes = octets;
+    for (begin, bytes) in walks {
+        row.sizes = bytes;
         row.reads(begin);
         row.reads(begin + 1);
     }
-    for (begin, octets) in walks {
-        row.sizes = octets;
-        let Seen::Follows(wish) = row.readahead.read(INodeNo(begin + 2), Some(octets), NOBODY, row.now) else {
+    for (begin, bytes) in walks {
+        row.sizes = bytes;
+        let Seen::Follows(wish) = row.readahead.read(INodeNo(begin + 2), Some(bytes), NOBODY, row.now) else {
             panic!()
         };
         row.supply(&wish);
@@ -349,7 +349,7 @@ fn a_walk_through_large_files_leaves_one_through_small_files_its_part() {
     }
 
     let large: Vec<usize> = (0..fetching.len()).filter(|place| fetching[*place] < 5000).collect();
-    assert!(large.len() >= 2 && large[1] - large[0] >= 10, "octet for octet rather than file for file: {fetching:?}");
+    assert!(large.len() >= 2 && large[1] - large[0] >= 10, "byte for byte rather than file for file: {fetching:?}");
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn in_mixed_work_less_than_a_tenth_of_what_is_used_is_wasted_and_those_who_finis
             (0..50).flat_map(|_| [(random.within(50..400), true), (random.within(3..60), false)]).collect();
         readers.sort_by_key(|(files, _)| files.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut row = Row { of_own_size: true, ..Row::of(0, 0) };
-        let (mut under_way, mut last, mut octets_read) = (Vec::new(), 0, 0);
+        let (mut under_way, mut last, mut bytes_read) = (Vec::new(), 0, 0);
         while !readers.is_empty() || !under_way.is_empty() {
             while under_way.len() < 3
                 && let Some((files, is_finished)) = readers.pop()
@@ -432,7 +432,7 @@ fn in_mixed_work_less_than_a_tenth_of_what_is_used_is_wasted_and_those_who_finis
             let (next, until, end, reader) = under_way[place];
             (row.reader, row.files) = (reader, end);
             row.reads(next);
-            octets_read += row.size(next);
+            bytes_read += row.size(next);
             row.now += Duration::from_millis(10);
             under_way[place].0 += 1;
             if next == until {
@@ -446,7 +446,7 @@ fn in_mixed_work_less_than_a_tenth_of_what_is_used_is_wasted_and_those_who_finis
 
         let ledger = *row.readahead.ledger();
         assert!(ledger.wasted > 0 && ledger.wasted * 10 < ledger.used, "seed {seed}: {ledger:?}");
-        assert!(ledger.used * 10 > octets_read * 8, "seed {seed}: {octets_read} octets were read, {ledger:?}");
+        assert!(ledger.used * 10 > bytes_read * 8, "seed {seed}: {bytes_read} bytes were read, {ledger:?}");
     }
 }
 

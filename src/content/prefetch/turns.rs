@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// Shares of processes that have no walk any more are forgotten past so many.
 const FORGOTTEN_PAST: usize = 256;
 
-/// Virtual times, in octets fetched: who has had less is due earlier, and nobody saves up turns while there is nothing to fetch for
+/// Virtual times, in bytes fetched: who has had less is due earlier, and nobody saves up turns while there is nothing to fetch for
 /// it.
 #[derive(Debug, Default)]
 pub(super) struct Turns {

@@ -16,17 +16,17 @@ const GROWTH: usize = 2;
 /// Files of the largest window: what a walk that is given up leaves behind.
 const LARGEST: usize = 256;
 
-/// Octets that a window may hold whatever the walk has used.
-const OCTETS_FIRST: u64 = 2 << 20;
+/// Bytes that a window may hold whatever the walk has used.
+const BYTES_FIRST: u64 = 2 << 20;
 
-/// A window may hold so many times the octets that the walk has used.
-const OCTETS_GROWTH: u64 = 2;
+/// A window may hold so many times the bytes that the walk has used.
+const BYTES_GROWTH: u64 = 2;
 
-/// Octets of the largest window.
-const OCTETS_LARGEST: u64 = 64 << 20;
+/// Bytes of the largest window.
+const BYTES_LARGEST: u64 = 64 << 20;
 
 /// A file whose size nobody knows is taken to be so large until others of its walk were seen.
-const UNKNOWN_OCTETS: u64 = 64 << 10;
+const UNKNOWN_BYTES: u64 = 64 << 10;
 
 /// A window is filled up when it is emptier than its so-manieth part, so that the tree is not looked at for every file.
 const REFILL: usize = 4;
@@ -57,13 +57,13 @@ pub(super) struct Walk<C> {
     pub(super) by: By,
     /// How many in a row that one has read.
     in_hand: u32,
-    /// Octets of them.
-    read_octets: u64,
+    /// Bytes of them.
+    read_bytes: u64,
     /// Ordered, not given out to be fetched yet.
     queue: VecDeque<(INodeNo, Host)>,
     /// Ordered and not read yet, those in the queue included.
     files: usize,
-    octets: u64,
+    bytes: u64,
     /// Files that may be ordered and not read.
     window: usize,
     /// Nothing follows behind `front`.
@@ -71,7 +71,7 @@ pub(super) struct Walk<C> {
 }
 
 impl<C: Copy + PartialEq> Walk<C> {
-    pub(super) fn new(id: WalkId, after: C, octets: Option<u64>, (credit, by): (u32, By), now: Instant) -> Walk<C> {
+    pub(super) fn new(id: WalkId, after: C, bytes: Option<u64>, (credit, by): (u32, By), now: Instant) -> Walk<C> {
         Walk {
             id,
             front: after,
@@ -83,10 +83,10 @@ impl<C: Copy + PartialEq> Walk<C> {
             credit,
             by,
             in_hand: 1,
-            read_octets: octets.unwrap_or(UNKNOWN_OCTETS),
+            read_bytes: bytes.unwrap_or(UNKNOWN_BYTES),
             queue: VecDeque::new(),
             files: 0,
-            octets: 0,
+            bytes: 0,
             window: 0,
             is_at_end: false,
         }
@@ -103,8 +103,8 @@ impl<C: Copy + PartialEq> Walk<C> {
     }
 
     /// An expected file is read that was not ordered.
-    pub(super) fn followed(&mut self, candidate: Candidate<C>, octets: Option<u64>, by: By) -> Hand {
-        self.read_octets = self.read_octets.saturating_add(octets.unwrap_or_else(|| self.usual_octets()));
+    pub(super) fn followed(&mut self, candidate: Candidate<C>, bytes: Option<u64>, by: By) -> Hand {
+        self.read_bytes = self.read_bytes.saturating_add(bytes.unwrap_or_else(|| self.usual_bytes()));
         if self.expected.first().is_some_and(|next| next.ino != candidate.ino) {
             self.credit = 0;
         }
@@ -124,41 +124,41 @@ impl<C: Copy + PartialEq> Walk<C> {
     }
 
     /// An ordered file is read.
-    pub(super) fn passed(&mut self, ino: INodeNo, octets: u64, is_queued: bool, by: By) {
-        self.leave(ino, octets, is_queued);
+    pub(super) fn passed(&mut self, ino: INodeNo, bytes: u64, is_queued: bool, by: By) {
+        self.leave(ino, bytes, is_queued);
         self.taken_up(by);
-        self.read_octets = self.read_octets.saturating_add(octets);
+        self.read_bytes = self.read_bytes.saturating_add(bytes);
         self.in_order = self.in_order.saturating_add(1);
         self.window = (self.window + GROWTH).min(LARGEST);
     }
 
     /// An ordered file is not fetched after all.
-    pub(super) fn dropped(&mut self, ino: INodeNo, octets: u64, has_failed: bool) {
-        self.leave(ino, octets, true);
+    pub(super) fn dropped(&mut self, ino: INodeNo, bytes: u64, has_failed: bool) {
+        self.leave(ino, bytes, true);
         if has_failed {
             // What follows a file that cannot be had is often not to be had either.
             self.window = (self.window / 2).max(FIRST_CAUTIOUS);
         }
     }
 
-    fn leave(&mut self, ino: INodeNo, octets: u64, is_queued: bool) {
+    fn leave(&mut self, ino: INodeNo, bytes: u64, is_queued: bool) {
         if is_queued && let Some(place) = self.queue.iter().position(|(queued, _)| *queued == ino) {
             self.queue.remove(place);
         }
         self.files = self.files.saturating_sub(1);
-        self.octets = self.octets.saturating_sub(octets);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 
     /// A file is ordered.
-    pub(super) fn order(&mut self, ino: INodeNo, host: Host, octets: u64) {
+    pub(super) fn order(&mut self, ino: INodeNo, host: Host, bytes: u64) {
         self.queue.push_back((ino, host));
         self.files += 1;
-        self.octets = self.octets.saturating_add(octets);
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// An ordered file turned out to be `after` octets long.
+    /// An ordered file turned out to be `after` bytes long.
     pub(super) fn landed(&mut self, before: u64, after: u64) {
-        self.octets = self.octets.saturating_sub(before).saturating_add(after);
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
     }
 
     /// The walk goes on at `front`, where `expected` come next. Answers which did before.
@@ -183,16 +183,16 @@ impl<C: Copy + PartialEq> Walk<C> {
         self.queue.remove(place)
     }
 
-    pub(super) fn outstanding_octets(&self) -> u64 {
-        self.octets
+    pub(super) fn outstanding_bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The usual size of this walk's files.
-    pub(super) fn usual_octets(&self) -> u64 {
-        self.read_octets / u64::from(self.in_order.max(1))
+    pub(super) fn usual_bytes(&self) -> u64 {
+        self.read_bytes / u64::from(self.in_order.max(1))
     }
 
-    /// How many more files to order, and octets, where `left` octets are left for all walks; `None`: none now.
+    /// How many more files to order, and bytes, where `left` bytes are left for all walks; `None`: none now.
     pub(super) fn wants(&mut self, caution: Caution, left: u64) -> Option<(usize, u64)> {
         let (needed, first) = match caution {
             Caution::None => (IN_ORDER, FIRST),
@@ -204,7 +204,7 @@ impl<C: Copy + PartialEq> Walk<C> {
         }
         let first = if self.in_order < needed && self.window == 0 { FIRST_CAUTIOUS } else { first };
         self.window = self.window.max(first);
-        let mut allowed = self.read_octets.saturating_mul(OCTETS_GROWTH).clamp(OCTETS_FIRST, OCTETS_LARGEST);
+        let mut allowed = self.read_bytes.saturating_mul(BYTES_GROWTH).clamp(BYTES_FIRST, BYTES_LARGEST);
         let part = match caution {
             Caution::None => None,
             Caution::Some => Some(PART_IF_SOME),
@@ -213,13 +213,13 @@ impl<C: Copy + PartialEq> Walk<C> {
         if let Some(part) = part {
             // From here it grows again as any window does.
             self.window = self.window.min((self.in_order / part) as usize);
-            allowed = allowed.min(self.read_octets / u64::from(part));
+            allowed = allowed.min(self.read_bytes / u64::from(part));
         }
         let room = self.window.saturating_sub(self.files);
         if room == 0 || room * REFILL < self.window {
             return None;
         }
-        let octets = allowed.saturating_sub(self.octets).min(left);
-        (octets >= self.usual_octets()).then_some((room, octets))
+        let bytes = allowed.saturating_sub(self.bytes).min(left);
+        (bytes >= self.usual_bytes()).then_some((room, bytes))
     }
 }

@@ -12,7 +12,7 @@ const MEASURED_EVERY: Duration = Duration::from_secs(60);
 /// The folder beside the objects, and what it took when it was last measured.
 #[derive(Default)]
 pub(super) struct Beside {
-    octets: AtomicU64,
+    bytes: AtomicU64,
     /// And when that was; `None`: not yet.
     folder: Mutex<Option<(PathBuf, Option<Instant>)>>,
 }
@@ -32,30 +32,30 @@ impl Beside {
             }
             _ => return,
         };
-        self.octets.store(allocated_below(&due), Ordering::Relaxed);
+        self.bytes.store(allocated_below(&due), Ordering::Relaxed);
     }
 
-    /// Octets that count in `quota`: never more than half of it, for a catalog cannot be evicted, and without room
+    /// Bytes that count in `quota`: never more than half of it, for a catalog cannot be evicted, and without room
     /// for objects nothing large could be read.
-    pub(super) fn octets(&self, quota: u64) -> u64 {
-        self.octets.load(Ordering::Relaxed).min(quota / 2)
+    pub(super) fn bytes(&self, quota: u64) -> u64 {
+        self.bytes.load(Ordering::Relaxed).min(quota / 2)
     }
 }
 
-/// Octets in allocated blocks of all files below a folder, those that go away meanwhile not counted.
+/// Bytes in allocated blocks of all files below a folder, those that go away meanwhile not counted.
 pub fn allocated_below(folder: &Path) -> u64 {
-    let mut octets = 0;
+    let mut bytes = 0;
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                Ok(kind) if kind.is_file() => octets += allocated(&entry.path()).unwrap_or(0),
+                Ok(kind) if kind.is_file() => bytes += allocated(&entry.path()).unwrap_or(0),
                 _ => {}
             }
         }
     }
-    octets
+    bytes
 }
 
 #[cfg(test)]
@@ -69,12 +69,12 @@ mod tests {
         std::fs::write(folder.path().join("a/one"), vec![1; 100_000]).unwrap();
         std::fs::write(folder.path().join("a/b/two"), vec![1; 100_000]).unwrap();
         let beside = Beside::default();
-        assert_eq!(beside.octets(1 << 30), 0);
+        assert_eq!(beside.bytes(1 << 30), 0);
 
         beside.count(folder.path());
         beside.refresh();
 
-        assert!((200_000..300_000).contains(&beside.octets(1 << 30)));
-        assert_eq!(beside.octets(100_000), 50_000);
+        assert!((200_000..300_000).contains(&beside.bytes(1 << 30)));
+        assert_eq!(beside.bytes(100_000), 50_000);
     }
 }

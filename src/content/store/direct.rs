@@ -1,4 +1,4 @@
-//! Writing without a copy: the disk has the octets from where they are (open(2), O_DIRECT), which takes a fifth of the processor's time
+//! Writing without a copy: the disk has the bytes from where they are (open(2), O_DIRECT), which takes a fifth of the processor's time
 //! that copying them into pages of the page cache does. Who writes waits for the disk, so it is for a fast one.
 
 use super::lag::Lag;
@@ -12,7 +12,7 @@ use std::time::Instant;
 /// What is written so begins with a page in memory and in the file, and ends with one. Few devices ask for more of it.
 pub const PAGE: usize = 4 << 10;
 
-/// Octets of a write that tells how fast a disk is.
+/// Bytes of a write that tells how fast a disk is.
 const TELLING: usize = 1 << 20;
 
 /// Pieces of one write, at most.
@@ -32,19 +32,19 @@ pub(super) enum Direct {
 #[derive(Debug)]
 pub(super) struct Opened {
     file: File,
-    /// Of writes of at least [`TELLING`] octets: by them a disk proves fast.
+    /// Of writes of at least [`TELLING`] bytes: by them a disk proves fast.
     lag: Lag,
     /// Of shorter ones, which tell more of how soon it answers.
     short: Lag,
 }
 
 impl Direct {
-    /// Whether it is not known yet that the disk does not take octets so.
+    /// Whether it is not known yet that the disk does not take bytes so.
     pub(super) fn is_usable(&self) -> bool {
         !matches!(self, Direct::Refused)
     }
 
-    /// Writes as many of the first octets of `pieces`, one behind the other, as can be written so to the file whose first opening is
+    /// Writes as many of the first bytes of `pieces`, one behind the other, as can be written so to the file whose first opening is
     /// `file`; answers how many. All are the disk's at once: it is asked for one after the other else, and waited for each time. An error
     /// tells that there is no room.
     pub(super) fn write(&mut self, file: &File, pieces: &[&[u8]], offset: u64) -> io::Result<usize> {
@@ -59,22 +59,22 @@ impl Direct {
             *self = Direct::opened(file);
         }
         let Direct::Opened(opened) = self else { return Ok(0) };
-        let octets = paged.iter().map(|piece| piece.len()).sum();
+        let bytes = paged.iter().map(|piece| piece.len()).sum();
         let begun = Instant::now();
         match write_pages(&opened.file, paged, offset) {
             Ok(()) => {
-                let lag = if octets >= TELLING { &mut opened.lag } else { &mut opened.short };
-                if lag.is_slow_with(octets, begun.elapsed()) {
+                let lag = if bytes >= TELLING { &mut opened.lag } else { &mut opened.short };
+                if lag.is_slow_with(bytes, begun.elapsed()) {
                     *self = Direct::Refused;
                 }
-                Ok(octets)
+                Ok(bytes)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
                 Err(error)
             }
             // Whatever else is wrong, the write tells that follows, or the checksums of what is read.
             Err(error) => {
-                tracing::debug!(%error, "the disk does not take octets from where they are");
+                tracing::debug!(%error, "the disk does not take bytes from where they are");
                 *self = Direct::Refused;
                 Ok(0)
             }
@@ -144,10 +144,10 @@ fn write_pages(file: &File, mut pieces: Vec<IoSlice<'_>>, mut offset: u64) -> io
     Ok(())
 }
 
-/// Whether the filesystem is known to do as it says. Others open a file so, and copy the octets nevertheless, and some wait for the
+/// Whether the filesystem is known to do as it says. Others open a file so, and copy the bytes nevertheless, and some wait for the
 /// disk then (btrfs with checksums), or are at the other end of a network.
 fn is_without_copy(file: &File) -> bool {
-    is_local(file).unwrap_or(false) && alignment(file).is_ok_and(|octets| (1..=PAGE).contains(&octets))
+    is_local(file).unwrap_or(false) && alignment(file).is_ok_and(|bytes| (1..=PAGE).contains(&bytes))
 }
 
 fn is_local(file: &File) -> io::Result<bool> {
@@ -186,7 +186,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::path::Path;
 
-    /// So many octets, the first of which begins a page.
+    /// So many bytes, the first of which begins a page.
     fn in_pages(length: usize, memory: &mut Vec<u8>) -> &[u8] {
         memory.resize(PAGE + length, 0);
         let first = memory.as_ptr().align_offset(PAGE);
@@ -201,30 +201,30 @@ mod tests {
     #[test]
     fn the_disk_has_whole_pages_from_where_they_are_and_nothing_else() {
         let mut memory = Vec::new();
-        let octets = in_pages(64 * PAGE + 5, &mut memory);
+        let bytes = in_pages(64 * PAGE + 5, &mut memory);
         let file = tempfile::tempfile().unwrap();
         let can = is_without_copy(&file);
         let written = if can { 64 * PAGE } else { 0 };
         let mut direct = Direct::default();
 
-        assert_eq!(direct.write(&file, &[&octets[1..]], 0).unwrap(), 0, "memory");
-        assert_eq!(direct.write(&file, &[octets], 5).unwrap(), 0, "file");
-        assert_eq!(direct.write(&file, &[&octets[..5]], 0).unwrap(), 0, "less than a page");
+        assert_eq!(direct.write(&file, &[&bytes[1..]], 0).unwrap(), 0, "memory");
+        assert_eq!(direct.write(&file, &[bytes], 5).unwrap(), 0, "file");
+        assert_eq!(direct.write(&file, &[&bytes[..5]], 0).unwrap(), 0, "less than a page");
         assert!(matches!(direct, Direct::Untried));
-        assert_eq!(direct.write(&file, &[octets], 4 * PAGE as u64).unwrap(), written);
+        assert_eq!(direct.write(&file, &[bytes], 4 * PAGE as u64).unwrap(), written);
 
         assert_eq!((is_opened(&direct), pages_in_memory(&file, 68)), (can, 0));
         let mut found = vec![0; written];
         file.read_exact_at(&mut found, 4 * PAGE as u64).unwrap();
-        assert!(found == octets[..written]);
+        assert!(found == bytes[..written]);
     }
 
     #[test]
     fn pieces_that_begin_and_end_with_pages_are_written_in_one_and_the_rest_is_left() {
         let mut memory = Vec::new();
-        let octets = in_pages(9 * PAGE, &mut memory);
-        let (two, one) = (&octets[4 * PAGE..6 * PAGE], &octets[..PAGE]);
-        let (short, skewed) = (&octets[PAGE..2 * PAGE + 9], &octets[1..=PAGE]);
+        let bytes = in_pages(9 * PAGE, &mut memory);
+        let (two, one) = (&bytes[4 * PAGE..6 * PAGE], &bytes[..PAGE]);
+        let (short, skewed) = (&bytes[PAGE..2 * PAGE + 9], &bytes[1..=PAGE]);
         let written =
             |pieces: &[&[u8]]| paged(pieces, PAGE as u64).iter().map(|piece| piece.len()).sum::<usize>() / PAGE;
 
@@ -247,36 +247,36 @@ mod tests {
     #[test]
     fn what_is_written_in_part_goes_on_behind_that_part() {
         let mut memory = Vec::new();
-        let octets = in_pages(8 * PAGE, &mut memory);
+        let bytes = in_pages(8 * PAGE, &mut memory);
         // SAFETY: the name ends with a zero, and nobody else has the descriptor.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"sealed".as_ptr(), libc::MFD_ALLOW_SEALING)) };
         file.set_len(6 * PAGE as u64).unwrap();
         // SAFETY: no memory is passed.
         assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) }, 0);
-        let pieces = [&octets[..PAGE], &octets[PAGE..5 * PAGE], &octets[5 * PAGE..]];
+        let pieces = [&bytes[..PAGE], &bytes[PAGE..5 * PAGE], &bytes[5 * PAGE..]];
 
         let error = write_pages(&file, paged(&pieces, 0), 0).unwrap_err();
 
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));
         let mut found = vec![0; 6 * PAGE];
         file.read_exact_at(&mut found, 0).unwrap();
-        assert!(found == octets[..6 * PAGE]);
+        assert!(found == bytes[..6 * PAGE]);
     }
 
     #[test]
     fn what_a_reader_has_had_of_the_file_before_is_not_what_it_has_afterwards() {
         let mut memory = Vec::new();
-        let octets = in_pages(64 * PAGE, &mut memory);
+        let bytes = in_pages(64 * PAGE, &mut memory);
         let file = tempfile::tempfile().unwrap();
-        file.set_len(octets.len() as u64).unwrap();
-        let mut found = vec![1; octets.len()];
+        file.set_len(bytes.len() as u64).unwrap();
+        let mut found = vec![1; bytes.len()];
         file.read_exact_at(&mut found, 0).unwrap();
-        assert!(found == vec![0; octets.len()]);
+        assert!(found == vec![0; bytes.len()]);
 
-        Uncached::default().write_all_at(&file, &[octets], 0).unwrap();
+        Uncached::default().write_all_at(&file, &[bytes], 0).unwrap();
 
         file.read_exact_at(&mut found, 0).unwrap();
-        assert!(found == octets);
+        assert!(found == bytes);
     }
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_handed_octets_is_not_asked_again() {
+    fn who_cannot_be_handed_bytes_is_not_asked_again() {
         let mut memory = Vec::new();
         // Any error but that there is no room.
         let mut direct = Direct::Opened(Opened::new(File::open("/proc/self/exe").unwrap()));

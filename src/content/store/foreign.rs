@@ -92,16 +92,16 @@ pub(super) fn put_away(folder: &Path, path: &Path) -> io::Result<PutAway> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Disk, Inventory, ObjectKey};
+    use super::super::{Inventory, ObjectKey, Store};
     use super::*;
     use std::os::unix::fs::symlink;
 
-    const OCTETS: &[u8] = b"what the Source published";
+    const BYTES: &[u8] = b"what the Source published";
 
-    fn keep(disk: &Disk, key: &ObjectKey) {
-        let partial = disk.begin(key, Some(OCTETS.len() as u64)).unwrap();
-        partial.write_at(0, OCTETS).unwrap();
-        partial.commit(key, OCTETS.len() as u64).unwrap();
+    fn keep(disk: &Store, key: &ObjectKey) {
+        let partial = disk.begin(key, Some(BYTES.len() as u64)).unwrap();
+        partial.write_at(0, BYTES).unwrap();
+        partial.commit(key, BYTES.len() as u64).unwrap();
     }
 
     /// Each kind of thing that is no file of the cache.
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_lies_where_an_object_or_a_partial_belongs_makes_room_for_it_and_nothing_of_somebodys_is_lost() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), Some(1 << 40), 0).unwrap();
+        let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
         for kind in 0..4 {
             let key = key(kind as u64);
             let object = folder.path().join(super::super::object_name(&key));
@@ -137,7 +137,7 @@ mod tests {
             for place in [object.clone(), folder.path().join("tmp").join(key.as_str()), object] {
                 places(&place, kind);
                 keep(&disk, &key);
-                assert_eq!(&disk.get(&key).unwrap().read(0, 100).unwrap()[..], OCTETS, "{kind} at {}", place.display());
+                assert_eq!(&disk.get(&key).unwrap().read(0, 100).unwrap()[..], BYTES, "{kind} at {}", place.display());
                 disk.remove(&key);
             }
         }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_look_takes_away_what_is_no_object() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), Some(1 << 40), 0).unwrap();
+        let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
         for kind in 0..4 {
             let key = key(kind as u64);
             let path = folder.path().join(super::super::object_name(&key));
@@ -171,15 +171,15 @@ mod tests {
     #[test]
     fn a_file_of_another_user_is_no_object() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), Some(1 << 40), 0).unwrap();
+        let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
         keep(&disk, &key(1));
         disk.close();
         let path = folder.path().join(super::super::object_name(&key(1)));
-        let disk = Disk::open(folder.path(), Some(1 << 40), 0).unwrap();
+        let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
         assert!(disk.get(&key(1)).is_some());
         disk.close();
         std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
-        let disk = Disk::open(folder.path(), Some(1 << 40), 0).unwrap();
+        let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
 
         assert!(disk.get(&key(1)).is_none());
         assert!(!path.exists());

@@ -30,8 +30,8 @@ pub struct Inventory {
 pub enum Removed {
     /// It was not there any more.
     Absent,
-    /// So many octets in allocated blocks.
-    Octets(u64),
+    /// So many bytes in allocated blocks.
+    Bytes(u64),
     /// A running mount has it pinned, or writes it.
     InUse,
 }
@@ -54,7 +54,7 @@ impl Inventory {
         Inventory { folder: folder.to_owned(), recency, gone: Changes::default() }
     }
 
-    /// Every whole object, one folder after the other, with its octets in allocated blocks.
+    /// Every whole object, one folder after the other, with its bytes in allocated blocks.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectKey, u64)> + use<> {
         let objects = self.folder.join(OBJECTS);
         (0..=u8::MAX).flat_map(move |shard| keys_in(&objects.join(format!("{shard:02x}"))))
@@ -65,8 +65,8 @@ impl Inventory {
         keys_in(&self.folder.join(PARTIALS)).into_iter()
     }
 
-    /// Octets of an object in allocated blocks; `None`: it is not there.
-    pub fn octets(&self, key: &ObjectKey) -> Option<u64> {
+    /// Bytes of an object in allocated blocks; `None`: it is not there.
+    pub fn bytes(&self, key: &ObjectKey) -> Option<u64> {
         allocated(&self.folder.join(object_name(key)))
     }
 
@@ -108,19 +108,19 @@ impl Inventory {
         }
         foreign::put_away(&self.folder, &path)?;
         self.note_gone(name);
-        Ok(Removed::Octets(metadata.blocks() * 512))
+        Ok(Removed::Bytes(metadata.blocks() * 512))
     }
 
     /// Removes a partial that nobody writes.
     pub fn remove_partial(&mut self, key: &ObjectKey) -> Removed {
         let name = format!("{PARTIALS}{key}");
         let path = self.folder.join(&name);
-        let Some(octets) = allocated(&path) else { return Removed::Absent };
+        let Some(bytes) = allocated(&path) else { return Removed::Absent };
         match unlink_idle_partial(&path) {
             Fate::Kept => Removed::InUse,
             Fate::Removed => {
                 self.note_gone(name);
-                Removed::Octets(octets)
+                Removed::Bytes(bytes)
             }
         }
     }

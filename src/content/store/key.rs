@@ -8,7 +8,7 @@ use std::fmt::Write;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey(Box<str>);
 
-/// Longer than any key: `sha-512-` and 128 hex digits are 136 octets.
+/// Longer than any key: `sha-512-` and 128 hex digits are 136 bytes.
 const MAX_LENGTH: usize = 160;
 
 impl ObjectKey {
@@ -36,7 +36,7 @@ impl ObjectKey {
         ObjectKey(text.into_boxed_str())
     }
 
-    /// The digest that its octets gave; `None` where the key is by inode.
+    /// The digest that its bytes gave; `None` where the key is by inode.
     pub fn vouching(&self) -> Option<Digest> {
         use Algorithm::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
         let algorithm = [Md5, Sha1, Sha224, Sha256, Sha384, Sha512]
@@ -44,9 +44,9 @@ impl ObjectKey {
             .find(|algorithm| self.0.strip_prefix(algorithm.name()).is_some_and(|rest| rest.starts_with('-')))?;
         let hex = self.0.rsplit('-').next()?;
         let pairs = hex.as_bytes().chunks(2);
-        let octets: Option<Vec<u8>> =
+        let bytes: Option<Vec<u8>> =
             pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect();
-        Digest::new(algorithm, &octets?)
+        Digest::new(algorithm, &bytes?)
     }
 
     /// Whether it names what this Source alone has: a version by its inode, or by a digest that could be forged.
@@ -72,7 +72,7 @@ impl ObjectKey {
 
     /// The folder below `objects/` that it lies in: 256 of them, filled evenly by digests and by counted inodes alike.
     pub(super) fn shard(&self) -> &str {
-        // Never past the start: every key has at least three octets, all of them ASCII.
+        // Never past the start: every key has at least three bytes, all of them ASCII.
         &self.0[self.0.len() - 2..]
     }
 
@@ -97,10 +97,10 @@ fn push_source(text: &mut String, source: &str) {
     push_hex(text, &Sha256::digest(source.as_bytes())[..16]);
 }
 
-fn push_hex(text: &mut String, octets: &[u8]) {
-    for octet in octets {
+fn push_hex(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
         // Writing to a String cannot fail.
-        let _ = write!(text, "{octet:02x}");
+        let _ = write!(text, "{byte:02x}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Octets a second. A slower disk holds up who writes, and readers behind it, for longer than a copy into new pages of the page cache
+/// Bytes a second. A slower disk holds up who writes, and readers behind it, for longer than a copy into new pages of the page cache
 /// takes: from one of some 500 MB/s a file of 512 MiB came at 215 MB/s so, and at 335 MB/s through the page cache.
 const FAST: f64 = 1e9;
 
@@ -26,9 +26,9 @@ impl Lag {
         Lag { seconds: UNPROVED.as_secs_f64() }
     }
 
-    /// So many octets more took so long: whether the disk is slow.
-    pub(super) fn is_slow_with(&mut self, octets: usize, took: Duration) -> bool {
-        let seconds = self.seconds + took.as_secs_f64() - octets as f64 / FAST;
+    /// So many bytes more took so long: whether the disk is slow.
+    pub(super) fn is_slow_with(&mut self, bytes: usize, took: Duration) -> bool {
+        let seconds = self.seconds + took.as_secs_f64() - bytes as f64 / FAST;
         self.seconds = seconds.clamp(0.0, HICCUP.as_secs_f64());
         seconds > HICCUP.as_secs_f64()
     }

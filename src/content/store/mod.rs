@@ -1,7 +1,7 @@
 //! Objects on disk: written aside, verified, renamed; checked block by block whenever they are read; evicted by age.
 //!
 //! ```text
-//! FOLDER/objects/XX/KEY    whole objects (`object` draws their format), XX being the last two octets of KEY
+//! FOLDER/objects/XX/KEY    whole objects (`object` draws their format), XX being the last two bytes of KEY
 //!        tmp/KEY           an object being written, flock'ed by its writer
 //!        tmp/KEY.present   what is present of it (`sidecar` draws its format)
 //!        pins/PID/KEY      hard links to objects that a process keeps from eviction; PID is flock'ed by it
@@ -57,7 +57,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Octets of a block, the unit that is checked: reads that do not begin and end on its multiples read more than they return.
+/// Bytes of a block, the unit that is checked: reads that do not begin and end on its multiples read more than they return.
 pub const BLOCK: u64 = 128 << 10;
 
 /// The quota where none is given, unless a tenth of the free space is less.
@@ -68,19 +68,19 @@ const DEFAULT_QUOTA: u64 = 10 << 30;
 pub struct Usage {
     /// Whole objects.
     pub objects: u64,
-    /// Octets in allocated blocks: objects, partial objects, the recency environment, and what else counts
-    /// ([`Disk::count_beside`]).
-    pub octets: u64,
-    /// Octets that the folder may take.
+    /// Bytes in allocated blocks: objects, partial objects, the recency environment, and what else counts
+    /// ([`Store::count_beside`]).
+    pub bytes: u64,
+    /// Bytes that the folder may take.
     pub quota: u64,
 }
 
-/// What came of [`Disk::evict`].
+/// What came of [`Store::evict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {
     /// Nothing was here.
     Absent,
-    /// So many octets, in allocated blocks, are free again, or will be when the last reader closes it.
+    /// So many bytes, in allocated blocks, are free again, or will be when the last reader closes it.
     Dropped(u64),
     /// Some process has it pinned, or writes it.
     Kept,
@@ -88,7 +88,7 @@ pub enum Evicted {
 
 /// Why something cannot be kept. None of them hinders reading from the Source.
 #[derive(Debug, thiserror::Error)]
-pub enum DiskError {
+pub enum StoreError {
     /// Neither quota nor file system has room, after everything that may be evicted was: stream uncached.
     #[error("no room in the cache folder {folder}", folder = .folder.display())]
     Full {
@@ -113,12 +113,12 @@ pub enum DiskError {
         #[source]
         cause: heed::Error,
     },
-    /// An object cannot be committed: not every octet of its length was written, or some beyond it.
-    #[error("{key} has {present} octets, its length is {length}")]
+    /// An object cannot be committed: not every byte of its length was written, or some beyond it.
+    #[error("{key} has {present} bytes, its length is {length}")]
     Incomplete {
         /// The object.
         key: ObjectKey,
-        /// Octets present from the start without a gap.
+        /// Bytes present from the start without a gap.
         present: u64,
         /// The length given.
         length: u64,
@@ -134,7 +134,7 @@ pub enum DiskError {
 /// The objects of a cache folder, which any number of mounts and processes may share.
 ///
 /// Lock order: `threads` and `pinned` are never held together, nor while a lock of `Cache` is taken.
-pub struct Disk {
+pub struct Store {
     cache: Arc<Cache>,
     pins: PinFolder,
     /// Hashes of the keys with a link in `pins`.
@@ -142,17 +142,17 @@ pub struct Disk {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Disk {
+impl Store {
     /// Opens a cache folder, made where missing, for this process.
     ///
-    /// `quota`: octets that all of the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
-    /// `reserve`: octets to leave free on the file system. Clears what dead processes left behind, and starts two threads.
-    pub fn open(folder: &Path, quota: Option<u64>, reserve: u64) -> Result<Arc<Disk>, DiskError> {
+    /// `quota`: bytes that all of the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
+    /// `reserve`: bytes to leave free on the file system. Clears what dead processes left behind, and starts two threads.
+    pub fn open(folder: &Path, quota: Option<u64>, reserve: u64) -> Result<Arc<Store>, StoreError> {
         let asked = folder.to_owned();
-        Disk::open_on(folder, quota, reserve, Box::new(move || free_space(&asked)))
+        Store::open_on(folder, quota, reserve, Box::new(move || free_space(&asked)))
     }
 
-    fn open_on(folder: &Path, quota: Option<u64>, reserve: u64, free: FreeSpace) -> Result<Arc<Disk>, DiskError> {
+    fn open_on(folder: &Path, quota: Option<u64>, reserve: u64, free: FreeSpace) -> Result<Arc<Store>, StoreError> {
         opening::make_folders(folder)?;
         // One process at a time clears up and makes environments. It ends with the descriptor.
         let whole = File::open(folder).map_err(io_error(folder))?;
@@ -160,17 +160,17 @@ impl Disk {
         let (pins, died) = opening::open_pins(&folder.join("pins"))?;
         let environment = folder.join("recency");
         let (recency, anew) =
-            Recency::open(&environment, died).map_err(|cause| DiskError::Recency { path: environment, cause })?;
+            Recency::open(&environment, died).map_err(|cause| StoreError::Recency { path: environment, cause })?;
         opening::clear_partials(folder, &recency)?;
         drop(whole);
 
         let quota = quota.unwrap_or_else(|| {
             // What the cache holds already counts as free: a remount must not shrink it.
-            let held = recency.sums().unwrap_or_default().octets;
+            let held = recency.sums().unwrap_or_default().bytes;
             free().map_or(DEFAULT_QUOTA, |free| (free.saturating_add(held) / 10).min(DEFAULT_QUOTA))
         });
         let cache = Arc::new(Cache::new(folder.to_owned(), quota, reserve, free, recency));
-        let disk = Disk { cache, pins, pinned: Mutex::default(), threads: Mutex::default() };
+        let disk = Store { cache, pins, pinned: Mutex::default(), threads: Mutex::default() };
         disk.spawn("disk-committer", |cache| cache.run_committer())?;
         if died || anew {
             disk.spawn("disk-rescan", |cache| opening::rescan(&cache))?;
@@ -184,7 +184,7 @@ impl Disk {
         self.cache.beside.count(folder);
     }
 
-    fn spawn(&self, name: &str, work: impl FnOnce(Arc<Cache>) + Send + 'static) -> Result<(), DiskError> {
+    fn spawn(&self, name: &str, work: impl FnOnce(Arc<Cache>) + Send + 'static) -> Result<(), StoreError> {
         let cache = Arc::clone(&self.cache);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(cache));
         lock(&self.threads).push(thread.map_err(io_error(&self.cache.folder))?);
@@ -212,17 +212,17 @@ impl Disk {
         std::iter::once(self.cache.path(&object_name(key))).chain(pinned)
     }
 
-    /// Starts an object anew; drops what [`Disk::resume`] would have found. `length`: octets expected, where known.
-    /// [`DiskError::Full`] at once where that cannot fit ([`Disk::could_hold`]).
+    /// Starts an object anew; drops what [`Store::resume`] would have found. `length`: bytes expected, where known.
+    /// [`StoreError::Full`] at once where that cannot fit ([`Store::could_hold`]).
     ///
     /// Where the same object is being written already, by whatever process, both go on and the last commit stays:
     /// same key, same bytes.
-    pub fn begin(&self, key: &ObjectKey, length: Option<u64>) -> Result<Partial, DiskError> {
+    pub fn begin(&self, key: &ObjectKey, length: Option<u64>) -> Result<Partial, StoreError> {
         self.begin_for(key, length, Victims::any())
     }
 
-    /// [`Disk::begin`] of an object for which only `victims` may go.
-    pub fn begin_for(&self, key: &ObjectKey, length: Option<u64>, victims: Victims) -> Result<Partial, DiskError> {
+    /// [`Store::begin`] of an object for which only `victims` may go.
+    pub fn begin_for(&self, key: &ObjectKey, length: Option<u64>, victims: Victims) -> Result<Partial, StoreError> {
         self.could_hold(length)?;
         let name = format!("{PARTIALS}{key}");
         let mut made = self.create_locked(&name, &victims)?;
@@ -247,8 +247,8 @@ impl Disk {
         Ok(partial.with_victims(victims))
     }
 
-    /// [`DiskError::Full`] where an object of `length` octets would have no room, were all else evicted.
-    pub fn could_hold(&self, length: Option<u64>) -> Result<(), DiskError> {
+    /// [`StoreError::Full`] where an object of `length` bytes would have no room, were all else evicted.
+    pub fn could_hold(&self, length: Option<u64>) -> Result<(), StoreError> {
         match length {
             Some(length) if !self.cache.could_hold(object::footprint(length)) => Err(self.cache.full()),
             _ => Ok(()),
@@ -256,7 +256,7 @@ impl Disk {
     }
 
     /// Opens or makes a file and locks it; `None`: another one holds its lock.
-    fn create_locked(&self, name: &str, victims: &Victims) -> Result<Option<File>, DiskError> {
+    fn create_locked(&self, name: &str, victims: &Victims) -> Result<Option<File>, StoreError> {
         let path = self.cache.path(name);
         loop {
             if foreign::is_in_the_way(&path) {
@@ -295,7 +295,7 @@ impl Disk {
         self.resume_for(key, Victims::any())
     }
 
-    /// [`Disk::resume`] of an object for which only `victims` may go.
+    /// [`Store::resume`] of an object for which only `victims` may go.
     pub fn resume_for(&self, key: &ObjectKey, victims: Victims) -> Option<Partial> {
         let name = format!("{PARTIALS}{key}");
         let path = self.cache.path(&name);
@@ -316,13 +316,13 @@ impl Disk {
         self.cache.remove(key);
     }
 
-    /// Evicts what was used least recently, so many octets, for whoever writes below `folder`. How many went: none where that is
+    /// Evicts what was used least recently, so many bytes, for whoever writes below `folder`. How many went: none where that is
     /// another file system, or where all that is here would not do.
-    pub fn give_up(&self, folder: &Path, octets: u64) -> u64 {
+    pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
         use std::os::unix::fs::MetadataExt;
         let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
         let is_beside = device(folder).is_some_and(|there| Some(there) == device(&self.cache.folder));
-        if is_beside { self.cache.give_up(octets) } else { 0 }
+        if is_beside { self.cache.give_up(bytes) } else { 0 }
     }
 
     /// Drops the object, and what is there of it while nobody writes it, as an eviction would: a pin keeps it, and who has it
@@ -331,7 +331,7 @@ impl Disk {
         self.cache.evict_one(key)
     }
 
-    /// Keeps the object, if it is here, readable by this process until [`Disk::unpin`], whoever evicts. Not counted:
+    /// Keeps the object, if it is here, readable by this process until [`Store::unpin`], whoever evicts. Not counted:
     /// one `unpin` ends any number of pins. False: nothing was here to pin.
     pub fn pin(&self, key: &ObjectKey) -> bool {
         let link = self.pins.path.join(key.as_str());
@@ -345,14 +345,14 @@ impl Disk {
         here
     }
 
-    /// See [`Disk::pin`].
+    /// See [`Store::pin`].
     pub fn unpin(&self, key: &ObjectKey) {
         if lock(&self.pinned).remove(&key.hash()) {
             let _ = std::fs::remove_file(self.pins.path.join(key.as_str()));
         }
     }
 
-    /// Octets that the folder may take.
+    /// Bytes that the folder may take.
     pub fn quota(&self) -> u64 {
         self.cache.quota
     }
@@ -365,7 +365,7 @@ impl Disk {
 
     /// The same without writing anything down first: objects of the last few seconds may not be counted yet.
     pub fn glance(&self) -> Usage {
-        Usage { objects: self.cache.sums().objects, octets: self.cache.octets(), quota: self.cache.quota }
+        Usage { objects: self.cache.sums().objects, bytes: self.cache.bytes(), quota: self.cache.quota }
     }
 
     /// Writes out what is pending and stops the threads; idempotent. Pins end. Dropping does the same.
@@ -386,15 +386,15 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for Store {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-fn io_error(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> DiskError {
+fn io_error(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.into();
-    |cause| DiskError::Io { path, cause }
+    |cause| StoreError::Io { path, cause }
 }
 
 /// Whether the file system or its quota has no room.
@@ -408,7 +408,7 @@ fn flock(file: &File) -> bool {
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
-/// Octets that an unprivileged process may still write to the file system of a folder.
+/// Bytes that an unprivileged process may still write to the file system of a folder.
 pub fn free_space(folder: &Path) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;

@@ -3,13 +3,13 @@
 //! ```text
 //! 0          length                        length + 4 n          length + 4 n + 36
 //! ┌──────────┬─────────────────────────────┬─────────────────────────────────────────────────────┐
-//! │ octets   │ n CRC32Cs, one a block:     │ key fingerprint u64 │ length u64 │ block u32        │
+//! │ bytes   │ n CRC32Cs, one a block:     │ key fingerprint u64 │ length u64 │ block u32        │
 //! │          │ n = ceil(length / block)    │ version u32 │ magic 8 │ CRC32C of table and trailer │
 //! └──────────┴─────────────────────────────┴─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! All numbers are little-endian. Block i covers the octets from i * [`BLOCK`] on; only the last one may be shorter.
-//! The table stands behind the octets, so that these lie at their own offsets while their number is still unknown.
+//! All numbers are little-endian. Block i covers the bytes from i * [`BLOCK`] on; only the last one may be shorter.
+//! The table stands behind the bytes, so that these lie at their own offsets while their number is still unknown.
 
 use super::foreign::Owners;
 use super::{BLOCK, Cache, ObjectKey};
@@ -26,16 +26,16 @@ const MAGIC: [u8; 8] = *b"rsyncobj";
 const VERSION: u32 = 1;
 const TRAILER: u64 = 36;
 
-/// So many octets at the end of a file are read at once when it is opened: of a small object all of it.
+/// So many bytes at the end of a file are read at once when it is opened: of a small object all of it.
 const TAIL: u64 = 64 << 10;
 
-/// Pages behind a reader are dropped in steps of so many octets; smaller objects are left to the kernel.
+/// Pages behind a reader are dropped in steps of so many bytes; smaller objects are left to the kernel.
 const DROP_STEP: u64 = 1 << 20;
 
 /// A block on disk is not what was written, so the bytes must come from the Source again.
 /// A whole object is a miss from now on and its file is removed; of a partial only the block is absent.
 #[derive(Debug, thiserror::Error)]
-#[error("{key} is damaged at octet {offset}")]
+#[error("{key} is damaged at byte {offset}")]
 pub struct Damaged {
     /// The object.
     pub key: ObjectKey,
@@ -48,7 +48,7 @@ pub struct Damaged {
 
 /// A whole, verified object; holds a descriptor. Any number of threads read at once, without a lock.
 ///
-/// Invariants: `checks` has a CRC for each block of `length`; the file's octets below `length` are never written again.
+/// Invariants: `checks` has a CRC for each block of `length`; the file's bytes below `length` are never written again.
 pub struct Object {
     key: ObjectKey,
     length: u64,
@@ -59,7 +59,7 @@ pub struct Object {
     /// When it was used last, and what was last written down of that: as [`super::recency`] counts time, 0 before the first.
     used: AtomicU64,
     noted: AtomicU64,
-    /// Of a small object that was opened and not read yet, all octets.
+    /// Of a small object that was opened and not read yet, all bytes.
     all: Mutex<Option<Bytes>>,
     has_all: AtomicBool,
 }
@@ -95,9 +95,9 @@ impl Object {
         })
     }
 
-    /// The same, of which all octets have been read with the footer, not checked yet.
-    fn with_all(mut self, octets: Bytes) -> Object {
-        self.all = Mutex::new(Some(octets));
+    /// The same, of which all bytes have been read with the footer, not checked yet.
+    fn with_all(mut self, bytes: Bytes) -> Object {
+        self.all = Mutex::new(Some(bytes));
         self.has_all = AtomicBool::new(true);
         self
     }
@@ -113,7 +113,7 @@ impl Object {
         &self.key
     }
 
-    /// Octets.
+    /// Bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -135,11 +135,11 @@ impl Object {
     }
 
     /// Nobody is about to read it: what came with its footer takes no memory.
-    pub fn forget_octets(&self) {
+    pub fn forget_bytes(&self) {
         drop(self.take_all());
     }
 
-    /// `length` octets at `offset`, fewer only at the end. Every block it touches is read whole and checked. Blocks on the disk.
+    /// `length` bytes at `offset`, fewer only at the end. Every block it touches is read whole and checked. Blocks on the disk.
     pub fn read(&self, offset: u64, length: usize) -> Result<Bytes, Damaged> {
         let end = offset.saturating_add(length as u64).min(self.length);
         if offset >= end {
@@ -148,10 +148,10 @@ impl Object {
         let first = offset / BLOCK;
         let start = first * BLOCK;
         let read_end = end.next_multiple_of(BLOCK).min(self.length);
-        let octets = (read_end - start) as usize;
+        let bytes = (read_end - start) as usize;
         let buffer = match self.take_all() {
-            Some(all) => all.slice(start as usize..start as usize + octets),
-            None => read_at(&self.file, start, octets).map_err(|cause| self.damage(start, Some(cause)))?,
+            Some(all) => all.slice(start as usize..start as usize + bytes),
+            None => read_at(&self.file, start, bytes).map_err(|cause| self.damage(start, Some(cause)))?,
         };
         let checks = &self.checks[first as usize..];
         for ((block, expected), number) in buffer.chunks(BLOCK as usize).zip(checks).zip(first..) {
@@ -210,21 +210,21 @@ impl Object {
     }
 }
 
-/// Exactly `length` octets of a file at `offset`, into memory that nobody has written zeros to before.
+/// Exactly `length` bytes of a file at `offset`, into memory that nobody has written zeros to before.
 fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
-    let mut octets: Vec<u8> = Vec::with_capacity(length);
-    while octets.len() < length {
-        let at = i64::try_from(offset + octets.len() as u64).map_err(io::Error::other)?;
-        let left = length - octets.len();
-        let free = &mut octets.spare_capacity_mut()[..left];
-        // SAFETY: the descriptor is open, and `free` is memory of ours of that many octets, which the call writes and does not read.
+    let mut bytes: Vec<u8> = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let at = i64::try_from(offset + bytes.len() as u64).map_err(io::Error::other)?;
+        let left = length - bytes.len();
+        let free = &mut bytes.spare_capacity_mut()[..left];
+        // SAFETY: the descriptor is open, and `free` is memory of ours of that many bytes, which the call writes and does not read.
         let read = unsafe { libc::pread(file.as_raw_fd(), free.as_mut_ptr().cast(), left, at) };
         match read {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             1.. => {
-                let now = octets.len() + read as usize;
-                // SAFETY: the call has written so many octets behind those before, within the capacity.
-                unsafe { octets.set_len(now) };
+                let now = bytes.len() + read as usize;
+                // SAFETY: the call has written so many bytes behind those before, within the capacity.
+                unsafe { bytes.set_len(now) };
             }
             _ => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::Interrupted => {}
@@ -232,7 +232,7 @@ fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
             },
         }
     }
-    Ok(Bytes::from(octets))
+    Ok(Bytes::from(bytes))
 }
 
 /// CRC table and trailer of an object.
@@ -249,7 +249,7 @@ pub(super) fn encode_footer(key: &ObjectKey, length: u64, checks: &[u32]) -> Vec
     footer
 }
 
-/// Octets that an object of this length takes on disk, as far as file systems agree: its pages and the footer's.
+/// Bytes that an object of this length takes on disk, as far as file systems agree: its pages and the footer's.
 pub(super) fn footprint(length: u64) -> u64 {
     let footer = length.div_ceil(BLOCK).saturating_mul(4).saturating_add(TRAILER);
     length.saturating_add(footer).checked_next_multiple_of(4096).unwrap_or(u64::MAX)

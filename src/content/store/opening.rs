@@ -3,7 +3,7 @@
 use super::cache::{Cache, allocated, make_folder};
 use super::recency::{OBJECTS, Recency, micros};
 use super::sidecar::Sidecar;
-use super::{DiskError, ObjectKey, flock, io_error};
+use super::{ObjectKey, StoreError, flock, io_error};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -38,7 +38,7 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
 
 /// Removes the pins of dead processes and makes a folder for this one's. The flag: some process died without closing.
 /// Call with the cache folder locked, so that a folder just made is never taken for a dead one.
-pub(super) fn open_pins(folder: &Path) -> Result<(PinFolder, bool), DiskError> {
+pub(super) fn open_pins(folder: &Path) -> Result<(PinFolder, bool), StoreError> {
     let mut died = false;
     for entry in std::fs::read_dir(folder).map_err(io_error(folder))?.flatten() {
         let path = entry.path();
@@ -76,7 +76,7 @@ fn make_private(path: &Path) -> io::Result<()> {
 }
 
 /// Removes what dead processes left in `tmp/`, but for partials that can be resumed, and makes the records agree.
-pub(super) fn clear_partials(folder: &Path, recency: &Recency) -> Result<(), DiskError> {
+pub(super) fn clear_partials(folder: &Path, recency: &Recency) -> Result<(), StoreError> {
     let partials = folder.join(PARTIALS);
     let mut found = HashMap::new();
     for entry in std::fs::read_dir(&partials).map_err(io_error(&partials))?.flatten() {
@@ -126,14 +126,14 @@ pub(super) fn rescan(cache: &Cache) {
     }
 }
 
-/// Octets and last use of a file, as far as it tells: reading does not change a file's time, so the latter is when it was written.
+/// Bytes and last use of a file, as far as it tells: reading does not change a file's time, so the latter is when it was written.
 fn measure(path: &Path) -> Option<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path).ok().filter(|m| m.is_file())?;
     Some((metadata.blocks() * 512, micros(metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH))))
 }
 
 /// Makes the folders of a cache.
-pub(super) fn make_folders(folder: &Path) -> Result<(), DiskError> {
+pub(super) fn make_folders(folder: &Path) -> Result<(), StoreError> {
     for name in ["", OBJECTS, PARTIALS, "pins", "recency"] {
         let path = folder.join(name);
         make_folder(&path).map_err(io_error(&path))?;
@@ -143,7 +143,7 @@ pub(super) fn make_folders(folder: &Path) -> Result<(), DiskError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Disk;
+    use super::super::Store;
     use super::*;
 
     #[test]
@@ -152,11 +152,11 @@ mod tests {
         let hanging = File::open(folder.path()).unwrap();
         assert!(flock(&hanging));
 
-        let told = Disk::open(folder.path(), None, 0).err().unwrap();
+        let told = Store::open(folder.path(), None, 0).err().unwrap();
 
-        let DiskError::Io { path, cause } = told else { panic!("{told}") };
+        let StoreError::Io { path, cause } = told else { panic!("{told}") };
         assert_eq!((&*path, cause.kind()), (folder.path(), io::ErrorKind::TimedOut));
         drop(hanging);
-        Disk::open(folder.path(), None, 0).unwrap();
+        Store::open(folder.path(), None, 0).unwrap();
     }
 }

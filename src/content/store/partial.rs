@@ -5,7 +5,7 @@ use super::ranges::Ranges;
 use super::sidecar::{Notes, Sidecar};
 use super::uncached::Uncached;
 use super::victims::Victims;
-use super::{BLOCK, Cache, DiskError, ObjectKey, io_error};
+use super::{BLOCK, Cache, ObjectKey, StoreError, io_error};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,17 +15,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Room is asked for in steps of so many octets, so that a write seldom looks at the quota.
+/// Room is asked for in steps of so many bytes, so that a write seldom looks at the quota.
 const ROOM_STEP: u64 = 1 << 20;
-/// After so many octets or so much time what is present is noted on disk, for a kill.
-const NOTE_OCTETS: u64 = 64 << 20;
+/// After so many bytes or so much time what is present is noted on disk, for a kill.
+const NOTE_BYTES: u64 = 64 << 20;
 const NOTE_AFTER: Duration = Duration::from_secs(10);
 
 /// An object being written, in any order. Share it by `Arc`: readers may read what is present while it is written,
-/// and go on after the commit. Dropped without commit or abort it is kept for [`super::Disk::resume`] if it has a validator.
+/// and go on after the commit. Dropped without commit or abort it is kept for [`super::Store::resume`] if it has a validator.
 ///
-/// Invariants: octets in `State::present` are in the file and never written again; a CRC in `State::checks` is that of a block
-/// whose every octet is present, computed from what was given to [`Partial::write_at`] wherever that came in order.
+/// Invariants: bytes in `State::present` are in the file and never written again; a CRC in `State::checks` is that of a block
+/// whose every byte is present, computed from what was given to [`Partial::write_at`] wherever that came in order.
 /// Lock order: `writer`, then `state`; those of `Cache` come after both.
 pub struct Partial {
     key: ObjectKey,
@@ -45,9 +45,9 @@ pub struct Partial {
 }
 
 struct Writer {
-    /// Octets charged to the cache for this file.
+    /// Bytes charged to the cache for this file.
     charged: u64,
-    /// Octets written since `noted`.
+    /// Bytes written since `noted`.
     unnoted: u64,
     noted: Instant,
     /// What was noted on disk.
@@ -59,7 +59,7 @@ struct State {
     present: Ranges,
     /// By block; blocks behind its end have none.
     checks: Vec<Option<u32>>,
-    /// Blocks written from their start without a gap: octets so far and their CRC.
+    /// Blocks written from their start without a gap: bytes so far and their CRC.
     growing: HashMap<u64, (u64, u32)>,
     length: Option<u64>,
     validator: Option<String>,
@@ -73,7 +73,7 @@ enum Outcome {
 }
 
 impl Partial {
-    /// A partial of a locked file: empty, or with what `sidecar` tells. `charged`: octets that the cache counts for it.
+    /// A partial of a locked file: empty, or with what `sidecar` tells. `charged`: bytes that the cache counts for it.
     pub(super) fn new(
         cache: Arc<Cache>,
         key: ObjectKey,
@@ -140,17 +140,17 @@ impl Partial {
         self.state().length
     }
 
-    /// See [`Partial::length`]; for a length learnt after [`super::Disk::begin`].
+    /// See [`Partial::length`]; for a length learnt after [`super::Store::begin`].
     pub fn set_length(&self, length: Option<u64>) {
         self.state().length = length;
     }
 
-    /// Octets present.
+    /// Bytes present.
     pub fn present(&self) -> u64 {
         self.state().present.count()
     }
 
-    /// Where the octets present from the start end: a sequential fetch goes on there.
+    /// Where the bytes present from the start end: a sequential fetch goes on there.
     pub fn prefix(&self) -> u64 {
         self.state().present.prefix()
     }
@@ -160,15 +160,15 @@ impl Partial {
         self.state().present.gap(window)
     }
 
-    /// Writes octets at an offset. What is present already is never changed: only absent octets are written. Blocks on the disk.
-    /// On [`DiskError::Full`] what was written before stays readable.
-    pub fn write_at(&self, offset: u64, octets: &[u8]) -> Result<(), DiskError> {
-        self.write_by(offset, &[octets], false)
+    /// Writes bytes at an offset. What is present already is never changed: only absent bytes are written. Blocks on the disk.
+    /// On [`StoreError::Full`] what was written before stays readable.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write_by(offset, &[bytes], false)
     }
 
     /// [`Partial::write_at`] of what its readers have from memory, in pieces one behind the other: the page cache keeps none of it,
     /// unless memory lies free or the disk is slow.
-    pub fn write_uncached_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DiskError> {
+    pub fn write_uncached_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), StoreError> {
         self.write_by(offset, pieces, true)
     }
 
@@ -177,7 +177,7 @@ impl Partial {
         self.writer().uncached.takes_many_at_once()
     }
 
-    fn write_by(&self, offset: u64, pieces: &[&[u8]], uncached: bool) -> Result<(), DiskError> {
+    fn write_by(&self, offset: u64, pieces: &[&[u8]], uncached: bool) -> Result<(), StoreError> {
         let mut writer = self.writer();
         let end = pieces.iter().fold(offset, |end, piece| end.saturating_add(piece.len() as u64));
         let mut from = offset;
@@ -186,8 +186,8 @@ impl Partial {
             let gap = self.open_state()?.present.gap(from..end);
             let Some(gap) = gap else { break };
             let missing = within(pieces, offset, &gap);
-            let octets = gap.end - gap.start;
-            self.make_room(&mut writer, gap.end, octets)?;
+            let bytes = gap.end - gap.start;
+            self.make_room(&mut writer, gap.end, bytes)?;
             let write = || match uncached {
                 true => writer.uncached.write_all_at(&self.file, &missing, gap.start),
                 false => write_all_at(&self.file, &missing, gap.start),
@@ -199,16 +199,16 @@ impl Partial {
                 unchecked.into_iter().try_for_each(|block| self.check_block(block))?;
                 at += piece.len() as u64;
             }
-            writer.unnoted += octets;
+            writer.unnoted += bytes;
             from = gap.end;
         }
-        if writer.unnoted >= NOTE_OCTETS || (writer.unnoted > 0 && writer.noted.elapsed() >= NOTE_AFTER) {
+        if writer.unnoted >= NOTE_BYTES || (writer.unnoted > 0 && writer.noted.elapsed() >= NOTE_AFTER) {
             self.note(&mut writer);
         }
         Ok(())
     }
 
-    /// Exactly `length` octets at `offset`; `None` unless all of them are present. `Err`: a block written earlier was damaged
+    /// Exactly `length` bytes at `offset`; `None` unless all of them are present. `Err`: a block written earlier was damaged
     /// on disk and is absent now. Blocks on the disk.
     pub fn read_at(&self, offset: u64, length: usize) -> Result<Option<Bytes>, Damaged> {
         let Some(end) = offset.checked_add(length as u64) else { return Ok(None) };
@@ -234,7 +234,7 @@ impl Partial {
         for (block, check) in blocks.zip(checks) {
             let start = block * BLOCK;
             let wanted = start.max(offset)..(start + BLOCK).min(end);
-            // A block with a CRC is whole: read and check all of it. Of another this process wrote every octet itself.
+            // A block with a CRC is whole: read and check all of it. Of another this process wrote every byte itself.
             let span = if check.is_some() { start..start + BLOCK } else { wanted.clone() };
             let mut buffer = vec![0; (span.end - span.start) as usize];
             let read = self.file.read_exact_at(&mut buffer, span.start);
@@ -248,16 +248,16 @@ impl Partial {
     }
 
     /// Makes it a whole object named `key` (not always the key it was begun with: a digest's only if the bytes gave it)
-    /// of exactly `length` octets. Returns after the rename; the sync comes later, and until then a power loss makes it a miss.
+    /// of exactly `length` bytes. Returns after the rename; the sync comes later, and until then a power loss makes it a miss.
     /// On an error it stays as it is.
-    pub fn commit(&self, key: &ObjectKey, length: u64) -> Result<Arc<Object>, DiskError> {
+    pub fn commit(&self, key: &ObjectKey, length: u64) -> Result<Arc<Object>, StoreError> {
         let mut writer = self.writer();
         let (present, end) = {
             let state = self.open_state()?;
             (state.present.prefix(), state.present.end())
         };
         if present != length || end != length {
-            return Err(DiskError::Incomplete { key: key.clone(), present, length });
+            return Err(StoreError::Incomplete { key: key.clone(), present, length });
         }
         let mut checks = Vec::new();
         for block in 0..length.div_ceil(BLOCK) {
@@ -310,8 +310,8 @@ impl Partial {
         writer.charged = 0;
     }
 
-    /// Charges what the file takes once `written` octets are added and it reaches `end`.
-    fn make_room(&self, writer: &mut Writer, end: u64, written: u64) -> Result<(), DiskError> {
+    /// Charges what the file takes once `written` bytes are added and it reaches `end`.
+    fn make_room(&self, writer: &mut Writer, end: u64, written: u64) -> Result<(), StoreError> {
         let (present, length) = {
             let state = self.state();
             (state.present.count(), state.length)
@@ -329,7 +329,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Writes down what is present, for [`super::Disk::resume`] after a kill. It is a convenience: failure costs a new fetch.
+    /// Writes down what is present, for [`super::Store::resume`] after a kill. It is a convenience: failure costs a new fetch.
     fn note(&self, writer: &mut Writer) -> bool {
         writer.unnoted = 0;
         writer.noted = Instant::now();
@@ -373,19 +373,19 @@ impl Partial {
     }
 
     /// Computes the CRC of a block that was not written in order, from the file.
-    fn check_block(&self, block: u64) -> Result<(), DiskError> {
+    fn check_block(&self, block: u64) -> Result<(), StoreError> {
         let crc = self.compute(block * BLOCK..(block + 1) * BLOCK)?;
         set_check(&mut self.state().checks, block, Some(crc));
         Ok(())
     }
 
-    fn compute(&self, range: Range<u64>) -> Result<u32, DiskError> {
+    fn compute(&self, range: Range<u64>) -> Result<u32, StoreError> {
         let mut buffer = vec![0; (range.end - range.start) as usize];
         self.file.read_exact_at(&mut buffer, range.start).map_err(|e| self.failed(e))?;
         Ok(crc32c::crc32c(&buffer))
     }
 
-    fn failed(&self, cause: io::Error) -> DiskError {
+    fn failed(&self, cause: io::Error) -> StoreError {
         if super::is_full(&cause) {
             return self.cache.full();
         }
@@ -393,11 +393,11 @@ impl Partial {
     }
 
     /// The state of a partial that is neither committed nor aborted.
-    fn open_state(&self) -> Result<MutexGuard<'_, State>, DiskError> {
+    fn open_state(&self) -> Result<MutexGuard<'_, State>, StoreError> {
         let state = self.state();
         match state.outcome {
             Outcome::Open => Ok(state),
-            _ => Err(DiskError::Finished { key: self.key.clone() }),
+            _ => Err(StoreError::Finished { key: self.key.clone() }),
         }
     }
 
@@ -417,8 +417,8 @@ impl Drop for Partial {
             return;
         }
         if self.note(&mut writer) {
-            let octets = self.file.metadata().map_or(writer.charged, |m| m.blocks() * 512);
-            self.cache.charge(&self.name, writer.charged, octets);
+            let bytes = self.file.metadata().map_or(writer.charged, |m| m.blocks() * 512);
+            self.cache.charge(&self.name, writer.charged, bytes);
         } else {
             self.remove(&mut writer);
         }
@@ -446,15 +446,15 @@ fn write_all_at(file: &File, pieces: &[&[u8]], mut offset: u64) -> io::Result<()
 }
 
 impl State {
-    /// Notes octets written at `start`, absent before; the whole blocks among them whose CRC must be computed from the file.
-    fn extend(&mut self, start: u64, octets: &[u8]) -> Vec<u64> {
-        let end = start + octets.len() as u64;
+    /// Notes bytes written at `start`, absent before; the whole blocks among them whose CRC must be computed from the file.
+    fn extend(&mut self, start: u64, bytes: &[u8]) -> Vec<u64> {
+        let end = start + bytes.len() as u64;
         self.present.insert(start..end);
         let mut unchecked = Vec::new();
         for block in start / BLOCK..end.div_ceil(BLOCK) {
             let block_start = block * BLOCK;
             let span = block_start.max(start)..(block_start + BLOCK).min(end);
-            let piece = &octets[(span.start - start) as usize..(span.end - start) as usize];
+            let piece = &bytes[(span.start - start) as usize..(span.end - start) as usize];
             let (grown, crc) = self.growing.get(&block).copied().unwrap_or((0, 0));
             if grown == span.start - block_start {
                 self.growing.insert(block, (span.end - block_start, crc32c::crc32c_append(crc, piece)));
@@ -480,7 +480,7 @@ impl State {
         self.check(block).or_else(grown)
     }
 
-    /// A block whose octets on disk cannot be used.
+    /// A block whose bytes on disk cannot be used.
     fn lose(&mut self, block: u64) {
         self.present.remove(block * BLOCK..(block + 1) * BLOCK);
         self.growing.remove(&block);

@@ -1,9 +1,9 @@
-//! Which octets of a file are present.
+//! Which bytes of a file are present.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of octets as disjoint ranges, never touching each other: start -> end.
+/// A set of bytes as disjoint ranges, never touching each other: start -> end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
     runs: BTreeMap<u64, u64>,
@@ -62,7 +62,7 @@ impl Ranges {
         Some(start..end)
     }
 
-    /// Octets in the set.
+    /// Bytes in the set.
     pub(super) fn count(&self) -> u64 {
         self.runs.iter().map(|(start, end)| end - start).sum()
     }
@@ -72,7 +72,7 @@ impl Ranges {
         self.runs.get(&0).copied().unwrap_or(0)
     }
 
-    /// The set's last octet and one.
+    /// The set's last byte and one.
     pub(super) fn end(&self) -> u64 {
         self.runs.last_key_value().map_or(0, |(_, &end)| end)
     }
@@ -84,9 +84,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The set against the plainest model of one: a flag for each octet.
+        /// The set against the plainest model of one: a flag for each byte.
         #[test]
-        fn behaves_like_a_flag_for_each_octet(steps in prop::collection::vec((any::<bool>(), 0u64..64, 0u64..64), 1..40)) {
+        fn behaves_like_a_flag_for_each_byte(steps in prop::collection::vec((any::<bool>(), 0u64..64, 0u64..64), 1..40)) {
             let mut ranges = Ranges::default();
             let mut flags = [false; 64];
             for (insert, a, b) in steps {

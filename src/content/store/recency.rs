@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! unnamed database      key                           value
-//! a file                'f', name                     last use u64, octets u64
+//! a file                'f', name                     last use u64, bytes u64
 //! the order             'o', last use u64, name       (empty)
-//! the sums              's'                           octets u64, objects u64
+//! the sums              's'                           bytes u64, objects u64
 //! ```
 //!
 //! Numbers are big-endian, so that the order sorts by time. A name is a path below the cache folder: `objects/XX/KEY` or
@@ -35,8 +35,8 @@ pub(super) const OBJECTS: &str = "objects/";
 /// What is to be written about one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It is there, takes so many octets and was used then.
-    Present { octets: u64, used: u64 },
+    /// It is there, takes so many bytes and was used then.
+    Present { bytes: u64, used: u64 },
     /// It was used then.
     Used(u64),
     /// It is gone.
@@ -50,8 +50,8 @@ impl Change {
     /// Both, this one after `earlier`. A use may be told late.
     pub(super) fn after(self, earlier: Change) -> Change {
         match (earlier, self) {
-            (Change::Present { octets, used: before }, Change::Used(used)) => {
-                Change::Present { octets, used: used.max(before) }
+            (Change::Present { bytes, used: before }, Change::Used(used)) => {
+                Change::Present { bytes, used: used.max(before) }
             }
             (Change::Used(before), Change::Used(used)) => Change::Used(used.max(before)),
             (Change::Gone, Change::Used(_)) => Change::Gone,
@@ -63,7 +63,7 @@ impl Change {
 /// What all files take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     pub(super) objects: u64,
 }
 
@@ -116,21 +116,21 @@ impl Recency {
         self.read_sums(&txn)
     }
 
-    /// Writes changes in one commit. `octets_of` answers for a used file that has no record (`None`: it is not there).
-    pub(super) fn apply(&self, changes: &Changes, octets_of: impl Fn(&str) -> Option<u64>) -> heed::Result<Sums> {
+    /// Writes changes in one commit. `bytes_of` answers for a used file that has no record (`None`: it is not there).
+    pub(super) fn apply(&self, changes: &Changes, bytes_of: impl Fn(&str) -> Option<u64>) -> heed::Result<Sums> {
         let mut txn = self.env.write_txn()?;
         let mut sums = self.read_sums(&txn)?;
         for (name, change) in changes {
             match *change {
-                Change::Present { octets, used } => self.put(&mut txn, &mut sums, name, octets, used)?,
+                Change::Present { bytes, used } => self.put(&mut txn, &mut sums, name, bytes, used)?,
                 Change::Gone => self.remove(&mut txn, &mut sums, name)?,
                 Change::Used(used) => {
-                    let octets = match self.read(&txn, name)? {
-                        Some((_, octets)) => Some(octets),
-                        None => octets_of(name),
+                    let bytes = match self.read(&txn, name)? {
+                        Some((_, bytes)) => Some(bytes),
+                        None => bytes_of(name),
                     };
-                    if let Some(octets) = octets {
-                        self.put(&mut txn, &mut sums, name, octets, used)?;
+                    if let Some(bytes) = bytes {
+                        self.put(&mut txn, &mut sums, name, bytes, used)?;
                     }
                 }
             }
@@ -139,7 +139,7 @@ impl Recency {
     }
 
     /// Offers files that were last used before `since` (microseconds since the epoch) to `victim`, least recently used first,
-    /// until all take no more octets than `target` makes of what they take now. Answers the octets of what was removed, whatever
+    /// until all take no more bytes than `target` makes of what they take now. Answers the bytes of what was removed, whatever
     /// others add meanwhile. One call removes a bounded number, so that other processes need not wait long: call again while it
     /// makes progress.
     pub(super) fn evict(
@@ -152,8 +152,8 @@ impl Recency {
         let began = Instant::now();
         let mut sums = self.read_sums(&txn)?;
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
-        let (mut left, mut gone) = (sums.octets, 0);
-        let target = target(sums.octets);
+        let (mut left, mut gone) = (sums.bytes, 0);
+        let target = target(sums.bytes);
         let mut is_all = true;
         for record in self.database.prefix_iter(&txn, &[ORDER])? {
             let is_long = removed.len() == VICTIMS || (!removed.is_empty() && began.elapsed() >= HOLD);
@@ -167,28 +167,28 @@ impl Recency {
                 break;
             }
             let name = name_of(name);
-            let (_, octets) = self.read(&txn, &name)?.unwrap_or_default();
+            let (_, bytes) = self.read(&txn, &name)?.unwrap_or_default();
             match victim(&name) {
                 Fate::Removed => {
-                    left = left.saturating_sub(octets);
-                    gone += octets;
+                    left = left.saturating_sub(bytes);
+                    gone += bytes;
                     removed.push(name);
                 }
-                Fate::Kept => kept.push((name, octets)),
+                Fate::Kept => kept.push((name, bytes)),
             }
         }
         removed.iter().try_for_each(|name| self.remove(&mut txn, &mut sums, name))?;
-        kept.iter().try_for_each(|(name, octets)| self.put(&mut txn, &mut sums, name, *octets, now()))?;
+        kept.iter().try_for_each(|(name, bytes)| self.put(&mut txn, &mut sums, name, *bytes, now()))?;
         if is_all {
             // Nothing else is left: damaged sums end here, which would have everything evicted for ever.
             let objects = kept.iter().filter(|(name, _)| name.starts_with(OBJECTS)).count() as u64;
-            sums = Sums { octets: kept.iter().map(|(_, octets)| octets).sum(), objects };
+            sums = Sums { bytes: kept.iter().map(|(_, bytes)| bytes).sum(), objects };
         }
         self.commit(txn, sums)?;
         Ok(gone)
     }
 
-    /// Brings the records of the files whose names begin with `prefix` in line with those found there, name and octets
+    /// Brings the records of the files whose names begin with `prefix` in line with those found there, name and bytes
     /// and last use: those that take more than is recorded too. `exists` asks again within the transaction, as files come and go
     /// meanwhile.
     pub(super) fn reconcile(
@@ -210,12 +210,12 @@ impl Recency {
         for name in missing {
             self.remove(&mut txn, &mut sums, &name)?;
         }
-        for (name, (octets, used)) in found {
+        for (name, (bytes, used)) in found {
             let recorded = self.read(&txn, name)?;
             // A file that a killed process wrote has grown since it was written down.
-            let is_too_little = recorded.is_none_or(|(_, recorded)| recorded < *octets);
+            let is_too_little = recorded.is_none_or(|(_, recorded)| recorded < *bytes);
             if is_too_little && exists(name) {
-                self.put(&mut txn, &mut sums, name, *octets, recorded.map_or(*used, |(used, _)| used))?;
+                self.put(&mut txn, &mut sums, name, *bytes, recorded.map_or(*used, |(used, _)| used))?;
                 differs = true;
             }
         }
@@ -223,43 +223,43 @@ impl Recency {
         if differs { self.commit(txn, sums).map(|_| ()) } else { Ok(()) }
     }
 
-    /// Octets of the environment's own files.
-    pub(super) fn own_octets(&self) -> u64 {
+    /// Bytes of the environment's own files.
+    pub(super) fn own_bytes(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         let file = |name| std::fs::metadata(self.env.path().join(name)).map_or(0, |m| m.blocks() * 512);
         file("data.mdb") + file("lock.mdb")
     }
 
     fn read_sums(&self, txn: &RoTxn<'_>) -> heed::Result<Sums> {
-        let (octets, objects) = self.database.get(txn, SUMS)?.map_or((0, 0), pair_of);
-        Ok(Sums { octets, objects })
+        let (bytes, objects) = self.database.get(txn, SUMS)?.map_or((0, 0), pair_of);
+        Ok(Sums { bytes, objects })
     }
 
     fn commit(&self, mut txn: RwTxn<'_>, sums: Sums) -> heed::Result<Sums> {
-        self.database.put(&mut txn, SUMS, &pair(sums.octets, sums.objects))?;
+        self.database.put(&mut txn, SUMS, &pair(sums.bytes, sums.objects))?;
         txn.commit()?;
         Ok(sums)
     }
 
-    /// Last use and octets of a file.
+    /// Last use and bytes of a file.
     fn read(&self, txn: &RoTxn<'_>, name: &str) -> heed::Result<Option<(u64, u64)>> {
         Ok(self.database.get(txn, &file_key(name))?.map(pair_of))
     }
 
-    fn put(&self, txn: &mut RwTxn<'_>, sums: &mut Sums, name: &str, octets: u64, used: u64) -> heed::Result<()> {
+    fn put(&self, txn: &mut RwTxn<'_>, sums: &mut Sums, name: &str, bytes: u64, used: u64) -> heed::Result<()> {
         self.remove(txn, sums, name)?;
-        self.database.put(txn, &file_key(name), &pair(used, octets))?;
+        self.database.put(txn, &file_key(name), &pair(used, bytes))?;
         self.database.put(txn, &order_key(used, name), &[])?;
-        sums.octets += octets;
+        sums.bytes += bytes;
         sums.objects += u64::from(name.starts_with(OBJECTS));
         Ok(())
     }
 
     fn remove(&self, txn: &mut RwTxn<'_>, sums: &mut Sums, name: &str) -> heed::Result<()> {
-        if let Some((used, octets)) = self.read(txn, name)? {
+        if let Some((used, bytes)) = self.read(txn, name)? {
             self.database.delete(txn, &file_key(name))?;
             self.database.delete(txn, &order_key(used, name))?;
-            sums.octets = sums.octets.saturating_sub(octets);
+            sums.bytes = sums.bytes.saturating_sub(bytes);
             sums.objects = sums.objects.saturating_sub(u64::from(name.starts_with(OBJECTS)));
         }
         Ok(())
@@ -275,8 +275,8 @@ fn order_key(used: u64, name: &str) -> Vec<u8> {
 }
 
 /// Names are ours and ASCII; a damaged one names no file and goes when its turn comes.
-fn name_of(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+fn name_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn pair(a: u64, b: u64) -> [u8; 16] {
@@ -288,7 +288,7 @@ fn pair(a: u64, b: u64) -> [u8; 16] {
 
 fn pair_of(value: &[u8]) -> (u64, u64) {
     let number =
-        |at: usize| value.get(at..at + 8).and_then(|octets| octets.try_into().ok()).map_or(0, u64::from_be_bytes);
+        |at: usize| value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes);
     (number(0), number(8))
 }
 
@@ -296,14 +296,14 @@ fn pair_of(value: &[u8]) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    fn put(recency: &Recency, name: &str, octets: u64, used: u64) {
-        let changes = Changes::from([(name.into(), Change::Present { octets, used })]);
+    fn put(recency: &Recency, name: &str, bytes: u64, used: u64) {
+        let changes = Changes::from([(name.into(), Change::Present { bytes, used })]);
         recency.apply(&changes, |_| None).unwrap();
     }
 
     #[test]
     fn a_use_that_is_told_late_makes_nothing_older() {
-        let present = |used| Change::Present { octets: 1, used };
+        let present = |used| Change::Present { bytes: 1, used };
         assert_eq!(Change::Used(5).after(Change::Used(7)), Change::Used(7));
         assert_eq!(Change::Used(5).after(present(7)), present(7));
         assert_eq!(Change::Used(7).after(present(5)), present(7));
@@ -317,12 +317,12 @@ mod tests {
         put(&recency, "objects/aa/1", 100, 10);
         put(&recency, "objects/aa/2", 200, 20);
         let txn = recency.env.write_txn().unwrap();
-        recency.commit(txn, Sums { octets: 1 << 60, objects: 7 }).unwrap();
+        recency.commit(txn, Sums { bytes: 1 << 60, objects: 7 }).unwrap();
 
         let keep = |name: &str| if name == "objects/aa/1" { Fate::Kept } else { Fate::Removed };
         recency.evict(|_| 1000, u64::MAX, keep).unwrap();
 
-        assert_eq!(recency.sums().unwrap(), Sums { octets: 100, objects: 1 });
+        assert_eq!(recency.sums().unwrap(), Sums { bytes: 100, objects: 1 });
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
             put(&recency, name, 100, used);
         }
         recency.apply(&Changes::from([("objects/aa/2".into(), Change::Used(40))]), |_| None).unwrap();
-        assert_eq!(recency.sums().unwrap(), Sums { octets: 400, objects: 3 });
+        assert_eq!(recency.sums().unwrap(), Sums { bytes: 400, objects: 3 });
 
         let mut offered = Vec::new();
         let removed = recency.evict(
@@ -348,7 +348,7 @@ mod tests {
 
         assert_eq!(offered, ["tmp/4", "objects/aa/3", "objects/aa/1", "objects/aa/2"]);
         assert_eq!(removed.unwrap(), 300);
-        assert_eq!(recency.sums().unwrap(), Sums { octets: 100, objects: 1 });
+        assert_eq!(recency.sums().unwrap(), Sums { bytes: 100, objects: 1 });
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
 
         assert_eq!(offered, ["objects/aa/1"]);
         assert_eq!(removed.unwrap(), 100);
-        assert_eq!(recency.sums().unwrap(), Sums { octets: 200, objects: 2 });
+        assert_eq!(recency.sums().unwrap(), Sums { bytes: 200, objects: 2 });
     }
 
     #[test]
@@ -391,7 +391,7 @@ mod tests {
                 },
             )
             .unwrap();
-        assert_eq!((offered, removed, recency.sums().unwrap().octets), (2, 0, 200));
+        assert_eq!((offered, removed, recency.sums().unwrap().bytes), (2, 0, 200));
     }
 
     #[test]
@@ -411,7 +411,7 @@ mod tests {
         let changes =
             Changes::from([("objects/aa/here".into(), Change::Used(1)), ("objects/aa/gone".into(), Change::Used(1))]);
         let sums = recency.apply(&changes, |name| name.ends_with("here").then_some(7)).unwrap();
-        assert_eq!(sums, Sums { octets: 7, objects: 1 });
+        assert_eq!(sums, Sums { bytes: 7, objects: 1 });
     }
 
     #[test]
@@ -422,11 +422,11 @@ mod tests {
         put(&recency, "tmp/ahead", 500, 10);
         put(&recency, "tmp/gone", 1000, 30);
         let found = [("tmp/grown", 700), ("tmp/ahead", 400), ("tmp/new", 50)];
-        let found = HashMap::from(found.map(|(name, octets)| (name.to_owned(), (octets, 25))));
+        let found = HashMap::from(found.map(|(name, bytes)| (name.to_owned(), (bytes, 25))));
 
         recency.reconcile("tmp/", &found, |name| name != "tmp/gone").unwrap();
 
-        assert_eq!(recency.sums().unwrap(), Sums { octets: 700 + 500 + 50, objects: 0 });
+        assert_eq!(recency.sums().unwrap(), Sums { bytes: 700 + 500 + 50, objects: 0 });
         let mut order = Vec::new();
         let removed = |name: &str| {
             order.push(name.to_owned());

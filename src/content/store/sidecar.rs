@@ -12,7 +12,7 @@
 //! ```
 //!
 //! All numbers are little-endian; the CRC32C at the end of a part is that of all parts so far but for such CRCs, so that none counts where
-//! another lies before it. Only whole blocks are told, each with its CRC: after a power loss the sidecar may be newer than the octets, and
+//! another lies before it. Only whole blocks are told, each with its CRC: after a power loss the sidecar may be newer than the bytes, and
 //! the CRC tells. A part that a kill or a power loss cut is the end.
 //!
 //! What is new is added behind what is told: all of it would else be written again and again, the more the larger the object is, and
@@ -29,7 +29,7 @@ const MAGIC: [u8; 8] = *b"rsyncprt";
 /// Of the layout in this module's header. A file of another version is none.
 const VERSION: u32 = 2;
 
-/// Octets of a block's number and CRC.
+/// Bytes of a block's number and CRC.
 const RECORD: usize = 12;
 
 /// What is known of a partial object.
@@ -76,24 +76,24 @@ impl Sidecar {
 
     fn encode_head(&self, key: &ObjectKey) -> (Vec<u8>, u32) {
         let validator = self.validator.as_deref().unwrap_or_default();
-        let mut octets = Vec::with_capacity(64 + validator.len());
-        octets.extend_from_slice(&MAGIC);
-        octets.extend_from_slice(&VERSION.to_le_bytes());
-        octets.extend_from_slice(&key.fingerprint().to_le_bytes());
-        octets.extend_from_slice(&self.length.unwrap_or(u64::MAX).to_le_bytes());
-        octets.extend_from_slice(&(validator.len() as u32).to_le_bytes());
-        octets.extend_from_slice(validator.as_bytes());
-        with_crc(octets, 0)
+        let mut bytes = Vec::with_capacity(64 + validator.len());
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&key.fingerprint().to_le_bytes());
+        bytes.extend_from_slice(&self.length.unwrap_or(u64::MAX).to_le_bytes());
+        bytes.extend_from_slice(&(validator.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(validator.as_bytes());
+        with_crc(bytes, 0)
     }
 
-    fn decode(octets: &[u8], key: &ObjectKey) -> Option<Sidecar> {
-        let rest = octets.strip_prefix(&MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
+    fn decode(bytes: &[u8], key: &ObjectKey) -> Option<Sidecar> {
+        let rest = bytes.strip_prefix(&MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
         let rest = rest.strip_prefix(&key.fingerprint().to_le_bytes())?;
         let (length, rest) = rest.split_first_chunk()?;
         let (validator_length, rest) = rest.split_first_chunk()?;
         let (validator, rest) = rest.split_at_checked(u32::from_le_bytes(*validator_length) as usize)?;
-        let mut parts = Parts { rest: octets, crc: 0 };
-        parts.take(octets.len() - rest.len())?;
+        let mut parts = Parts { rest: bytes, crc: 0 };
+        parts.take(bytes.len() - rest.len())?;
         let mut checks = Vec::new();
         while let Some(blocks) = parts.blocks() {
             checks.extend(blocks);
@@ -108,19 +108,19 @@ impl Sidecar {
 
 /// A part behind others of that CRC; with it they have the other one that is answered.
 fn encode_part(checks: &[(u64, u32)], before: u32) -> (Vec<u8>, u32) {
-    let mut octets = Vec::with_capacity(8 + checks.len() * RECORD);
-    octets.extend_from_slice(&(checks.len() as u32).to_le_bytes());
+    let mut bytes = Vec::with_capacity(8 + checks.len() * RECORD);
+    bytes.extend_from_slice(&(checks.len() as u32).to_le_bytes());
     for (block, crc) in checks {
-        octets.extend_from_slice(&block.to_le_bytes());
-        octets.extend_from_slice(&crc.to_le_bytes());
+        bytes.extend_from_slice(&block.to_le_bytes());
+        bytes.extend_from_slice(&crc.to_le_bytes());
     }
-    with_crc(octets, before)
+    with_crc(bytes, before)
 }
 
-fn with_crc(mut octets: Vec<u8>, before: u32) -> (Vec<u8>, u32) {
-    let crc = crc32c::crc32c_append(before, &octets);
-    octets.extend_from_slice(&crc.to_le_bytes());
-    (octets, crc)
+fn with_crc(mut bytes: Vec<u8>, before: u32) -> (Vec<u8>, u32) {
+    let crc = crc32c::crc32c_append(before, &bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    (bytes, crc)
 }
 
 /// Parts that are read one behind the other.
@@ -131,7 +131,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// The next one, of so many octets; `None` where it is not whole.
+    /// The next one, of so many bytes; `None` where it is not whole.
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (part, rest) = self.rest.split_at_checked(length)?;
         let (told, rest) = rest.split_first_chunk()?;
@@ -247,24 +247,24 @@ mod tests {
         let (head, crc) = sidecar(&[]).encode_head(&key);
         let (part, crc) = encode_part(&first, crc);
         let (nothing, crc) = encode_part(&[], crc);
-        let octets = [&head[..], &part, &nothing, &encode_part(&second, crc).0].concat();
+        let bytes = [&head[..], &part, &nothing, &encode_part(&second, crc).0].concat();
 
-        assert_eq!(Sidecar::decode(&octets, &key), Some(sidecar(&[first[0], first[1], second[0]])));
-        assert_eq!(Sidecar::decode(&octets, &ObjectKey::inode("s", 2)), None);
+        assert_eq!(Sidecar::decode(&bytes, &key), Some(sidecar(&[first[0], first[1], second[0]])));
+        assert_eq!(Sidecar::decode(&bytes, &ObjectKey::inode("s", 2)), None);
         let whole = |at: usize| {
             let told = [&first[..], &second].concat();
-            let ends = [head.len(), head.len() + part.len(), octets.len()];
+            let ends = [head.len(), head.len() + part.len(), bytes.len()];
             ends.iter().rposition(|end| at >= *end).map(|parts| sidecar(&told[..[0, 2, 3][parts]]))
         };
-        for at in 0..octets.len() {
-            let mut damaged = octets.clone();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            assert_eq!(Sidecar::decode(&damaged, &key), whole(at), "octet {at}");
-            assert_eq!(Sidecar::decode(&octets[..at], &key), whole(at), "cut at {at}");
+            assert_eq!(Sidecar::decode(&damaged, &key), whole(at), "byte {at}");
+            assert_eq!(Sidecar::decode(&bytes[..at], &key), whole(at), "cut at {at}");
         }
     }
 
-    /// After a power loss octets of another sidecar may lie there, which was deleted.
+    /// After a power loss bytes of another sidecar may lie there, which was deleted.
     #[test]
     fn a_part_counts_behind_those_alone_that_were_before_it() {
         let (key, other) = (ObjectKey::inode("s", 1), ObjectKey::inode("s", 2));

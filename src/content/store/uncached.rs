@@ -1,4 +1,4 @@
-//! Writing without leaving the octets in the page cache: for what readers have from memory, so that a large file is not there twice.
+//! Writing without leaving the bytes in the page cache: for what readers have from memory, so that a large file is not there twice.
 //!
 //! A fast disk has them from where they are ([`Direct`]). Else they pass through the page cache: the kernel begins to write them back at
 //! once and lets their pages go when that is done, so that those are used again and again and nobody else's go for them. Who writes may
@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// The ways of one file's octets to the disk, and which of them proved slow.
+/// The ways of one file's bytes to the disk, and which of them proved slow.
 pub(super) struct Uncached {
     direct: Direct,
     detour: Detour,
@@ -38,7 +38,7 @@ impl Uncached {
     /// Writes all of `pieces` one behind the other from `offset` on, as `write_all_at` does; past the page cache where that is the
     /// faster way, or the one that costs others least.
     pub(super) fn write_all_at(&mut self, file: &File, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
-        // Octets from `offset` on that are written.
+        // Bytes from `offset` on that are written.
         let mut ahead = 0;
         for (number, piece) in pieces.iter().enumerate() {
             if ahead == 0 {
@@ -52,16 +52,16 @@ impl Uncached {
         Ok(())
     }
 
-    fn write_through(&mut self, file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
-        if octets.is_empty() {
+    fn write_through(&mut self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if bytes.is_empty() {
             return Ok(());
         }
-        if (self.lies_free)() || !self.detour.passes(octets.len() as u64) {
-            return file.write_all_at(octets, offset);
+        if (self.lies_free)() || !self.detour.passes(bytes.len() as u64) {
+            return file.write_all_at(bytes, offset);
         }
         let begun = Instant::now();
-        write_past(file, octets, offset)?;
-        self.detour.note(octets.len(), begun.elapsed());
+        write_past(file, bytes, offset)?;
+        self.detour.note(bytes.len(), begun.elapsed());
         Ok(())
     }
 
@@ -91,7 +91,7 @@ fn is_plenty(free: libc::c_ulong, total: libc::c_ulong) -> bool {
     total > 0 && free >= total / A_PART
 }
 
-/// Octets that the page cache takes after the first write that was slow; after each that follows twice as many, until it is
+/// Bytes that the page cache takes after the first write that was slow; after each that follows twice as many, until it is
 /// this one, doubled so often.
 const DETOUR: u64 = 16 << 20;
 const DOUBLINGS: u32 = 8;
@@ -105,16 +105,16 @@ pub(super) struct Detour {
 }
 
 impl Detour {
-    /// Whether so many octets, written next, pass the page cache.
-    pub(super) fn passes(&mut self, octets: u64) -> bool {
+    /// Whether so many bytes, written next, pass the page cache.
+    pub(super) fn passes(&mut self, bytes: u64) -> bool {
         let is_over = self.left == 0;
-        self.left = self.left.saturating_sub(octets);
+        self.left = self.left.saturating_sub(bytes);
         is_over
     }
 
-    /// A write of so many octets that passed it took so long.
-    pub(super) fn note(&mut self, octets: usize, took: Duration) {
-        if self.lag.is_slow_with(octets, took) {
+    /// A write of so many bytes that passed it took so long.
+    pub(super) fn note(&mut self, bytes: usize, took: Duration) {
+        if self.lag.is_slow_with(bytes, took) {
             self.left = DETOUR << self.doublings;
             self.doublings = (self.doublings + 1).min(DOUBLINGS);
         }
@@ -123,10 +123,10 @@ impl Detour {
 
 /// As `write_all_at`; past the page cache where kernel and filesystem can (RWF_DONTCACHE of pwritev2(2): Linux 6.16 and ext4, xfs,
 /// btrfs).
-fn write_past(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
+fn write_past(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut written = 0;
-    while written < octets.len() {
-        let (rest, at) = (&octets[written..], offset + written as u64);
+    while written < bytes.len() {
+        let (rest, at) = (&bytes[written..], offset + written as u64);
         match write_past_some(file, rest, at) {
             Ok(more) if more > 0 => written += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -137,11 +137,11 @@ fn write_past(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn write_past_some(file: &File, octets: &[u8], offset: u64) -> io::Result<usize> {
-    let part = libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() };
+fn write_past_some(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // A file's length is an off_t.
     let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    // SAFETY: the one iovec names `octets`, which are only read and live through the call.
+    // SAFETY: the one iovec names `bytes`, which are only read and live through the call.
     let written = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_DONTCACHE) };
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
@@ -149,11 +149,11 @@ fn write_past_some(file: &File, octets: &[u8], offset: u64) -> io::Result<usize>
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::content::store::{BLOCK, Disk, ObjectKey};
+    use crate::content::store::{BLOCK, ObjectKey, Store};
     use std::ops::Range;
     use std::path::Path;
 
-    /// Where the disk has octets from where they are, and where not; where memory lies free, and where not.
+    /// Where the disk has bytes from where they are, and where not; where memory lies free, and where not.
     fn ways() -> [Uncached; 4] {
         let way = |direct, lies_free| Uncached { direct, lies_free, ..Uncached::default() };
         [
@@ -164,13 +164,13 @@ pub(super) mod tests {
         ]
     }
 
-    /// What a file in `folder` holds behind writes of `octets` in parts of `part`, the last part first.
-    fn written_in(folder: &Path, mut uncached: Uncached, octets: &[u8], part: usize) -> Vec<u8> {
+    /// What a file in `folder` holds behind writes of `bytes` in parts of `part`, the last part first.
+    fn written_in(folder: &Path, mut uncached: Uncached, bytes: &[u8], part: usize) -> Vec<u8> {
         let file = tempfile::tempfile_in(folder).unwrap();
-        for (number, part_of_it) in octets.chunks(part).enumerate().rev() {
+        for (number, part_of_it) in bytes.chunks(part).enumerate().rev() {
             uncached.write_all_at(&file, &[part_of_it], (number * part) as u64).unwrap();
         }
-        let mut all = vec![0; octets.len()];
+        let mut all = vec![0; bytes.len()];
         file.read_exact_at(&mut all, 0).unwrap();
         all
     }
@@ -190,14 +190,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn octets_are_written_wherever_they_lie() {
+    fn bytes_are_written_wherever_they_lie() {
         let memory: Vec<u8> = (0..310_000).map(|at| (at / 251 + at) as u8).collect();
-        let octets = &memory[memory.as_ptr().align_offset(4096)..];
+        let bytes = &memory[memory.as_ptr().align_offset(4096)..];
         for folder in [&std::env::temp_dir(), Path::new("/dev/shm")] {
             for (from, part) in [(0, 300_000), (0, 1 << 16), (0, 5000), (1, 1 << 16), (0, (1 << 16) + 1)] {
                 for uncached in ways() {
-                    let written = written_in(folder, uncached, &octets[from..], part);
-                    assert!(written == octets[from..], "from {from} in parts of {part} in {}", folder.display());
+                    let written = written_in(folder, uncached, &bytes[from..], part);
+                    assert!(written == bytes[from..], "from {from} in parts of {part} in {}", folder.display());
                 }
             }
         }
@@ -206,7 +206,7 @@ pub(super) mod tests {
     #[test]
     fn pieces_are_written_one_behind_the_other_wherever_they_lie() {
         let memory: Vec<u8> = (0..310_000).map(|at| (at / 251 + at) as u8).collect();
-        let octets = &memory[memory.as_ptr().align_offset(4096)..][..300_000];
+        let bytes = &memory[memory.as_ptr().align_offset(4096)..][..300_000];
         let ends = [
             &[8192, 16_384, 16_384, 65_536, 65_537, 69_632, 200_704, 300_000][..],
             &[1, 4096, 8192, 300_000],
@@ -216,15 +216,15 @@ pub(super) mod tests {
         for folder in [&std::env::temp_dir(), Path::new("/dev/shm")] {
             for (ends, offset) in ends.iter().zip([0, 4096, 0, 5]) {
                 let begins = [0].iter().chain(*ends);
-                let pieces: Vec<&[u8]> = begins.zip(*ends).map(|(from, to)| &octets[*from..*to]).collect();
+                let pieces: Vec<&[u8]> = begins.zip(*ends).map(|(from, to)| &bytes[*from..*to]).collect();
                 for mut uncached in ways() {
                     let file = tempfile::tempfile_in(folder).unwrap();
 
                     uncached.write_all_at(&file, &pieces, offset).unwrap();
 
-                    let mut found = vec![0; octets.len()];
+                    let mut found = vec![0; bytes.len()];
                     file.read_exact_at(&mut found, offset).unwrap();
-                    assert!(found == octets, "{ends:?} at {offset} in {}", folder.display());
+                    assert!(found == bytes, "{ends:?} at {offset} in {}", folder.display());
                 }
             }
         }
@@ -235,9 +235,9 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (key, length) = (ObjectKey::inode("https://source.example/", 7), 9 * BLOCK + 77);
         let memory: Vec<u8> = (0..length + 4096).map(|at| (at / 251 + at) as u8).collect();
-        let octets = &memory[memory.as_ptr().align_offset(4096)..][..length as usize];
-        let part = |range: Range<u64>| &octets[range.start as usize..range.end as usize];
-        let disk = Disk::open(folder.path(), None, 0).unwrap();
+        let bytes = &memory[memory.as_ptr().align_offset(4096)..][..length as usize];
+        let part = |range: Range<u64>| &bytes[range.start as usize..range.end as usize];
+        let disk = Store::open(folder.path(), None, 0).unwrap();
         let partial = disk.begin(&key, Some(length)).unwrap();
         let reads = |range: Range<u64>| {
             let found = partial.read_at(range.start, (range.end - range.start) as usize).unwrap();
@@ -258,18 +258,18 @@ pub(super) mod tests {
         partial.commit(&key, length).unwrap();
         drop((partial, disk));
 
-        let disk = Disk::open(folder.path(), None, 0).unwrap();
-        assert!(disk.get(&key).unwrap().read(0, length as usize).unwrap() == octets);
+        let disk = Store::open(folder.path(), None, 0).unwrap();
+        assert!(disk.get(&key).unwrap().read(0, length as usize).unwrap() == bytes);
     }
 
     #[test]
     fn the_page_cache_keeps_none_of_them_where_kernel_and_filesystem_can_and_no_memory_lies_free() {
-        let octets = vec![1; 256 * 4096];
-        let can = write_past_some(&tempfile::tempfile().unwrap(), &octets, 0).is_ok();
+        let bytes = vec![1; 256 * 4096];
+        let can = write_past_some(&tempfile::tempfile().unwrap(), &bytes, 0).is_ok();
         let written = |lies_free| {
             let file = tempfile::tempfile().unwrap();
             let mut uncached = Uncached { direct: Direct::Refused, lies_free, ..Uncached::default() };
-            uncached.write_all_at(&file, &[&octets], 0).unwrap();
+            uncached.write_all_at(&file, &[&bytes], 0).unwrap();
             file
         };
 

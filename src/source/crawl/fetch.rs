@@ -4,7 +4,7 @@ use super::Asking;
 use crate::document::{DocumentError, Limits, Timestamp, Uri};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
-    documents::{Held, Spool, Validators},
+    documents::{DocumentCache, Held, Validators},
     http::{Client, HttpError, Request, Status},
     off_the_workers,
 };
@@ -27,7 +27,7 @@ const BODY_RETRIES: u32 = 4;
 /// Pause before the first of them; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Octets of a document that are written at once.
+/// Bytes of a document that are written at once.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
 /// What files of packages and archives begin with: ZIP, empty ZIP, xz, 7z.
@@ -41,8 +41,8 @@ pub(super) enum Fetched {
     /// It is in the spool.
     Document {
         held: Held,
-        /// Octets of its body that were transferred for this.
-        octets: u64,
+        /// Bytes of its body that were transferred for this.
+        bytes: u64,
         /// How long it may be kept without asking.
         max_age: Option<Duration>,
     },
@@ -64,10 +64,10 @@ impl From<SourceError> for Failure {
     }
 }
 
-/// Brings the document of `location` into `spool`, as `asking` says; `received` hears of octets as they arrive.
+/// Brings the document of `location` into `spool`, as `asking` says; `received` hears of bytes as they arrive.
 pub(super) async fn fetch(
     client: &Client,
-    spool: &Spool,
+    spool: &DocumentCache,
     location: &DocumentLocation,
     limits: Limits,
     asking: Asking<'_>,
@@ -116,7 +116,7 @@ fn request(uri: &Uri, held: Option<&Held>, asking: Asking<'_>) -> Request {
 
 async fn fetch_once(
     client: &Client,
-    spool: &Spool,
+    spool: &DocumentCache,
     location: &DocumentLocation,
     limits: Limits,
     asking: Asking<'_>,
@@ -138,7 +138,7 @@ async fn fetch_once(
         (Status::NotModified, Some(held)) => {
             let (validator, modified) = (response.modified_validator, response.modified);
             let held = spool.confirmed(held, &response.final_uri, modified.map(|modified| (modified, validator)))?;
-            return Ok(Fetched::Document { held, octets: 0, max_age: response.max_age });
+            return Ok(Fetched::Document { held, bytes: 0, max_age: response.max_age });
         }
         (Status::Full, _) => {}
         (status, _) => {
@@ -147,14 +147,14 @@ async fn fetch_once(
     }
     let mut arriving = spool.receive(location)?;
     let (mut size, mut waiting) = (0, Vec::new());
-    while let Some(octets) = response.body.chunk().await.map_err(Failure::Broken)? {
+    while let Some(bytes) = response.body.chunk().await.map_err(Failure::Broken)? {
         let is_beginning = size < MAGIC_BYTES;
-        size += octets.len() as u64;
+        size += bytes.len() as u64;
         if size > limits.document {
             return Err(too_large(location, limits).into());
         }
-        received(octets.len() as u64);
-        waiting.extend_from_slice(&octets);
+        received(bytes.len() as u64);
+        waiting.extend_from_slice(&bytes);
         if is_beginning && PACKAGE_MAGIC.iter().any(|magic| waiting.starts_with(magic)) {
             return Ok(Fetched::Package);
         }
@@ -171,7 +171,7 @@ async fn fetch_once(
         arriving.write(&waiting)?;
         arriving.complete(Some(response.final_uri), response.modified, validators)
     })?;
-    Ok(Fetched::Document { held, octets: size, max_age: response.max_age })
+    Ok(Fetched::Document { held, bytes: size, max_age: response.max_age })
 }
 
 /// Whether an `ETag` is made of nothing but the second of the last change and the length, as nginx makes it: a document that
@@ -184,7 +184,7 @@ fn is_of_the_second(tag: &str, modified: Timestamp) -> bool {
 
 /// A document on disk is copied, so that it stays the same while it is read.
 fn copy(
-    spool: &Spool,
+    spool: &DocumentCache,
     location: &DocumentLocation,
     path: &Path,
     limits: Limits,
@@ -211,11 +211,11 @@ fn copy(
         received(length as u64);
     }
     let held = arriving.complete(None, Some(modified.into()), Validators::default())?;
-    Ok(Fetched::Document { held, octets: 0, max_age: None })
+    Ok(Fetched::Document { held, bytes: 0, max_age: None })
 }
 
 fn too_large(location: &DocumentLocation, limits: Limits) -> SourceError {
-    unusable(location, &format!("larger than the limit of {} octets", limits.document))
+    unusable(location, &format!("larger than the limit of {} bytes", limits.document))
 }
 
 fn unusable(location: &DocumentLocation, what: &str) -> SourceError {
@@ -253,7 +253,7 @@ mod tests {
         };
         let read_of = async |etag: &str, date: &str| {
             let folder = tempfile::tempdir().unwrap();
-            let spool = Spool::open(folder.path()).unwrap();
+            let spool = DocumentCache::open(folder.path()).unwrap();
             let server = Loopback::with(&[("/list.xml", served("/a", etag, date))]).await;
             let location = DocumentLocation::Uri(server.uri("/list.xml"));
             walk(&server.client(), &spool, &location, limits(), &|_| {}).await.unwrap();
@@ -265,6 +265,6 @@ mod tests {
 
         assert_eq!(read_of("50e54890-2a", now).await, "/b");
         assert_eq!(read_of("50e54890-2a", later).await, "/a", "its second was over");
-        assert_eq!(read_of("digest-of-the-octets", now).await, "/a", "a tag of another kind tells all versions apart");
+        assert_eq!(read_of("digest-of-the-bytes", now).await, "/a", "a tag of another kind tells all versions apart");
     }
 }

@@ -12,7 +12,7 @@ mod walked;
 
 use super::{
     DocumentDeviations, DocumentLocation, Missing, SourceError,
-    documents::{Held, Spool},
+    documents::{DocumentCache, Held},
     head::{Head, archived, is_document, is_package, known, leading_on},
     http::Client,
     off_the_workers,
@@ -88,13 +88,13 @@ pub const EVERYTHING: Asking<'static> =
 /// One document that fails for now or is truncated fails the whole walk: a tree is shown whole or not at all.
 ///
 /// A document that ends early but came in full, by its server's account, is found by whoever reads it to the end;
-/// that one calls [`Spool::forget`], so that it is not asked for conditionally any more.
+/// that one calls [`DocumentCache::forget`], so that it is not asked for conditionally any more.
 ///
 /// # Errors
 /// [`SourceError`] of the first document that failed. What was complete stays in the spool for the next walk.
 pub async fn walk(
     client: &Client,
-    spool: &Spool,
+    spool: &DocumentCache,
     root: &DocumentLocation,
     limits: Limits,
     progress: &(dyn Fn(Progress) + Send + Sync),
@@ -108,7 +108,7 @@ pub async fn walk(
 /// See [`walk`].
 pub async fn walk_asking(
     client: &Client,
-    spool: &Spool,
+    spool: &DocumentCache,
     root: &DocumentLocation,
     limits: Limits,
     asking: Asking<'_>,
@@ -140,9 +140,9 @@ pub async fn walk_asking(
             let reporter = &reporter;
             under_way.push(async move {
                 if let Some(held) = kept.then(|| spool.held(&location)).flatten() {
-                    return (node, Ok(Fetched::Document { held, octets: 0, max_age: None }));
+                    return (node, Ok(Fetched::Document { held, bytes: 0, max_age: None }));
                 }
-                let received = |octets| reporter.received(octets);
+                let received = |bytes| reporter.received(bytes);
                 (node, fetch(client, spool, &location, limits, asking, &received).await)
             });
         }
@@ -229,7 +229,7 @@ impl Node {
 
 /// The state of a walk. Nodes are kept in the order they were met; `children` and `next` hold the document order.
 struct Walk<'a> {
-    spool: &'a Spool,
+    spool: &'a DocumentCache,
     limits: Limits,
     asking: Asking<'a>,
     nodes: Vec<Node>,
@@ -294,8 +294,8 @@ impl Walk<'_> {
             Ok(fetched) => fetched,
         };
         let held = match fetched {
-            Fetched::Document { held, octets, max_age } => {
-                self.transferred += octets;
+            Fetched::Document { held, bytes, max_age } => {
+                self.transferred += bytes;
                 if number == 0 {
                     self.max_age = max_age;
                 }

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// Octets between two reports of progress.
-const REPORT_OCTETS: u64 = 64 * 1024;
+/// Bytes between two reports of progress.
+const REPORT_BYTES: u64 = 64 * 1024;
 
 /// What has been fetched so far, for whoever shows progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,14 +12,14 @@ pub struct Progress {
     pub documents: u64,
     /// Documents known of.
     pub known: u64,
-    /// Octets transferred.
-    pub octets: u64,
+    /// Bytes transferred.
+    pub bytes: u64,
 }
 
-/// Tells the progress: each change of a count, and octets now and then.
+/// Tells the progress: each change of a count, and bytes now and then.
 pub(super) struct Reporter<'a> {
     progress: &'a (dyn Fn(Progress) + Send + Sync),
-    /// What was counted, and the octets at the last report.
+    /// What was counted, and the bytes at the last report.
     counted: Mutex<(Progress, u64)>,
 }
 
@@ -36,8 +36,8 @@ impl<'a> Reporter<'a> {
         self.count(|counted| counted.documents += 1);
     }
 
-    pub(super) fn received(&self, octets: u64) {
-        self.count(|counted| counted.octets += octets);
+    pub(super) fn received(&self, bytes: u64) {
+        self.count(|counted| counted.bytes += bytes);
     }
 
     fn count(&self, change: impl FnOnce(&mut Progress)) {
@@ -47,8 +47,8 @@ impl<'a> Reporter<'a> {
             change(&mut counted.0);
             let now = counted.0;
             let counts_changed = (now.documents, now.known) != (before.documents, before.known);
-            (counts_changed || now.octets >= counted.1 + REPORT_OCTETS).then(|| {
-                counted.1 = now.octets;
+            (counts_changed || now.bytes >= counted.1 + REPORT_BYTES).then(|| {
+                counted.1 = now.bytes;
                 now
             })
         };

@@ -1,21 +1,21 @@
 //! What a walk brings: leaf lists, and what it lacks.
 
 use crate::document::{Capability, Entry, Header};
-use crate::source::{DocumentDeviations, DocumentLocation, Missing, documents::SpooledDocument};
+use crate::source::{DocumentDeviations, DocumentLocation, Missing, documents::CachedDocument};
 use std::time::Duration;
 
 /// A leaf list that was reached.
 #[derive(Clone, Debug)]
 pub struct Leaf {
     /// The document.
-    pub document: SpooledDocument,
+    pub document: CachedDocument,
     /// Its own header, as far as it stands before the first entries; of its links those that lead on.
     pub header: Header,
     /// Its own capability where that is one of the standard's, else what its parent said, else what its parent is.
     pub capability: Option<Capability>,
     /// Whether the first entries are named as packages and tell of no change: in a Change List they are no changes.
     pub has_packages: bool,
-    /// Whether these bytes were settled before ([`Spool::settle`](crate::source::documents::Spool::settle)).
+    /// Whether these bytes were settled before ([`DocumentCache::settle`](crate::source::documents::DocumentCache::settle)).
     pub unchanged: bool,
     /// What the index above says of it, without links; `None` for a root and for a later page.
     pub listed: Option<Box<Entry>>,
@@ -34,7 +34,7 @@ pub struct Walked {
     /// The leaves, in document order.
     pub leaves: Vec<Leaf>,
     /// The indexes passed on the way, in document order.
-    pub indexes: Vec<SpooledDocument>,
+    pub indexes: Vec<CachedDocument>,
     /// Headers of the indexes, with the links that lead on, in the same order: a list without its own time takes its index's.
     pub index_headers: Vec<Header>,
     /// Packages, as the indexes list them, of the links those to copies of manifests (`contents`); not fetched.
@@ -93,8 +93,8 @@ impl Walked {
         lacking
     }
 
-    /// Every document of the walk, for [`Spool::settle`](crate::source::documents::Spool::settle).
-    pub fn documents(&self) -> impl Iterator<Item = &SpooledDocument> {
+    /// Every document of the walk, for [`DocumentCache::settle`](crate::source::documents::DocumentCache::settle).
+    pub fn documents(&self) -> impl Iterator<Item = &CachedDocument> {
         self.indexes.iter().chain(self.leaves.iter().map(|leaf| &leaf.document))
     }
 }

@@ -21,13 +21,13 @@ use std::{
 /// The head of an answer is due within this, repetitions included, or sooner where less patience is asked for.
 const HEAD_DUE: Duration = Duration::from_secs(30);
 
-/// Octets of a document that are looked at to tell what it is.
+/// Received of a document that are looked at to tell what it is.
 const BEGINNING: u64 = 64 * 1024;
 
-/// Octets of a page, or of robots.txt, that are looked at.
+/// Received of a page, or of robots.txt, that are looked at.
 const PAGE: u64 = 1024 * 1024;
 
-/// Octets of a Source Description or Capability List as they come, and unpacked.
+/// Received of a Source Description or Capability List as they come, and unpacked.
 const OFFERS: u64 = 32 * 1024 * 1024;
 const UNPACKED: u64 = 8 * OFFERS;
 
@@ -50,7 +50,7 @@ pub(super) struct Document {
     /// Where it came from after redirects; `None` for a file.
     pub base: Option<Uri>,
     pub head: Head,
-    octets: Octets,
+    bytes: Received,
 }
 
 /// What a document of [`Kind::Offers`] holds.
@@ -70,7 +70,7 @@ pub(super) struct Page {
     /// Why it is no document.
     pub cause: DocumentError,
     media_type: Option<Box<str>>,
-    octets: Octets,
+    bytes: Received,
 }
 
 /// Why there is no answer to go on with.
@@ -82,8 +82,8 @@ pub(super) enum Silence {
 }
 
 /// The beginning of a body.
-struct Octets {
-    octets: Vec<u8>,
+struct Received {
+    bytes: Vec<u8>,
     /// Whether there are no more.
     whole: bool,
 }
@@ -106,11 +106,11 @@ impl Document {
             let what = format!("a Source Description or Capability List of more than {what}");
             SourceError::Structure { location: self.location.clone(), what }
         };
-        if !self.octets.whole {
-            return Err(too_much(format!("{OFFERS} octets")));
+        if !self.bytes.whole {
+            return Err(too_much(format!("{OFFERS} bytes")));
         }
         let limits = Limits { document: limits.document.min(UNPACKED), ..limits };
-        let mut reader = self.octets.reader(self.base.clone(), limits).map_err(broken)?;
+        let mut reader = self.bytes.reader(self.base.clone(), limits).map_err(broken)?;
         let mut entries = Vec::new();
         while let Some(entry) = reader.next_entry().map_err(broken)? {
             if entries.len() >= most {
@@ -128,7 +128,7 @@ impl Page {
         if !self.may_be_html() {
             return Vec::new();
         }
-        let links = html::resourcesync_links(&self.octets.plain());
+        let links = html::resourcesync_links(&self.bytes.plain());
         let base =
             links.base.and_then(|base| Uri::resolve(self.base.as_ref(), &base).ok()).or_else(|| self.base.clone());
         links.hrefs.iter().filter_map(|href| Uri::resolve(base.as_ref(), href).ok()).collect()
@@ -136,13 +136,13 @@ impl Page {
 
     /// Its text, as far as it was read.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.octets.plain()).into_owned()
+        String::from_utf8_lossy(&self.bytes.plain()).into_owned()
     }
 
     /// Whether robots.txt may look like this: a web page in its place is none.
     pub fn may_be_robots(&self) -> bool {
         let html = self.media_type.as_deref().is_some_and(|media_type| media_type.contains("html"));
-        !html && !self.octets.plain().trim_ascii_start().starts_with(b"<")
+        !html && !self.bytes.plain().trim_ascii_start().starts_with(b"<")
     }
 
     /// What was found instead of a document.
@@ -159,10 +159,10 @@ impl Page {
     }
 }
 
-impl Octets {
+impl Received {
     /// A reader at the start.
     fn reader(&self, base: Option<Uri>, limits: Limits) -> Result<Reader<Box<dyn BufRead + Send + '_>>, DocumentError> {
-        Reader::new(outermost_but_one(Cursor::new(&*self.octets), limits.document)?, base, limits)
+        Reader::new(outermost_but_one(Cursor::new(&*self.bytes), limits.document)?, base, limits)
     }
 
     /// The head, if this is a document. One that is damaged behind its root element is a document all the same:
@@ -171,18 +171,18 @@ impl Octets {
         off_the_workers(|| Head::read(&mut self.reader(base.cloned(), limits)?, true))
     }
 
-    /// The octets of a page with its compression, if any, undone.
+    /// The bytes of a page with its compression, if any, undone.
     fn plain(&self) -> Cow<'_, [u8]> {
-        if !self.octets.starts_with(&[0x1f, 0x8b]) {
-            return Cow::Borrowed(&self.octets);
+        if !self.bytes.starts_with(&[0x1f, 0x8b]) {
+            return Cow::Borrowed(&self.bytes);
         }
         let mut plain = Vec::new();
         // A beginning ends within the compression: what came out until then is what there is to look at.
-        let _ = MultiGzDecoder::new(&*self.octets).take(PAGE).read_to_end(&mut plain);
+        let _ = MultiGzDecoder::new(&*self.bytes).take(PAGE).read_to_end(&mut plain);
         Cow::Owned(plain)
     }
 
-    /// How many octets are worth having, after what is there now.
+    /// How many bytes are worth having, after what is there now.
     fn wanted(&self, asked: Option<&Uri>, base: Option<&Uri>, media_type: Option<&str>, limits: Limits) -> u64 {
         match self.head(base, limits) {
             Ok(head) if head.kind() == Kind::Offers || head.is_silent_index() => OFFERS,
@@ -204,10 +204,10 @@ pub(super) async fn ask(client: &Client, uri: &Uri, limits: Limits) -> Result<An
     let mut retries = 0;
     loop {
         let cause = match ask_once(client, uri, limits).await {
-            Ok((mut response, octets)) => {
+            Ok((mut response, bytes)) => {
                 let base = Some(response.final_uri);
-                return Ok(match octets.head(base.as_ref(), limits) {
-                    Ok(head) => Answer::Document(Document { location, base, head, octets }),
+                return Ok(match bytes.head(base.as_ref(), limits) {
+                    Ok(head) => Answer::Document(Document { location, base, head, bytes }),
                     // More of a document than may be read is not for another place to make up for.
                     Err(cause @ DocumentError::TooLong { .. }) => {
                         return Err(Silence::Failed(SourceError::Document { location, cause }));
@@ -217,7 +217,7 @@ pub(super) async fn ask(client: &Client, uri: &Uri, limits: Limits) -> Result<An
                             relation.split_ascii_whitespace().any(|r| r.eq_ignore_ascii_case("resourcesync"))
                         });
                         let headers = response.links.into_iter().map(|(_, target)| target).collect();
-                        Answer::Page(Page { base, headers, cause, media_type: response.media_type, octets })
+                        Answer::Page(Page { base, headers, cause, media_type: response.media_type, bytes })
                     }
                 });
             }
@@ -251,19 +251,19 @@ fn is_definite(failure: &HttpError) -> bool {
 pub(super) fn open(path: &Path, limits: Limits) -> Result<Answer, SourceError> {
     let failed = |cause| SourceError::File { path: path.to_owned(), cause };
     let mut file = File::open(path).map_err(failed)?;
-    let mut octets = Octets { octets: Vec::new(), whole: false };
+    let mut bytes = Received { bytes: Vec::new(), whole: false };
     let mut wanted = BEGINNING;
-    while !octets.whole && (octets.octets.len() as u64) < wanted {
-        let missing = wanted - octets.octets.len() as u64;
-        let read = file.by_ref().take(missing).read_to_end(&mut octets.octets).map_err(failed)?;
-        octets.whole = (read as u64) < missing;
-        wanted = octets.wanted(None, None, None, limits);
+    while !bytes.whole && (bytes.bytes.len() as u64) < wanted {
+        let missing = wanted - bytes.bytes.len() as u64;
+        let read = file.by_ref().take(missing).read_to_end(&mut bytes.bytes).map_err(failed)?;
+        bytes.whole = (read as u64) < missing;
+        wanted = bytes.wanted(None, None, None, limits);
     }
-    Ok(match octets.head(None, limits) {
+    Ok(match bytes.head(None, limits) {
         Ok(head) => {
-            Answer::Document(Document { location: DocumentLocation::File(path.to_owned()), base: None, head, octets })
+            Answer::Document(Document { location: DocumentLocation::File(path.to_owned()), base: None, head, bytes })
         }
-        Err(cause) => Answer::Page(Page { base: None, headers: Vec::new(), cause, media_type: None, octets }),
+        Err(cause) => Answer::Page(Page { base: None, headers: Vec::new(), cause, media_type: None, bytes }),
     })
 }
 
@@ -274,34 +274,34 @@ enum Broken {
 }
 
 /// The response (its body read as far as wanted, and closed) and that much of its body.
-async fn ask_once(client: &Client, uri: &Uri, limits: Limits) -> Result<(Response, Octets), Broken> {
+async fn ask_once(client: &Client, uri: &Uri, limits: Limits) -> Result<(Response, Received), Broken> {
     let mut request = Request::get(uri.clone(), client.patience().min(HEAD_DUE));
     request.is_document = true;
     request.accept = Some(ACCEPT.into());
     request.accept_encoding = "gzip".into();
     let mut response = client.send(request).await.map_err(Broken::Head)?;
-    let mut octets = Octets { octets: Vec::new(), whole: false };
+    let mut bytes = Received { bytes: Vec::new(), whole: false };
     if response.status != Status::Full {
-        // Neither a range nor a condition was asked for: an answer without octets is no document.
-        octets.whole = true;
-        return Ok((response, octets));
+        // Neither a range nor a condition was asked for: an answer without bytes is no document.
+        bytes.whole = true;
+        return Ok((response, bytes));
     }
     let mut wanted = BEGINNING;
     loop {
-        octets.read_to(&mut response.body, wanted).await.map_err(Broken::Body)?;
-        let more = octets.wanted(Some(uri), Some(&response.final_uri), response.media_type.as_deref(), limits);
-        if octets.whole || more <= wanted {
-            return Ok((response, octets));
+        bytes.read_to(&mut response.body, wanted).await.map_err(Broken::Body)?;
+        let more = bytes.wanted(Some(uri), Some(&response.final_uri), response.media_type.as_deref(), limits);
+        if bytes.whole || more <= wanted {
+            return Ok((response, bytes));
         }
         wanted = more;
     }
 }
 
-impl Octets {
+impl Received {
     async fn read_to(&mut self, body: &mut Body, wanted: u64) -> Result<(), HttpError> {
-        while !self.whole && (self.octets.len() as u64) < wanted {
+        while !self.whole && (self.bytes.len() as u64) < wanted {
             match body.chunk().await? {
-                Some(octets) => self.octets.extend_from_slice(&octets),
+                Some(bytes) => self.bytes.extend_from_slice(&bytes),
                 None => self.whole = true,
             }
         }

@@ -1,21 +1,21 @@
-//! Links of a web page (section 6.3.3): a scan for tags, not a parse, over the first octets of the page.
+//! Links of a web page (section 6.3.3): a scan for tags, not a parse, over the first bytes of the page.
 
 /// The `href`s of `<link rel="resourcesync">`, as written but for character references, in page order.
 ///
 /// `<base href>` is reported beside them, because it is what they are relative to. Comments and the contents of
 /// `script`, `style`, `template`, `textarea`, `title` and `noscript` are no markup and yield nothing. Tags and attributes may be in any
 /// case, values quoted by either quote or not at all. Whatever cannot be understood is passed over; a tag that
-/// the octets cut off does not count.
+/// the bytes cut off does not count.
 pub(super) fn resourcesync_links(page: &[u8]) -> PageLinks {
     let mut links = PageLinks::default();
     let mut rest = page;
-    while let Some(open) = rest.iter().position(|octet| *octet == b'<') {
+    while let Some(open) = rest.iter().position(|byte| *byte == b'<') {
         rest = &rest[open + 1..];
         if let Some(comment) = rest.strip_prefix(b"!--") {
             rest = after(comment, b"-->");
             continue;
         }
-        let name_length = rest.iter().take_while(|octet| octet.is_ascii_alphanumeric()).count();
+        let name_length = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
         let name = rest[..name_length].to_ascii_lowercase();
         if !name.first().is_some_and(u8::is_ascii_alphabetic) {
             continue; // an end tag, a doctype, a processing instruction or a stray `<`
@@ -49,18 +49,18 @@ pub(super) struct PageLinks {
     pub hrefs: Vec<String>,
 }
 
-/// The octets after the first `pattern`; none where it does not occur.
-fn after<'a>(octets: &'a [u8], pattern: &[u8]) -> &'a [u8] {
-    octets.windows(pattern.len()).position(|window| window == pattern).map_or(&[], |at| &octets[at + pattern.len()..])
+/// The bytes after the first `pattern`; none where it does not occur.
+fn after<'a>(bytes: &'a [u8], pattern: &[u8]) -> &'a [u8] {
+    bytes.windows(pattern.len()).position(|window| window == pattern).map_or(&[], |at| &bytes[at + pattern.len()..])
 }
 
-/// The octets behind `</name`, where `name` is in lower case.
-fn after_end_tag<'a>(octets: &'a [u8], name: &[u8]) -> &'a [u8] {
+/// The bytes behind `</name`, where `name` is in lower case.
+fn after_end_tag<'a>(bytes: &'a [u8], name: &[u8]) -> &'a [u8] {
     let length = name.len() + 2;
-    octets
+    bytes
         .windows(length)
         .position(|window| window.starts_with(b"</") && window[2..].eq_ignore_ascii_case(name))
-        .map_or(&[], |at| &octets[at + length..])
+        .map_or(&[], |at| &bytes[at + length..])
 }
 
 /// The attributes of a tag that matter here; a tag may have as many others as it likes.
@@ -71,40 +71,40 @@ struct Attributes {
 }
 
 /// The attributes of a tag and what follows its `>`; `None` where the tag does not end.
-fn attributes(octets: &[u8]) -> Option<(Attributes, &[u8])> {
+fn attributes(bytes: &[u8]) -> Option<(Attributes, &[u8])> {
     let mut found = Attributes::default();
     let mut at = 0;
     loop {
-        while octets.get(at)?.is_ascii_whitespace() || octets[at] == b'/' {
+        while bytes.get(at)?.is_ascii_whitespace() || bytes[at] == b'/' {
             at += 1;
         }
-        if octets[at] == b'>' {
-            return Some((found, &octets[at + 1..]));
+        if bytes[at] == b'>' {
+            return Some((found, &bytes[at + 1..]));
         }
-        // A name may begin with `=`, as in HTML: so each turn of the loop goes on by one octet at least.
+        // A name may begin with `=`, as in HTML: so each turn of the loop goes on by one byte at least.
         let name_start = at;
         at += 1;
-        while !matches!(octets.get(at)?, b'=' | b'>' | b'/') && !octets[at].is_ascii_whitespace() {
+        while !matches!(bytes.get(at)?, b'=' | b'>' | b'/') && !bytes[at].is_ascii_whitespace() {
             at += 1;
         }
-        let name = &octets[name_start..at];
-        while octets.get(at)?.is_ascii_whitespace() {
+        let name = &bytes[name_start..at];
+        while bytes.get(at)?.is_ascii_whitespace() {
             at += 1;
         }
         let mut value: &[u8] = &[];
-        if octets[at] == b'=' {
+        if bytes[at] == b'=' {
             at += 1;
-            while octets.get(at)?.is_ascii_whitespace() {
+            while bytes.get(at)?.is_ascii_whitespace() {
                 at += 1;
             }
-            let quote = octets[at];
+            let quote = bytes[at];
             if quote == b'"' || quote == b'\'' {
-                let length = octets[at + 1..].iter().position(|octet| *octet == quote)?;
-                value = &octets[at + 1..at + 1 + length];
+                let length = bytes[at + 1..].iter().position(|byte| *byte == quote)?;
+                value = &bytes[at + 1..at + 1 + length];
                 at += length + 2;
             } else {
-                let length = octets[at..].iter().position(|octet| *octet == b'>' || octet.is_ascii_whitespace())?;
-                value = &octets[at..at + length];
+                let length = bytes[at..].iter().position(|byte| *byte == b'>' || byte.is_ascii_whitespace())?;
+                value = &bytes[at..at + length];
                 at += length;
             }
         }
@@ -120,7 +120,7 @@ fn attributes(octets: &[u8]) -> Option<(Attributes, &[u8])> {
     }
 }
 
-/// Octets of the longest reference that is undone, its `;` included.
+/// Bytes of the longest reference that is undone, its `;` included.
 const REFERENCE: usize = 32;
 
 /// `value` with the character references that URIs hold undone; unknown ones stay as they are.
@@ -130,7 +130,7 @@ fn unescaped(value: &str) -> String {
     while let Some(at) = rest.find('&') {
         text.push_str(&rest[..at]);
         rest = &rest[at..];
-        let end = rest.bytes().skip(1).take(REFERENCE).position(|octet| octet == b';');
+        let end = rest.bytes().skip(1).take(REFERENCE).position(|byte| byte == b';');
         let reference = end.map(|end| &rest[1..=end]);
         let character = reference.and_then(|name| match name {
             "amp" | "AMP" => Some('&'),

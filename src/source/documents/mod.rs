@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! FOLDER/KEY.json            what is known of a document; KEY is the XXH3-128 of its location, in hex
-//! FOLDER/KEY.DIGEST          its octets as they came
+//! FOLDER/KEY.DIGEST          its bytes as they came
 //! FOLDER/KEY.DIGEST.gz       the same, compressed here
 //! FOLDER/NUMBER.tmp          being written
 //! ```
@@ -37,12 +37,12 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 /// Compressions of one document that are undone: `.xml.gz` sent with `Content-Encoding: gzip` has two.
 const COMPRESSIONS: usize = 3;
 
-/// Octets moved at once.
+/// Bytes moved at once.
 const BLOCK: usize = 128 * 1024;
 
 /// A folder of spooled documents; one owner at a time.
 #[derive(Debug)]
-pub struct Spool {
+pub struct DocumentCache {
     folder: PathBuf,
     next_temporary: AtomicU64,
     room: Arc<Room>,
@@ -52,14 +52,14 @@ pub struct Spool {
 
 /// One document in the spool, complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpooledDocument {
+pub struct CachedDocument {
     /// Where it was asked for.
     pub location: DocumentLocation,
     /// Where it came from after redirects: the base of its relative references.
     pub base: Option<Uri>,
-    /// Octets as transferred.
+    /// Bytes as transferred.
     pub size: u64,
-    /// XXH3 of the octets: tells a change where there is no validator. Of octets that have come from one place and then from
+    /// XXH3 of the bytes: tells a change where there is no validator. Of bytes that have come from one place and then from
     /// another, and hold relative references, it tells the place too.
     pub digest: u64,
     /// `Last-Modified` of the response.
@@ -70,10 +70,10 @@ pub struct SpooledDocument {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     /// The document.
-    pub document: SpooledDocument,
+    pub document: CachedDocument,
     /// What it came with.
     pub validators: Validators,
-    /// Whether these octets have been settled: used to the end by whoever asked for them.
+    /// Whether these bytes have been settled: used to the end by whoever asked for them.
     pub settled: bool,
 }
 
@@ -94,35 +94,35 @@ struct Sidecar {
     base: Option<String>,
     validators: Validators,
     modified: Option<(i64, u32)>,
-    /// Octets as transferred, and their XXH3.
+    /// Bytes as transferred, and their XXH3.
     size: u64,
     digest: u64,
     /// Name of the content file, and its length as it lies here.
     content: String,
     content_length: u64,
     settled: bool,
-    /// XXH3 of the octets alone, where `digest` tells of the place that they came from too.
+    /// XXH3 of the bytes alone, where `digest` tells of the place that they came from too.
     #[serde(default)]
-    octets: Option<u64>,
+    bytes: Option<u64>,
     /// Whether references in it are relative, once somebody had to know.
     #[serde(default)]
     is_relative: Option<bool>,
 }
 
 impl Sidecar {
-    fn octets(&self) -> u64 {
-        self.octets.unwrap_or(self.digest)
+    fn bytes(&self) -> u64 {
+        self.bytes.unwrap_or(self.digest)
     }
 }
 
-impl Spool {
+impl DocumentCache {
     /// Opens or makes the folder; what a killed process left half written is removed.
     ///
     /// # Errors
-    /// [`SourceError::Spool`] where the folder cannot be made or read.
-    pub fn open(folder: &Path) -> Result<Spool, SourceError> {
+    /// [`SourceError::DocumentCache`] where the folder cannot be made or read.
+    pub fn open(folder: &Path) -> Result<DocumentCache, SourceError> {
         fs::create_dir_all(folder).map_err(failed(folder))?;
-        let spool = Spool {
+        let spool = DocumentCache {
             folder: folder.to_owned(),
             next_temporary: AtomicU64::new(0),
             room: Arc::default(),
@@ -140,31 +140,31 @@ impl Spool {
     }
 
     /// The same, which leaves `room` free on its file system.
-    pub fn leaving(self, room: Arc<Room>) -> Spool {
-        Spool { room, ..self }
+    pub fn leaving(self, room: Arc<Room>) -> DocumentCache {
+        DocumentCache { room, ..self }
     }
 
     /// The same, which itself reads no more of a document than `limits` allow.
-    pub fn within(self, limits: Limits) -> Spool {
-        Spool { limits, ..self }
+    pub fn within(self, limits: Limits) -> DocumentCache {
+        DocumentCache { limits, ..self }
     }
 
     /// The document of `location`, where it is here and complete.
-    pub fn known(&self, location: &DocumentLocation) -> Option<SpooledDocument> {
+    pub fn known(&self, location: &DocumentLocation) -> Option<CachedDocument> {
         self.held(location).map(|held| held.document)
     }
 
     /// A reader at the start of a spooled document, all but one of its compressions undone (the reader undoes that).
     ///
     /// # Errors
-    /// [`SourceError::Spool`] where it is not here any more, [`SourceError::Document`] where it is none.
+    /// [`SourceError::DocumentCache`] where it is not here any more, [`SourceError::Document`] where it is none.
     pub fn reader(
         &self,
-        document: &SpooledDocument,
+        document: &CachedDocument,
         limits: Limits,
     ) -> Result<Reader<Box<dyn BufRead + Send>>, SourceError> {
-        let octets = self.octets(document, limits.document)?;
-        Reader::new(octets, document.base.clone(), limits)
+        let bytes = self.bytes(document, limits.document)?;
+        Reader::new(bytes, document.base.clone(), limits)
             .map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
     }
 
@@ -172,8 +172,8 @@ impl Spool {
     /// and drops all others. To be called when what was made of them is durable.
     ///
     /// # Errors
-    /// [`SourceError::Spool`]; the documents are all still there then.
-    pub fn settle(&self, keep: &[SpooledDocument]) -> Result<(), SourceError> {
+    /// [`SourceError::DocumentCache`]; the documents are all still there then.
+    pub fn settle(&self, keep: &[CachedDocument]) -> Result<(), SourceError> {
         let keys: HashSet<String> = keep.iter().map(|document| key(&document.location)).collect();
         self.retain(&keys)?;
         self.room.renew();
@@ -202,7 +202,7 @@ impl Spool {
     /// Drops the document of `location`, so that it is fetched anew: what it holds turned out not to be readable.
     ///
     /// # Errors
-    /// [`SourceError::Spool`]
+    /// [`SourceError::DocumentCache`]
     pub fn forget(&self, location: &DocumentLocation) -> Result<(), SourceError> {
         let key = key(location);
         let content = self.sidecar(&key).map(|sidecar| sidecar.content);
@@ -218,7 +218,7 @@ impl Spool {
             None => None,
         };
         Some(Held {
-            document: SpooledDocument {
+            document: CachedDocument {
                 location: location.clone(),
                 base,
                 size: sidecar.size,
@@ -230,7 +230,7 @@ impl Spool {
         })
     }
 
-    /// The same octets by their server's word, which come from `base` now. Where it says when they were `written`, that holds from now on
+    /// The same bytes by their server's word, which come from `base` now. Where it says when they were `written`, that holds from now on
     /// (RFC 9111, section 4.3.4), with the validator that it makes.
     pub(super) fn confirmed(
         &self,
@@ -257,7 +257,7 @@ impl Spool {
         Ok(self.held(location).unwrap_or(held))
     }
 
-    /// Notes where the octets of `sidecar` came from. From another folder than before they are another document, if references
+    /// Notes where the bytes of `sidecar` came from. From another folder than before they are another document, if references
     /// in them are relative to it.
     fn rebase(&self, sidecar: &mut Sidecar, base: Option<&Uri>) {
         fn folder(base: Option<&str>) -> &str {
@@ -272,9 +272,9 @@ impl Spool {
         let is_relative = sidecar.is_relative.unwrap_or_else(|| self.holds_relative(&sidecar.content));
         sidecar.is_relative = Some(is_relative);
         if is_relative {
-            let octets = sidecar.octets();
-            sidecar.octets = Some(octets);
-            sidecar.digest = xxh3_64(format!("{octets:016x} {}", folder(base)).as_bytes());
+            let bytes = sidecar.bytes();
+            sidecar.bytes = Some(bytes);
+            sidecar.digest = xxh3_64(format!("{bytes:016x} {}", folder(base)).as_bytes());
             sidecar.settled = false;
         }
     }
@@ -283,15 +283,15 @@ impl Spool {
     fn holds_relative(&self, content: &str) -> bool {
         let read = || {
             let limits = self.limits;
-            let octets = outermost_but_one(File::open(self.folder.join(content))?, limits.document)?;
-            let mut reader = Reader::new(octets, Uri::parse("http://base.invalid/").ok(), limits)?;
+            let bytes = outermost_but_one(File::open(self.folder.join(content))?, limits.document)?;
+            let mut reader = Reader::new(bytes, Uri::parse("http://base.invalid/").ok(), limits)?;
             while reader.next_entry()?.is_some() {}
             Ok::<_, DocumentError>(reader.deviations().count(Rule::UriRelative) > 0)
         };
         off_the_workers(read).unwrap_or(true)
     }
 
-    /// A place for the octets of a document of `location` that is arriving.
+    /// A place for the bytes of a document of `location` that is arriving.
     pub(super) fn receive(&self, location: &DocumentLocation) -> Result<Arriving<'_>, SourceError> {
         let path = self.temporary();
         // It may have been removed below the mount.
@@ -308,24 +308,24 @@ impl Spool {
         })
     }
 
-    /// An empty file beside the documents, for so many octets, that has no name: whatever ends this process ends it too.
-    pub fn scratch(&self, octets: u64) -> io::Result<File> {
+    /// An empty file beside the documents, for so many bytes, that has no name: whatever ends this process ends it too.
+    pub fn scratch(&self, bytes: u64) -> io::Result<File> {
         fs::create_dir_all(&self.folder)?;
-        self.room.take(&self.folder, octets, octets)?;
+        self.room.take(&self.folder, bytes, bytes)?;
         let path = self.temporary();
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         fs::remove_file(&path)?;
         Ok(file)
     }
 
-    /// The octets of `document`, all but one compression undone, none of which unpacks to more than `limit`.
-    fn octets(&self, document: &SpooledDocument, limit: u64) -> Result<Box<dyn BufRead + Send>, SourceError> {
+    /// The bytes of `document`, all but one compression undone, none of which unpacks to more than `limit`.
+    fn bytes(&self, document: &CachedDocument, limit: u64) -> Result<Box<dyn BufRead + Send>, SourceError> {
         let key = key(&document.location);
         let content = self
             .sidecar(&key)
             .filter(|sidecar| sidecar.digest == document.digest)
             .map(|sidecar| self.folder.join(sidecar.content))
-            .ok_or_else(|| SourceError::Spool {
+            .ok_or_else(|| SourceError::DocumentCache {
                 path: self.folder.join(format!("{key}.json")),
                 cause: io::Error::new(io::ErrorKind::NotFound, format!("{} is not spooled", document.location)),
             })?;
@@ -412,9 +412,9 @@ impl Spool {
     }
 }
 
-/// A document while its octets arrive; dropped before [`Arriving::complete`], it was never there.
+/// A document while its bytes arrive; dropped before [`Arriving::complete`], it was never there.
 pub(super) struct Arriving<'a> {
-    spool: &'a Spool,
+    spool: &'a DocumentCache,
     location: DocumentLocation,
     file: BufWriter<File>,
     path: PathBuf,
@@ -424,9 +424,9 @@ pub(super) struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
-    /// Adds the next octets, where there is room for them, or there is soon. Blocks on that and on the disk.
-    pub fn write(&mut self, octets: &[u8]) -> Result<(), SourceError> {
-        let (room, count) = (&self.spool.room, octets.len() as u64);
+    /// Adds the next bytes, where there is room for them, or there is soon. Blocks on that and on the disk.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), SourceError> {
+        let (room, count) = (&self.spool.room, bytes.len() as u64);
         room.take(&self.spool.folder, count, 0).map_err(|Short { free, floor, .. }| SourceError::NoRoom {
             location: self.location.clone(),
             folder: self.spool.folder.clone(),
@@ -434,13 +434,13 @@ impl Arriving<'_> {
             free,
             floor,
         })?;
-        self.file.write_all(octets).map_err(failed(&self.path))?;
-        self.digest.update(octets);
-        self.size += octets.len() as u64;
+        self.file.write_all(bytes).map_err(failed(&self.path))?;
+        self.digest.update(bytes);
+        self.size += bytes.len() as u64;
         Ok(())
     }
 
-    /// Makes the octets the document of its location. Whether they are those it had before is told by the digest. Blocks on the disk.
+    /// Makes the bytes the document of its location. Whether they are those it had before is told by the digest. Blocks on the disk.
     pub fn complete(
         mut self,
         base: Option<Uri>,
@@ -451,7 +451,7 @@ impl Arriving<'_> {
         let location = self.location.clone();
         let (spool, key, digest) = (self.spool, key(&location), self.digest.digest());
         let before = spool.sidecar(&key);
-        let is_same = |before: &Sidecar| before.octets() == digest && before.size == self.size;
+        let is_same = |before: &Sidecar| before.bytes() == digest && before.size == self.size;
         let (mut sidecar, before) = match before {
             // Its content is kept: it may be compressed already.
             Some(before) if is_same(&before) => (before, None),
@@ -470,7 +470,7 @@ impl Arriving<'_> {
                     content,
                     content_length: self.size,
                     settled: false,
-                    octets: None,
+                    bytes: None,
                     is_relative: None,
                 };
                 (sidecar, before)
@@ -484,7 +484,7 @@ impl Arriving<'_> {
             spool.remove(&before.content)?;
         }
         let Sidecar { size, digest, settled, .. } = sidecar;
-        let document = SpooledDocument { location, base, size, digest, modified };
+        let document = CachedDocument { location, base, size, digest, modified };
         Ok(Held { document, validators, settled })
     }
 }
@@ -499,7 +499,7 @@ impl Drop for Arriving<'_> {
 }
 
 /// `file` from its start, with compressions undone as long as what they hold is compressed again: the last one is
-/// left to the reader of the document, which bounds what it expands to; each of the others expands to `limit` octets at most.
+/// left to the reader of the document, which bounds what it expands to; each of the others expands to `limit` bytes at most.
 pub(super) fn outermost_but_one<'a, R: Read + Seek + Send + 'a>(
     mut file: R,
     limit: u64,
@@ -507,26 +507,26 @@ pub(super) fn outermost_but_one<'a, R: Read + Seek + Send + 'a>(
     let mut layers: usize = 0;
     while layers < COMPRESSIONS {
         file.rewind()?;
-        let mut octets = peeled(&mut file, layers + 1, limit);
+        let mut bytes = peeled(&mut file, layers + 1, limit);
         let mut magic = [0; 2];
         // What is no gzip at all fails here as well; the reader of the document says then what is wrong with it.
-        if octets.read_exact(&mut magic).is_err() || magic != GZIP_MAGIC {
+        if bytes.read_exact(&mut magic).is_err() || magic != GZIP_MAGIC {
             break;
         }
-        drop(octets);
+        drop(bytes);
         layers += 1;
     }
     file.rewind()?;
     Ok(peeled(file, layers, limit))
 }
 
-/// `octets` with so many compressions undone, each up to `limit` octets.
-fn peeled<'a, R: Read + Send + 'a>(octets: R, layers: usize, limit: u64) -> Box<dyn BufRead + Send + 'a> {
-    let mut octets: Box<dyn BufRead + Send + 'a> = Box::new(BufReader::with_capacity(BLOCK, octets));
+/// `bytes` with so many compressions undone, each up to `limit` bytes.
+fn peeled<'a, R: Read + Send + 'a>(bytes: R, layers: usize, limit: u64) -> Box<dyn BufRead + Send + 'a> {
+    let mut bytes: Box<dyn BufRead + Send + 'a> = Box::new(BufReader::with_capacity(BLOCK, bytes));
     for _ in 0..layers {
-        octets = Box::new(BufReader::with_capacity(BLOCK, Gunzip::new(octets, limit)));
+        bytes = Box::new(BufReader::with_capacity(BLOCK, Gunzip::new(bytes, limit)));
     }
-    octets
+    bytes
 }
 
 /// What a location's files are named by. URIs and paths cannot be taken for each other.
@@ -541,8 +541,8 @@ fn key(location: &DocumentLocation) -> String {
 /// Whether a file name is one of those in the module's picture.
 fn is_ours(name: &str) -> bool {
     match name.split_once('.') {
-        Some((number, "tmp")) => number.bytes().all(|octet| octet.is_ascii_digit()),
-        Some((key, _)) => key.len() == 32 && key.bytes().all(|octet| octet.is_ascii_hexdigit()),
+        Some((number, "tmp")) => number.bytes().all(|byte| byte.is_ascii_digit()),
+        Some((key, _)) => key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit()),
         None => false,
     }
 }
@@ -550,5 +550,5 @@ fn is_ours(name: &str) -> bool {
 /// An operating system's answer about `path` as our error.
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> SourceError {
     let path = path.to_owned();
-    move |cause| SourceError::Spool { path, cause }
+    move |cause| SourceError::DocumentCache { path, cause }
 }

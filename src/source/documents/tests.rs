@@ -5,31 +5,31 @@ fn location(text: &str) -> DocumentLocation {
     DocumentLocation::Uri(Uri::parse(text).unwrap())
 }
 
-fn store(spool: &Spool, location: &DocumentLocation, octets: &[u8]) -> Held {
+fn store(spool: &DocumentCache, location: &DocumentLocation, bytes: &[u8]) -> Held {
     let mut arriving = spool.receive(location).unwrap();
-    octets.chunks(3).for_each(|piece| arriving.write(piece).unwrap());
+    bytes.chunks(3).for_each(|piece| arriving.write(piece).unwrap());
     let validators = Validators { etag: Some("\"1\"".into()), last_modified: None };
     arriving.complete(Some(Uri::parse("http://a/final").unwrap()), None, validators).unwrap()
 }
 
-fn gzip(octets: &[u8]) -> Vec<u8> {
+fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(octets).unwrap();
+    encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-fn content(spool: &Spool, document: &SpooledDocument) -> Vec<u8> {
-    let mut octets = Vec::new();
-    spool.octets(document, u64::MAX).unwrap().read_to_end(&mut octets).unwrap();
-    octets
+fn content(spool: &DocumentCache, document: &CachedDocument) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    spool.bytes(document, u64::MAX).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes
 }
 
 #[test]
 fn a_document_is_found_again_after_a_restart_with_what_it_came_with() {
     let folder = tempfile::tempdir().unwrap();
     let at = location("http://a/list.xml");
-    let held = store(&Spool::open(folder.path()).unwrap(), &at, b"<urlset/>");
-    let spool = Spool::open(folder.path()).unwrap();
+    let held = store(&DocumentCache::open(folder.path()).unwrap(), &at, b"<urlset/>");
+    let spool = DocumentCache::open(folder.path()).unwrap();
     assert_eq!(spool.held(&at), Some(held.clone()));
     assert_eq!((held.document.size, held.settled), (9, false));
     assert_eq!(content(&spool, &held.document), b"<urlset/>");
@@ -40,10 +40,10 @@ fn a_document_is_found_again_after_a_restart_with_what_it_came_with() {
 #[test]
 fn settling_compresses_what_is_kept_and_drops_the_rest() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     let (kept, dropped) = (location("http://a/1"), location("http://a/2"));
-    let octets = b"<url/>".repeat(10_000);
-    let document = store(&spool, &kept, &octets).document;
+    let bytes = b"<url/>".repeat(10_000);
+    let document = store(&spool, &kept, &bytes).document;
     store(&spool, &dropped, b"other");
     for _ in 0..2 {
         spool.settle(std::slice::from_ref(&document)).unwrap();
@@ -56,21 +56,21 @@ fn settling_compresses_what_is_kept_and_drops_the_rest() {
         assert!(stored < 2_000, "{stored}");
         let mut plain = Vec::new();
         MultiGzDecoder::new(&*content(&spool, &document)).read_to_end(&mut plain).unwrap();
-        assert_eq!(plain, octets);
+        assert_eq!(plain, bytes);
     }
 }
 
 #[test]
-fn the_same_octets_again_stay_settled_and_other_octets_do_not() {
+fn the_same_bytes_again_stay_settled_and_other_bytes_do_not() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     let at = location("http://a/1");
     let first = store(&spool, &at, b"first").document;
     spool.settle(std::slice::from_ref(&first)).unwrap();
     assert!(store(&spool, &at, b"first").settled);
     assert!(!store(&spool, &at, b"other").settled);
     assert_eq!(spool.files().unwrap().len(), 2, "the replaced content is gone");
-    assert!(spool.octets(&first, u64::MAX).is_err(), "a replaced document is not read as if it were the old one");
+    assert!(spool.bytes(&first, u64::MAX).is_err(), "a replaced document is not read as if it were the old one");
     spool.settle(&[first]).unwrap();
     assert!(!spool.held(&at).unwrap().settled, "what was settled is not what is here");
 }
@@ -78,7 +78,7 @@ fn the_same_octets_again_stay_settled_and_other_octets_do_not() {
 #[test]
 fn what_a_killed_process_left_half_done_is_not_there() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     let (whole, cut, empty) = (location("http://a/1"), location("http://a/2"), location("http://a/3"));
     store(&spool, &whole, b"whole");
     store(&spool, &cut, b"to be cut");
@@ -90,25 +90,25 @@ fn what_a_killed_process_left_half_done_is_not_there() {
     fs::write(folder.path().join(format!("{}.00ff", key(&whole))), b"content without sidecar").unwrap();
     let name = spool.sidecar(&key(&cut)).unwrap().content;
     fs::write(folder.path().join(name), b"to be").unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     assert_eq!(spool.known(&cut), None);
     assert!(!files(".json").exists());
     assert!(spool.known(&whole).is_some() && spool.known(&empty).is_some());
     assert_eq!(spool.files().unwrap().len(), 4);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4 + 2);
     fs::write(folder.path().join(format!("{}.json", key(&whole))), b"{\"location\":\"http").unwrap();
-    assert_eq!(Spool::open(folder.path()).unwrap().known(&whole), None);
+    assert_eq!(DocumentCache::open(folder.path()).unwrap().known(&whole), None);
 }
 
 /// Names the folder to the process that is to be killed.
 const VICTIM: &str = "RESYNCFS_TEST_SPOOL_VICTIM";
 
-/// Documents of four locations, replaced and settled without end; each says by its octets how long it is.
+/// Documents of four locations, replaced and settled without end; each says by its bytes how long it is.
 fn spool_without_end(folder: &Path) -> ! {
-    let spool = Spool::open(folder).unwrap();
+    let spool = DocumentCache::open(folder).unwrap();
     for number in 0_usize.. {
-        let octets = vec![b'a' + (number % 7) as u8; 50_000 + number % 7];
-        let document = store(&spool, &location(&format!("http://a/{}", number % 4)), &octets).document;
+        let bytes = vec![b'a' + (number % 7) as u8; 50_000 + number % 7];
+        let document = store(&spool, &location(&format!("http://a/{}", number % 4)), &bytes).document;
         if number % 3 == 0 {
             spool.settle(&[document]).unwrap();
         }
@@ -135,20 +135,20 @@ fn whenever_kill_9_comes_what_is_known_is_whole() {
         assert_eq!(said.filter(|line| line.contains("spooled")).take(3 + round % 11).count(), 3 + round % 11);
         victim.kill().unwrap();
         victim.wait().unwrap();
-        let spool = Spool::open(folder.path()).unwrap();
+        let spool = DocumentCache::open(folder.path()).unwrap();
         let known: Vec<_> = (0..4).filter_map(|n| spool.known(&location(&format!("http://a/{n}")))).collect();
         assert!(!known.is_empty());
         assert_eq!(spool.files().unwrap().len(), 2 * known.len());
         for document in known {
-            let mut octets = Vec::new();
+            let mut bytes = Vec::new();
             // The reader of a document would undo the last compression.
-            let mut stored = spool.octets(&document, u64::MAX).unwrap();
+            let mut stored = spool.bytes(&document, u64::MAX).unwrap();
             if stored.fill_buf().unwrap().starts_with(&GZIP_MAGIC) {
-                MultiGzDecoder::new(stored).read_to_end(&mut octets).unwrap();
+                MultiGzDecoder::new(stored).read_to_end(&mut bytes).unwrap();
             } else {
-                stored.read_to_end(&mut octets).unwrap();
+                stored.read_to_end(&mut bytes).unwrap();
             }
-            assert_eq!(octets, vec![octets[0]; 50_000 + usize::from(octets[0] - b'a')]);
+            assert_eq!(bytes, vec![bytes[0]; 50_000 + usize::from(bytes[0] - b'a')]);
         }
     }
 }
@@ -156,7 +156,7 @@ fn whenever_kill_9_comes_what_is_known_is_whole() {
 #[test]
 fn an_arrival_that_breaks_off_leaves_the_document_of_before() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     let at = location("http://a/1");
     let before = store(&spool, &at, b"before");
     let mut arriving = spool.receive(&location("http://a/1")).unwrap();
@@ -170,7 +170,7 @@ fn an_arrival_that_breaks_off_leaves_the_document_of_before() {
 #[test]
 fn a_document_that_is_confirmed_was_written_when_its_server_says_so_now() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     let at = location("http://a/1");
     let before = store(&spool, &at, b"the same");
     let base = before.document.base.clone().unwrap();
@@ -187,7 +187,7 @@ fn a_document_that_is_confirmed_was_written_when_its_server_says_so_now() {
 #[test]
 fn a_forgotten_document_is_fetched_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     let at = location("http://a/1");
     store(&spool, &at, b"broken");
     spool.forget(&at).unwrap();
@@ -208,9 +208,9 @@ fn of_several_compressions_one_is_left_to_the_reader() {
         (b"\x1f\x8bnot".to_vec(), b"\x1f\x8bnot".to_vec()),
     ];
     for (stored, read) in cases {
-        let mut octets = Vec::new();
-        outermost_but_one(io::Cursor::new(stored), u64::MAX).unwrap().read_to_end(&mut octets).unwrap();
-        assert_eq!(octets, read);
+        let mut bytes = Vec::new();
+        outermost_but_one(io::Cursor::new(stored), u64::MAX).unwrap().read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, read);
     }
 }
 
@@ -219,19 +219,19 @@ fn a_folder_that_cannot_be_made_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, b"").unwrap();
-    let error = Spool::open(&file).unwrap_err();
-    assert!(matches!(&error, SourceError::Spool { path, .. } if *path == file), "{error}");
+    let error = DocumentCache::open(&file).unwrap_err();
+    assert!(matches!(&error, SourceError::DocumentCache { path, .. } if *path == file), "{error}");
 }
 
-/// 20 octets each, which unpack to nothing: a megabyte of compressed ones would keep a processor for minutes.
+/// 20 bytes each, which unpack to nothing: a megabyte of compressed ones would keep a processor for minutes.
 #[test]
 fn gzip_members_that_hold_nothing_come_to_an_end() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     let list = b"<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"></urlset>";
     let after = |members: usize| [gzip(b"").repeat(members), gzip(list)].concat();
-    let read = |octets: &[u8]| {
-        let document = store(&spool, &location("http://a/list.xml"), octets).document;
+    let read = |bytes: &[u8]| {
+        let document = store(&spool, &location("http://a/list.xml"), bytes).document;
         let mut reader = spool.reader(&document, Limits::default())?;
         reader.next_entry().map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
     };
@@ -247,7 +247,7 @@ fn gzip_members_that_hold_nothing_come_to_an_end() {
 #[test]
 fn each_layer_of_compression_keeps_to_the_limit_of_the_document() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap();
+    let spool = DocumentCache::open(folder.path()).unwrap();
     let list = b"<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"></urlset>";
     // It is longer than what it holds.
     let head = flate2::GzBuilder::new().comment(vec![b'x'; 5_000]);
@@ -263,7 +263,7 @@ fn each_layer_of_compression_keeps_to_the_limit_of_the_document() {
     assert!(spool.reader(&document, Limits::default()).unwrap().next_entry().unwrap().is_none());
 }
 
-/// Counts the octets that are taken of a file.
+/// Counts the bytes that are taken of a file.
 struct Counted<'c>(std::io::Cursor<Vec<u8>>, &'c AtomicU64);
 
 impl Read for Counted<'_> {
@@ -288,12 +288,12 @@ fn what_is_unpacked_is_counted_while_it_is_unpacked() {
     let entries = gzip("<url><loc>http://a/x</loc></url>".repeat(1 << 15).as_bytes());
     let bomb = [gzip(list), entries.repeat(4096)].concat();
     let limits = Limits { document: 3 << 20, ..Limits::default() };
-    for octets in [bomb.clone(), gzip(&bomb), gzip(&gzip(&bomb))] {
-        let length = octets.len() as u64;
+    for bytes in [bomb.clone(), gzip(&bomb), gzip(&gzip(&bomb))] {
+        let length = bytes.len() as u64;
         TAKEN.store(0, Ordering::Relaxed);
-        let octets = outermost_but_one(Counted(std::io::Cursor::new(octets), &TAKEN), limits.document);
+        let bytes = outermost_but_one(Counted(std::io::Cursor::new(bytes), &TAKEN), limits.document);
         let read = || -> Result<(), DocumentError> {
-            let mut reader = Reader::new(octets?, None, limits)?;
+            let mut reader = Reader::new(bytes?, None, limits)?;
             while reader.next_entry()?.is_some() {}
             Ok(())
         };
@@ -302,14 +302,14 @@ fn what_is_unpacked_is_counted_while_it_is_unpacked() {
         let told = crate::causes::chain(&error);
         assert!(told.contains(&limits.document.to_string()), "the limit is named: {told}");
         let taken = TAKEN.load(Ordering::Relaxed);
-        assert!(taken <= 8 * BLOCK as u64, "{taken} octets of {length} are taken");
+        assert!(taken <= 8 * BLOCK as u64, "{taken} bytes of {length} are taken");
     }
 }
 
 #[test]
 fn a_spool_looks_no_further_into_a_document_than_its_limits_allow() {
     let list = |folder: &Path, limits: Limits| {
-        let spool = Spool::open(folder).unwrap().within(limits);
+        let spool = DocumentCache::open(folder).unwrap().within(limits);
         let entries = "<url><loc>http://a/x</loc></url>".repeat(1_000);
         let list = format!("<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{entries}</urlset>");
         let before = store(&spool, &location("http://a/list.xml"), &gzip(list.as_bytes()));
@@ -321,7 +321,7 @@ fn a_spool_looks_no_further_into_a_document_than_its_limits_allow() {
     assert!(!list(folder().path(), Limits { document: 4_096, ..Limits::default() }), "what is not looked at may be");
 }
 
-/// Octets of a disk that holds nothing but the spool.
+/// Bytes of a disk that holds nothing but the spool.
 const DISK: u64 = 48 << 20;
 
 fn left_of_the_disk(folder: &Path) -> io::Result<u64> {
@@ -332,8 +332,8 @@ fn left_of_the_disk(folder: &Path) -> io::Result<u64> {
     Ok(DISK.saturating_sub(used))
 }
 
-/// Octets of an endless document that are taken, and how its end is told.
-fn taken_without_end(spool: &Spool, location: &DocumentLocation) -> (u64, String) {
+/// Bytes of an endless document that are taken, and how its end is told.
+fn taken_without_end(spool: &DocumentCache, location: &DocumentLocation) -> (u64, String) {
     let mut arriving = spool.receive(location).unwrap();
     let block = [b'a'; 1 << 16];
     let mut taken = 0;
@@ -351,7 +351,7 @@ fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let at = location("http://a/endless.xml");
     let reserve = 16 << 20;
-    let spool = Spool::open(folder.path()).unwrap().leaving(Arc::new(Room::new(reserve, left_of_the_disk)));
+    let spool = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(reserve, left_of_the_disk)));
 
     let (taken, told) = taken_without_end(&spool, &at);
 
@@ -366,13 +366,13 @@ fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
 #[test]
 fn of_less_than_twice_the_reserve_the_half_stays_free_however_many_documents_come() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path()).unwrap().leaving(Arc::new(Room::new(1 << 30, left_of_the_disk)));
+    let spool = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(1 << 30, left_of_the_disk)));
     let mut came = 0;
     let told = loop {
         let mut arriving = spool.receive(&location(&format!("http://a/{came}"))).unwrap();
-        // Differs by its number: the same octets would take room all the same.
-        let octets = vec![came as u8; 1 << 20];
-        if let Err(error) = arriving.write(&octets) {
+        // Differs by its number: the same bytes would take room all the same.
+        let bytes = vec![came as u8; 1 << 20];
+        if let Err(error) = arriving.write(&bytes) {
             break error.to_string();
         }
         arriving.complete(None, None, Validators::default()).unwrap();

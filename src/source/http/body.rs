@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// error, or its drop. Who keeps one unread while asking the same host for more may wait for itself.
 pub struct Body {
     uri: Uri,
-    /// Octets that must come, where known.
+    /// Bytes that must come, where known.
     expected: Option<u64>,
     got: u64,
     speed: LowSpeed,
@@ -39,7 +39,7 @@ enum State {
 
 impl Body {
     /// The body of `response`; `expected` of 0 is none at all, whatever the server sends. Its
-    /// octets count as the host's.
+    /// bytes count as the host's.
     pub(super) fn new(
         uri: Uri,
         response: reqwest::Response,
@@ -64,7 +64,7 @@ impl Body {
     }
 
     /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that
-    /// failed once never seems to end well. May be dropped while it waits: no octet is lost, and the time until then counts neither
+    /// failed once never seems to end well. May be dropped while it waits: no byte is lost, and the time until then counts neither
     /// as the server's silence nor as its work, so it is for who does that seldom.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         let (response, counters) = match &mut self.state {
@@ -141,7 +141,7 @@ impl Body {
 
 impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Body({} octets of {:?})", self.got, self.expected)
+        write!(f, "Body({} bytes of {:?})", self.got, self.expected)
     }
 }
 
@@ -149,7 +149,7 @@ impl std::fmt::Debug for Body {
 /// server slow.
 #[derive(Clone, Debug)]
 pub(super) struct LowSpeed {
-    /// Octets a second.
+    /// Bytes a second.
     limit: u64,
     window: Duration,
     waited: Duration,
@@ -176,8 +176,8 @@ impl LowSpeed {
             let left = self.window.saturating_sub(self.waited);
             match tokio::time::timeout(left, &mut next).await {
                 Ok(outcome) => {
-                    let octets = outcome.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
-                    self.count(begun.elapsed(), octets as u64);
+                    let bytes = outcome.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+                    self.count(begun.elapsed(), bytes as u64);
                     return Some(outcome);
                 }
                 Err(_) if self.is_too_slow() => return None,
@@ -187,15 +187,15 @@ impl LowSpeed {
     }
 
     /// Adds a piece. A window that is over with this piece is judged by what came, the piece included.
-    fn count(&mut self, waited: Duration, octets: u64) {
+    fn count(&mut self, waited: Duration, bytes: u64) {
         self.waited += waited;
-        self.got += octets;
+        self.got += bytes;
         if self.waited >= self.window && !self.is_too_slow() {
             self.begin_window();
         }
     }
 
-    /// Whether the window's octets are too few; silence always is.
+    /// Whether the window's bytes are too few; silence always is.
     fn is_too_slow(&self) -> bool {
         let share = u128::from(self.limit) * self.window.as_millis() / 1000;
         self.got == 0 || u128::from(self.got) < share
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_is_judged_by_its_octets() {
+    fn a_window_is_judged_by_its_bytes() {
         let mut speed = LowSpeed::new(100, Duration::from_secs(2));
         speed.count(Duration::from_secs(1), 199);
         assert!(speed.is_too_slow());

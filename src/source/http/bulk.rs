@@ -5,7 +5,7 @@
 //! Over 40 ms several connections bring five times as much as one. So what is [`super::Request::is_bulk`] goes apart: to a pool that
 //! speaks HTTP/1.1 alone. That pool has a connection for each request under way, so the places that bound the requests bound the
 //! connections too, and the ones that are idle are closed soon. Several connections of HTTP/2 would do as well, but a pool keeps
-//! one of them to a host, so that there would have to be a pool for each and somebody to choose among them; and each octet would
+//! one of them to a host, so that there would have to be a pool for each and somebody to choose among them; and each byte would
 //! come in frames and be counted against windows that nobody shares (RFC 9113, 5.2).
 //!
 //! Not every host takes that: it may speak HTTP/2 alone, refuse further connections, or answer otherwise over HTTP/1.1. What is refused

@@ -23,7 +23,7 @@ use url::Url;
 /// How many redirects are followed.
 const REDIRECTS: usize = 10;
 
-/// Octets of the answer to a form that are kept.
+/// Bytes of the answer to a form that are kept.
 const FORM_ANSWER: usize = 300;
 
 /// The client; cheap to clone. Clones share connections, rates, pauses, breakers, and which host is the Source's own.
@@ -144,7 +144,7 @@ impl Client {
         Arc::clone(self.shared.hosts.host(uri.authority(), Instant::now()).opening(Way::Shared))
     }
 
-    /// Rises with every answer of `uri`'s host and with every octet that it sends, whoever asked for them.
+    /// Rises with every answer of `uri`'s host and with every byte that it sends, whoever asked for them.
     pub fn progress(&self, uri: &Uri) -> u64 {
         self.shared.hosts.host(self.shared.rewrites.apply(uri).authority(), Instant::now()).counters.progress()
     }

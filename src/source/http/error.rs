@@ -149,44 +149,44 @@ pub enum HttpError {
         got: String,
     },
     /// The body came too slowly.
-    #[error("{uri}: less than {limit} octets a second over {over:?}, after {got} octets")]
+    #[error("{uri}: less than {limit} bytes a second over {over:?}, after {got} bytes")]
     Stalled {
         /// What was asked.
         uri: Uri,
-        /// The limit, octets a second.
+        /// The limit, bytes a second.
         limit: u64,
         /// The time it was measured over.
         over: Duration,
-        /// Octets received.
+        /// Bytes received.
         got: u64,
     },
     /// The body ended before its announced length.
-    #[error("{uri}: the body ended after {got} of {expected} octets")]
+    #[error("{uri}: the body ended after {got} of {expected} bytes")]
     Truncated {
         /// What was asked.
         uri: Uri,
-        /// Announced octets.
+        /// Announced bytes.
         expected: u64,
-        /// Octets received.
+        /// Bytes received.
         got: u64,
         /// How the connection ended, where it did not end properly.
         #[source]
         cause: Option<reqwest::Error>,
     },
     /// The body went on past its announced length.
-    #[error("{uri}: the body has more than its {expected} octets")]
+    #[error("{uri}: the body has more than its {expected} bytes")]
     Overlong {
         /// What was asked.
         uri: Uri,
-        /// Announced octets.
+        /// Announced bytes.
         expected: u64,
     },
     /// A body of no announced length was cut; `cause` is absent when the body is read again after a failure.
-    #[error("{uri}: the body broke off after {got} octets")]
+    #[error("{uri}: the body broke off after {got} bytes")]
     Body {
         /// What was asked.
         uri: Uri,
-        /// Octets received.
+        /// Bytes received.
         got: u64,
         /// What happened.
         #[source]

@@ -15,7 +15,7 @@ const NO_ASCII: AsciiSet = AsciiSet::EMPTY;
 pub(super) struct Head {
     pub(super) status: Status,
     pub(super) content_length: Option<u64>,
-    /// Octets that the body must have, where that is known.
+    /// Bytes that the body must have, where that is known.
     pub(super) body_length: Option<u64>,
     pub(super) etag: Option<Box<str>>,
     pub(super) last_modified: Option<Box<str>>,
@@ -143,7 +143,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
 
 /// Digits alone: `parse` would take a sign too.
 fn digits(text: &str) -> Option<u64> {
-    text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Checks a 206 against the range asked for: it begins where asked and ends where asked or with the whole, and its
@@ -154,7 +154,7 @@ fn partial(request: &Request, headers: &HeaderMap, content_length: Option<u64>) 
         uri: request.uri.clone(),
         asked: range_text(request).unwrap_or_else(|| "the whole".to_owned()),
         got: match (field, content_length) {
-            (Some(field), Some(length)) => format!("{field:?} and {length} octets"),
+            (Some(field), Some(length)) => format!("{field:?} and {length} bytes"),
             (Some(field), None) => format!("{field:?}"),
             (None, _) => "a 206 without Content-Range".to_owned(),
         },
@@ -162,7 +162,7 @@ fn partial(request: &Request, headers: &HeaderMap, content_length: Option<u64>) 
     let (first, last, total) = field.and_then(content_range).ok_or_else(wrong)?;
     let (asked_first, asked_last) = match (request.range, request.suffix, total) {
         (Some(range), ..) => range,
-        (None, Some(octets), Some(total)) => (total.saturating_sub(octets), None),
+        (None, Some(bytes), Some(total)) => (total.saturating_sub(bytes), None),
         (None, Some(_), None) | (None, None, _) => return Err(wrong()),
     };
     let ends_right = match (asked_last, total) {
@@ -197,7 +197,7 @@ pub(super) fn range_text(request: &Request) -> Option<String> {
     match (request.range, request.suffix) {
         (Some((first, Some(last))), _) => Some(format!("bytes={first}-{last}")),
         (Some((first, None)), _) => Some(format!("bytes={first}-")),
-        (None, suffix) => suffix.map(|octets| format!("bytes=-{octets}")),
+        (None, suffix) => suffix.map(|bytes| format!("bytes=-{bytes}")),
     }
 }
 
@@ -272,7 +272,7 @@ mod tests {
             ((10, Some(19)), "bytes 19-10/100", None),
             ((10, Some(19)), "bytes 10-19", None),
             ((10, Some(19)), "bytes */100", None),
-            ((10, Some(19)), "octets 10-19/100", None),
+            ((10, Some(19)), "bytes 10-19/100", None),
             ((10, Some(19)), "bytes +10-19/100", None),
             ((0, None), "bytes 0-18446744073709551615/*", None),
             ((10, Some(19)), "", None),

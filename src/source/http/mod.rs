@@ -2,7 +2,7 @@
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
 //! reached), `limits` (when: `places`, `fair` between processes, `width`; who waits: `awaited`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections: `bulk`,
-//! `opening`; to which addresses: `names`), `head` (what the answer says), `body` (the answer's octets under the low-speed limit).
+//! `opening`; to which addresses: `names`), `head` (what the answer says), `body` (the answer's bytes under the low-speed limit).
 //! `client` holds the loops for redirects and retries; `traffic` counts.
 
 mod awaited;
@@ -74,7 +74,7 @@ pub struct HttpConfig {
     pub connections: usize,
     /// Time for name, connection and TLS.
     pub connect_timeout: Duration,
-    /// A body slower than this many octets a second over `low_speed_time` has failed; with 0 only silence fails.
+    /// A body slower than this many bytes a second over `low_speed_time` has failed; with 0 only silence fails.
     pub low_speed_limit: u64,
     /// See `low_speed_limit`.
     pub low_speed_time: Duration,
@@ -131,9 +131,9 @@ pub struct Request {
     pub uri: Uri,
     /// GET or HEAD.
     pub method: Method,
-    /// First and (inclusive) last octet; an open end where `None`.
+    /// First and (inclusive) last byte; an open end where `None`.
     pub range: Option<(u64, Option<u64>)>,
-    /// The last so many octets (at least 1), or all where there are fewer; counts without `range` only.
+    /// The last so many bytes (at least 1), or all where there are fewer; counts without `range` only.
     pub suffix: Option<u64>,
     /// A strong ETag: the range is wanted only of that version (`If-Range`).
     pub if_range: Option<Box<str>>,
@@ -214,11 +214,11 @@ pub struct Posted {
 pub enum Status {
     /// 200: the whole representation (also in answer to a range).
     Full,
-    /// 206, with its checked Content-Range: first and last octet, the whole length where told.
+    /// 206, with its checked Content-Range: first and last byte, the whole length where told.
     Partial {
-        /// First octet.
+        /// First byte.
         first: u64,
-        /// Last octet.
+        /// Last byte.
         last: u64,
         /// Length of the whole, `None` for `*`.
         total: Option<u64>,

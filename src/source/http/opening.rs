@@ -6,7 +6,7 @@
 //! request waits where so many are being opened already, and each that is open or being opened has its request with a place.
 //!
 //! A connection that a request has done with comes to its pool in tasks of others, which may have to wait for a processor. Who asks
-//! before that does not have another one opened, which would be a new one for its first octets and for all that it is used for
+//! before that does not have another one opened, which would be a new one for its first bytes and for all that it is used for
 //! later: as many requests as connections are on their way back wait for those, each for [`BACK`] at most.
 
 use super::places::Place;

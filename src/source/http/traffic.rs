@@ -19,7 +19,7 @@ pub(super) struct HostCounters {
     requests: AtomicU64,
     failures: AtomicU64,
     refusals: AtomicU64,
-    octets: AtomicU64,
+    bytes: AtomicU64,
     answers: AtomicU64,
     waited_micros: AtomicU64,
     smoothed_micros: AtomicU64,
@@ -54,14 +54,14 @@ impl HostCounters {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Octets of a body came.
-    pub(super) fn received(&self, octets: u64) {
-        self.octets.fetch_add(octets, Ordering::Relaxed);
+    /// Bytes of a body came.
+    pub(super) fn received(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Rises with whatever comes from the host.
     pub(super) fn progress(&self) -> u64 {
-        self.octets.load(Ordering::Relaxed).wrapping_add(self.answers.load(Ordering::Relaxed))
+        self.bytes.load(Ordering::Relaxed).wrapping_add(self.answers.load(Ordering::Relaxed))
     }
 
     fn snapshot(&self, host: Option<Box<str>>) -> HostTraffic {
@@ -71,7 +71,7 @@ impl HostCounters {
             requests: number(&self.requests),
             failures: number(&self.failures),
             refusals: number(&self.refusals),
-            octets: number(&self.octets),
+            bytes: number(&self.bytes),
             answers: number(&self.answers),
             waited: Duration::from_micros(number(&self.waited_micros)),
             latency: Duration::from_micros(number(&self.smoothed_micros)),
@@ -93,8 +93,8 @@ pub struct HostTraffic {
     pub failures: u64,
     /// Answers with a status of 400 or more.
     pub refusals: u64,
-    /// Octets of bodies that came.
-    pub octets: u64,
+    /// Bytes of bodies that came.
+    pub bytes: u64,
     /// Answers, whatever their status.
     pub answers: u64,
     /// Time from sending a request to the head of its answer, of all answers together.

@@ -371,7 +371,7 @@ mod tests {
     /// Has the resolver find `addresses` for `name`, which it finds no others for while the test runs.
     async fn found(names: &Arc<Names>, name: &str, addresses: &[[u8; 4]]) {
         names.forget(name, Instant::now());
-        let addresses = addresses.iter().map(|octets| IpAddr::from(*octets)).collect();
+        let addresses = addresses.iter().map(|bytes| IpAddr::from(*bytes)).collect();
         names.addresses(name, || async { Ok(addresses) }).await.unwrap();
     }
 

@@ -15,7 +15,7 @@ pub enum Seen {
     Malformed,
     /// A delivery that had come before.
     Replayed,
-    /// A delivery of more octets than are taken.
+    /// A delivery of more bytes than are taken.
     TooLarge,
     /// A delivery while those before it were not looked at yet; the hub was told to come again.
     Busy,

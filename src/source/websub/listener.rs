@@ -1,5 +1,5 @@
 //! Where hubs verify and deliver. Whoever finds the port can talk to it, so that nothing is believed that does not come to a
-//! path given to a hub, and everything is bounded: connections, time, octets.
+//! path given to a hub, and everything is bounded: connections, time, bytes.
 
 use super::counters::Seen;
 use super::signature::is_genuine;
@@ -37,7 +37,7 @@ pub(super) struct Bounds {
     pub head: Duration,
     /// Time for a request and its answer.
     pub whole: Duration,
-    /// Octets of a delivery. A notification has one entry, seldom more.
+    /// Bytes of a delivery. A notification has one entry, seldom more.
     pub body: usize,
 }
 
@@ -211,22 +211,22 @@ enum Unfit {
     Broken,
 }
 
-/// The whole body, of at most `most` octets; what tells that it is larger is not read at all.
+/// The whole body, of at most `most` bytes; what tells that it is larger is not read at all.
 async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Unfit> {
     let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if told.is_some_and(|told| told > most as u64) {
         return Err(Unfit::TooLarge);
     }
-    let mut octets = BytesMut::new();
+    let mut bytes = BytesMut::new();
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|_| Unfit::Broken)?;
-        if octets.len() + piece.len() > most {
+        if bytes.len() + piece.len() > most {
             return Err(Unfit::TooLarge);
         }
-        octets.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece);
     }
-    Ok(octets.freeze())
+    Ok(bytes.freeze())
 }
 
 /// Whether the delivery says that it is of `topic` (Framework Notification, 4.3) and of no other.

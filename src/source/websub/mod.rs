@@ -39,7 +39,7 @@ const REDIRECTS: usize = 5;
 const WAITING: usize = 1024;
 /// So many of them at most where one is larger than [`LARGE`]: a queue of large ones would fill the memory.
 const WAITING_LARGE: usize = 64;
-/// Octets of a delivery that is no usual notification.
+/// Bytes of a delivery that is no usual notification.
 const LARGE: usize = 16 << 10;
 /// The wall clock may jump, so that it is looked at this often.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);

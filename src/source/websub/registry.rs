@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Random octets of a path and of a secret; the standard of capability URLs is 16, secrets stay below 200 characters.
+/// Random bytes of a path and of a secret; the standard of capability URLs is 16, secrets stay below 200 characters.
 const RANDOM: usize = 24;
 
 /// Subscriptions that are over and kept, so that late deliveries are told so and a path can be used again.
@@ -196,9 +196,9 @@ pub(super) fn keeps_secrets(hub: &Uri) -> bool {
 
 /// Nobody can guess it.
 fn random() -> Result<Box<str>, WebsubError> {
-    let mut octets = [0; RANDOM];
-    getrandom::fill(&mut octets).map_err(|cause| WebsubError::Random { cause })?;
-    Ok(octets.iter().map(|octet| format!("{octet:02x}")).collect())
+    let mut bytes = [0; RANDOM];
+    getrandom::fill(&mut bytes).map_err(|cause| WebsubError::Random { cause })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use sha2::{Sha256, Sha384, Sha512};
 /// sha512. The comparison takes the same time wherever the two differ.
 pub(super) fn is_genuine(field: Option<&str>, secret: &str, body: &[u8]) -> bool {
     let Some((method, digits)) = field.and_then(|field| field.trim().split_once('=')) else { return false };
-    let Some(claimed) = octets(digits) else { return false };
+    let Some(claimed) = bytes(digits) else { return false };
     match method.to_ascii_lowercase().as_str() {
         "sha1" => agrees::<Hmac<Sha1>>(secret, body, &claimed),
         "sha256" => agrees::<Hmac<Sha256>>(secret, body, &claimed),
@@ -25,8 +25,8 @@ fn agrees<M: Mac + KeyInit>(secret: &str, body: &[u8], claimed: &[u8]) -> bool {
     mac.verify_slice(claimed).is_ok()
 }
 
-/// The octets that hexadecimal digits of either case stand for.
-fn octets(digits: &str) -> Option<Vec<u8>> {
+/// The bytes that hexadecimal digits of either case stand for.
+fn bytes(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.trim().as_bytes();
     if !digits.len().is_multiple_of(2) {
         return None;

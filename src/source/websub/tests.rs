@@ -79,11 +79,11 @@ impl Desk {
         self.subscriber.counters().seen().collect()
     }
 
-    /// Sends octets and reads until the other side closes: status and what came.
-    async fn exchange(&self, octets: &[u8]) -> (u16, String) {
+    /// Sends bytes and reads until the other side closes: status and what came.
+    async fn exchange(&self, bytes: &[u8]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         // Whoever is refused early does not read to the end.
-        let _ = stream.write_all(octets).await;
+        let _ = stream.write_all(bytes).await;
         answered(&mut stream).await
     }
 
@@ -99,10 +99,10 @@ impl Desk {
     }
 
     async fn post(&self, path: &str, fields: &str, body: &[u8]) -> u16 {
-        let mut octets =
+        let mut bytes =
             format!("POST {path} HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: {}\r\n\r\n", body.len()).into_bytes();
-        octets.extend_from_slice(body);
-        self.exchange(&octets).await.0
+        bytes.extend_from_slice(body);
+        self.exchange(&bytes).await.0
     }
 
     /// A delivery as the hub would make it.
@@ -120,18 +120,18 @@ const LINK: &str = "Link: <http://example.com/dataset1/framework/> ; rel=\"self\
 fn signed(secret: &str, body: &[u8]) -> String {
     let mut mac = Hmac::<Sha512>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(body);
-    let digits: String = mac.finalize().into_bytes().iter().map(|octet| format!("{octet:02x}")).collect();
+    let digits: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha512={digits}")
 }
 
 /// Status, and everything that came; 0 where nothing did.
 async fn answered(stream: &mut TcpStream) -> (u16, String) {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     while let Ok(count @ 1..) = stream.read(&mut piece).await {
-        octets.extend_from_slice(&piece[..count]);
+        bytes.extend_from_slice(&piece[..count]);
     }
-    let text = String::from_utf8_lossy(&octets).into_owned();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
     (text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0), text)
 }
 
@@ -280,9 +280,9 @@ async fn a_slow_request_is_given_up() {
         format!("POST {path} HTTP/1.1\r\nHost: x\r\n{LINK}Content-Length: 100\r\n\r\nhalf of it"),
     ];
     let mut streams = Vec::new();
-    for octets in &begun {
+    for bytes in &begun {
         let mut stream = TcpStream::connect(&desk.address).await.unwrap();
-        stream.write_all(octets.as_bytes()).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
         streams.push(stream);
     }
     assert_eq!(desk.deliver(b"in time").await, 202);
@@ -372,13 +372,13 @@ async fn a_body_that_breaks_off_is_ignored() {
 async fn what_is_not_http_ends_the_connection_and_nothing_else() {
     let bounds = Bounds { head: Duration::from_millis(200), ..Bounds::default() };
     let mut desk = Desk::start_within(OPEN_HUB, bounds).await;
-    for octets in [
+    for bytes in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
         b"\r\n\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
         &[0; 100_000],
     ] {
-        let (status, _) = desk.exchange(octets).await;
+        let (status, _) = desk.exchange(bytes).await;
         assert!(matches!(status, 0 | 400 | 404 | 414 | 431 | 505), "{status}");
     }
     let many_fields = format!("POST / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(10_000));

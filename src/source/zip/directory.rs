@@ -1,4 +1,4 @@
-//! The directory of one version of a package: where each member lies and what it must be, in few octets.
+//! The directory of one version of a package: where each member lies and what it must be, in few bytes.
 
 use super::PackageError;
 use super::end::End;
@@ -13,17 +13,17 @@ use zip::HasZipMetadata;
 use zip::result::ZipError;
 use zip::unstable::read::ZipIterable;
 
-/// Fixed octets of a local header (APPNOTE 4.3.7).
+/// Fixed bytes of a local header (APPNOTE 4.3.7).
 pub(super) const LOCAL_HEADER: u64 = 30;
 
-/// Fixed octets of an entry of the directory (APPNOTE 4.3.12).
+/// Fixed bytes of an entry of the directory (APPNOTE 4.3.12).
 const CENTRAL_HEADER: usize = 46;
 
 /// Room for the extra fields of a local header, whose length the directory does not tell: one that is longer costs one
 /// request more.
 const EXTRA: u64 = 256;
 
-/// Deflate makes of one octet at most so many (RFC 1951: 258 of two bits), and a little more in one block.
+/// Deflate makes of one byte at most so many (RFC 1951: 258 of two bits), and a little more in one block.
 const DEFLATE_RATIO: u64 = 1032;
 
 /// Compression methods that are read (APPNOTE 4.4.5).
@@ -34,7 +34,7 @@ pub(super) const DEFLATED: u16 = 8;
 /// The encrypted bit of the general purpose flags (APPNOTE 4.4.4).
 pub(super) const ENCRYPTED: u16 = 1;
 
-/// Which version of a package octets belong to.
+/// Which version of a package bytes belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     /// Where it came from, after redirects: the base of its manifest.
@@ -45,7 +45,7 @@ pub(super) struct Version {
     pub weak_etag: Option<Box<str>>,
     /// `Last-Modified`, as the server wrote it, where it is old enough to tell two versions apart.
     pub last_modified: Option<Box<str>>,
-    /// Octets of the whole.
+    /// PackageBytes of the whole.
     pub length: u64,
 }
 
@@ -54,11 +54,11 @@ pub(super) struct Version {
 pub(super) struct Record {
     /// Offset of its local header in the package.
     pub header: u64,
-    /// Octets as they lie in the package.
+    /// PackageBytes as they lie in the package.
     pub packed: u64,
-    /// Octets when unpacked.
+    /// PackageBytes when unpacked.
     pub length: u64,
-    /// CRC-32 of the unpacked octets.
+    /// CRC-32 of the unpacked bytes.
     pub crc: u32,
     /// Where its name begins in [`Directory::names`].
     pub name: u32,
@@ -74,7 +74,7 @@ pub(super) struct Record {
 pub struct Directory {
     package: Uri,
     pub(super) version: Version,
-    /// Where the octets of this version are.
+    /// Where the bytes of this version are.
     pub(super) place: Place,
     /// Offset of the central directory: every member ends before it.
     start: u64,
@@ -180,7 +180,7 @@ impl Directory {
         &self.package
     }
 
-    /// Octets of the whole package.
+    /// PackageBytes of the whole package.
     pub fn length(&self) -> u64 {
         self.version.length
     }
@@ -201,7 +201,7 @@ impl Directory {
         self.records.iter().map(|record| String::from_utf8_lossy(slice(&self.names, record)))
     }
 
-    /// Octets that the member has which the `path` of a manifest's entry means.
+    /// PackageBytes that the member has which the `path` of a manifest's entry means.
     pub fn length_of(&self, path: &str) -> Option<u64> {
         match self.find(path) {
             Found::Member(number) => self.record(number).map(|record| record.length),
@@ -209,11 +209,11 @@ impl Directory {
         }
     }
 
-    /// Octets of memory it takes.
-    pub(super) fn octets(&self) -> u64 {
+    /// PackageBytes of memory it takes.
+    pub(super) fn bytes(&self) -> u64 {
         let spellings = if self.spellings.get().is_some() { self.names.len() + 64 * self.records.len() } else { 0 };
         let records = (size_of::<Record>() + size_of::<u32>()) * self.records.len();
-        let held = if let Place::Memory { octets, .. } = &self.place { octets.len() } else { 0 };
+        let held = if let Place::Memory { bytes, .. } = &self.place { bytes.len() } else { 0 };
         (self.names.len() + records + spellings + held + size_of::<Directory>()) as u64
     }
 
@@ -230,7 +230,7 @@ impl Directory {
         (self.start, &self.names, &self.records)
     }
 
-    /// Octets of the package in which a member lies, local header included: at least all of it, but for an unusually long
+    /// PackageBytes of the package in which a member lies, local header included: at least all of it, but for an unusually long
     /// header.
     pub(super) fn extent(&self, number: u32) -> Range<u64> {
         let Some(record) = self.record(number) else { return 0..0 };
@@ -337,7 +337,7 @@ impl Directory {
 }
 
 impl Record {
-    /// Why its octets cannot be had, if they cannot.
+    /// Why its bytes cannot be had, if they cannot.
     pub fn unreadable(&self) -> Option<String> {
         if self.flags & ENCRYPTED != 0 {
             return Some("is encrypted".into());
@@ -347,7 +347,7 @@ impl Record {
             DEFLATED => self.length <= self.packed.saturating_mul(DEFLATE_RATIO),
             other => return Some(format!("is compressed by method {other}, which is none of stored and deflated")),
         };
-        (!is_possible).then(|| format!("cannot be {} octets unpacked from {}", self.length, self.packed))
+        (!is_possible).then(|| format!("cannot be {} bytes unpacked from {}", self.length, self.packed))
     }
 }
 
@@ -371,8 +371,8 @@ impl From<ZipError> for Unread {
 }
 
 /// Reads entry by entry, so that memory is bounded by what is there, and by `limit`, not by what is claimed.
-fn parse(package: &Uri, octets: impl Read + Seek, limit: u64) -> Result<Parsed, Unread> {
-    let mut zip = ZipIterable::try_new(octets, Default::default())?;
+fn parse(package: &Uri, bytes: impl Read + Seek, limit: u64) -> Result<Parsed, Unread> {
+    let mut zip = ZipIterable::try_new(bytes, Default::default())?;
     let mut parsed = Parsed::default();
     let mut start = None;
     for entry in zip.files()? {
@@ -432,15 +432,15 @@ fn slice<'a>(names: &'a [u8], record: &Record) -> &'a [u8] {
 fn decoded(name: &[u8]) -> String {
     match std::str::from_utf8(name) {
         Ok(name) => name.to_owned(),
-        Err(_) => name.iter().map(|octet| cp437(*octet)).collect(),
+        Err(_) => name.iter().map(|byte| cp437(*byte)).collect(),
     }
 }
 
 /// A character of code page 437.
-fn cp437(octet: u8) -> char {
+fn cp437(byte: u8) -> char {
     const UPPER: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
-    match octet.checked_sub(0x80) {
-        None => char::from(octet),
+    match byte.checked_sub(0x80) {
+        None => char::from(byte),
         Some(upper) => UPPER.chars().nth(usize::from(upper)).unwrap_or(char::REPLACEMENT_CHARACTER),
     }
 }

@@ -2,33 +2,33 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// A file of which only the last octets are here. A read of others fails and says where they begin.
+/// A file of which only the last bytes are here. A read of others fails and says where they begin.
 #[derive(Debug)]
 pub(super) struct End {
-    /// Octets of the whole.
+    /// PackageBytes of the whole.
     length: u64,
-    /// Offset of the first octet that is here.
+    /// Offset of the first byte that is here.
     first: u64,
-    /// The octets from there to the end: `length - first` of them.
-    octets: Vec<u8>,
+    /// The bytes from there to the end: `length - first` of them.
+    bytes: Vec<u8>,
     position: u64,
     /// Where the last read began that met a hole.
     missed: Option<u64>,
 }
 
 impl End {
-    /// A file of `length` octets that ends with `octets`.
-    pub fn new(length: u64, octets: Vec<u8>) -> End {
-        let first = length.saturating_sub(octets.len() as u64);
-        End { length, first, octets, position: 0, missed: None }
+    /// A file of `length` bytes that ends with `bytes`.
+    pub fn new(length: u64, bytes: Vec<u8>) -> End {
+        let first = length.saturating_sub(bytes.len() as u64);
+        End { length, first, bytes, position: 0, missed: None }
     }
 
-    /// Offset of the first octet that is here.
+    /// Offset of the first byte that is here.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Octets of the whole.
+    /// PackageBytes of the whole.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -38,22 +38,22 @@ impl End {
         self.missed
     }
 
-    /// Puts `octets` before those that are here.
-    pub fn prepend(&mut self, mut octets: Vec<u8>) {
-        self.first = self.first.saturating_sub(octets.len() as u64);
-        octets.append(&mut self.octets);
-        self.octets = octets;
+    /// Puts `bytes` before those that are here.
+    pub fn prepend(&mut self, mut bytes: Vec<u8>) {
+        self.first = self.first.saturating_sub(bytes.len() as u64);
+        bytes.append(&mut self.bytes);
+        self.bytes = bytes;
         self.missed = None;
     }
 
     /// Whether something here looks like the record that a directory ends with.
     pub fn has_directory(&self) -> bool {
-        self.octets.windows(4).any(|octets| octets == b"PK\x05\x06")
+        self.bytes.windows(4).any(|bytes| bytes == b"PK\x05\x06")
     }
 
     /// Everything, where nothing is missing.
     pub fn into_whole(self) -> Option<Vec<u8>> {
-        (self.first == 0).then_some(self.octets)
+        (self.first == 0).then_some(self.bytes)
     }
 }
 
@@ -66,7 +66,7 @@ impl Read for End {
             self.missed = Some(self.position);
             return Err(io::Error::other("this part of the package was not fetched"));
         };
-        let here = self.octets.get(offset as usize..).unwrap_or_default();
+        let here = self.bytes.get(offset as usize..).unwrap_or_default();
         let count = here.len().min(buffer.len());
         buffer[..count].copy_from_slice(&here[..count]);
         self.position += count as u64;

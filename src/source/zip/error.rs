@@ -7,7 +7,7 @@ use zip::result::ZipError;
 
 /// Why a package, or a member of one, cannot be read: names what, where, and what to do.
 ///
-/// Everyone who waited for the same octets gets the same error, so it can be cloned.
+/// Everyone who waited for the same bytes gets the same error, so it can be cloned.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PackageError {
     /// A request failed for good.
@@ -86,13 +86,13 @@ pub enum PackageError {
         what: String,
     },
     /// More than this machine is to bear.
-    #[error("{package}: {what} passes the limit of {limit} octets")]
+    #[error("{package}: {what} passes the limit of {limit} bytes")]
     TooLarge {
         /// The package.
         package: Uri,
         /// What is too large.
         what: &'static str,
-        /// Octets.
+        /// PackageBytes.
         limit: u64,
     },
     /// The folder for packages cannot be read or written.

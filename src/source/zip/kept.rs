@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::xxh3_128;
 /// What a file with a directory begins with.
 const MAGIC: &[u8; 8] = b"resyncd1";
 
-/// Octets of a record in the file: header, packed, length, CRC, place of the name, its length, method, flags.
+/// PackageBytes of a record in the file: header, packed, length, CRC, place of the name, its length, method, flags.
 const RECORD: usize = 3 * 8 + 2 * 4 + 3 * 2;
 
 /// Which version the files of a package are of.
@@ -39,9 +39,9 @@ pub(super) struct Description {
     etag: Option<Box<str>>,
     weak_etag: Option<Box<str>>,
     last_modified: Option<Box<str>>,
-    /// Octets of the whole.
+    /// PackageBytes of the whole.
     pub length: u64,
-    /// Of a directory: its offset, its number of records, and octets of all names.
+    /// Of a directory: its offset, its number of records, and bytes of all names.
     directory: Option<(u64, usize, usize)>,
 }
 
@@ -85,19 +85,19 @@ pub(super) fn keep(folder: &Path, directory: &Directory) -> io::Result<()> {
     let mut description = Description::of(directory.package(), &directory.version);
     description.directory = Some((start, records.len(), names.len()));
     let description = serde_json::to_vec(&description)?;
-    let mut octets = Vec::with_capacity(MAGIC.len() + 8 + description.len() + records.len() * RECORD + names.len());
-    octets.extend(MAGIC);
-    octets.extend((description.len() as u32).to_le_bytes());
-    octets.extend(&description);
+    let mut bytes = Vec::with_capacity(MAGIC.len() + 8 + description.len() + records.len() * RECORD + names.len());
+    bytes.extend(MAGIC);
+    bytes.extend((description.len() as u32).to_le_bytes());
+    bytes.extend(&description);
     for record in records {
-        [record.header, record.packed, record.length].iter().for_each(|number| octets.extend(number.to_le_bytes()));
-        [record.crc, record.name].iter().for_each(|number| octets.extend(number.to_le_bytes()));
+        [record.header, record.packed, record.length].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        [record.crc, record.name].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
         let shorts = [record.name_length, record.method, record.flags];
-        shorts.iter().for_each(|number| octets.extend(number.to_le_bytes()));
+        shorts.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
     }
-    octets.extend(names);
-    octets.extend(crc32c::crc32c(&octets).to_le_bytes());
-    replace(folder, &file(folder, directory.package(), "directory"), &octets)
+    bytes.extend(names);
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    replace(folder, &file(folder, directory.package(), "directory"), &bytes)
 }
 
 /// The directory that was kept; `None` where there is none or it is damaged.
@@ -107,17 +107,17 @@ pub(super) fn kept(folder: &Path, package: &Uri, limit: u64) -> Option<Directory
     if fs::metadata(&path).ok()?.len() > limit.saturating_add(1 << 20) {
         return None;
     }
-    let octets = fs::read(&path).ok()?;
-    let (octets, crc) = octets.split_last_chunk::<4>()?;
-    if crc32c::crc32c(octets) != u32::from_le_bytes(*crc) {
+    let bytes = fs::read(&path).ok()?;
+    let (bytes, crc) = bytes.split_last_chunk::<4>()?;
+    if crc32c::crc32c(bytes) != u32::from_le_bytes(*crc) {
         return None;
     }
-    let octets = octets.strip_prefix(MAGIC)?;
-    let (length, octets) = octets.split_first_chunk::<4>()?;
-    let (description, octets) = octets.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    let bytes = bytes.strip_prefix(MAGIC)?;
+    let (length, bytes) = bytes.split_first_chunk::<4>()?;
+    let (description, bytes) = bytes.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     let description: Description = serde_json::from_slice(description).ok()?;
     let (start, records, names) = description.directory?;
-    let (records, rest) = octets.split_at_checked(records.checked_mul(RECORD)?)?;
+    let (records, rest) = bytes.split_at_checked(records.checked_mul(RECORD)?)?;
     if description.package != package.as_str() || rest.len() != names {
         return None;
     }
@@ -126,8 +126,8 @@ pub(super) fn kept(folder: &Path, package: &Uri, limit: u64) -> Option<Directory
     Directory::new(package.clone(), description.version()?, Place::Server, parsed).ok()
 }
 
-fn record(octets: &[u8]) -> Option<Record> {
-    let (numbers, rest) = octets.split_at_checked(24)?;
+fn record(bytes: &[u8]) -> Option<Record> {
+    let (numbers, rest) = bytes.split_at_checked(24)?;
     let number = |at: usize| Some(u64::from_le_bytes(numbers.get(at..at + 8)?.try_into().ok()?));
     let word = |at: usize| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().ok()?));
     let short = |at: usize| Some(u16::from_le_bytes(rest.get(at..at + 2)?.try_into().ok()?));
@@ -143,10 +143,10 @@ fn record(octets: &[u8]) -> Option<Record> {
     })
 }
 
-/// Puts `octets` at `path`, whole or not at all.
-pub(super) fn replace(folder: &Path, path: &Path, octets: &[u8]) -> io::Result<()> {
+/// Puts `bytes` at `path`, whole or not at all.
+pub(super) fn replace(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = tempfile::Builder::new().suffix(".tmp").tempfile_in(folder)?;
-    file.write_all(octets)?;
+    file.write_all(bytes)?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
 }

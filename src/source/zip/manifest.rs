@@ -3,7 +3,7 @@
 use super::decoder::Decoder;
 use super::directory::{Directory, Found, Version};
 use super::kept::{failed, key, remove};
-use super::package_bytes::Octets;
+use super::package_bytes::PackageBytes;
 use super::path::{Excess, plain};
 use super::{PackageError, Packages};
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, PackageMember, Reader, Uri};
@@ -91,7 +91,7 @@ pub(super) fn capability(header: &Header) -> Option<Capability> {
     }
 }
 
-/// [`Manifest::fingerprint`] of these octets, whose relative references are relative to `base`.
+/// [`Manifest::fingerprint`] of these bytes, whose relative references are relative to `base`.
 pub(super) fn fingerprint(crc: u32, length: u64, base: &Uri) -> u64 {
     let folder = base.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
     xxh3_64(format!("{crc:08x} {length} {folder}").as_bytes())
@@ -104,9 +104,9 @@ fn read(
     limits: Limits,
 ) -> Result<Reader<Box<dyn BufRead + Send>>, PackageError> {
     let file = File::open(path).map_err(failed(path))?;
-    let octets: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
+    let bytes: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
     let failed = |cause| PackageError::Manifest { package: package.clone(), cause: Arc::new(cause) };
-    let reader = Reader::new(octets, Some(base.clone()), limits).map_err(failed)?;
+    let reader = Reader::new(bytes, Some(base.clone()), limits).map_err(failed)?;
     if reader.header().root.is_feed_or_text() {
         return Err(failed(DocumentError::FEED_OR_TEXT));
     }
@@ -164,15 +164,15 @@ impl Packages {
         };
         let extent = directory.extent(number);
         let (client, place) = (&self.shared.client, directory.place.clone());
-        let mut octets = Octets::new(client, package, &directory.version, place, extent.start, extent.end);
-        let mut decoder = Decoder::begin(directory, record, NAME, &mut octets).await?;
+        let mut bytes = PackageBytes::new(client, package, &directory.version, place, extent.start, extent.end);
+        let mut decoder = Decoder::begin(directory, record, NAME, &mut bytes).await?;
         let temporary = tempfile::Builder::new()
             .suffix(".tmp")
             .tempfile_in(&self.shared.config.folder)
             .map_err(failed(&self.shared.config.folder))?;
         let (file, temporary) = temporary.into_parts();
         let mut file = tokio::fs::File::from_std(file);
-        while let Some(chunk) = decoder.chunk(directory, &mut octets).await? {
+        while let Some(chunk) = decoder.chunk(directory, &mut bytes).await? {
             file.write_all(&chunk).await.map_err(failed(&temporary))?;
         }
         file.flush().await.map_err(failed(&temporary))?;

@@ -2,7 +2,7 @@
 
 use super::decoder::Decoder;
 use super::directory::{Directory, Found};
-use super::package_bytes::{Octets, Place};
+use super::package_bytes::{PackageBytes, Place};
 use super::{PackageError, Packages};
 use crate::document::Uri;
 use crate::source::http::Awaited;
@@ -11,23 +11,23 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Octets between two wanted members that are rather let pass than skipped by another request, at least and at most: in
+/// PackageBytes between two wanted members that are rather let pass than skipped by another request, at least and at most: in
 /// between what comes in the time of a round trip.
 const GAP: Range<u64> = 64 << 10..1 << 20;
 
 /// How often reading begins anew because the package changed.
 const ANEW: u32 = 2;
 
-/// Where the octets of a member lie in the package as they are.
+/// Where the bytes of a member lie in the package as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The package.
     pub package: Uri,
     /// Its strong ETag.
     pub etag: Box<str>,
-    /// Octets of the package.
+    /// PackageBytes of the package.
     pub total: u64,
-    /// Offset of the member's first octet.
+    /// Offset of the member's first byte.
     pub first: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Members {
     is_single: bool,
     /// Who waits for them.
     awaited: Awaited,
-    octets: Option<Octets>,
+    bytes: Option<PackageBytes>,
     decoder: Option<Decoder>,
     changes: u32,
 }
@@ -62,14 +62,14 @@ pub struct Members {
 /// Members that one request brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
-    /// Octets of the package.
+    /// PackageBytes of the package.
     range: Range<u64>,
     /// How many members.
     count: usize,
 }
 
 impl Packages {
-    /// One member: `path` is that of the manifest's entry. The first octets are asked for here, so that a package that has
+    /// One member: `path` is that of the manifest's entry. The first bytes are asked for here, so that a package that has
     /// changed is noticed, and read anew, before any are handed out.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Packages {
         self.member_for(package, path, Awaited::default()).await
     }
 
-    /// The same; until `awaited` says who waits, requests for its octets give way to others'.
+    /// The same; until `awaited` says who waits, requests for its bytes give way to others'.
     ///
     /// # Errors
     /// Any [`PackageError`].
@@ -106,7 +106,7 @@ impl Packages {
             runs: VecDeque::new(),
             is_single: false,
             awaited: Awaited::default(),
-            octets: None,
+            bytes: None,
             decoder: None,
             changes: 0,
         };
@@ -116,22 +116,22 @@ impl Packages {
 }
 
 impl Member {
-    /// Octets in all, as the directory says; no more ever come.
+    /// PackageBytes in all, as the directory says; no more ever come.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Where its octets lie at the server, where they are not packed: some of them can be had by a range of this version. To
+    /// Where its bytes lie at the server, where they are not packed: some of them can be had by a range of this version. To
     /// be asked before the first are taken.
     pub fn stored(&self) -> Option<Stored> {
-        let (directory, octets) = (&self.members.directory, self.members.octets.as_ref()?);
+        let (directory, bytes) = (&self.members.directory, self.members.bytes.as_ref()?);
         let is_stored = self.members.decoder.as_ref()?.is_untouched_and_stored();
         let etag = directory.version.etag.clone().filter(|_| is_stored && matches!(directory.place, Place::Server))?;
         let (package, total) = (directory.package().clone(), directory.length());
-        Some(Stored { package, etag, total, first: octets.position() })
+        Some(Stored { package, etag, total, first: bytes.position() })
     }
 
-    /// The next octets; `None` at the end. The last ones come only when length and CRC-32 of all are right.
+    /// The next bytes; `None` at the end. The last ones come only when length and CRC-32 of all are right.
     ///
     /// # Errors
     /// Any [`PackageError`]; nothing comes after one.
@@ -170,8 +170,8 @@ impl Members {
                     self.waiting.pop_front();
                     self.pass();
                     if begun.is_err() {
-                        // Where the octets stand is not known any more.
-                        self.octets = None;
+                        // Where the bytes stand is not known any more.
+                        self.bytes = None;
                     }
                     return Some((number, begun));
                 }
@@ -179,15 +179,15 @@ impl Members {
         }
     }
 
-    /// The next octets of the member that [`Members::next`] went to; `None` at its end.
+    /// The next bytes of the member that [`Members::next`] went to; `None` at its end.
     ///
     /// # Errors
     /// Any [`PackageError`]; nothing more of this member comes after one.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, PackageError> {
-        let (Some(decoder), Some(octets)) = (&mut self.decoder, &mut self.octets) else { return Ok(None) };
-        let chunk = decoder.chunk(&self.directory, octets).await;
+        let (Some(decoder), Some(bytes)) = (&mut self.decoder, &mut self.bytes) else { return Ok(None) };
+        let chunk = decoder.chunk(&self.directory, bytes).await;
         if chunk.is_err() {
-            (self.decoder, self.octets) = (None, None);
+            (self.decoder, self.bytes) = (None, None);
         }
         chunk
     }
@@ -197,9 +197,9 @@ impl Members {
         let number = self.found(path)?;
         let Some(record) = self.directory.record(number).copied() else { return Err(self.no_member(path)) };
         let extent = self.directory.extent(number);
-        let octets = match &mut self.octets {
-            Some(octets) if octets.position() <= record.header && record.header < octets.until() => octets,
-            octets => {
+        let bytes = match &mut self.bytes {
+            Some(bytes) if bytes.position() <= record.header && record.header < bytes.until() => bytes,
+            bytes => {
                 let until = self.runs.front().map_or(extent.end, |run| run.range.end.max(extent.end));
                 let (packages, directory) = (&self.packages, &self.directory);
                 let place = match self.is_single {
@@ -207,11 +207,11 @@ impl Members {
                     false => directory.place.clone(),
                 };
                 let (package, version) = (directory.package(), &directory.version);
-                let fresh = Octets::new(&packages.shared.client, package, version, place, record.header, until);
-                octets.insert(fresh.awaited(self.awaited.clone()))
+                let fresh = PackageBytes::new(&packages.shared.client, package, version, place, record.header, until);
+                bytes.insert(fresh.awaited(self.awaited.clone()))
             }
         };
-        self.decoder = Some(Decoder::begin(&self.directory, record, path, octets).await?);
+        self.decoder = Some(Decoder::begin(&self.directory, record, path, bytes).await?);
         Ok(record.length)
     }
 
@@ -227,7 +227,7 @@ impl Members {
 
     /// Finds all members that are still waited for, and joins neighbours.
     async fn plan(&mut self) {
-        (self.octets, self.decoder) = (None, None);
+        (self.bytes, self.decoder) = (None, None);
         let mut found = Vec::with_capacity(self.waiting.len());
         for (number, path) in self.waiting.drain(..).collect::<Vec<_>>() {
             if self.directory.find(&path) == Found::Nothing {
@@ -240,7 +240,7 @@ impl Members {
         }
         found.sort_unstable();
         let line = self.packages.shared.client.line(self.directory.package());
-        let gap = line.octets_in_round_trip().clamp(GAP.start, GAP.end);
+        let gap = line.bytes_in_round_trip().clamp(GAP.start, GAP.end);
         self.runs = runs(found.iter().map(|(member, ..)| self.directory.extent(*member)), gap);
         self.waiting = found.into_iter().map(|(_, number, path)| (number, path)).collect();
     }

@@ -2,9 +2,9 @@
 //! its end, members by their ranges, neighbours joined; the whole package where that is cheaper or ranges are not to be had.
 //!
 //! `remote` asks the server, `end` is what the `zip` crate sees of it, `directory` keeps what it says of the members and
-//! finds them by a manifest's `path` (`path`); `octets` reads on from an offset wherever the package lies, `decoder` makes
+//! finds them by a manifest's `path` (`path`); `bytes` reads on from an offset wherever the package lies, `decoder` makes
 //! a member of that, `members` several of one request. A package is read in place only under a strong ETag, which every
-//! range is bound to; each member is checked against the directory and by its CRC-32 before its last octets go out.
+//! range is bound to; each member is checked against the directory and by its CRC-32 before its last bytes go out.
 
 mod decoder;
 mod directory;
@@ -59,15 +59,15 @@ const RANGES: usize = 3;
 pub struct PackageConfig {
     /// A folder of this mount alone, for manifests, directories and whole packages.
     pub folder: PathBuf,
-    /// Octets of memory for directories.
+    /// PackageBytes of memory for directories.
     pub memory: u64,
-    /// Octets that one directory may have at the server.
+    /// PackageBytes that one directory may have at the server.
     pub directory: u64,
-    /// Octets of the folder that whole packages may take.
+    /// PackageBytes of the folder that whole packages may take.
     pub whole: u64,
-    /// Octets that whole packages leave free on the file system.
+    /// PackageBytes that whole packages leave free on the file system.
     pub reserve: u64,
-    /// How the free octets of the file system of a folder are asked.
+    /// How the free bytes of the file system of a folder are asked.
     pub free_space: fn(&Path) -> std::io::Result<u64>,
     /// Bounds on manifests.
     pub documents: Limits,
@@ -96,7 +96,7 @@ struct Shared {
     /// directory is taken first, and those for its other parts are never held together.
     opening: Mutex<Turns>,
     known: Mutex<Known>,
-    /// Octets that whole packages on their way may take, by [`kept::key`]; held for nothing else.
+    /// PackageBytes that whole packages on their way may take, by [`kept::key`]; held for nothing else.
     arriving: Mutex<HashMap<String, u64>>,
     /// One of them is here, or was given up.
     arrived: tokio::sync::Notify,
@@ -123,8 +123,8 @@ enum Piece {
 #[derive(Debug)]
 struct Known {
     directories: LruCache<Uri, Arc<Directory>>,
-    /// Octets that `directories` take.
-    octets: u64,
+    /// PackageBytes that `directories` take.
+    bytes: u64,
     failures: LruCache<Uri, (Instant, PackageError)>,
     /// Versions that are no ZIP, with what is wrong: one that the server still has is not fetched again.
     refused: LruCache<Uri, (Version, PackageError)>,
@@ -142,7 +142,7 @@ impl Packages {
         kept::sweep(&config.folder, None)?;
         let failures = LruCache::new(FAILURES);
         let (refused, ranged) = (LruCache::new(FAILURES), LruCache::new(RANGED_HOSTS));
-        let known = Known { directories: LruCache::unbounded(), octets: 0, failures, refused, ranged };
+        let known = Known { directories: LruCache::unbounded(), bytes: 0, failures, refused, ranged };
         let previews = preview::left(&config.folder)?;
         let contradiction = tokio::sync::Notify::new();
         if previews.values().any(|preview| preview.is_contradicted) {
@@ -255,11 +255,11 @@ impl Packages {
                 return;
             }
             if let Some(gone) = known.directories.pop(package) {
-                known.octets = known.octets.saturating_sub(gone.octets());
+                known.bytes = known.bytes.saturating_sub(gone.bytes());
             }
         }
         let folder = &self.shared.config.folder;
-        if self.octets_of_preview(package).is_none() {
+        if self.bytes_of_preview(package).is_none() {
             manifest::remove_manifest(folder, directory);
         }
         for kind in ["directory", "whole", "part", "json"] {
@@ -326,16 +326,16 @@ impl Packages {
                 {
                     return Ok(Arc::clone(whole));
                 }
-                known.octets += directory.octets();
+                known.bytes += directory.bytes();
                 if let Some(before) = known.directories.put(package.clone(), Arc::clone(directory)) {
-                    known.octets = known.octets.saturating_sub(before.octets());
+                    known.bytes = known.bytes.saturating_sub(before.bytes());
                 }
                 // The newest stays, however large it is: it is about to be used.
-                while known.octets > self.shared.config.memory
+                while known.bytes > self.shared.config.memory
                     && known.directories.len() > 1
                     && let Some((_, evicted)) = known.directories.pop_lru()
                 {
-                    known.octets = known.octets.saturating_sub(evicted.octets());
+                    known.bytes = known.bytes.saturating_sub(evicted.bytes());
                 }
             }
             Err(error) => {
@@ -410,8 +410,8 @@ impl Packages {
             end = back;
             match (read, end.missed()) {
                 (Ok(Some(mut directory)), _) => {
-                    if let Some(octets) = end.into_whole() {
-                        directory.place = Place::Memory { first: 0, octets: octets.into() };
+                    if let Some(bytes) = end.into_whole() {
+                        directory.place = Place::Memory { first: 0, bytes: bytes.into() };
                     }
                     return Ok(directory);
                 }

@@ -1,4 +1,4 @@
-//! Octets of one version of a package from an offset on, wherever they lie.
+//! PackageBytes of one version of a package from an offset on, wherever they lie.
 
 use super::PackageError;
 use super::directory::Version;
@@ -11,17 +11,17 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Octets read from a file at once.
+/// PackageBytes read from a file at once.
 const BLOCK: u64 = 128 << 10;
 
 /// How often in a row a range is asked for again that broke off without bringing anything.
 const RETRIES: u32 = 3;
 
-/// Where the octets of a version are.
+/// Where the bytes of a version are.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     /// Those from an offset on in memory; what is not lies at the server.
-    Memory { first: u64, octets: Bytes },
+    Memory { first: u64, bytes: Bytes },
     /// All of them in a file of this machine, which nobody changes.
     File { file: Arc<File>, path: Arc<PathBuf> },
     /// At the server.
@@ -29,16 +29,16 @@ pub(super) enum Place {
 }
 
 /// Reads a version of a package forwards.
-pub(super) struct Octets {
+pub(super) struct PackageBytes {
     client: Client,
     package: Uri,
     version: Version,
     place: Place,
-    /// Offset of the next octet.
+    /// Offset of the next byte.
     position: u64,
-    /// First octet past what one request asks for; past it there is another request.
+    /// First byte past what one request asks for; past it there is another request.
     until: u64,
-    /// Octets that have come and were not taken, from `position` on.
+    /// PackageBytes that have come and were not taken, from `position` on.
     rest: Bytes,
     body: Option<Body>,
     fruitless: u32,
@@ -46,10 +46,10 @@ pub(super) struct Octets {
     awaited: Awaited,
 }
 
-impl Octets {
+impl PackageBytes {
     /// Reads from `from` on; what is likely wanted ends at `until`.
-    pub fn new(client: &Client, package: &Uri, version: &Version, place: Place, from: u64, until: u64) -> Octets {
-        Octets {
+    pub fn new(client: &Client, package: &Uri, version: &Version, place: Place, from: u64, until: u64) -> PackageBytes {
+        PackageBytes {
             client: client.clone(),
             package: package.clone(),
             version: version.clone(),
@@ -64,21 +64,21 @@ impl Octets {
     }
 
     /// The same; what is asked for gives way to readers until `awaited` says who waits.
-    pub fn awaited(self, awaited: Awaited) -> Octets {
-        Octets { awaited, ..self }
+    pub fn awaited(self, awaited: Awaited) -> PackageBytes {
+        PackageBytes { awaited, ..self }
     }
 
-    /// Offset of the next octet.
+    /// Offset of the next byte.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// First octet past what the request under way asks for.
+    /// First byte past what the request under way asks for.
     pub fn until(&self) -> u64 {
         self.until
     }
 
-    /// At least one octet, at most `most` (which is not 0), that lie here.
+    /// At least one byte, at most `most` (which is not 0), that lie here.
     ///
     /// # Errors
     /// [`PackageError::Changed`] where the server has another version; at the end of the package [`PackageError::Damaged`].
@@ -91,13 +91,13 @@ impl Octets {
         Ok(self.rest.split_to(count as usize))
     }
 
-    /// Exactly `count` octets.
+    /// Exactly `count` bytes.
     pub async fn exactly(&mut self, count: u64) -> Result<Vec<u8>, PackageError> {
-        let mut octets = Vec::with_capacity(count as usize);
-        while (octets.len() as u64) < count {
-            octets.extend_from_slice(&self.next(count - octets.len() as u64).await?);
+        let mut bytes = Vec::with_capacity(count as usize);
+        while (bytes.len() as u64) < count {
+            bytes.extend_from_slice(&self.next(count - bytes.len() as u64).await?);
         }
-        Ok(octets)
+        Ok(bytes)
     }
 
     /// Goes forward to `position`. At the server what lies between is let pass where it is on its way already.
@@ -113,17 +113,17 @@ impl Octets {
         Ok(())
     }
 
-    /// The next octets from where they lie.
+    /// The next bytes from where they lie.
     async fn come(&mut self, most: u64) -> Result<Bytes, PackageError> {
         let left = self.version.length.saturating_sub(self.position);
         if left == 0 {
             return Err(PackageError::damaged(&self.package, "a member goes on past its end"));
         }
         match &self.place {
-            Place::Memory { first, octets } => {
-                let here = self.position.checked_sub(*first).and_then(|offset| octets.get(offset as usize..));
+            Place::Memory { first, bytes } => {
+                let here = self.position.checked_sub(*first).and_then(|offset| bytes.get(offset as usize..));
                 match here.filter(|here| !here.is_empty()) {
-                    Some(here) => Ok(octets.slice_ref(&here[..here.len().min(most.min(left) as usize)])),
+                    Some(here) => Ok(bytes.slice_ref(&here[..here.len().min(most.min(left) as usize)])),
                     None => {
                         self.place = Place::Server;
                         self.arrive(most).await
@@ -143,7 +143,7 @@ impl Octets {
         }
     }
 
-    /// The next octets from the server; a body that breaks off is asked for again from here on.
+    /// The next bytes from the server; a body that breaks off is asked for again from here on.
     async fn arrive(&mut self, most: u64) -> Result<Bytes, PackageError> {
         loop {
             let outcome = match &mut self.body {
@@ -160,10 +160,10 @@ impl Octets {
                 }
             };
             match outcome {
-                Ok(Some(octets)) if octets.is_empty() => {}
-                Ok(Some(octets)) => {
+                Ok(Some(bytes)) if bytes.is_empty() => {}
+                Ok(Some(bytes)) => {
                     self.fruitless = 0;
-                    return Ok(octets);
+                    return Ok(bytes);
                 }
                 Ok(None) => self.body = None,
                 Err(error) => {
@@ -179,8 +179,8 @@ impl Octets {
     }
 }
 
-impl std::fmt::Debug for Octets {
+impl std::fmt::Debug for PackageBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Octets({} from {} on)", self.package, self.position)
+        write!(f, "PackageBytes({} from {} on)", self.package, self.position)
     }
 }

@@ -63,15 +63,15 @@ pub(super) struct Preview {
     stated: u64,
     /// Whether that was the copy.
     is_copy: bool,
-    /// The manifest inside, of `package`'s version: CRC-32 and octets. It is kept although the package may be evicted.
+    /// The manifest inside, of `package`'s version: CRC-32 and bytes. It is kept although the package may be evicted.
     inside: Option<(u32, u64)>,
     /// Whether what was stated is not what the package says.
     pub is_contradicted: bool,
 }
 
 impl Preview {
-    /// Octets of the package.
-    pub fn octets(&self) -> u64 {
+    /// PackageBytes of the package.
+    pub fn bytes(&self) -> u64 {
         self.package.length
     }
 }
@@ -80,7 +80,7 @@ impl Preview {
 pub(super) fn left(folder: &Path) -> Result<Previews, PackageError> {
     let mut previews = Previews::new();
     for path in kept::files(folder)?.iter().filter(|path| path.extension().is_some_and(|kind| kind == "preview")) {
-        let preview = fs::read(path).ok().and_then(|octets| serde_json::from_slice::<Preview>(&octets).ok());
+        let preview = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Preview>(&bytes).ok());
         let package = preview.as_ref().and_then(|preview| Uri::parse(&preview.package.package).ok());
         match package.zip(preview) {
             Some((package, preview)) => previews.insert(package, preview).map_or((), drop),
@@ -141,9 +141,9 @@ impl Packages {
         }
     }
 
-    /// Octets of a package of which only the copy of its manifest is here.
-    pub(super) fn octets_of_preview(&self, package: &Uri) -> Option<u64> {
-        self.previews().get(package).map(Preview::octets)
+    /// PackageBytes of a package of which only the copy of its manifest is here.
+    pub(super) fn bytes_of_preview(&self, package: &Uri) -> Option<u64> {
+        self.previews().get(package).map(Preview::bytes)
     }
 
     /// Forgets the previews of packages that are not among these.
@@ -310,31 +310,31 @@ impl Packages {
 
     fn keep_preview(&self, package: &Uri, preview: &Preview) {
         let folder = &self.shared.config.folder;
-        let octets = serde_json::to_vec(preview).map_err(std::io::Error::from);
-        let written = octets.and_then(|octets| kept::replace(folder, &kept::file(folder, package, "preview"), &octets));
+        let bytes = serde_json::to_vec(preview).map_err(std::io::Error::from);
+        let written = bytes.and_then(|bytes| kept::replace(folder, &kept::file(folder, package, "preview"), &bytes));
         if let Err(error) = written {
             tracing::warn!(%package, %error, "what is known of a package's manifest is lost with this process");
         }
     }
 }
 
-/// Puts a body of at most `limit` octets at `path`, whole or not at all; how many they were.
+/// Puts a body of at most `limit` bytes at `path`, whole or not at all; how many they were.
 async fn receive(mut body: Body, folder: &Path, path: &Path, limit: u64) -> Result<u64, String> {
     let written = |error: std::io::Error| chain(&failed(folder)(error));
     let mut file = tempfile::Builder::new().suffix(".tmp").tempfile_in(folder).map_err(written)?;
     let mut length = 0;
-    while let Some(octets) = body.chunk().await.map_err(|error| chain(&error))? {
-        length += octets.len() as u64;
+    while let Some(bytes) = body.chunk().await.map_err(|error| chain(&error))? {
+        length += bytes.len() as u64;
         if length > limit {
-            return Err(format!("it is larger than the limit of {limit} octets"));
+            return Err(format!("it is larger than the limit of {limit} bytes"));
         }
-        off_the_workers(|| file.write_all(&octets)).map_err(written)?;
+        off_the_workers(|| file.write_all(&bytes)).map_err(written)?;
     }
     file.persist(path).map_err(|error| written(error.error))?;
     Ok(length)
 }
 
-/// Reads a copy to its end: CRC-32 and octets of one that is a manifest of the right kind.
+/// Reads a copy to its end: CRC-32 and bytes of one that is a manifest of the right kind.
 fn check(path: &Path, wanted: &Capability, base: &Uri, limits: Limits) -> Result<(u32, u64), String> {
     let mut reader = open(path, base.clone(), limits)?;
     let mut entries = 0_u64;
@@ -351,16 +351,16 @@ fn check(path: &Path, wanted: &Capability, base: &Uri, limits: Limits) -> Result
     if entries == 0 {
         return Err("it lists nothing".to_owned());
     }
-    let octets = fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
     let mut crc = flate2::Crc::new();
-    crc.update(&octets);
-    Ok((crc.sum(), octets.len() as u64))
+    crc.update(&bytes);
+    Ok((crc.sum(), bytes.len() as u64))
 }
 
 fn open(path: &Path, base: Uri, limits: Limits) -> Result<Reader<Box<dyn BufRead + Send>>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
-    let octets: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
-    Reader::new(octets, Some(base), limits).map_err(|error| chain(&error))
+    let bytes: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
+    Reader::new(bytes, Some(base), limits).map_err(|error| chain(&error))
 }
 
 /// Whether the copy at `path` lists what the manifest inside does, in the same order, and its paths lead to the same members.

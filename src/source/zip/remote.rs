@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The head of a response is due within this, repetitions included; the body has the client's low-speed limit.
 const HEAD_DUE: Duration = Duration::from_secs(60);
 
-/// Octets asked for from the end. The directory's last record lies within the last 64 KiB and 22; the rest holds the
+/// PackageBytes asked for from the end. The directory's last record lies within the last 64 KiB and 22; the rest holds the
 /// directory of about a thousand members, for less than a second request would cost.
 pub(super) const END: u64 = 128 << 10;
 
@@ -83,8 +83,8 @@ pub(super) async fn ask_end(client: &Client, package: &Uri, known: Option<&Versi
             let is_whole = first == 0;
             if strong(&response).is_some() || is_whole {
                 let version = version(package, &response, total)?;
-                let octets = all(package, response.body, total - first).await?;
-                return Ok(Answer::End(version, End::new(total, octets)));
+                let bytes = all(package, response.body, total - first).await?;
+                return Ok(Answer::End(version, End::new(total, bytes)));
             }
             drop(response);
             ask_whole(client, package).await.map(|response| Answer::Whole(response.into()))
@@ -95,8 +95,8 @@ pub(super) async fn ask_end(client: &Client, package: &Uri, known: Option<&Versi
         Status::Full => match response.content_length {
             Some(length) if length <= SMALL => {
                 let version = version(package, &response, length)?;
-                let octets = all(package, response.body, length).await?;
-                Ok(Answer::End(version, End::new(length, octets)))
+                let bytes = all(package, response.body, length).await?;
+                Ok(Answer::End(version, End::new(length, bytes)))
             }
             Some(length) if strong(&response).is_some() => {
                 drop(response);
@@ -134,8 +134,8 @@ async fn ask_explicitly(client: &Client, package: &Uri, length: Option<u64>) -> 
     match response.status {
         Status::Partial { first, total: Some(total), .. } if total == length && strong(&response).is_some() => {
             let version = version(package, &response, total)?;
-            let octets = all(package, response.body, total - first).await?;
-            Ok(Answer::End(version, End::new(total, octets)))
+            let bytes = all(package, response.body, total - first).await?;
+            Ok(Answer::End(version, End::new(total, bytes)))
         }
         Status::Full => Ok(Answer::Whole(response.into())),
         Status::Partial { .. } | Status::NotModified => {
@@ -182,7 +182,7 @@ pub(super) async fn ask_range(
     }
 }
 
-/// The octets of a range, which is no longer than the caller is ready to hold.
+/// The bytes of a range, which is no longer than the caller is ready to hold.
 pub(super) async fn range(
     client: &Client,
     package: &Uri,
@@ -194,7 +194,7 @@ pub(super) async fn range(
     all(package, body, length).await
 }
 
-/// What the first octets of a package say that it is.
+/// What the first bytes of a package say that it is.
 pub(super) async fn describe(client: &Client, package: &Uri) -> String {
     let mut request = request(package);
     request.range = Some((0, Some(511)));
@@ -203,21 +203,21 @@ pub(super) async fn describe(client: &Client, package: &Uri) -> String {
     kind(&first, response.media_type.as_deref()).to_owned()
 }
 
-/// Octets that tell of what kind a package is: a tar has its mark at 257.
+/// PackageBytes that tell of what kind a package is: a tar has its mark at 257.
 const BEGINNING: usize = 512;
 
-/// The first octets of a body.
+/// The first bytes of a body.
 pub(super) async fn beginning(package: &Uri, body: &mut Body) -> Result<Vec<u8>, PackageError> {
     let mut first = Vec::new();
     while first.len() < BEGINNING
-        && let Some(octets) = chunk(package, body).await?
+        && let Some(bytes) = chunk(package, body).await?
     {
-        first.extend_from_slice(&octets);
+        first.extend_from_slice(&bytes);
     }
     Ok(first)
 }
 
-/// What begins with these octets.
+/// What begins with these bytes.
 fn kind<'a>(first: &[u8], media_type: Option<&'a str>) -> &'a str {
     match other_kind(first) {
         Some(kind) => kind,
@@ -226,7 +226,7 @@ fn kind<'a>(first: &[u8], media_type: Option<&'a str>) -> &'a str {
     }
 }
 
-/// What begins with these octets, where that is known and no ZIP.
+/// What begins with these bytes, where that is known and no ZIP.
 pub(super) fn other_kind(first: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 7] = [
         (b"\xfd7zXZ\0", "an xz archive (.tar.xz)"),
@@ -276,14 +276,14 @@ fn uncoded(package: &Uri, response: &Response) -> Result<(), PackageError> {
 
 /// A body to its end, of a length that is known.
 async fn all(package: &Uri, mut body: Body, length: u64) -> Result<Vec<u8>, PackageError> {
-    let mut octets = Vec::with_capacity(length as usize);
+    let mut bytes = Vec::with_capacity(length as usize);
     while let Some(chunk) = body.chunk().await.map_err(|cause| PackageError::http(package, cause))? {
-        octets.extend_from_slice(&chunk);
+        bytes.extend_from_slice(&chunk);
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
-/// The next octets of a body; `None` at its end.
+/// The next bytes of a body; `None` at its end.
 pub(super) async fn chunk(package: &Uri, body: &mut Body) -> Result<Option<Bytes>, PackageError> {
     body.chunk().await.map_err(|cause| PackageError::http(package, cause))
 }

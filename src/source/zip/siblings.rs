@@ -1,4 +1,4 @@
-//! Members of one package that are wanted one after another: their octets come together, and all at once where that costs
+//! Members of one package that are wanted one after another: their bytes come together, and all at once where that costs
 //! no more than what has been spent on some of them.
 
 use super::directory::{Directory, Found};
@@ -24,10 +24,10 @@ const ENOUGH: usize = 3;
 /// However fast a line, the whole of a package is not fetched for fewer requests than this.
 const FEW: u32 = 5;
 
-/// Octets between the first of those and it.
+/// PackageBytes between the first of those and it.
 const NEAR: u64 = 4 << 20;
 
-/// Octets ahead of what is read: at first, and of a walk that is not believed yet.
+/// PackageBytes ahead of what is read: at first, and of a walk that is not believed yet.
 const FIRST: u64 = 512 << 10;
 
 /// Of one that is believed there are as many as come in so many round trips, up to here; never fewer than come in one.
@@ -37,10 +37,10 @@ const LARGEST: u64 = 8 << 20;
 /// Siblings in a row that make a walk: whoever reads ahead for somebody asks for as many only where one is known.
 const BELIEVED: u32 = 6;
 
-/// Octets are asked for when fewer than this part of those that may be ahead are under way or here.
+/// PackageBytes are asked for when fewer than this part of those that may be ahead are under way or here.
 const REFILL: u64 = 2;
 
-/// They come by so many requests at once, each for so many octets at least: a connection begins slowly.
+/// They come by so many requests at once, each for so many bytes at least: a connection begins slowly.
 const STRIPES: u64 = 6;
 const STRIPE: u64 = 768 << 10;
 
@@ -68,7 +68,7 @@ struct Demand {
     ordering: Mutex<()>,
     /// Who asks the server just now.
     asking: AtomicU32,
-    /// The members that are waited for, by their numbers, which are in the order of their octets, and by how many.
+    /// The members that are waited for, by their numbers, which are in the order of their bytes, and by how many.
     waiting: Mutex<BTreeMap<u32, u32>>,
 }
 
@@ -148,15 +148,15 @@ struct Lately {
     asked: VecDeque<(Instant, u64)>,
     /// Siblings asked for in a row.
     siblings: u32,
-    /// Octets that windows have brought and that the record does not tell of yet.
+    /// PackageBytes that windows have brought and that the record does not tell of yet.
     came: u64,
-    /// Octets of members that came out of these.
+    /// PackageBytes of members that came out of these.
     used: u64,
-    /// Round trips spent on ranges: their octets are wanted anyway.
+    /// Round trips spent on ranges: their bytes are wanted anyway.
     spent: Duration,
     /// How many requests those were.
     requests: u32,
-    /// Octets of windows.
+    /// PackageBytes of windows.
     brought: u64,
     /// The whole package is on its way, or cannot be had.
     is_settled: bool,
@@ -193,9 +193,9 @@ impl Lately {
         self.asked.back().is_none_or(|(then, _)| now.saturating_duration_since(*then) > TOGETHER)
     }
 
-    /// Octets that may be under way or here ahead of what is read.
+    /// PackageBytes that may be under way or here ahead of what is read.
     fn ahead(&self, line: &Line, record: &Record) -> u64 {
-        let at_once = line.octets_in_round_trip();
+        let at_once = line.bytes_in_round_trip();
         if self.siblings < BELIEVED {
             return FIRST.max(at_once).min(LARGEST);
         }
@@ -213,10 +213,10 @@ impl Lately {
     }
 
     /// One more window is asked for; whether the whole package would have cost no more by now. Its round trip is lost where fewer
-    /// octets come than in that time; where as many do a walk through windows is as good as the whole, unless it goes to and fro.
-    fn spend_on_window(&mut self, octets: u64, whole: u64, line: &Line, at_once: u32) -> bool {
-        self.brought = self.brought.saturating_add(octets);
-        if octets < line.octets_in_round_trip() {
+    /// bytes come than in that time; where as many do a walk through windows is as good as the whole, unless it goes to and fro.
+    fn spend_on_window(&mut self, bytes: u64, whole: u64, line: &Line, at_once: u32) -> bool {
+        self.brought = self.brought.saturating_add(bytes);
+        if bytes < line.bytes_in_round_trip() {
             return self.spend(whole, line, at_once);
         }
         let is_due = !self.is_settled && self.brought > whole.saturating_add(whole / 2);
@@ -226,9 +226,9 @@ impl Lately {
 
     /// One more range is asked for at the server; whether the whole package would have cost no more by now.
     fn spend(&mut self, whole: u64, line: &Line, at_once: u32) -> bool {
-        self.spent = self.spent.saturating_add(line.time(Price { requests: 1, octets: 0 }, at_once));
+        self.spent = self.spent.saturating_add(line.time(Price { requests: 1, bytes: 0 }, at_once));
         self.requests = self.requests.saturating_add(1);
-        let whole = line.time(Price { requests: 1, octets: whole }, 1);
+        let whole = line.time(Price { requests: 1, bytes: whole }, 1);
         let is_due = !self.is_settled && self.requests >= FEW && self.spent >= whole;
         self.is_settled |= is_due;
         is_due
@@ -254,7 +254,7 @@ impl Siblings {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Octets ahead of what is read that one package may have, so that what is on its way for one needs not make room for another's:
+    /// PackageBytes ahead of what is read that one package may have, so that what is on its way for one needs not make room for another's:
     /// as many again are what was read just now.
     fn share(&self) -> u64 {
         let demands = self.demands.lock().unwrap_or_else(PoisonError::into_inner);
@@ -311,7 +311,7 @@ impl Packages {
         let demand = self.shared.siblings.demand(&member.package);
         let (price, is_whole) = self.priced(member, |offset| demand.lately().ask(Instant::now(), offset))?;
         if is_whole {
-            self.spend(&demand, &member.package, price.octets);
+            self.spend(&demand, &member.package, price.bytes);
         }
         Some(price)
     }
@@ -322,20 +322,19 @@ impl Packages {
             if self.has_failed(&member.package) {
                 return None;
             }
-            if let Some(octets) = self.octets_of_preview(&member.package).filter(|_| !self.has_ranges(&member.package))
-            {
+            if let Some(bytes) = self.bytes_of_preview(&member.package).filter(|_| !self.has_ranges(&member.package)) {
                 is_sibling(0);
-                return Some((Price { requests: 1, octets }, true));
+                return Some((Price { requests: 1, bytes }, true));
             }
             // Its directory serves all of them; who is alone pays for it.
             let requests = if is_sibling(0) { 1 } else { 3 };
-            return Some((Price { requests, octets: remote::END }, false));
+            return Some((Price { requests, bytes: remote::END }, false));
         };
         let extent = match directory.find(&member.path) {
             Found::Member(number) if directory.record(number)?.unreadable().is_none() => directory.extent(number),
             // What the paths have in excess may not be known yet.
             Found::Nothing if directory.excess.get().is_none() => {
-                return Some((Price { requests: 2, octets: 0 }, false));
+                return Some((Price { requests: 2, bytes: 0 }, false));
             }
             Found::Member(_) | Found::Nothing | Found::Several => return None,
         };
@@ -344,13 +343,13 @@ impl Packages {
             || self.shared.siblings.windows().find(&member.package, &directory.version, &extent).is_some();
         let price = match (is_here, is_sibling) {
             (true, _) => Price::default(),
-            (false, true) => Price { requests: 0, octets: extent.end - extent.start },
-            (false, false) => Price { requests: 1, octets: extent.end - extent.start },
+            (false, true) => Price { requests: 0, bytes: extent.end - extent.start },
+            (false, false) => Price { requests: 1, bytes: extent.end - extent.start },
         };
         Some((price, false))
     }
 
-    /// Where to read a member from: of siblings the octets come together.
+    /// Where to read a member from: of siblings the bytes come together.
     pub(super) async fn place(
         &self,
         directory: &Arc<Directory>,
@@ -379,19 +378,19 @@ impl Packages {
             self.order(directory, &demand, number);
             window = window.or_else(|| siblings.windows().find(package, version, &extent));
         }
-        let octets = match window {
-            Some(window) => window.octets_for(&extent, awaited).await?,
+        let bytes = match window {
+            Some(window) => window.bytes_for(&extent, awaited).await?,
             None => None,
         };
-        let Some(octets) = octets else {
+        let Some(bytes) = bytes else {
             self.spend(&demand, package, directory.length());
             return Ok(Place::Server);
         };
-        demand.lately().used += octets.len() as u64;
-        Ok(Place::Memory { first: extent.start, octets })
+        demand.lately().used += bytes.len() as u64;
+        Ok(Place::Memory { first: extent.start, bytes })
     }
 
-    /// Has the octets of a sibling fetched that are not on their way, and those that follow, as far as its walk is believed.
+    /// Has the bytes of a sibling fetched that are not on their way, and those that follow, as far as its walk is believed.
     fn order(&self, directory: &Directory, demand: &Arc<Demand>, number: u32) {
         let (package, version, extent) = (directory.package(), &directory.version, directory.extent(number));
         let siblings = &self.shared.siblings;
@@ -441,8 +440,8 @@ impl Packages {
             let window = Arc::new(Window::new(version, from..end));
             siblings.windows().put(package, Arc::clone(&window));
             let (client, demand) = (self.shared.client.clone(), Arc::clone(demand));
-            let goes_on = move |octets| {
-                demand.lately().came += octets;
+            let goes_on = move |bytes| {
+                demand.lately().came += bytes;
                 !demand.is_left()
             };
             tokio::spawn(window.bring(client, package.clone(), goes_on));
@@ -450,7 +449,7 @@ impl Packages {
         }
     }
 
-    /// The first member that is waited for and not on its way, of those from which `size` octets without a gap reach over `number`.
+    /// The first member that is waited for and not on its way, of those from which `size` bytes without a gap reach over `number`.
     fn first_waited_for(
         &self,
         directory: &Directory,
@@ -479,7 +478,7 @@ impl Packages {
         }
     }
 
-    /// Has the whole of a package fetched, of so many octets, where it may be kept.
+    /// Has the whole of a package fetched, of so many bytes, where it may be kept.
     fn fetch_whole(&self, package: &Uri, whole: u64) -> Option<JoinHandle<()>> {
         if whole > self.shared.config.whole {
             return None;

@@ -2,7 +2,7 @@
 
 use super::directory::{Directory, Version};
 use super::kept::{self, Description, failed};
-use super::package_bytes::{Octets, Place};
+use super::package_bytes::{PackageBytes, Place};
 use super::{PackageError, Packages, Piece, remote};
 use crate::document::Uri;
 use crate::source::http::{Awaited, Response};
@@ -19,7 +19,7 @@ use tokio::io::AsyncWriteExt;
 /// How often a package that broke off where it cannot be resumed, or changed, is begun anew.
 const ANEW: u32 = 2;
 
-/// Octets of which it is checked that there is room for them.
+/// PackageBytes of which it is checked that there is room for them.
 const STEP: u64 = 16 << 20;
 
 /// How long a package waits for those on their way that leave it no room.
@@ -68,7 +68,7 @@ impl Packages {
         Err(PackageError::Changed { package: package.clone() })
     }
 
-    /// Octets that have come so far of a package that is being fetched whole.
+    /// PackageBytes that have come so far of a package that is being fetched whole.
     pub fn arrived(&self, package: &Uri) -> Option<u64> {
         fs::metadata(kept::file(&self.shared.config.folder, package, "part")).ok().map(|part| part.len())
     }
@@ -89,11 +89,11 @@ impl Packages {
         self.make_room(package, version.length, from)?;
         let mut file = append(&part).await?;
         let place = Place::Server;
-        let octets = Octets::new(&self.shared.client, package, version, place, from, version.length);
+        let bytes = PackageBytes::new(&self.shared.client, package, version, place, from, version.length);
         // Its members are read in place meanwhile.
-        let mut octets = octets.awaited(Awaited::by_nobody());
-        while octets.position() < version.length {
-            let next = octets.next(version.length - octets.position()).await;
+        let mut bytes = bytes.awaited(Awaited::by_nobody());
+        while bytes.position() < version.length {
+            let next = bytes.next(version.length - bytes.position()).await;
             match next {
                 Ok(next) => file.write_all(&next).await.map_err(failed(&part))?,
                 Err(error) => {
@@ -133,7 +133,7 @@ impl Packages {
     async fn receive(&self, package: &Uri, mut response: Response) -> Result<Directory, PackageError> {
         let (folder, limit) = (&self.shared.config.folder, self.shared.config.whole);
         let announced = response.content_length;
-        if announced.is_some_and(|octets| octets > limit) {
+        if announced.is_some_and(|bytes| bytes > limit) {
             return Err(too_large(package, limit));
         }
         let _claim = match self.claim(package, announced) {
@@ -164,8 +164,8 @@ impl Packages {
         let mut file = append(&part).await?;
         let (mut length, mut roomy) = (0, announced);
         let mut next = Some(Bytes::from(first));
-        while let Some(octets) = next {
-            length += octets.len() as u64;
+        while let Some(bytes) = next {
+            length += bytes.len() as u64;
             if length > limit {
                 drop(file);
                 kept::remove(&part);
@@ -175,7 +175,7 @@ impl Packages {
                 roomy = length + STEP;
                 self.make_room(package, roomy.min(limit), length)?;
             }
-            file.write_all(&octets).await.map_err(failed(&part))?;
+            file.write_all(&bytes).await.map_err(failed(&part))?;
             next = remote::chunk(package, &mut response.body).await?;
         }
         file.flush().await.map_err(failed(&part))?;
@@ -233,28 +233,28 @@ impl Packages {
         self.shared.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for `octets` of a package on its way, beside all others that are: all there may be where nobody knows how many.
+    /// Room for `bytes` of a package on its way, beside all others that are: all there may be where nobody knows how many.
     /// `None` where the others leave too little for now.
-    pub(super) fn claim(&self, package: &Uri, octets: Option<u64>) -> Option<Claim<'_>> {
+    pub(super) fn claim(&self, package: &Uri, bytes: Option<u64>) -> Option<Claim<'_>> {
         let (key, limit) = (kept::key(package), self.shared.config.whole);
-        let octets = octets.unwrap_or(limit);
+        let bytes = bytes.unwrap_or(limit);
         let mut arriving = self.arriving();
-        let taken = arriving.values().fold(octets, |sum, other| sum.saturating_add(*other));
+        let taken = arriving.values().fold(bytes, |sum, other| sum.saturating_add(*other));
         if !arriving.is_empty() && taken > limit {
             return None;
         }
-        arriving.insert(key.clone(), octets);
+        arriving.insert(key.clone(), bytes);
         Some(Claim { packages: self, key })
     }
 
     /// The same, once there is room.
-    async fn claimed(&self, package: &Uri, octets: Option<u64>) -> Result<Claim<'_>, PackageError> {
+    async fn claimed(&self, package: &Uri, bytes: Option<u64>) -> Result<Claim<'_>, PackageError> {
         let waiting = async {
             loop {
                 let mut arrived = pin!(self.shared.arrived.notified());
                 // From here on none is missed.
                 arrived.as_mut().enable();
-                if let Some(claim) = self.claim(package, octets) {
+                if let Some(claim) = self.claim(package, bytes) {
                     return claim;
                 }
                 arrived.await;
@@ -264,15 +264,15 @@ impl Packages {
         tokio::time::timeout(ROOM_DUE, waiting).await.map_err(full)
     }
 
-    /// Removes the whole packages that were used least lately, until `octets` of this one have room, of which `here` are on
+    /// Removes the whole packages that were used least lately, until `bytes` of this one have room, of which `here` are on
     /// the disk already: within what whole packages may take, and beside the reserve. Those on their way stay, and have their
     /// room.
-    fn make_room(&self, package: &Uri, octets: u64, here: u64) -> Result<(), PackageError> {
+    fn make_room(&self, package: &Uri, bytes: u64, here: u64) -> Result<(), PackageError> {
         let folder = &self.shared.config.folder;
         let own = kept::key(package);
         let mut arriving = self.arriving().clone();
         arriving.remove(&own);
-        let coming = arriving.values().fold(0, |sum: u64, octets| sum.saturating_add(*octets));
+        let coming = arriving.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let mut promised = coming;
         let mut others = Vec::new();
         for path in kept::files(folder)? {
@@ -293,14 +293,14 @@ impl Packages {
         let config = &self.shared.config;
         // Where nobody can tell what is free, the file system's own refusal has to do.
         let free = (config.free_space)(folder).unwrap_or(u64::MAX);
-        let needed = config.reserve.saturating_add(octets.saturating_sub(here)).saturating_add(promised);
+        let needed = config.reserve.saturating_add(bytes.saturating_sub(here)).saturating_add(promised);
         let mut shortage = needed.saturating_sub(free);
         if shortage > taken {
             let cause = std::io::Error::from(std::io::ErrorKind::StorageFull);
             return Err(failed(folder)(cause));
         }
         for (_, length, path) in others {
-            if taken.saturating_add(coming).saturating_add(octets) <= config.whole && shortage == 0 {
+            if taken.saturating_add(coming).saturating_add(bytes) <= config.whole && shortage == 0 {
                 break;
             }
             self.forget_file(&path);

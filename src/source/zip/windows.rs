@@ -1,4 +1,4 @@
-//! Octets of packages that were asked for together, handed out as they come.
+//! PackageBytes of packages that were asked for together, handed out as they come.
 //!
 //! A window that breaks off, that had to make room, or whose reader has left, ends where it has come to: what is here of it stays
 //! as good as it was. One of which nothing came is forgotten.
@@ -14,10 +14,10 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// Octets of all windows, those to come included: the least recently used make room. Beyond it are those that somebody reads still.
+/// PackageBytes of all windows, those to come included: the least recently used make room. Beyond it are those that somebody reads still.
 pub(super) const MEMORY: u64 = 32 << 20;
 
-/// Octets of one version that lie together.
+/// PackageBytes of one version that lie together.
 #[derive(Debug)]
 pub(super) struct Window {
     version: Version,
@@ -31,9 +31,9 @@ pub(super) struct Window {
 
 #[derive(Debug)]
 struct State {
-    /// Behind the last octet that is here or is to come.
+    /// Behind the last byte that is here or is to come.
     end: u64,
-    /// Behind the last octet that is here.
+    /// Behind the last byte that is here.
     here: u64,
     /// What is here: where each piece begins, in order.
     pieces: Vec<(u64, Bytes)>,
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl Window {
-    /// Of these octets, none of which are here.
+    /// Of these bytes, none of which are here.
     pub fn new(version: &Version, extent: Range<u64>) -> Window {
         let state = State { end: extent.end, here: extent.start, pieces: Vec::new(), is_ended: false, error: None };
         let (first, version) = (extent.start, version.clone());
@@ -62,7 +62,7 @@ impl Window {
         self.version == *version && self.first <= extent.start && extent.end <= self.state().end
     }
 
-    /// Fetches it; `goes_on` is told the octets of each piece, and answers whether anybody wants more. Whoever waits for any of it
+    /// Fetches it; `goes_on` is told the bytes of each piece, and answers whether anybody wants more. Whoever waits for any of it
     /// is told the end, even where what this returns panics or is dropped.
     pub fn bring(
         self: Arc<Self>,
@@ -79,10 +79,10 @@ impl Window {
                 let mut body =
                     remote::ask_range(&client, &package, &window.version, window.first..end, awaited).await?;
                 while let Some(piece) = remote::chunk(&package, &mut body).await? {
-                    let octets = piece.len() as u64;
+                    let bytes = piece.len() as u64;
                     window.add(piece);
-                    // Whoever asks for its octets once it had to make room asks for them anew.
-                    if !goes_on(octets) || Arc::strong_count(window) == 1 {
+                    // Whoever asks for its bytes once it had to make room asks for them anew.
+                    if !goes_on(bytes) || Arc::strong_count(window) == 1 {
                         tracing::debug!(%package, "nobody reads what was asked for in a package: it is not waited for");
                         break;
                     }
@@ -120,15 +120,15 @@ impl Window {
         self.moved.notify_waiters();
     }
 
-    /// These of its octets, once they are here, for whoever waits by `awaited`. `None`: see
-    /// [`Window::octets`].
-    pub async fn octets_for(&self, extent: &Range<u64>, awaited: Awaited) -> Result<Option<Bytes>, PackageError> {
-        let mut octets = pin!(self.octets(extent));
+    /// These of its bytes, once they are here, for whoever waits by `awaited`. `None`: see
+    /// [`Window::bytes`].
+    pub async fn bytes_for(&self, extent: &Range<u64>, awaited: Awaited) -> Result<Option<Bytes>, PackageError> {
+        let mut bytes = pin!(self.bytes(extent));
         let asker = match awaited.now() {
             Some(asker) => asker,
             None => tokio::select! {
                 biased;
-                octets = &mut octets => return octets,
+                bytes = &mut bytes => return bytes,
                 // For whom nobody ever waits it comes when it comes.
                 asker = awaited.once() => asker,
             },
@@ -138,12 +138,12 @@ impl Window {
             known.get_or_insert(asker);
             is_first
         });
-        octets.await
+        bytes.await
     }
 
-    /// These of its octets, once they are here. `None`: they do not come, which is no fault of theirs. There is no deadline but
+    /// These of its bytes, once they are here. `None`: they do not come, which is no fault of theirs. There is no deadline but
     /// those of [`Window::bring`], whose requests and bodies have the client's: whatever ends it ends the wait too.
-    pub async fn octets(&self, extent: &Range<u64>) -> Result<Option<Bytes>, PackageError> {
+    pub async fn bytes(&self, extent: &Range<u64>) -> Result<Option<Bytes>, PackageError> {
         loop {
             let moved = self.moved.notified();
             tokio::pin!(moved);
@@ -152,7 +152,7 @@ impl Window {
             {
                 let state = self.state();
                 if extent.end <= state.here {
-                    return Ok(state.octets(extent));
+                    return Ok(state.bytes(extent));
                 }
                 match &state.error {
                     // By itself it goes on where it breaks off.
@@ -179,9 +179,9 @@ impl Drop for Ending {
 }
 
 impl State {
-    fn octets(&self, extent: &Range<u64>) -> Option<Bytes> {
+    fn bytes(&self, extent: &Range<u64>) -> Option<Bytes> {
         let begin = self.pieces.partition_point(|(first, _)| *first <= extent.start).checked_sub(1)?;
-        let mut octets = BytesMut::new();
+        let mut bytes = BytesMut::new();
         for (first, piece) in &self.pieces[begin..] {
             let from = extent.start.saturating_sub(*first) as usize;
             let until = extent.end.saturating_sub(*first).min(piece.len() as u64) as usize;
@@ -191,9 +191,9 @@ impl State {
             if until - from == (extent.end - extent.start) as usize {
                 return Some(piece.slice(from..until));
             }
-            octets.extend_from_slice(&piece[from..until]);
+            bytes.extend_from_slice(&piece[from..until]);
         }
-        Some(octets.freeze())
+        Some(bytes.freeze())
     }
 }
 
@@ -210,14 +210,14 @@ impl Default for Windows {
 }
 
 impl Windows {
-    /// The one that holds these octets, or will.
+    /// The one that holds these bytes, or will.
     pub fn find(&mut self, package: &Uri, version: &Version, extent: &Range<u64>) -> Option<Arc<Window>> {
         let covers = |((of, _), window): &(&(Uri, u64), &Arc<Window>)| of == package && window.covers(version, extent);
         let found = self.windows.iter().find(covers).map(|(key, _)| key.clone())?;
         self.windows.get(&found).cloned()
     }
 
-    /// Behind the last octet that is here or on its way without a gap from `from` on.
+    /// Behind the last byte that is here or on its way without a gap from `from` on.
     pub fn reach(&self, package: &Uri, version: &Version, from: u64) -> u64 {
         let mut reach = from;
         // Each round goes through one of few.
@@ -252,8 +252,8 @@ impl Windows {
             self.windows.pop(&key);
         }
         self.windows.put((package.clone(), window.first), window);
-        let octets = |windows: &Windows| windows.windows.iter().map(|(_, it)| it.state().end - it.first).sum::<u64>();
-        while octets(self) > MEMORY && self.windows.len() > 1 {
+        let bytes = |windows: &Windows| windows.windows.iter().map(|(_, it)| it.state().end - it.first).sum::<u64>();
+        while bytes(self) > MEMORY && self.windows.len() > 1 {
             self.windows.pop_lru();
         }
     }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn octets_are_handed_out_as_they_come_whatever_their_pieces() {
+    async fn bytes_are_handed_out_as_they_come_whatever_their_pieces() {
         let window = Window::new(&version("a"), 100..110);
         window.add(Bytes::new());
         window.add(Bytes::from_static(b"01"));
@@ -279,13 +279,13 @@ mod tests {
         window.add(Bytes::from_static(b"234"));
         window.add(Bytes::new());
         window.add(Bytes::from_static(b"5"));
-        assert_eq!(window.octets(&(102..105)).await.unwrap().unwrap(), "234");
-        assert_eq!(window.octets(&(101..106)).await.unwrap().unwrap(), "12345");
-        assert!(window.octets(&(105..107)).now_or_never().is_none(), "not here yet");
+        assert_eq!(window.bytes(&(102..105)).await.unwrap().unwrap(), "234");
+        assert_eq!(window.bytes(&(101..106)).await.unwrap().unwrap(), "12345");
+        assert!(window.bytes(&(105..107)).now_or_never().is_none(), "not here yet");
 
         window.end_with(None);
-        assert_eq!(window.octets(&(100..106)).await.unwrap().unwrap(), "012345", "what is here stays");
-        assert!(window.octets(&(105..107)).await.unwrap().is_none());
+        assert_eq!(window.bytes(&(100..106)).await.unwrap().unwrap(), "012345", "what is here stays");
+        assert!(window.bytes(&(105..107)).await.unwrap().is_none());
         assert!(!window.covers(&version("a"), &(105..107)) && window.covers(&version("a"), &(105..106)));
     }
 
@@ -293,21 +293,21 @@ mod tests {
     async fn a_window_is_waited_for_as_soon_as_somebody_waits_for_any_of_it() {
         let (window, extent) = (Window::new(&version("a"), 0..10), 0..2);
         let (tell, told) = watch::channel(None);
-        let mut octets = Box::pin(window.octets_for(&extent, Awaited::Once(told)));
-        assert!((&mut octets).now_or_never().is_none() && window.awaited.borrow().is_none());
+        let mut bytes = Box::pin(window.bytes_for(&extent, Awaited::Once(told)));
+        assert!((&mut bytes).now_or_never().is_none() && window.awaited.borrow().is_none());
 
         tell.send_replace(Some(Asker(5)));
 
-        assert!((&mut octets).now_or_never().is_none() && *window.awaited.borrow() == Some(Asker(5)));
+        assert!((&mut bytes).now_or_never().is_none() && *window.awaited.borrow() == Some(Asker(5)));
         window.add(Bytes::from_static(b"012"));
-        assert_eq!(octets.await.unwrap().unwrap(), "01");
+        assert_eq!(bytes.await.unwrap().unwrap(), "01");
     }
 
     #[tokio::test]
     async fn a_window_that_failed_says_so_where_that_tells_of_the_package() {
         let window = Window::new(&version("a"), 0..10);
         window.end_with(Some(PackageError::Changed { package: Uri::parse("http://example.org/a.zip").unwrap() }));
-        assert!(window.octets(&(0..1)).await.is_err());
+        assert!(window.bytes(&(0..1)).await.is_err());
     }
 
     #[test]

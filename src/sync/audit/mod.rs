@@ -19,11 +19,11 @@ use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::causes::chain;
 use crate::content::check::{self, Asked, Checked};
 use crate::content::store::free_space;
-use crate::content::{Content, Wanted};
+use crate::content::{Content, FetchSpec};
 use crate::document::Timestamp;
 use crate::room::Room;
 use crate::source::DocumentLocation;
-use crate::source::documents::Spool;
+use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::{PackageConfig, Packages};
 use compare::{Compared, Said};
@@ -230,7 +230,7 @@ pub struct Listed {
 }
 
 /// Finds the version behind an inode as the tree shows it; `None` where there is no such file any more.
-pub type Versions = Arc<dyn Fn(&Snapshot<'_>, INodeNo) -> Result<Option<Wanted>, CatalogError> + Send + Sync>;
+pub type Versions = Arc<dyn Fn(&Snapshot<'_>, INodeNo) -> Result<Option<FetchSpec>, CatalogError> + Send + Sync>;
 
 /// One tree to be audited.
 #[derive(Clone)]
@@ -260,7 +260,7 @@ pub async fn listed(
 ) -> Result<Listed, AuditError> {
     let catalog = Catalog::open(&folder.join("catalog"), "an audit")?;
     let catalog = Arc::new(catalog.leaving(Room::new(config.reserve, free_space)));
-    let spool = Spool::open(&folder.join("spool")).map_err(SyncError::from)?;
+    let spool = DocumentCache::open(&folder.join("spool")).map_err(SyncError::from)?;
     let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool);
     let usual = PackageConfig::new(folder.join("packages"));
     let packages = PackageConfig { reserve: config.reserve, free_space, documents: config.limits, ..usual };
@@ -325,7 +325,7 @@ impl Audit {
         listing.await?
     }
 
-    fn shown(&self, path: String, wanted: &Wanted) -> Shown {
+    fn shown(&self, path: String, wanted: &FetchSpec) -> Shown {
         let learnt = self.content.as_ref().and_then(|content| content.known_size(wanted.ino));
         Shown {
             path,

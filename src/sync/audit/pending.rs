@@ -3,7 +3,7 @@
 
 use super::{AuditError, Versions};
 use crate::catalog::Catalog;
-use crate::content::Wanted;
+use crate::content::FetchSpec;
 use fuser::INodeNo;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -28,7 +28,7 @@ pub(super) struct Rest {
 #[derive(Debug)]
 pub(super) struct Version {
     pub path: String,
-    pub wanted: Wanted,
+    pub wanted: FetchSpec,
 }
 
 impl Pending {

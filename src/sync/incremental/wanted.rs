@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// What is known of documents, by their location, for one look.
 #[derive(Debug)]
-pub struct Wanted<'k> {
+pub struct FetchSpec<'k> {
     known: &'k Known,
     read: HashMap<&'k str, &'k DocumentRead>,
     lost: HashMap<&'k str, &'k Lost>,
@@ -14,13 +14,13 @@ pub struct Wanted<'k> {
 
 impl Known {
     /// What is known, for whoever asks of many documents.
-    pub fn wanted(&self) -> Wanted<'_> {
+    pub fn wanted(&self) -> FetchSpec<'_> {
         let read = self.documents.iter().map(|read| (read.location.as_str(), read)).collect();
-        Wanted { known: self, read, lost: self.lost_before() }
+        FetchSpec { known: self, read, lost: self.lost_before() }
     }
 }
 
-impl Wanted<'_> {
+impl FetchSpec<'_> {
     /// Whether a child of an index may hold what is not known. Left out are lists that ended before what is known, whether
     /// their index says so or they themselves have, while the index says of them what it said before; but never the one that
     /// was the newest at the last look, nor one that could not be had.

@@ -44,7 +44,7 @@ impl Destination {
 
     fn over_with(server: &Loopback, entry: EntryPoint, folder: TempDir) -> Destination {
         let catalog = Arc::new(Catalog::open(&folder.path().join("catalog"), "a test").unwrap());
-        let spool = Spool::open(&folder.path().join("spool")).unwrap();
+        let spool = DocumentCache::open(&folder.path().join("spool")).unwrap();
         let config = SyncConfig {
             entry,
             set: None,
@@ -68,7 +68,7 @@ impl Destination {
         let config = synchronizer.config.clone();
         drop((synchronizer, catalog));
         let catalog = Arc::new(Catalog::open(&folder.path().join("catalog"), "a test").unwrap());
-        let spool = Spool::open(&folder.path().join("spool")).unwrap();
+        let spool = DocumentCache::open(&folder.path().join("spool")).unwrap();
         let synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
         Destination { synchronizer, catalog, _folder: folder }
     }

@@ -6,7 +6,7 @@ use crate::common::mounted::{Mounted, PROGRAM};
 use crate::common::random::Random;
 use crate::common::source::{Resource, Source, URLSET};
 use crate::measure::{MemoryWatch, ROUNDS, Row, caught, megabytes, percentile, rss_anon, time};
-use resyncfs::content::store::{Disk, ObjectKey};
+use resyncfs::content::store::{Store, ObjectKey};
 use resyncfs::document::{Algorithm, Digest};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
@@ -215,7 +215,7 @@ fn key(number: u64) -> ObjectKey {
 }
 
 /// Keeps those that are not there; how many.
-fn fill(disk: &Disk, numbers: impl Iterator<Item = u64>) -> u64 {
+fn fill(disk: &Store, numbers: impl Iterator<Item = u64>) -> u64 {
     let mut filled = 0;
     for number in numbers {
         let key = key(number);
@@ -241,7 +241,7 @@ pub fn million_objects() -> Vec<Row> {
     let content = cache.join("content");
     fs::create_dir_all(&cache).unwrap();
     let mut rows = Vec::new();
-    let disk = Disk::open(&content, Some(1 << 40), 0).unwrap();
+    let disk = Store::open(&content, Some(1 << 40), 0).unwrap();
     let before = rss_anon(std::process::id()).unwrap_or(0);
     let (took, filled) = time(|| fill(&disk, 0..objects));
     if filled > 0 {
@@ -336,7 +336,7 @@ fn listed(cache: &Path) -> Row {
 fn verified(cache: &Path) -> Row {
     let (took, peak, said) = told(cache, "verify");
     let held = {
-        let disk = Disk::open(&cache.join("content"), Some(1 << 40), 0).unwrap();
+        let disk = Store::open(&cache.join("content"), Some(1 << 40), 0).unwrap();
         disk.usage().objects
     };
     let said = said.trim();
@@ -352,15 +352,15 @@ fn verified(cache: &Path) -> Row {
 
 /// A tenth of what is there must go for what comes: those used least recently, and at the same cost each as the first.
 fn evicted(content: &Path, objects: u64) -> Row {
-    let disk = Disk::open(content, Some(1 << 40), 0).unwrap();
+    let disk = Store::open(content, Some(1 << 40), 0).unwrap();
     let usage = disk.usage();
     // Used just now, and so spared.
     let spared: HashSet<u64> = (0..1000).map(|number| number * objects / 1000).collect();
     let spared: Vec<u64> = spared.into_iter().filter(|number| disk.get(&key(*number)).is_some()).collect();
     disk.close();
     drop(disk);
-    let quota = usage.octets / 10 * 9;
-    let disk = Disk::open(content, Some(quota), 0).unwrap();
+    let quota = usage.bytes / 10 * 9;
+    let disk = Store::open(content, Some(quota), 0).unwrap();
     let (took, came) = time(|| fill(&disk, objects..objects + 1000));
     let after = disk.usage();
     let gone = (usage.objects + came).saturating_sub(after.objects);
@@ -377,6 +377,6 @@ fn evicted(content: &Path, objects: u64) -> Row {
             && came == 1000
             && lost == 0
             && took.as_secs_f64() / gone as f64 <= 0.0002
-            && after.octets <= quota,
+            && after.bytes <= quota,
     )
 }

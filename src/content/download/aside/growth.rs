@@ -3,37 +3,37 @@
 use crate::content::fixity::BLOCK;
 use std::ops::Range;
 
-/// Octets of a window, at most, however far its reader has gone on: a multiple of [`BLOCK`].
+/// Bytes of a window, at most, however far its reader has gone on: a multiple of [`BLOCK`].
 pub(super) const MOST: u64 = 1 << 20;
 
 /// And of one that a single read asks for, which may begin amid a block.
 pub(super) const LONGEST: u64 = MOST + BLOCK;
 
-/// Who looks at the end first is given so many octets at least, for the last block may be of a few: `tail` reads backwards, and
+/// Who looks at the end first is given so many bytes at least, for the last block may be of a few: `tail` reads backwards, and
 /// so does who looks for the directory of an archive.
 const END: u64 = 64 << 10;
 
-/// The window in which the octets of `gap` come, of an object of `length` octets. `gap` is what a read asks for and none of the
+/// The window in which the bytes of `gap` come, of an object of `length` bytes. `gap` is what a read asks for and none of the
 /// object's `others` has, in whole blocks; so is what comes, and none of the others has any of it.
 ///
 /// A first look is given what it asks for. Where `gap` begins at the end of another window its reader goes on, and is given twice as
-/// many octets as that window has, at most [`MOST`]; where it ends at the beginning of one its reader goes backwards, and so
+/// many bytes as that window has, at most [`MOST`]; where it ends at the beginning of one its reader goes backwards, and so
 /// does the window. A gap between two is filled.
 pub(super) fn window(gap: &Range<u64>, others: &[Range<u64>], length: u64) -> Range<u64> {
     let twice = |other: &Range<u64>| (2 * (other.end - other.start).max(BLOCK)).min(MOST) / BLOCK * BLOCK;
     let before = others.iter().find(|other| other.end == gap.start).map(twice);
     let behind = others.iter().find(|other| other.start == gap.end).map(twice);
-    let backwards = |octets: u64| {
-        let start = gap.end.saturating_sub(octets);
+    let backwards = |bytes: u64| {
+        let start = gap.end.saturating_sub(bytes);
         let reach = others.iter().map(|other| other.end).filter(|end| *end <= gap.start).max().unwrap_or(0);
         (start - start % BLOCK).max(reach).min(gap.start)..gap.end
     };
     match (before, behind) {
-        (Some(octets), None) => {
+        (Some(bytes), None) => {
             let next = others.iter().map(|other| other.start).filter(|start| *start >= gap.end).min().unwrap_or(length);
-            gap.start..(gap.start + octets).min(next).max(gap.end)
+            gap.start..(gap.start + bytes).min(next).max(gap.end)
         }
-        (None, Some(octets)) => backwards(octets),
+        (None, Some(bytes)) => backwards(bytes),
         (None, None) if gap.end == length => backwards(END),
         _ => gap.clone(),
     }
@@ -43,10 +43,10 @@ pub(super) fn window(gap: &Range<u64>, others: &[Range<u64>], length: u64) -> Ra
 mod tests {
     use super::*;
 
-    /// Of an object whose last block has a tenth of the octets of one.
+    /// Of an object whose last block has a tenth of the bytes of one.
     const LENGTH: u64 = 1000 * BLOCK + BLOCK / 10;
 
-    /// How many octets the windows have in which a reader comes to see all of `reads`, one after the other.
+    /// How many bytes the windows have in which a reader comes to see all of `reads`, one after the other.
     fn windows(reads: impl Iterator<Item = Range<u64>>) -> Vec<u64> {
         let mut others: Vec<Range<u64>> = Vec::new();
         for read in reads {

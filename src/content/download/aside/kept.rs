@@ -10,60 +10,60 @@ use std::ops::Range;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Octets of the windows that are kept, of all objects; a short one counts as a block. The least recently used make room, of
+/// Bytes of the windows that are kept, of all objects; a short one counts as a block. The least recently used make room, of
 /// which those are held on that are under way or that somebody reads still.
 const KEPT: u64 = 32 << 20;
 
 /// (inode, attempt)
 pub(in crate::content::download) type Whose = (INodeNo, u64);
 
-/// Octets of an object, as far as they have come.
+/// Bytes of an object, as far as they have come.
 #[derive(Clone)]
 pub(super) struct Window {
     range: Range<u64>,
-    /// From its first octet on, without gap.
-    octets: watch::Receiver<Vec<u8>>,
+    /// From its first byte on, without gap.
+    bytes: watch::Receiver<Vec<u8>>,
 }
 
 impl Window {
     /// Nothing more comes, and it is not whole.
     fn is_broken(&self) -> bool {
         // An error tells that whoever filled it is gone.
-        self.octets.has_changed().is_err() && (self.octets.borrow().len() as u64) < self.octets_in_all()
+        self.bytes.has_changed().is_err() && (self.bytes.borrow().len() as u64) < self.bytes_in_all()
     }
 
-    fn octets_in_all(&self) -> u64 {
+    fn bytes_in_all(&self) -> u64 {
         self.range.end - self.range.start
     }
 
     /// What counts of it.
     fn counted(&self) -> u64 {
-        self.octets_in_all().max(BLOCK)
+        self.bytes_in_all().max(BLOCK)
     }
 }
 
-/// Octets of a read that lie in one window.
+/// Bytes of a read that lie in one window.
 pub(super) struct Part {
     window: Window,
     range: Range<u64>,
 }
 
 impl Part {
-    /// Waits for these octets alone.
-    pub(super) async fn octets(mut self) -> Result<Bytes, Cut> {
+    /// Waits for these bytes alone.
+    pub(super) async fn bytes(mut self) -> Result<Bytes, Cut> {
         // They lie in the window, which is in memory.
         let first = (self.range.start - self.window.range.start) as usize;
         let end = (self.range.end - self.window.range.start) as usize;
-        if let Ok(octets) = self.window.octets.wait_for(|octets| octets.len() >= end).await
-            && let Some(octets) = octets.get(first..end)
+        if let Ok(bytes) = self.window.bytes.wait_for(|bytes| bytes.len() >= end).await
+            && let Some(bytes) = bytes.get(first..end)
         {
-            return Ok(Bytes::copy_from_slice(octets));
+            return Ok(Bytes::copy_from_slice(bytes));
         }
-        Err(Cut { is_midway: !self.window.octets.borrow().is_empty() })
+        Err(Cut { is_midway: !self.window.bytes.borrow().is_empty() })
     }
 }
 
-/// Octets that do not come.
+/// Bytes that do not come.
 #[derive(Debug)]
 pub(super) struct Cut {
     /// Others of their window did.
@@ -73,25 +73,25 @@ pub(super) struct Cut {
 /// A window to be fetched. Where this is dropped nothing more comes.
 pub(in crate::content::download) struct Coming {
     pub(in crate::content::download) range: Range<u64>,
-    octets: watch::Sender<Vec<u8>>,
+    bytes: watch::Sender<Vec<u8>>,
 }
 
 impl Coming {
-    /// Hands on what `body` brings, as it comes, until the window is whole. More octets than were asked for are an answer to
+    /// Hands on what `body` brings, as it comes, until the window is whole. More bytes than were asked for are an answer to
     /// another question: what goes out then is no more of it.
     pub(in crate::content::download) async fn fill(self, mut body: Body, stall: Duration) {
         // No more than memory can hold.
         let all = (self.range.end - self.range.start) as usize;
-        self.octets.send_modify(|octets| octets.reserve_exact(all));
+        self.bytes.send_modify(|bytes| bytes.reserve_exact(all));
         while let Ok(Ok(Some(chunk))) = tokio::time::timeout(stall, body.chunk()).await {
-            if self.octets.is_closed() {
+            if self.bytes.is_closed() {
                 // It was forgotten, and nobody waits for it.
                 return;
             }
-            if self.octets.borrow().len() + chunk.len() > all {
-                return self.octets.send_modify(Vec::clear);
+            if self.bytes.borrow().len() + chunk.len() > all {
+                return self.bytes.send_modify(Vec::clear);
             }
-            self.octets.send_modify(|octets| octets.extend_from_slice(&chunk));
+            self.bytes.send_modify(|bytes| bytes.extend_from_slice(&chunk));
         }
     }
 }
@@ -99,17 +99,17 @@ impl Coming {
 /// The windows of all objects.
 pub(in crate::content::download) struct Kept {
     windows: LruCache<(Whose, u64), Window>,
-    octets: u64,
+    bytes: u64,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Kept { windows: LruCache::unbounded(), octets: 0 }
+        Kept { windows: LruCache::unbounded(), bytes: 0 }
     }
 }
 
 impl Kept {
-    /// The octets `blocks`, which are whole blocks of an object of `length`, in order; and the windows that must be fetched for them.
+    /// The bytes `blocks`, which are whole blocks of an object of `length`, in order; and the windows that must be fetched for them.
     pub(super) fn cover(&mut self, whose: Whose, blocks: &Range<u64>, length: u64) -> (Vec<Part>, Vec<Coming>) {
         self.forget_broken(whose);
         let (mut parts, mut coming) = (Vec::new(), Vec::new());
@@ -133,19 +133,19 @@ impl Kept {
 
     /// A window that will be fetched.
     pub(in crate::content::download) fn begin(&mut self, whose: Whose, range: Range<u64>) -> Coming {
-        let (sender, octets) = watch::channel(Vec::new());
-        let window = Window { range: range.clone(), octets };
-        self.octets += window.counted();
+        let (sender, bytes) = watch::channel(Vec::new());
+        let window = Window { range: range.clone(), bytes };
+        self.bytes += window.counted();
         if let Some((_, replaced)) = self.windows.push((whose, range.start), window) {
-            self.octets -= replaced.counted();
+            self.bytes -= replaced.counted();
         }
-        while self.octets > KEPT
+        while self.bytes > KEPT
             && self.windows.len() > 1
             && let Some((_, least)) = self.windows.pop_lru()
         {
-            self.octets -= least.counted();
+            self.bytes -= least.counted();
         }
-        Coming { range, octets: sender }
+        Coming { range, bytes: sender }
     }
 
     /// Where the windows of an object lie.
@@ -167,7 +167,7 @@ impl Kept {
         let its = self.windows.iter().filter(|((whose, _), window)| go(whose, window));
         let going: Vec<_> = its.map(|(key, _)| *key).collect();
         for key in going {
-            self.octets -= self.windows.pop(&key).map_or(0, |window| window.counted());
+            self.bytes -= self.windows.pop(&key).map_or(0, |window| window.counted());
         }
     }
 }
@@ -187,12 +187,12 @@ mod tests {
         range.start * BLOCK..range.end * BLOCK
     }
 
-    fn came(coming: &Coming, octets: &[u8]) {
-        coming.octets.send_modify(|all| all.extend_from_slice(octets));
+    fn came(coming: &Coming, bytes: &[u8]) {
+        coming.bytes.send_modify(|all| all.extend_from_slice(bytes));
     }
 
     #[tokio::test]
-    async fn a_read_has_its_octets_when_they_are_here_whatever_else_is_to_come() {
+    async fn a_read_has_its_bytes_when_they_are_here_whatever_else_is_to_come() {
         let mut kept = Kept::default();
         let (mut first, coming) = kept.cover(whose(1), &blocks(8..9), LENGTH);
         let (mut second, goes_on) = kept.cover(whose(1), &blocks(8..10), LENGTH);
@@ -200,13 +200,13 @@ mod tests {
         assert_eq!((coming[0].range.clone(), goes_on[0].range.clone()), (blocks(8..9), blocks(9..11)));
         assert_eq!((first.len(), second.len()), (1, 2));
 
-        let (first, last) = (first.remove(0).octets(), second.remove(1).octets());
+        let (first, last) = (first.remove(0).bytes(), second.remove(1).bytes());
         tokio::pin!(first, last);
         came(&goes_on[0], &vec![2; BLOCK as usize - 1]);
         assert!((&mut first).now_or_never().is_none() && (&mut last).now_or_never().is_none());
         came(&goes_on[0], &[3; 7]);
-        let octets = last.now_or_never().unwrap().unwrap();
-        assert_eq!((octets.len() as u64, octets[0], octets[octets.len() - 1]), (BLOCK, 2, 3));
+        let bytes = last.now_or_never().unwrap().unwrap();
+        assert_eq!((bytes.len() as u64, bytes[0], bytes[bytes.len() - 1]), (BLOCK, 2, 3));
         came(&coming[0], &vec![1; BLOCK as usize]);
         assert_eq!(first.now_or_never().unwrap().unwrap(), vec![1; BLOCK as usize]);
     }
@@ -219,13 +219,13 @@ mod tests {
         assert_eq!(kept.cover(whose(1), &blocks(8..9), LENGTH).1.len(), 0, "it is under way");
         assert_eq!(kept.cover(whose(2), &blocks(8..9), LENGTH).1.len(), 1, "of another object");
         drop(coming);
-        assert!(parts.remove(0).octets().await.is_err_and(|cut| cut.is_midway));
+        assert!(parts.remove(0).bytes().await.is_err_and(|cut| cut.is_midway));
 
         let (_, again) = kept.cover(whose(1), &blocks(8..9), LENGTH);
         came(&again[0], &vec![1; BLOCK as usize]);
         drop(again);
         let (mut parts, coming) = kept.cover(whose(1), &blocks(8..9), LENGTH);
-        assert!(coming.is_empty() && parts.remove(0).octets().await.is_ok(), "whole, it stays");
+        assert!(coming.is_empty() && parts.remove(0).bytes().await.is_ok(), "whole, it stays");
     }
 
     #[tokio::test]
@@ -237,25 +237,25 @@ mod tests {
 
         kept.forget(whose(1).0);
 
-        assert_eq!((kept.windows.len() as u64, kept.octets), (1, BLOCK));
-        assert_eq!(parts.remove(0).octets().await.unwrap(), vec![1; BLOCK as usize]);
+        assert_eq!((kept.windows.len() as u64, kept.bytes), (1, BLOCK));
+        assert_eq!(parts.remove(0).bytes().await.unwrap(), vec![1; BLOCK as usize]);
         assert_eq!(kept.cover(whose(1), &blocks(8..9), LENGTH).1.len(), 1);
     }
 
     #[test]
-    fn what_is_kept_is_bounded_in_octets_however_short_windows_are() {
+    fn what_is_kept_is_bounded_in_bytes_however_short_windows_are() {
         let mut kept = Kept::default();
         for ino in 0..3 * KEPT / BLOCK {
             let (parts, _) = kept.cover(whose(ino), &(0..10), 10);
             assert_eq!(parts.len(), 1);
-            assert!(kept.octets <= KEPT && kept.windows.len() as u64 <= KEPT / BLOCK);
+            assert!(kept.bytes <= KEPT && kept.windows.len() as u64 <= KEPT / BLOCK);
         }
         for place in 0..3 * KEPT / growth::MOST {
             let (parts, coming) = kept.cover(whose(0), &blocks(100 * place..100 * place + 20), LENGTH);
             assert!(coming.iter().all(|window| window.range.end - window.range.start <= growth::LONGEST));
             assert_eq!(parts.iter().map(|part| part.range.end - part.range.start).sum::<u64>(), 20 * BLOCK);
-            let octets: u64 = kept.windows.iter().map(|(_, window)| window.counted()).sum();
-            assert!(kept.octets == octets && octets <= KEPT);
+            let bytes: u64 = kept.windows.iter().map(|(_, window)| window.counted()).sum();
+            assert!(kept.bytes == bytes && bytes <= KEPT);
         }
     }
 }

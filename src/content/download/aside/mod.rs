@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Windows under way at once, of all objects of a host: one that hangs holds up nobody else's.
 const WINDOWS_UNDER_WAY: usize = 16;
 
-/// And of all hosts: what is held of them, [`growth::LONGEST`] octets of each at most, beside what is kept.
+/// And of all hosts: what is held of them, [`growth::LONGEST`] bytes of each at most, beside what is kept.
 const WINDOWS_IN_ALL: usize = 4 * WINDOWS_UNDER_WAY;
 
 /// The windows of all objects.
@@ -57,7 +57,7 @@ impl Windows {
         Some((turn, Arc::clone(&self.room).acquire_owned().await.ok()?))
     }
 
-    /// The window of the first read of an attempt, of an object of `length` octets.
+    /// The window of the first read of an attempt, of an object of `length` bytes.
     pub(super) fn first(read: &Range<u64>, length: u64) -> Range<u64> {
         let mut gap = blocks(read, length);
         gap.end = gap.end.min(gap.start + growth::LONGEST);
@@ -81,7 +81,7 @@ fn blocks(range: &Range<u64>, length: u64) -> Range<u64> {
 }
 
 impl Content {
-    /// The octets of `jump`, recorded as handed out. `None`: they cannot be had this way, the stream must bring them.
+    /// The bytes of `jump`, recorded as handed out. `None`: they cannot be had this way, the stream must bring them.
     pub(super) async fn aside(
         self: &Arc<Self>,
         reader: (INodeNo, Asker),
@@ -90,13 +90,13 @@ impl Content {
     ) -> Option<Bytes> {
         let _serving = flight.serve_aside();
         let blocks = blocks(&jump.range, jump.origin.length);
-        let octets = match self.blocks_of(reader, jump, &blocks).await {
+        let bytes = match self.blocks_of(reader, jump, &blocks).await {
             // A connection that was lost, it may be.
             Err(cut) if cut.is_midway => self.blocks_of(reader, jump, &blocks).await.ok()?,
-            octets => octets.ok()?,
+            bytes => bytes.ok()?,
         };
-        let digest = || octets.chunks(BLOCK as usize).map(|block| self.block_digests.of(block)).collect();
-        let digests: Vec<u128> = if octets.len() as u64 > AT_HAND { off_the_workers(digest) } else { digest() };
+        let digest = || bytes.chunks(BLOCK as usize).map(|block| self.block_digests.of(block)).collect();
+        let digests: Vec<u128> = if bytes.len() as u64 > AT_HAND { off_the_workers(digest) } else { digest() };
         let start = (jump.range.start - blocks.start) as usize;
         let end = (jump.range.end - blocks.start) as usize;
         if !flight.hand_out_aside(jump, &digests) {
@@ -106,10 +106,10 @@ impl Content {
             // Before the answer: the kernel drops a page that is being read as soon as it is answered.
             self.tell(Event::Recheck(reader.0, jump.range.clone()));
         }
-        Some(octets.slice(start..end))
+        Some(bytes.slice(start..end))
     }
 
-    /// The octets `blocks`, by windows that are here and new ones.
+    /// The bytes `blocks`, by windows that are here and new ones.
     async fn blocks_of(
         self: &Arc<Self>,
         (ino, asker): (INodeNo, Asker),
@@ -120,11 +120,11 @@ impl Content {
         for window in coming {
             self.runtime.spawn(Arc::clone(self).fetch_window(jump.origin.clone(), window, asker));
         }
-        let mut octets = BytesMut::with_capacity((blocks.end - blocks.start) as usize);
+        let mut bytes = BytesMut::with_capacity((blocks.end - blocks.start) as usize);
         for part in parts {
-            octets.extend_from_slice(&part.octets().await?);
+            bytes.extend_from_slice(&part.bytes().await?);
         }
-        Ok(octets.freeze())
+        Ok(bytes.freeze())
     }
 
     /// One range of the version that `origin` names.

@@ -22,16 +22,16 @@ impl Progress {
 }
 
 impl Flight {
-    /// What is read first of an object of `length` octets of which nothing is announced yet, where no reader is near what is here:
+    /// What is read first of an object of `length` bytes of which nothing is announced yet, where no reader is near what is here:
     /// nobody needs what follows that, and what is read may go out as soon as its version is known.
     pub(in crate::content::download) fn far_read(&self, length: u64) -> Option<Range<u64>> {
-        let (offset, octets) = self.urgency.nearest_read().filter(|(offset, _)| *offset < length)?;
+        let (offset, bytes) = self.urgency.nearest_read().filter(|(offset, _)| *offset < length)?;
         let progress = self.progress();
         let may_go_out = !progress.doubted && (!progress.whole || progress.bound_to.is_some());
         let is_first = progress.origin.is_none() && progress.window.is_none() && !self.urgency.is_wanted_whole();
         let is_streamed = length > WHOLE_LIMIT && self.fixity != Fixity::Strict;
         (is_streamed && is_first && may_go_out && progress.is_far(offset))
-            .then(|| offset..offset.saturating_add(octets.into()).min(length))
+            .then(|| offset..offset.saturating_add(bytes.into()).min(length))
     }
 
     /// Records that the blocks of `jump`, fetched aside, go out with these digests. False: they must not, for the

@@ -32,7 +32,7 @@ const AHEAD: Range<u64> = 1 << 20..64 << 20;
 const AHEAD_GROWTH: [u64; 2] = [4, 16];
 const MORE_THAN_A_LOOK: u64 = 2 << 20;
 
-/// Octets of what came last that are held for those who wait for them: they need not be read from the disk again.
+/// Bytes of what came last that are held for those who wait for them: they need not be read from the disk again.
 pub(super) const LATEST: u64 = 8 << 20;
 
 /// So many bytes more are progress; fewer a second are as good as silence.
@@ -59,13 +59,13 @@ struct Progress {
     has_head: bool,
     /// No two attempts have the same: what was fetched aside for one is no use to another.
     attempt: u64,
-    /// Octets of the whole, as far as known.
+    /// Bytes of the whole, as far as known.
     length: Option<u64>,
     /// The bytes are those of an earlier fetch: nothing was asked for yet.
     is_kept: bool,
     /// The size that a question taught meanwhile, and that is shown.
     shown: Option<u64>,
-    /// Octets written from the first on.
+    /// Bytes written from the first on.
     frontier: u64,
     /// One digest a block, of what the current attempt brought; the last may be of a short block.
     digests: Vec<u128>,
@@ -75,13 +75,13 @@ struct Progress {
     window: Option<Window>,
     /// How much of it may be held.
     shares: Arc<Shares>,
-    /// The octets that readers wait for, from one to another, and how many do.
+    /// The bytes that readers wait for, from one to another, and how many do.
     standing: BTreeMap<(u64, u64), usize>,
     /// What came last, where it is held in memory too.
     latest: Option<Window>,
-    /// The furthest octet that a reader of the stream has asked for.
+    /// The furthest byte that a reader of the stream has asked for.
     demand: u64,
-    /// From which octet on a reader has followed the stream without jumping away.
+    /// From which byte on a reader has followed the stream without jumping away.
     followed_from: u64,
     /// Somebody waits for the end.
     is_awaited: bool,
@@ -111,11 +111,11 @@ pub(super) enum Look {
     Landed(Held),
     /// The fetch failed.
     Failed(ContentError),
-    /// The octets lie in the partial and have been recorded as handed out.
+    /// The bytes lie in the partial and have been recorded as handed out.
     Here(Arc<Partial>, Range<u64>),
-    /// These are the octets in pieces, recorded as handed out.
-    Octets(Vec<Bytes>),
-    /// The reader is far ahead and may ask for these octets aside.
+    /// These are the bytes in pieces, recorded as handed out.
+    Bytes(Vec<Bytes>),
+    /// The reader is far ahead and may ask for these bytes aside.
     Jump(Jump),
     /// Wait; the last time that something arrived.
     Wait(Instant),
@@ -128,7 +128,7 @@ pub(super) struct Jump {
     pub(super) origin: Origin,
     /// The attempt it belongs to.
     pub(super) attempt: u64,
-    /// Which octets, cut at the object's end.
+    /// Which bytes, cut at the object's end.
     pub(super) range: Range<u64>,
 }
 
@@ -208,26 +208,26 @@ impl Flight {
         self.progress().latest = holds.then(|| Window::new(0, LATEST));
     }
 
-    /// Whether so many octets, which come next, are handed out of memory: before the verdict, to readers who follow closely enough.
-    pub(super) fn is_read_from_memory(&self, octets: u64) -> bool {
+    /// Whether so many bytes, which come next, are handed out of memory: before the verdict, to readers who follow closely enough.
+    pub(super) fn is_read_from_memory(&self, bytes: u64) -> bool {
         let progress = self.progress();
-        let is_near = progress.frontier + octets <= progress.demand.saturating_add(LATEST);
+        let is_near = progress.frontier + bytes <= progress.demand.saturating_add(LATEST);
         progress.latest.is_some() && !progress.whole && self.fixity != Fixity::Strict && is_near
     }
 
-    /// These octets came, the last of them before `end`.
-    pub(super) fn keep_latest(&self, octets: &Bytes, end: u64) {
+    /// These bytes came, the last of them before `end`.
+    pub(super) fn keep_latest(&self, bytes: &Bytes, end: u64) {
         let mut progress = self.progress();
         let Some(latest) = &mut progress.latest else { return };
-        let first = end - octets.len() as u64;
+        let first = end - bytes.len() as u64;
         if latest.range().end != first {
             *latest = Window::new(first, LATEST);
         }
-        latest.push(octets.clone());
+        latest.push(bytes.clone());
         latest.hold(LATEST, None);
     }
 
-    /// Up to which octet it comes as long as nobody reads on.
+    /// Up to which byte it comes as long as nobody reads on.
     pub(super) fn limit(&self) -> u64 {
         if self.urgency.is_wanted_whole() { u64::MAX } else { self.progress().limit(self.fixity) }
     }
@@ -273,7 +273,7 @@ impl Flight {
         }
     }
 
-    /// More was written: `digests` of the blocks that follow those before, up to octet `frontier`.
+    /// More was written: `digests` of the blocks that follow those before, up to byte `frontier`.
     pub(super) fn advance(&self, partial: Option<&Arc<Partial>>, digests: &[u128], frontier: u64) {
         let mut progress = self.progress();
         if frontier > progress.furthest {
@@ -293,7 +293,7 @@ impl Flight {
         self.changed.notify_waiters();
     }
 
-    /// The attempt's bytes are given up, the next begins at the first octet. `doubted`: they were wrong.
+    /// The attempt's bytes are given up, the next begins at the first byte. `doubted`: they were wrong.
     pub(super) fn restart(&self, doubted: bool) {
         let mut progress = self.progress();
         progress.doubted |= doubted;
@@ -342,12 +342,12 @@ impl Flight {
         self.progress().moved
     }
 
-    /// Octets of the whole, as the attempt under way has announced them.
+    /// Bytes of the whole, as the attempt under way has announced them.
     pub(super) fn announced(&self) -> Option<u64> {
         self.progress().length
     }
 
-    /// Octets written so far.
+    /// Bytes written so far.
     pub(in crate::content) fn frontier(&self) -> u64 {
         self.progress().frontier
     }
@@ -401,7 +401,7 @@ impl Flight {
         }
     }
 
-    /// What there is for a read of `length` octets at `offset`; `may_jump` as long as asking aside has not failed.
+    /// What there is for a read of `length` bytes at `offset`; `may_jump` as long as asking aside has not failed.
     /// A read that touches the withheld end waits whole: it is never shortened.
     pub(super) fn look(&self, offset: u64, length: u32, may_jump: bool) -> Look {
         let mut progress = self.progress();
@@ -437,7 +437,7 @@ impl Flight {
                 return Look::Wait(progress.moved);
             }
             return match progress.latest.as_ref().and_then(|latest| latest.slices(&range)) {
-                Some(pieces) => Look::Octets(pieces),
+                Some(pieces) => Look::Bytes(pieces),
                 None => Look::Here(partial, range),
             };
         }
@@ -467,7 +467,7 @@ impl Flight {
         }
     }
 
-    /// The first octet that waits for the verdict on the whole; zero as long as its length is not known.
+    /// The first byte that waits for the verdict on the whole; zero as long as its length is not known.
     pub(super) fn withheld_from(&self) -> u64 {
         self.progress().length.map_or(0, |length| releasable(self.fixity, Some(length), length))
     }
@@ -554,7 +554,7 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// Of a large object, its latest octets held, the first of them demanded.
+    /// Of a large object, its latest bytes held, the first of them demanded.
     fn demanded(fixity: Fixity) -> Flight {
         let flight = Flight::new(fixity, Kept::default(), Bonds::default(), false);
         flight.hold_latest(true);
@@ -577,6 +577,6 @@ mod tests {
         assert!(!demanded(Fixity::Strict).is_read_from_memory(BLOCK));
         let again = demanded(Fixity::Stream);
         again.restart(true);
-        assert!(!again.is_read_from_memory(BLOCK), "wrong octets went out before");
+        assert!(!again.is_read_from_memory(BLOCK), "wrong bytes went out before");
     }
 }

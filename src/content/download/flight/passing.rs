@@ -45,18 +45,18 @@ impl Flight {
     }
 
     /// More went past the cache.
-    pub(in crate::content::download) fn pass(&self, octets: Bytes) {
+    pub(in crate::content::download) fn pass(&self, bytes: Bytes) {
         let mut progress = self.progress();
         let waited_for = progress.waited_for();
         let longest = waited_for.as_ref().map_or(0, |range| range.end - range.start);
         let most = progress.shares.window().max(longest);
         if let Some(window) = &mut progress.window {
-            window.push(octets);
+            window.push(bytes);
             window.hold(most, waited_for.map(|range| range.start));
         }
     }
 
-    /// A reader waits for `length` octets at `offset`, until what is returned is dropped.
+    /// A reader waits for `length` bytes at `offset`, until what is returned is dropped.
     pub(in crate::content::download) fn stand_at(&self, offset: u64, length: u32) -> Standing<'_> {
         let range = (offset, offset.saturating_add(u64::from(length)));
         *self.progress().standing.entry(range).or_default() += 1;
@@ -104,7 +104,7 @@ impl Progress {
     pub(super) fn may_go_on(&self) -> bool {
         let Some(window) = self.window.as_ref().filter(|_| !self.is_awaited) else { return true };
         let is_followed = self.is_followed_at(self.frontier);
-        // Who waits for octets that are here is about to take them.
+        // Who waits for bytes that are here is about to take them.
         let is_here = |range: &Range<u64>| range.end <= releasable(Fixity::Stream, self.length, self.frontier);
         let waited_for = self.waited_for().filter(is_here).map(|range| range.start);
         if is_followed && !window.is_full_of(waited_for) {
@@ -115,12 +115,12 @@ impl Progress {
         self.contradicted || (nothing_goes_out && !self.is_proved_at(self.frontier))
     }
 
-    /// Whether the furthest reader is near this octet.
+    /// Whether the furthest reader is near this byte.
     fn is_followed_at(&self, offset: u64) -> bool {
         offset < self.demand.saturating_add(self.shares.window() / LEAD)
     }
 
-    /// The octets that a reader waits for, of several readers the first, of what is or will be held.
+    /// The bytes that a reader waits for, of several readers the first, of what is or will be held.
     fn waited_for(&self) -> Option<Range<u64>> {
         let held = self.window.as_ref()?.range();
         self.standing.range((held.start, 0)..).next().map(|((first, end), _)| *first..*end)
@@ -154,15 +154,15 @@ impl Progress {
             self.is_asked_again = true;
             return wait;
         }
-        let octets = window.read(&range);
+        let bytes = window.read(&range);
         self.demand = self.demand.max(range.end);
-        let Some(octets) = octets else { return wait };
+        let Some(bytes) = bytes else { return wait };
         let Some(digests) = self.written(&range).map(<[u128]>::to_vec) else { return wait };
         let may_go_out =
             !self.whole && !self.contradicted && range.end <= releasable(fixity, self.length, self.frontier);
         let first = range.start / BLOCK;
         if self.holds(first, &digests) || (may_go_out && self.record(first, &digests)) {
-            Look::Octets(vec![octets])
+            Look::Bytes(vec![bytes])
         } else {
             wait
         }
@@ -181,14 +181,14 @@ mod tests {
         flight.pass_by(&Arc::default());
         flight.announce(Some(WHOLE_LIMIT + 5), false, None);
         let blocks = (0..WHOLE_LIMIT / BLOCK).map(|_| Bytes::from(vec![1; BLOCK as usize]));
-        for (number, octets) in (1..).zip(blocks.chain([Bytes::from_static(b"whole")])) {
-            flight.pass(octets);
+        for (number, bytes) in (1..).zip(blocks.chain([Bytes::from_static(b"whole")])) {
+            flight.pass(bytes);
             flight.advance(None, &[number], (number as u64 * BLOCK).min(WHOLE_LIMIT + 5));
         }
 
         assert!(flight.agrees() && flight.passed().is_some());
         assert!(matches!(flight.look(WHOLE_LIMIT, 5, false), Look::Wait(_)), "right, but nobody can find that yet");
         flight.bind_later();
-        assert!(matches!(flight.look(WHOLE_LIMIT, 5, false), Look::Octets(_)));
+        assert!(matches!(flight.look(WHOLE_LIMIT, 5, false), Look::Bytes(_)));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_kept_is_absent_intact_or_corrupt() {
-    let body = octets(300_000, 1);
+    let body = bytes(300_000, 1);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -18,7 +18,7 @@ async fn what_is_kept_is_absent_intact_or_corrupt() {
     flip_bits(&mounted.config.folder.join("objects"));
 
     let found = mounted.content.check(&wanted);
-    assert_eq!(found, Checked::Corrupt("the cached copy is damaged after 0 octets".to_owned()));
+    assert_eq!(found, Checked::Corrupt("the cached copy is damaged after 0 bytes".to_owned()));
     assert_eq!(mounted.content.check(&wanted), Checked::Absent, "it is gone, and is fetched again");
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
     assert_eq!(mounted.content.check(&wanted), Checked::Intact);
@@ -26,25 +26,25 @@ async fn what_is_kept_is_absent_intact_or_corrupt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kept_bytes_are_held_to_a_digest_that_is_published_later() {
-    let body = octets(5_000, 2);
+    let body = bytes(5_000, 2);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
     mounted.read_all(&bare(&server, "/a")).await.unwrap();
     assert_eq!(mounted.content.check(&bare(&server, "/a")), Checked::Intact);
 
-    let of_others = Wanted { hashes: vec![digest(Algorithm::Md5, b"others")], ..bare(&server, "/a") };
+    let of_others = FetchSpec { hashes: vec![digest(Algorithm::Md5, b"others")], ..bare(&server, "/a") };
 
     assert!(matches!(mounted.content.check(&of_others), Checked::Corrupt(what) if what.contains("is published")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_served_is_held_to_what_is_published_and_nothing_of_it_is_kept() {
-    let body = octets(5_000, 3);
+    let body = bytes(5_000, 3);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let ask = async |wanted: &Wanted| mounted.content.ask(wanted, PLENTY).await;
-    let of_others = Wanted { hashes: vec![digest(Algorithm::Md5, b"others")], ..measured(&server, &body) };
-    let longer = Wanted { length: Some(5_001), ..bare(&server, "/a") };
+    let ask = async |wanted: &FetchSpec| mounted.content.ask(wanted, PLENTY).await;
+    let of_others = FetchSpec { hashes: vec![digest(Algorithm::Md5, b"others")], ..measured(&server, &body) };
+    let longer = FetchSpec { length: Some(5_001), ..bare(&server, "/a") };
 
     assert_eq!(ask(&vouched(&server, &body)).await, Asked::Same);
     assert_eq!(ask(&measured(&server, &body)).await, Asked::Same);
@@ -56,7 +56,7 @@ async fn what_is_served_is_held_to_what_is_published_and_nothing_of_it_is_kept()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_nothing_is_published_what_came_before_tells_of_a_change() {
-    let served = Arc::new(Mutex::new(octets(5_000, 4)));
+    let served = Arc::new(Mutex::new(bytes(5_000, 4)));
     let serving = Arc::clone(&served);
     let server = Server::start(move |_| Reply::full(&serving.lock().unwrap()));
     let mounted = Mounted::plain(&server);
@@ -80,7 +80,7 @@ async fn no_answer_is_no_change_and_a_page_is_no_resource() {
     ]);
     let server = Server::start(move |_| replies.lock().unwrap().pop().unwrap());
     let mounted = Mounted::plain(&server);
-    let wanted = Wanted { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
+    let wanted = FetchSpec { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
     let ask = async || mounted.content.ask(&wanted, PLENTY).await;
 
     assert!(matches!(ask().await, Asked::Gone(_)));
@@ -90,13 +90,13 @@ async fn no_answer_is_no_change_and_a_page_is_no_resource() {
 }
 
 #[test]
-fn digests_of_coded_octets_say_nothing_of_what_is_read() {
-    let plain = Wanted {
+fn digests_of_coded_bytes_say_nothing_of_what_is_read() {
+    let plain = FetchSpec {
         hashes: vec![digest(Algorithm::Md5, b"x")],
-        ..Wanted::new(INodeNo(2), crate::document::Uri::parse("http://h/a").unwrap())
+        ..FetchSpec::new(INodeNo(2), crate::document::Uri::parse("http://h/a").unwrap())
     };
-    let coded = Wanted { encoding: Some("gzip".into()), ..plain.clone() };
-    let as_it_comes = Wanted { encoding: Some("br".into()), ..plain.clone() };
+    let coded = FetchSpec { encoding: Some("gzip".into()), ..plain.clone() };
+    let as_it_comes = FetchSpec { encoding: Some("br".into()), ..plain.clone() };
 
     assert_eq!(digests_shown(&plain).len(), 1);
     assert_eq!(digests_shown(&coded).len(), 0);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const ETAG: &str = "\"v1\"";
 
-/// Octets of an object that comes as far as it is read, whose last block is short.
+/// Bytes of an object that comes as far as it is read, whose last block is short.
 const HUGE: usize = (48 << 20) + 3 * BLOCK as usize + 12_345;
 
 const STEP: usize = 8 << 10;
@@ -34,14 +34,14 @@ fn range(first: usize, end: usize) -> Option<String> {
     Some(format!("bytes={first}-{}", end - 1))
 }
 
-async fn read_the_end(mounted: &Mounted, wanted: &Wanted, body: &[u8]) {
-    let octets = mounted.read(wanted, HUGE as u64 - 100, 4096).await.unwrap();
-    assert!(octets == body[HUGE - 100..]);
+async fn read_the_end(mounted: &Mounted, wanted: &FetchSpec, body: &[u8]) {
+    let bytes = mounted.read(wanted, HUGE as u64 - 100, 4096).await.unwrap();
+    assert!(bytes == body[HUGE - 100..]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_begins_at_the_end_has_that_asked_for_and_nothing_else_until_somebody_reads_on() {
-    let body = octets(HUGE, 101);
+    let body = bytes(HUGE, 101);
     let server = Server::of(&body, Some(ETAG));
     let mut mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -52,7 +52,7 @@ async fn who_begins_at_the_end_has_that_asked_for_and_nothing_else_until_somebod
 
     let window = range(LAST - BLOCK as usize, HUGE);
     assert_eq!(asked(&server), [window], "one range, without a body");
-    assert!(server.sent() < 200 << 10, "{} octets sent", server.sent());
+    assert!(server.sent() < 200 << 10, "{} bytes sent", server.sent());
     assert!(mounted.read_all(&wanted).await.unwrap() == body);
     assert_eq!(server.received()[1].field("range"), None);
     assert_eq!(mounted.content.state(wanted.ino), (State::Cached, Verified::Digest(Algorithm::Sha256)));
@@ -64,7 +64,7 @@ async fn who_begins_at_the_end_has_that_asked_for_and_nothing_else_until_somebod
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_begins_at_the_end_has_that_asked_for_where_the_cache_has_no_room_too() {
-    let body = octets(HUGE, 103);
+    let body = bytes(HUGE, 103);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
     let wanted = vouched(&server, &body);
@@ -78,7 +78,7 @@ async fn who_begins_at_the_end_has_that_asked_for_where_the_cache_has_no_room_to
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_begins_at_the_end_gets_it_however_the_range_is_answered() {
-    let body = octets(HUGE, 102);
+    let body = bytes(HUGE, 102);
     type Answer = fn(&Received, &[u8]) -> Reply;
     let answers: [(&str, usize, Answer); 9] = [
         ("the whole", 1, |_, body| Reply::full(body).with("ETag", ETAG)),
@@ -120,7 +120,7 @@ async fn who_begins_at_the_end_gets_it_however_the_range_is_answered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_range_that_is_cut_midway_what_is_read_is_asked_for_once_more() {
-    let body = octets(HUGE, 113);
+    let body = bytes(HUGE, 113);
     let is_first = AtomicBool::new(true);
     let server = answering(&body, move |request, body| {
         let reply = honest(request, body, Some(ETAG));
@@ -135,14 +135,14 @@ async fn of_a_range_that_is_cut_midway_what_is_read_is_asked_for_once_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_no_end_is_known_or_nothing_may_go_out_before_the_verdict_the_body_is_asked_for() {
-    let body = octets(HUGE, 103);
+    let body = bytes(HUGE, 103);
     let servers = [(); 4].map(|()| Server::of(&body, Some(ETAG)));
     let [strict, bare, coded, near] = &servers;
 
     let mounted = Mounted::new(strict, |config| config.fixity = Fixity::Strict);
     read_the_end(&mounted, &vouched(strict, &body), &body).await;
     read_the_end(&Mounted::plain(bare), &super::bare(bare, "/a"), &body).await;
-    let wanted = Wanted { encoding: Some("gzip".into()), ..vouched(coded, &body) };
+    let wanted = FetchSpec { encoding: Some("gzip".into()), ..vouched(coded, &body) };
     let no_gzip = Mounted::plain(coded).read(&wanted, HUGE as u64 - 100, 4096).await;
     assert!(matches!(no_gzip, Err(ContentError::Mismatch { .. })), "{no_gzip:?}");
     let at = 3 << 20;
@@ -154,8 +154,8 @@ async fn where_no_end_is_known_or_nothing_may_go_out_before_the_verdict_the_body
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_of_another_length_than_is_published_is_an_error() {
-    let body = octets(HUGE, 104);
-    let longer = octets(HUGE + 1, 105);
+    let body = bytes(HUGE, 104);
+    let longer = bytes(HUGE + 1, 105);
     let server = Server::of(&longer, Some(ETAG));
     let mounted = Mounted::plain(&server);
     let read = mounted.read(&vouched(&server, &body), HUGE as u64 - 100, 4096).await;
@@ -164,7 +164,7 @@ async fn a_range_of_another_length_than_is_published_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_bytes_that_were_answered_out_of_a_range_poison_the_inode() {
-    let body = octets(HUGE, 106);
+    let body = bytes(HUGE, 106);
     let mut wrong = body.clone();
     wrong[HUGE - 1] ^= 1;
     let server = answering(&body, move |request, _| honest(request, &wrong, Some(ETAG)));
@@ -180,7 +180,7 @@ async fn wrong_bytes_that_were_answered_out_of_a_range_poison_the_inode() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_version_behind_the_end_that_went_out_is_never_mixed_with_it() {
-    let (body, newer) = (octets(HUGE, 107), octets(HUGE, 108));
+    let (body, newer) = (bytes(HUGE, 107), bytes(HUGE, 108));
     let (other, is_newer) = (newer.clone(), Arc::new(AtomicBool::new(false)));
     let (whole, now) = (body.clone(), Arc::clone(&is_newer));
     let server = Server::start(move |request| match now.load(Ordering::SeqCst) {
@@ -195,7 +195,7 @@ async fn another_version_behind_the_end_that_went_out_is_never_mixed_with_it() {
     for offset in [0, HUGE as u64 / 2, HUGE as u64 - 50] {
         let read = mounted.read(&wanted, offset, 10).await;
         let at = offset as usize;
-        assert!(read.as_ref().map_or(true, |octets| *octets == body[at..at + 10]), "{read:?} at {offset}");
+        assert!(read.as_ref().map_or(true, |bytes| *bytes == body[at..at + 10]), "{read:?} at {offset}");
     }
     assert!(mounted.read(&wanted, 0, 10).await.is_err());
     assert!(mounted.events().contains(&Event::Changed(wanted.ino)));
@@ -203,7 +203,7 @@ async fn another_version_behind_the_end_that_went_out_is_never_mixed_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_reads_backwards_or_on_from_a_far_place_asks_for_little_first_and_then_for_more_at_once() {
-    let body = octets(HUGE, 109);
+    let body = bytes(HUGE, 109);
     let block = BLOCK as usize;
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
@@ -229,8 +229,8 @@ async fn who_reads_backwards_or_on_from_a_far_place_asks_for_little_first_and_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_is_answered_when_its_octets_are_here_whatever_else_of_the_range_is_to_come() {
-    let body = octets(HUGE, 110);
+async fn a_reader_is_answered_when_its_bytes_are_here_whatever_else_of_the_range_is_to_come() {
+    let body = bytes(HUGE, 110);
     let (far, block) = (20 << 20, BLOCK as usize);
     let gate = Gate::default();
     let held = gate.clone();
@@ -261,7 +261,7 @@ async fn a_reader_is_answered_when_its_octets_are_here_whatever_else_of_the_rang
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_goes_on_with_what_an_earlier_mount_left_has_what_is_read_asked_for_first() {
-    let body = octets(HUGE, 111);
+    let body = bytes(HUGE, 111);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -286,7 +286,7 @@ async fn who_goes_on_with_what_an_earlier_mount_left_has_what_is_read_asked_for_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_more_objects_than_may_stand_still_get_what_comes_slowly() {
-    let body = octets(HUGE, 112);
+    let body = bytes(HUGE, 112);
     let gate = Gate::default();
     let held = gate.clone();
     let server = answering(&body, move |request, body| honest(request, body, Some(ETAG)).gated_at(100, &held));

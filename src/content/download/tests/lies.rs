@@ -9,9 +9,9 @@ use std::io::Write;
 
 const ETAG: &str = "\"v1\"";
 
-fn gzip(octets: &[u8]) -> Vec<u8> {
+fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(octets).unwrap();
+    encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
@@ -31,7 +31,7 @@ fn liar(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_body_is_asked_for_again_and_an_error_if_it_stays_wrong() {
-    let body = octets(300_000, 10);
+    let body = bytes(300_000, 10);
     let mut one_bit = body.clone();
     one_bit[299_999] ^= 1;
     let wrong = [
@@ -39,7 +39,7 @@ async fn a_wrong_body_is_asked_for_again_and_an_error_if_it_stays_wrong() {
         ("long", [&body[..], b"x"].concat()),
         ("empty", Vec::new()),
         ("one bit", one_bit),
-        ("another", octets(300_000, 11)),
+        ("another", bytes(300_000, 11)),
     ];
     for (name, wrong) in wrong {
         for lies in [1, usize::MAX] {
@@ -61,7 +61,7 @@ async fn a_wrong_body_is_asked_for_again_and_an_error_if_it_stays_wrong() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_length_without_announcement_is_found_without_a_digest() {
-    let body = octets(300_000, 12);
+    let body = bytes(300_000, 12);
     for wrong in [body[..200_000].to_vec(), [&body[..], b"x"].concat(), Vec::new()] {
         let server = Server::start(move |_| Reply::full(&wrong).announcing(None));
         let mounted = Mounted::plain(&server);
@@ -72,33 +72,33 @@ async fn a_wrong_length_without_announcement_is_found_without_a_digest() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_published_digest_or_length_is_an_error_named_so() {
-    let body = octets(1_000, 13);
+    let body = bytes(1_000, 13);
     let server = Server::of(&body, None);
-    let wrong_digest = vouched(&server, &octets(1_000, 14));
-    let wrong_length = Wanted { ino: INodeNo(3), length: Some(999), ..vouched(&server, &body) };
+    let wrong_digest = vouched(&server, &bytes(1_000, 14));
+    let wrong_length = FetchSpec { ino: INodeNo(3), length: Some(999), ..vouched(&server, &body) };
     let mounted = Mounted::plain(&server);
 
     let told = mounted.read_all(&wrong_digest).await.unwrap_err().to_string();
     assert!(told.contains("digest") && told.contains(&wrong_digest.hashes[0].to_string()), "{told}");
     let told = mounted.read_all(&wrong_length).await.unwrap_err().to_string();
-    assert!(told.contains("1000 octets") && told.contains("999"), "{told}");
+    assert!(told.contains("1000 bytes") && told.contains("999"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_strongest_published_digest_decides() {
-    let body = octets(1_000, 15);
+    let body = bytes(1_000, 15);
     let server = Server::of(&body, None);
     let right = digest(Algorithm::Sha512, &body);
     let wrong = digest(Algorithm::Md5, b"another");
     let mounted = Mounted::plain(&server);
 
-    let wanted = Wanted { hashes: vec![wrong, right], ..measured(&server, &body) };
+    let wanted = FetchSpec { hashes: vec![wrong, right], ..measured(&server, &body) };
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_cut_at_every_tenth_is_resumed_under_a_strong_etag_and_begun_again_without() {
-    let body = octets(700_000, 16);
+    let body = bytes(700_000, 16);
     for tenth in 0..10 {
         for etag in [Some(ETAG), Some("W/\"v1\""), None] {
             let cut = body.len() * tenth / 10;
@@ -117,7 +117,7 @@ async fn a_body_cut_at_every_tenth_is_resumed_under_a_strong_etag_and_begun_agai
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_cut_at_every_tenth_every_time_comes_whole_under_a_strong_etag() {
-    let body = octets(700_000, 17);
+    let body = bytes(700_000, 17);
     let whole = body.clone();
     let server = Server::start(move |request| honest(request, &whole, Some(ETAG)).cut_at(70_000));
     let mounted = Mounted::plain(&server);
@@ -128,7 +128,7 @@ async fn a_body_cut_at_every_tenth_every_time_comes_whole_under_a_strong_etag() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_always_cut_is_an_error() {
-    let body = octets(700_000, 18);
+    let body = bytes(700_000, 18);
     for etag in [Some(ETAG), None] {
         let whole = body.clone();
         // No ranges, although there is an ETag.
@@ -144,8 +144,8 @@ async fn a_body_always_cut_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_are_not_the_rest_asked_for_never_mix() {
-    let body = octets(700_000, 19);
-    let newer = octets(700_000, 20);
+    let body = bytes(700_000, 19);
+    let newer = bytes(700_000, 20);
     type Rest = fn(&[u8], &[u8]) -> Reply;
     let rests: [(&str, Rest); 7] = [
         ("no total", |body, _| {
@@ -186,7 +186,7 @@ fn partial(body: &[u8]) -> Reply {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_206_for_the_whole_is_refused() {
-    let body = octets(1_000, 21);
+    let body = bytes(1_000, 21);
     let server = Server::start(move |_| partial(&body).with("Content-Range", "bytes 0-999/2000"));
     let mounted = Mounted::plain(&server);
 
@@ -197,7 +197,7 @@ async fn a_206_for_the_whole_is_refused() {
 /// out.
 #[test]
 fn what_comes_waits_for_the_threads_that_write() {
-    let body = octets(300_000, 23);
+    let body = bytes(300_000, 23);
     for coding in [None, Some("gzip")] {
         let answer = coding.map_or_else(|| body.clone(), |_| gzip(&body));
         let with_coding =
@@ -233,15 +233,15 @@ fn what_comes_waits_for_the_threads_that_write() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_coding_that_was_not_asked_for_is_undone() {
-    let body = octets(100_000, 22);
+    let body = bytes(100_000, 22);
     let coded = gzip(&body);
     let (answer, length) = (coded.clone(), coded.len() as u64);
     let server = Server::start(move |_| Reply::full(&answer).with("Content-Encoding", "gzip"));
     let mounted = Mounted::plain(&server);
     let decoded = vouched(&server, &body);
-    let as_it_lies = Wanted { ino: INodeNo(3), ..vouched(&server, &coded) };
-    let only_length = Wanted { ino: INodeNo(4), ..measured(&server, &body) };
-    let nothing = Wanted { ino: INodeNo(5), ..bare(&server, "/a") };
+    let as_it_lies = FetchSpec { ino: INodeNo(3), ..vouched(&server, &coded) };
+    let only_length = FetchSpec { ino: INodeNo(4), ..measured(&server, &body) };
+    let nothing = FetchSpec { ino: INodeNo(5), ..bare(&server, "/a") };
 
     assert_eq!(server_asks(&mounted, &decoded, &server).await, Some("identity".into()));
     assert_eq!(mounted.read_all(&decoded).await.unwrap(), body);
@@ -252,7 +252,7 @@ async fn a_coding_that_was_not_asked_for_is_undone() {
         assert!(mounted.read_all(&wanted).await.unwrap() == body, "{verified:?}");
         assert_eq!(mounted.content.state(wanted.ino).1, verified);
     }
-    let packed = Wanted { ino: INodeNo(6), ..bare(&server, "/a.tar.gz") };
+    let packed = FetchSpec { ino: INodeNo(6), ..bare(&server, "/a.tar.gz") };
     assert!(mounted.read_all(&packed).await.unwrap() == coded, "its name says that it is compressed");
 }
 
@@ -267,14 +267,14 @@ async fn a_coding_that_was_not_asked_for_and_is_not_known_fails() {
 }
 
 /// Reads, and tells which codings were asked for.
-async fn server_asks(mounted: &Mounted, wanted: &Wanted, server: &Server) -> Option<String> {
+async fn server_asks(mounted: &Mounted, wanted: &FetchSpec, server: &Server) -> Option<String> {
     mounted.read(wanted, 0, 1).await.unwrap();
     server.received()[0].field("accept-encoding").map(str::to_owned)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_published_coding_is_asked_for_verified_coded_and_undone() {
-    let body = octets(1_000_000, 23);
+    let body = bytes(1_000_000, 23);
     let coded = gzip(&body);
     for field in [Some("gzip"), None] {
         let answer = coded.clone();
@@ -283,23 +283,23 @@ async fn a_published_coding_is_asked_for_verified_coded_and_undone() {
             None => Reply::full(&answer),
         });
         let mounted = Mounted::plain(&server);
-        let wanted = Wanted { encoding: Some("gzip".into()), ..vouched(&server, &coded) };
+        let wanted = FetchSpec { encoding: Some("gzip".into()), ..vouched(&server, &coded) };
 
         assert_eq!(mounted.size(&wanted).await.unwrap(), body.len() as u64);
         assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
         assert_eq!(server.received().len(), 1);
         assert_eq!(server.received()[0].field("accept-encoding"), Some("gzip"));
-        let plain = Wanted { ino: INodeNo(3), encoding: None, ..wanted };
+        let plain = FetchSpec { ino: INodeNo(3), encoding: None, ..wanted };
         assert_eq!(mounted.read_all(&plain).await.unwrap(), coded, "the decoded object does not lie under the digest");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn coded_bytes_that_cannot_be_undone_are_an_error() {
-    let cut = gzip(&octets(10_000, 24))[..5_000].to_vec();
+    let cut = gzip(&bytes(10_000, 24))[..5_000].to_vec();
     let server = Server::of(&cut, None);
     let mounted = Mounted::plain(&server);
-    let wanted = Wanted { encoding: Some("gzip".into()), ..vouched(&server, &cut) };
+    let wanted = FetchSpec { encoding: Some("gzip".into()), ..vouched(&server, &cut) };
 
     let told = mounted.read_all(&wanted).await.unwrap_err().to_string();
     assert!(told.contains("decoded"), "{told}");
@@ -307,11 +307,11 @@ async fn coded_bytes_that_cannot_be_undone_are_an_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_coding_that_is_not_known_is_shown_as_it_comes() {
-    let coded = octets(10_000, 25);
+    let coded = bytes(10_000, 25);
     let answer = coded.clone();
     let server = Server::start(move |_| Reply::full(&answer).with("Content-Encoding", "br"));
     let mounted = Mounted::plain(&server);
-    let wanted = Wanted { encoding: Some("br".into()), ..vouched(&server, &coded) };
+    let wanted = FetchSpec { encoding: Some("br".into()), ..vouched(&server, &coded) };
 
     assert_eq!(mounted.size(&wanted).await.unwrap(), 10_000);
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), coded);
@@ -334,7 +334,7 @@ async fn every_status_is_an_error_that_tells_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_that_passes_is_waited_for() {
-    let body = octets(1_000, 26);
+    let body = bytes(1_000, 26);
     for status in [429, 500, 503] {
         let server = liar(1, &body, None, move |_| Reply::status(status).with("Retry-After", "0"));
         let mounted = Mounted::plain(&server);
@@ -344,7 +344,7 @@ async fn a_status_that_passes_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stall_before_or_in_the_body_ends_in_time() {
-    let body = octets(700_000, 27);
+    let body = bytes(700_000, 27);
     for stalled_at in [0, 1, 400_000] {
         let (gate, whole) = (Gate::default(), body.clone());
         let held = gate.clone();
@@ -364,13 +364,13 @@ async fn a_page_where_a_file_is_published_is_a_soft_404() {
     let page = b"<html>Please log in</html>";
     let server = Server::start(move |_| Reply::full(page).with("Content-Type", "text/html; charset=utf-8"));
     let mounted = Mounted::plain(&server);
-    let pdf = Wanted { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
-    let html = Wanted { ino: INodeNo(3), media_type: Some("text/html".into()), ..bare(&server, "/a") };
-    let proven = Wanted { ino: INodeNo(4), media_type: Some("application/pdf".into()), ..vouched(&server, page) };
+    let pdf = FetchSpec { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
+    let html = FetchSpec { ino: INodeNo(3), media_type: Some("text/html".into()), ..bare(&server, "/a") };
+    let proven = FetchSpec { ino: INodeNo(4), media_type: Some("application/pdf".into()), ..vouched(&server, page) };
 
     let told = mounted.read_all(&pdf).await.unwrap_err().to_string();
     assert!(told.contains("login page"), "{told}");
-    assert!(mounted.size(&Wanted { ino: INodeNo(5), ..pdf }).await.is_err());
+    assert!(mounted.size(&FetchSpec { ino: INodeNo(5), ..pdf }).await.is_err());
     assert_eq!(mounted.read_all(&html).await.unwrap(), page);
     assert_eq!(mounted.read_all(&proven).await.unwrap(), page);
     assert_eq!(server.received()[0].field("accept"), Some("application/pdf"));
@@ -378,8 +378,8 @@ async fn a_page_where_a_file_is_published_is_a_soft_404() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mirrors_are_asked_in_their_order_and_when_others_fail() {
-    let body = octets(10_000, 28);
-    let (right, wrong) = (body.clone(), octets(10_000, 29));
+    let body = bytes(10_000, 28);
+    let (right, wrong) = (body.clone(), bytes(10_000, 29));
     let server = Server::start(move |request| match request.path.as_str() {
         "/right" => honest(request, &right, None),
         "/wrong" => honest(request, &wrong, None),
@@ -389,28 +389,28 @@ async fn mirrors_are_asked_in_their_order_and_when_others_fail() {
     let mirrors = |names: &[&str]| (1..).zip(names.iter().map(|name| server.uri(name))).collect::<Vec<_>>();
     let asked = |from: usize| -> Vec<String> { server.received()[from..].iter().map(|r| r.path.clone()).collect() };
 
-    let first = Wanted { mirrors: mirrors(&["/wrong", "/none", "/right"]), ..vouched(&server, &body) };
+    let first = FetchSpec { mirrors: mirrors(&["/wrong", "/none", "/right"]), ..vouched(&server, &body) };
     assert_eq!(mounted.read_all(&first).await.unwrap(), body);
     assert_eq!(asked(0), ["/wrong", "/wrong", "/none", "/right"]);
 
-    let unvouched = Wanted { ino: INodeNo(3), hashes: Vec::new(), uri: server.uri("/none"), ..first.clone() };
-    let unvouched = Wanted { mirrors: mirrors(&["/right"]), ..unvouched };
+    let unvouched = FetchSpec { ino: INodeNo(3), hashes: Vec::new(), uri: server.uri("/none"), ..first.clone() };
+    let unvouched = FetchSpec { mirrors: mirrors(&["/right"]), ..unvouched };
     assert_eq!(mounted.read_all(&unvouched).await.unwrap(), body);
     assert_eq!(asked(4), ["/none", "/right"]);
 
-    let nowhere = Wanted { ino: INodeNo(4), mirrors: mirrors(&["/no", "/none"]), ..vouched(&server, b"other") };
+    let nowhere = FetchSpec { ino: INodeNo(4), mirrors: mirrors(&["/no", "/none"]), ..vouched(&server, b"other") };
     assert_eq!(status_of(mounted.read_all(&nowhere).await), Some(404));
-    let wrong = Wanted { ino: INodeNo(5), mirrors: mirrors(&["/wrong", "/none"]), ..nowhere };
+    let wrong = FetchSpec { ino: INodeNo(5), mirrors: mirrors(&["/wrong", "/none"]), ..nowhere };
     assert!(is_mismatch(&mounted.read_all(&wrong).await), "wrong bytes tell more than a refusal");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_fixity_hashes_do_not_count_but_lengths_do() {
-    let body = octets(10_000, 30);
+    let body = bytes(10_000, 30);
     let server = Server::of(&body, None);
     let mounted = Mounted::new(&server, |config| config.fixity = Fixity::Off);
-    let wrong_hash = vouched(&server, &octets(10_000, 31));
-    let wrong_length = Wanted { ino: INodeNo(3), length: Some(9_999), ..wrong_hash.clone() };
+    let wrong_hash = vouched(&server, &bytes(10_000, 31));
+    let wrong_length = FetchSpec { ino: INodeNo(3), length: Some(9_999), ..wrong_hash.clone() };
 
     assert_eq!(mounted.read_all(&wrong_hash).await.unwrap(), body);
     assert_eq!(mounted.content.state(wrong_hash.ino).1, Verified::Length);
@@ -421,8 +421,8 @@ async fn without_fixity_hashes_do_not_count_but_lengths_do() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_differ_from_an_earlier_fetch_of_the_inode_are_another_version() {
-    let body = octets(10_000, 32);
-    let newer = octets(10_000, 33);
+    let body = bytes(10_000, 32);
+    let newer = bytes(10_000, 33);
     let server = liar(1, &newer, None, move |request| honest(request, &body, None));
     let mut mounted = Mounted::plain(&server);
     let wanted = bare(&server, "/a");
@@ -436,11 +436,11 @@ async fn bytes_that_differ_from_an_earlier_fetch_of_the_inode_are_another_versio
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_server_does_a_read_gives_right_bytes_or_an_error() {
-    let body = octets(400_000, 34);
+    let body = bytes(400_000, 34);
     for seed in 1..=60_u64 {
         let whole = body.clone();
         let server = Server::start(move |request| {
-            let chance = octets(16, seed << 8 | request.number as u64);
+            let chance = bytes(16, seed << 8 | request.number as u64);
             let at = usize::from(chance[1]) * whole.len() / 256;
             let etag = [Some(ETAG), Some("\"v2\""), None][usize::from(chance[2] % 3)];
             let mut wrong = whole.clone();
@@ -456,13 +456,13 @@ async fn whatever_a_server_does_a_read_gives_right_bytes_or_an_error() {
             }
         });
         let mounted = Mounted::plain(&server);
-        let wanted = Wanted { mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, &body) };
+        let wanted = FetchSpec { mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, &body) };
 
         for round in 0..3 {
-            let offset = u64::from(octets(1, seed << 16 | round)[0]) * 1600;
+            let offset = u64::from(bytes(1, seed << 16 | round)[0]) * 1600;
             let end = (offset as usize + 65_536).min(body.len());
-            if let Ok(octets) = mounted.read(&wanted, offset, 65_536).await {
-                assert!(octets == body[offset as usize..end], "seed {seed}");
+            if let Ok(bytes) = mounted.read(&wanted, offset, 65_536).await {
+                assert!(bytes == body[offset as usize..end], "seed {seed}");
             }
             mounted.content.forget_failures();
         }
@@ -484,7 +484,7 @@ async fn bytes_newer_than_the_list_are_told_from_wrong_ones_counted_and_shown_on
             let mut mounted = Mounted::new(&server, |config| config.unannounced = unannounced);
             let listed_at = if newer { at("2020-01-01T00:00:00Z") } else { at("2020-01-03T00:00:00Z") };
             let wanted =
-                Wanted { listed_at, mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, b"old bytes") };
+                FetchSpec { listed_at, mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, b"old bytes") };
 
             let read = mounted.read_all(&wanted).await;
 

@@ -27,16 +27,16 @@ fn package(members: &[(&str, &[u8])]) -> Vec<u8> {
 fn packed(members: &[(&str, &[u8])], method: CompressionMethod) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(method);
-    for (name, octets) in members {
+    for (name, bytes) in members {
         writer.start_file(*name, options).unwrap();
-        writer.write_all(octets).unwrap();
+        writer.write_all(bytes).unwrap();
     }
     writer.finish().unwrap().into_inner()
 }
 
-/// Octets that deflate to a fifth.
+/// Bytes that deflate to a fifth.
 fn text(length: usize, seed: u64) -> Vec<u8> {
-    octets(length / 8 + 1, seed).iter().flat_map(|octet| format!("{:08}", octet).into_bytes()).take(length).collect()
+    bytes(length / 8 + 1, seed).iter().flat_map(|byte| format!("{:08}", byte).into_bytes()).take(length).collect()
 }
 
 impl Stage {
@@ -53,17 +53,17 @@ impl Stage {
         Stage { server, packages, content, _folder: folder }
     }
 
-    /// The version that is published at `/NAME` with these octets, and lies in the package.
-    fn wanted(&self, ino: u64, name: &str, published: &[u8]) -> Wanted {
-        Wanted {
+    /// The version that is published at `/NAME` with these bytes, and lies in the package.
+    fn wanted(&self, ino: u64, name: &str, published: &[u8]) -> FetchSpec {
+        FetchSpec {
             length: Some(published.len() as u64),
             hashes: vec![digest(Algorithm::Sha256, published)],
             member: Some(PackageMember { package: self.server.uri(DUMP), path: format!("/{name}").into() }),
-            ..Wanted::new(INodeNo(ino), self.server.uri(&format!("/{name}")))
+            ..FetchSpec::new(INodeNo(ino), self.server.uri(&format!("/{name}")))
         }
     }
 
-    async fn read(&self, wanted: &Wanted) -> Result<Vec<u8>, ContentError> {
+    async fn read(&self, wanted: &FetchSpec) -> Result<Vec<u8>, ContentError> {
         read_all(&self.content, wanted).await
     }
 
@@ -77,7 +77,7 @@ impl Stage {
 
 #[tokio::test]
 async fn a_member_that_is_smaller_than_its_resource_is_read_from_the_package() {
-    let (right, padding) = (text(500_000, 1), octets(2 << 20, 2));
+    let (right, padding) = (text(500_000, 1), bytes(2 << 20, 2));
     let stage = Stage::with(package(&[("a", &right), ("padding", &padding)])).await;
     stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
     stage.asked();
@@ -89,7 +89,7 @@ async fn a_member_that_is_smaller_than_its_resource_is_read_from_the_package() {
 
 #[tokio::test]
 async fn a_resource_alone_comes_from_its_own_uri() {
-    let (right, padding) = (octets(50_000, 1), octets(2 << 20, 2));
+    let (right, padding) = (bytes(50_000, 1), bytes(2 << 20, 2));
     let stage = Stage::with(package(&[("a", &right), ("padding", &padding)])).await;
     stage.server.put("/a", Answer::new("text/plain", right.clone()));
 
@@ -100,7 +100,7 @@ async fn a_resource_alone_comes_from_its_own_uri() {
 #[tokio::test]
 async fn siblings_come_from_the_package_together() {
     let names: Vec<String> = (0..200).map(|number| format!("m{number}")).collect();
-    let parts: Vec<Vec<u8>> = (0..200).map(|seed| octets(10_000, seed)).collect();
+    let parts: Vec<Vec<u8>> = (0..200).map(|seed| bytes(10_000, seed)).collect();
     let members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| (name.as_str(), part.as_slice())).collect();
     let stage = Stage::with(package(&members)).await;
     for (name, part) in &members {
@@ -118,12 +118,12 @@ async fn siblings_come_from_the_package_together() {
 
 #[tokio::test]
 async fn what_only_the_package_has_is_read_and_sized_from_it() {
-    let parts: Vec<Vec<u8>> = (0..5).map(|seed| octets(600_000, seed)).collect();
+    let parts: Vec<Vec<u8>> = (0..5).map(|seed| bytes(600_000, seed)).collect();
     let names = ["a", "b", "c", "d", "e"];
     let members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| (*name, part.as_slice())).collect();
     let stage = Stage::with(package(&members)).await;
     for (number, (name, part)) in members.iter().enumerate() {
-        let wanted = Wanted { length: None, ..stage.wanted(number as u64 + 2, name, part) };
+        let wanted = FetchSpec { length: None, ..stage.wanted(number as u64 + 2, name, part) };
         assert_eq!(stage.content.size(&wanted).await.unwrap(), 600_000);
         assert!(stage.read(&wanted).await.unwrap() == *part);
         let (_, of_others) = stage.asked();
@@ -134,7 +134,7 @@ async fn what_only_the_package_has_is_read_and_sized_from_it() {
 #[tokio::test]
 async fn whatever_is_wrong_with_the_package_the_resource_has_its_own_uri() {
     let right = text(300_000, 1);
-    let padding = octets(2 << 20, 2);
+    let padding = bytes(2 << 20, 2);
     let good = package(&[("a", &right), ("padding", &padding)]);
     let damaged = {
         let mut damaged = good.clone();
@@ -169,7 +169,7 @@ async fn a_package_at_fault_is_not_asked_again_for_a_while() {
     let parts: Vec<Vec<u8>> = (0..20).map(|seed| text(100_000, seed)).collect();
     let names: Vec<String> = (0..20).map(|number| format!("m{number}")).collect();
     let mut members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| (name.as_str(), part.as_slice())).collect();
-    let padding = octets(2 << 20, 77);
+    let padding = bytes(2 << 20, 77);
     members.push(("padding", &padding));
     let stage = Stage::with(package(&members)).await;
     stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
@@ -185,7 +185,7 @@ async fn a_package_at_fault_is_not_asked_again_for_a_while() {
 
 #[tokio::test]
 async fn wrong_bytes_of_a_large_member_never_reach_the_end_of_a_reader() {
-    let right = octets(LARGE, 1);
+    let right = bytes(LARGE, 1);
     let mut wrong = right.clone();
     *wrong.last_mut().unwrap() ^= 1;
     let stage = Stage::with(package(&[("a", &wrong)])).await;
@@ -198,15 +198,15 @@ async fn wrong_bytes_of_a_large_member_never_reach_the_end_of_a_reader() {
 
 #[tokio::test]
 async fn a_version_that_is_past_comes_from_the_package_and_never_from_what_the_source_has_now() {
-    let right = octets(30_000, 1);
+    let right = bytes(30_000, 1);
     let stage = Stage::with(package(&[("a", &right)])).await;
-    stage.server.put("/a", Answer::new("text/plain", octets(30_000, 2)));
+    stage.server.put("/a", Answer::new("text/plain", bytes(30_000, 2)));
     let then = Some(Timestamp { seconds: 1_000_000, nanos: 0 });
-    let past = Wanted { hashes: Vec::new(), as_of: then, ..stage.wanted(2, "a", &right) };
+    let past = FetchSpec { hashes: Vec::new(), as_of: then, ..stage.wanted(2, "a", &right) };
     assert!(stage.read(&past).await.unwrap() == right);
     assert_eq!(stage.asked().1, 0);
 
-    let missing = Wanted { hashes: Vec::new(), as_of: then, ..stage.wanted(3, "b", &right) };
+    let missing = FetchSpec { hashes: Vec::new(), as_of: then, ..stage.wanted(3, "b", &right) };
     let error = stage.read(&missing).await.unwrap_err();
     assert_eq!(stage.asked().1, 0, "{error:?}");
 }
@@ -218,7 +218,7 @@ async fn a_patch_in_a_change_dump_is_read_from_its_package() {
     let patch = br#"[{"op":"replace","path":"/version","value":2}]"#;
     let stage = Stage::with(package(&[("changes/2.patch", patch), ("res", &version(2))])).await;
     stage.server.put("/res", Answer::new("application/json", version(1)));
-    let listed = |ino, number| Wanted {
+    let listed = |ino, number| FetchSpec {
         media_type: Some("application/json".into()),
         member: None,
         ..stage.wanted(ino, "res", &version(number))
@@ -233,15 +233,15 @@ async fn a_patch_in_a_change_dump_is_read_from_its_package() {
         hashes: vec![digest(Algorithm::Sha256, patch)],
         path: Some("/changes/2.patch".into()),
     };
-    let second = Wanted { patches: vec![patch], member: stage.wanted(3, "res", b"").member, ..listed(3, 2) };
+    let second = FetchSpec { patches: vec![patch], member: stage.wanted(3, "res", b"").member, ..listed(3, 2) };
     assert_eq!(stage.read(&second).await.unwrap(), version(2));
     assert_eq!(stage.asked(), (1, 0), "the package alone is asked");
 }
 
 #[tokio::test]
 async fn a_reader_that_jumps_in_a_large_stored_member_asks_for_its_range_alone() {
-    let right = octets(LARGE, 1);
-    let dump = packed(&[("before", &octets(10_000, 2)), ("a", &right), ("after", b"x")], CompressionMethod::Stored);
+    let right = bytes(LARGE, 1);
+    let dump = packed(&[("before", &bytes(10_000, 2)), ("a", &right), ("after", b"x")], CompressionMethod::Stored);
     let stage = Stage::with(dump.clone()).await;
     stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
     stage.server.put("/a", Answer::status(404));
@@ -253,21 +253,21 @@ async fn a_reader_that_jumps_in_a_large_stored_member_asks_for_its_range_alone()
     let offset = 10 << 20;
     let wanted = stage.wanted(2, "a", &right);
     let read = stage.content.read(&wanted, offset, 200_000);
-    let octets = tokio::time::timeout(HANG, read).await.expect("a read hangs").unwrap();
+    let bytes = tokio::time::timeout(HANG, read).await.expect("a read hangs").unwrap();
 
-    assert!(octets[..] == right[offset as usize..][..200_000]);
+    assert!(bytes[..] == right[offset as usize..][..200_000]);
     let asked = stage.server.asked_ranges(DUMP);
     assert_eq!(asked.len(), 2, "the stream and a window: {asked:?}");
 }
 
 #[tokio::test]
 async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_digest() {
-    let mine = octets(1 << 20, 1);
+    let mine = bytes(1 << 20, 1);
     let manifest = |path: &str| {
         let entry = crate::source::loopback::url("http://example.org/a", &format!("path=\"{path}\""));
         crate::source::loopback::urlset("capability=\"resourcedump-manifest\"", &[], &[entry])
     };
-    let (other, inside) = (octets(1 << 20, 2), manifest("/mine"));
+    let (other, inside) = (bytes(1 << 20, 2), manifest("/mine"));
     let parts: [(&str, &[u8]); 3] = [("mine", &mine), ("other", &other), ("manifest.xml", inside.as_bytes())];
     let dump = packed(&parts, CompressionMethod::Stored);
     let stage = Stage::with(Vec::new()).await;
@@ -281,7 +281,7 @@ async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_dig
     };
     stage.packages.stated(&listed).await.unwrap();
 
-    let by_the_copy = Wanted { hashes: Vec::new(), length: None, ..stage.wanted(2, "other", &mine) };
+    let by_the_copy = FetchSpec { hashes: Vec::new(), length: None, ..stage.wanted(2, "other", &mine) };
     stage.read(&by_the_copy).await.unwrap_err();
     assert!(stage.packages.is_contradicted(&listed.package));
     // What a digest vouches for is right whoever stated where it lies.
@@ -290,7 +290,7 @@ async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_dig
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_of_a_package_in_ranges_is_seen_to_come() {
-    let noise = octets(200_000, 70);
+    let noise = bytes(200_000, 70);
     let stage = Stage::with(packed(&[("a", &noise), ("b", &noise)], CompressionMethod::Stored)).await;
     let (package, folder) = (stage.server.uri(DUMP), TempDir::new().unwrap());
     let config = PackageConfig::new(folder.path().to_owned());

@@ -44,8 +44,8 @@ fn archive(request: &Received) -> Reply {
 }
 
 /// The listed version, of which no digest is published.
-fn listed(server: &Server) -> Wanted {
-    Wanted { lastmod: time(LASTMOD), listed_at: time(LATER), ..bare(server, "/a") }
+fn listed(server: &Server) -> FetchSpec {
+    FetchSpec { lastmod: time(LASTMOD), listed_at: time(LATER), ..bare(server, "/a") }
 }
 
 fn paths(server: &Server) -> Vec<String> {
@@ -56,13 +56,13 @@ fn paths(server: &Server) -> Vec<String> {
 async fn the_listed_version_comes_from_its_memento_when_the_resource_has_changed_again() {
     let server = Server::start(archive);
     let mut mounted = Mounted::plain(&server);
-    let vouched = Wanted { hashes: vec![digest(Algorithm::Sha256, LISTED)], ..listed(&server) };
+    let vouched = FetchSpec { hashes: vec![digest(Algorithm::Sha256, LISTED)], ..listed(&server) };
     for (ino, links) in [
-        (3, Wanted { mementos: vec![server.uri("/m/timeless")], ..vouched.clone() }),
-        (4, Wanted { timegate: Some(server.uri("/gate")), ..vouched.clone() }),
-        (5, Wanted { timemap: Some(server.uri("/map")), ..vouched.clone() }),
+        (3, FetchSpec { mementos: vec![server.uri("/m/timeless")], ..vouched.clone() }),
+        (4, FetchSpec { timegate: Some(server.uri("/gate")), ..vouched.clone() }),
+        (5, FetchSpec { timemap: Some(server.uri("/map")), ..vouched.clone() }),
     ] {
-        let wanted = Wanted { ino: INodeNo(ino), ..links };
+        let wanted = FetchSpec { ino: INodeNo(ino), ..links };
         // So that none is found under the digest of the one before.
         mounted = Mounted::plain(&server);
 
@@ -76,7 +76,7 @@ async fn the_listed_version_comes_from_its_memento_when_the_resource_has_changed
 async fn a_published_length_that_loc_no_longer_has_leads_to_the_memento() {
     let server = Server::start(archive);
     let mounted = Mounted::plain(&server);
-    let wanted = Wanted {
+    let wanted = FetchSpec {
         length: Some(LISTED.len() as u64),
         mementos: vec![server.uri("/m/earlier"), server.uri("/m/timeless"), server.uri("/m/listed")],
         ..listed(&server)
@@ -92,16 +92,16 @@ async fn a_published_length_that_loc_no_longer_has_leads_to_the_memento() {
 async fn a_replaced_version_is_served_by_its_memento_or_not_at_all() {
     let server = Server::start(archive);
     let mut mounted = Mounted::plain(&server);
-    let replaced = Wanted { is_replaced: true, ..listed(&server) };
-    let with_memento = Wanted { mementos: vec![server.uri("/m/listed")], ..replaced.clone() };
+    let replaced = FetchSpec { is_replaced: true, ..listed(&server) };
+    let with_memento = FetchSpec { mementos: vec![server.uri("/m/listed")], ..replaced.clone() };
     assert_eq!(mounted.read_all(&with_memento).await.unwrap(), LISTED);
     assert_eq!(paths(&server), ["/m/listed"], "what the resource is now is not even asked");
 
-    let of_no_known_time = Wanted { mementos: vec![server.uri("/m/later")], ..replaced.clone() };
-    let gone = Wanted { mementos: vec![server.uri("/none")], ..replaced.clone() };
-    let vouched = Wanted { hashes: vec![digest(Algorithm::Sha256, b"none has these")], ..gone.clone() };
+    let of_no_known_time = FetchSpec { mementos: vec![server.uri("/m/later")], ..replaced.clone() };
+    let gone = FetchSpec { mementos: vec![server.uri("/none")], ..replaced.clone() };
+    let vouched = FetchSpec { hashes: vec![digest(Algorithm::Sha256, b"none has these")], ..gone.clone() };
     for (ino, wanted) in [(3, replaced), (4, of_no_known_time), (5, gone), (6, vouched)] {
-        let wanted = Wanted { ino: INodeNo(ino), ..wanted };
+        let wanted = FetchSpec { ino: INodeNo(ino), ..wanted };
         let read = mounted.read_all(&wanted).await;
         assert!(matches!(read, Err(ContentError::Changed { .. })), "{wanted:?}: {read:?}");
     }
@@ -114,11 +114,15 @@ async fn a_replaced_version_is_taken_from_loc_where_it_is_proved_to_be_the_same(
     let mut mounted = Mounted::plain(&server);
     let told = bare(&server, "/a");
     assert_eq!(mounted.size(&told).await.unwrap(), NOW.len() as u64);
-    let replaced = Wanted { is_replaced: true, ..told };
+    let replaced = FetchSpec { is_replaced: true, ..told };
 
     assert_eq!(mounted.read_all(&replaced).await.unwrap(), NOW, "the same strong ETag");
-    let vouched =
-        Wanted { ino: INodeNo(3), is_replaced: true, hashes: vec![digest(Algorithm::Md5, NOW)], ..bare(&server, "/a") };
+    let vouched = FetchSpec {
+        ino: INodeNo(3),
+        is_replaced: true,
+        hashes: vec![digest(Algorithm::Md5, NOW)],
+        ..bare(&server, "/a")
+    };
     assert_eq!(mounted.read_all(&vouched).await.unwrap(), NOW, "the published digest");
     mounted.events();
 }
@@ -128,29 +132,29 @@ async fn a_replaced_version_is_taken_from_loc_where_it_is_proved_to_be_the_same(
 async fn a_mount_of_an_earlier_time_shows_the_versions_of_then_and_never_todays_bytes() {
     let server = Server::start(archive);
     let mounted = Mounted::plain(&server);
-    let then = Wanted { as_of: time(EARLIER), lastmod: None, ..listed(&server) };
-    let read = |ino, wanted: Wanted| {
-        let wanted = Wanted { ino: INodeNo(ino), ..wanted };
+    let then = FetchSpec { as_of: time(EARLIER), lastmod: None, ..listed(&server) };
+    let read = |ino, wanted: FetchSpec| {
+        let wanted = FetchSpec { ino: INodeNo(ino), ..wanted };
         let mounted = &mounted;
         async move { mounted.read_all(&wanted).await }
     };
 
-    assert_eq!(read(3, Wanted { timegate: Some(server.uri("/gate")), ..then.clone() }).await.unwrap(), OTHER);
-    assert_eq!(read(4, Wanted { timemap: Some(server.uri("/map")), ..then.clone() }).await.unwrap(), OTHER);
-    assert_eq!(read(5, Wanted { mementos: vec![server.uri("/m/earlier")], ..then.clone() }).await.unwrap(), OTHER);
+    assert_eq!(read(3, FetchSpec { timegate: Some(server.uri("/gate")), ..then.clone() }).await.unwrap(), OTHER);
+    assert_eq!(read(4, FetchSpec { timemap: Some(server.uri("/map")), ..then.clone() }).await.unwrap(), OTHER);
+    assert_eq!(read(5, FetchSpec { mementos: vec![server.uri("/m/earlier")], ..then.clone() }).await.unwrap(), OTHER);
     assert_eq!(paths(&server).iter().filter(|path| *path == "/a").count(), 0);
 
-    let later = Wanted { mementos: vec![server.uri("/m/listed")], ..then.clone() };
-    let unproved = Wanted { mirrors: vec![(1, server.uri("/m/earlier"))], ..then.clone() };
+    let later = FetchSpec { mementos: vec![server.uri("/m/listed")], ..then.clone() };
+    let unproved = FetchSpec { mirrors: vec![(1, server.uri("/m/earlier"))], ..then.clone() };
     for (ino, wanted) in [(6, then.clone()), (7, later), (8, unproved)] {
         assert!(matches!(read(ino, wanted).await, Err(ContentError::Unarchived { .. })));
     }
     let changed =
-        Wanted { hashes: vec![digest(Algorithm::Sha256, OTHER)], uri: server.uri("/changed"), ..then.clone() };
+        FetchSpec { hashes: vec![digest(Algorithm::Sha256, OTHER)], uri: server.uri("/changed"), ..then.clone() };
     assert_eq!(status_of(read(9, changed.clone()).await), None);
     assert!(matches!(read(9, changed).await, Err(ContentError::Unarchived { .. })), "404 is no version of then");
 
-    let same = Wanted { hashes: vec![digest(Algorithm::Sha256, NOW)], ..then };
+    let same = FetchSpec { hashes: vec![digest(Algorithm::Sha256, NOW)], ..then };
     assert_eq!(read(10, same).await.unwrap(), NOW, "the published digest proves today's bytes to be those of then");
 }
 
@@ -158,7 +162,8 @@ async fn a_mount_of_an_earlier_time_shows_the_versions_of_then_and_never_todays_
 async fn a_size_of_an_earlier_time_is_that_of_the_version_of_then() {
     let server = Server::start(archive);
     let mounted = Mounted::plain(&server);
-    let then = Wanted { as_of: time(EARLIER), lastmod: None, timegate: Some(server.uri("/gate")), ..listed(&server) };
+    let then =
+        FetchSpec { as_of: time(EARLIER), lastmod: None, timegate: Some(server.uri("/gate")), ..listed(&server) };
 
     assert_eq!(mounted.size(&then).await.unwrap(), OTHER.len() as u64);
 }
@@ -170,7 +175,7 @@ async fn what_the_resource_is_now_is_shown_where_that_was_asked_for() {
         _ => archive(request),
     });
     let mut mounted = Mounted::new(&server, |config| config.unannounced = Unannounced::Show);
-    let wanted = Wanted {
+    let wanted = FetchSpec {
         hashes: vec![digest(Algorithm::Sha256, LISTED)],
         mementos: vec![server.uri("/m/listed")],
         listed_at: time(LASTMOD),
@@ -193,7 +198,7 @@ async fn a_time_map_without_end_and_one_that_leads_in_circles_are_left_after_a_w
     });
     let mounted = Mounted::plain(&server);
     for map in ["/map", "/circle/0"] {
-        let wanted = Wanted { timemap: Some(server.uri(map)), ..listed(&server) };
+        let wanted = FetchSpec { timemap: Some(server.uri(map)), ..listed(&server) };
         assert_eq!(status_of(mounted.read_all(&wanted).await), Some(404));
         mounted.content.forget_failures();
     }
@@ -202,7 +207,7 @@ async fn a_time_map_without_end_and_one_that_leads_in_circles_are_left_after_a_w
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mirror_that_failed_is_asked_last_and_one_with_wrong_bytes_too() {
-    let body = octets(3_000, 41);
+    let body = bytes(3_000, 41);
     let dead = Server::start(|_| Reply::status(403));
     let lying = Server::of(b"other bytes", None);
     let whole = body.clone();
@@ -220,7 +225,7 @@ async fn a_mirror_that_failed_is_asked_last_and_one_with_wrong_bytes_too() {
     std::fs::create_dir_all(&folder).unwrap();
     let config = ContentConfig { observed_folder: folder, ..mounted.config.clone() };
     let content = Content::open(config, client.unwrap(), Handle::current(), sender).unwrap();
-    let resource = |ino: u64, path: &str| Wanted {
+    let resource = |ino: u64, path: &str| FetchSpec {
         ino: INodeNo(ino),
         mirrors: vec![(1, dead.uri(path)), (2, lying.uri(path))],
         hashes: vec![digest(Algorithm::Sha256, &body)],

@@ -13,7 +13,7 @@ const READS: usize = 64;
 /// it goes on all goes on.
 #[test]
 fn fetches_of_many_hosts_gather_little_more_than_all_may_while_the_disk_stands_still() {
-    let body = octets(1_000_000, 71);
+    let body = bytes(1_000_000, 71);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
         let servers: Vec<Server> = (0..3).map(|_| Server::of(&body, None)).collect();
@@ -22,11 +22,11 @@ fn fetches_of_many_hosts_gather_little_more_than_all_may_while_the_disk_stands_s
         let http = HttpConfig { allowed_hosts, connections: READS, ..HttpConfig::default() };
         let mounted = Mounted::over(http, config(&folder, &servers[0].uri("/")), folder);
         let buffers = &mounted.content.buffers;
-        let wanted: Vec<Wanted> = servers
+        let wanted: Vec<FetchSpec> = servers
             .iter()
             .enumerate()
             .flat_map(|(host, server)| (0..READS).map(move |number| (host * READS + number, server)))
-            .map(|(number, server)| Wanted {
+            .map(|(number, server)| FetchSpec {
                 ino: INodeNo(1000 + number as u64),
                 length: Some(body.len() as u64),
                 ..bare(server, &format!("/{number}"))

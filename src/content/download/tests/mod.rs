@@ -34,7 +34,7 @@ const PLENTY: Duration = Duration::from_secs(60);
 /// Nothing may hang longer.
 const HANG: Duration = Duration::from_secs(120);
 
-/// Octets of an object that is streamed.
+/// Bytes of an object that is streamed.
 const LARGE: usize = WHOLE_LIMIT as usize + 3 * BLOCK as usize + 12_345;
 
 /// A mount's content and what it tells.
@@ -89,16 +89,16 @@ impl Mounted {
         Mounted::new(server, |_| {})
     }
 
-    async fn read(&self, wanted: &Wanted, offset: u64, length: u32) -> Result<Bytes, ContentError> {
+    async fn read(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
         tokio::time::timeout(HANG, self.content.read(wanted, offset, length)).await.expect("a read hangs")
     }
 
-    async fn size(&self, wanted: &Wanted) -> Result<u64, ContentError> {
+    async fn size(&self, wanted: &FetchSpec) -> Result<u64, ContentError> {
         tokio::time::timeout(HANG, self.content.size(wanted)).await.expect("a size hangs")
     }
 
     /// See [`read_all`].
-    async fn read_all(&self, wanted: &Wanted) -> Result<Vec<u8>, ContentError> {
+    async fn read_all(&self, wanted: &FetchSpec) -> Result<Vec<u8>, ContentError> {
         read_all(&self.content, wanted).await
     }
 
@@ -126,51 +126,51 @@ fn config(folder: &TempDir, source: &Uri) -> ContentConfig {
 }
 
 /// Reads as `cat` does, to the end.
-async fn read_all(content: &Arc<Content>, wanted: &Wanted) -> Result<Vec<u8>, ContentError> {
-    let mut octets = Vec::new();
+async fn read_all(content: &Arc<Content>, wanted: &FetchSpec) -> Result<Vec<u8>, ContentError> {
+    let mut bytes = Vec::new();
     loop {
-        let read = content.read(wanted, octets.len() as u64, 1 << 20);
+        let read = content.read(wanted, bytes.len() as u64, 1 << 20);
         let piece = tokio::time::timeout(HANG, read).await.expect("a read hangs")?;
-        octets.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece);
         if piece.len() < 1 << 20 {
-            return Ok(octets);
+            return Ok(bytes);
         }
     }
 }
 
-/// Octets without pattern, the same for the same arguments.
-fn octets(length: usize, seed: u64) -> Vec<u8> {
+/// Bytes without pattern, the same for the same arguments.
+fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut octets = Vec::with_capacity(length + 8);
-    while octets.len() < length {
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        octets.extend_from_slice(&state.to_le_bytes());
+        bytes.extend_from_slice(&state.to_le_bytes());
     }
-    octets.truncate(length);
-    octets
+    bytes.truncate(length);
+    bytes
 }
 
-fn digest(algorithm: Algorithm, octets: &[u8]) -> Digest {
+fn digest(algorithm: Algorithm, bytes: &[u8]) -> Digest {
     let mut verifier = Verifier::new(algorithm);
-    verifier.update(octets);
+    verifier.update(bytes);
     verifier.finish().unwrap().digest
 }
 
 /// A resource of which nothing but the URI is published.
-fn bare(server: &Server, path: &str) -> Wanted {
-    Wanted::new(INodeNo(2), server.uri(path))
+fn bare(server: &Server, path: &str) -> FetchSpec {
+    FetchSpec::new(INodeNo(2), server.uri(path))
 }
 
 /// A resource of published length.
-fn measured(server: &Server, body: &[u8]) -> Wanted {
-    Wanted { length: Some(body.len() as u64), ..bare(server, "/a") }
+fn measured(server: &Server, body: &[u8]) -> FetchSpec {
+    FetchSpec { length: Some(body.len() as u64), ..bare(server, "/a") }
 }
 
 /// A resource of published length and digest.
-fn vouched(server: &Server, body: &[u8]) -> Wanted {
-    Wanted { hashes: vec![digest(Algorithm::Sha256, body)], ..measured(server, body) }
+fn vouched(server: &Server, body: &[u8]) -> FetchSpec {
+    FetchSpec { hashes: vec![digest(Algorithm::Sha256, body)], ..measured(server, body) }
 }
 
 fn is_mismatch(result: &Result<Vec<u8>, ContentError>) -> bool {
@@ -187,7 +187,7 @@ fn status_of<T>(result: Result<T, ContentError>) -> Option<u16> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_is_fetched_once_verified_and_kept() {
-    let body = octets(300_000, 1);
+    let body = bytes(300_000, 1);
     let server = Server::of(&body, Some("\"v1\""));
     let mut mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -215,12 +215,12 @@ async fn an_object_is_fetched_once_verified_and_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn equal_bytes_of_another_inode_are_found_under_their_digest() {
-    let body = octets(5_000, 2);
+    let body = bytes(5_000, 2);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
     let first = vouched(&server, &body);
-    let second = Wanted { ino: INodeNo(3), uri: server.uri("/elsewhere"), ..first.clone() };
-    let too_long = Wanted { ino: INodeNo(4), length: Some(5_001), ..second.clone() };
+    let second = FetchSpec { ino: INodeNo(3), uri: server.uri("/elsewhere"), ..first.clone() };
+    let too_long = FetchSpec { ino: INodeNo(4), length: Some(5_001), ..second.clone() };
     mounted.read_all(&first).await.unwrap();
 
     assert_eq!(mounted.read_all(&second).await.unwrap(), body);
@@ -230,7 +230,7 @@ async fn equal_bytes_of_another_inode_are_found_under_their_digest() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_object_is_fetched_again() {
-    let body = octets(5_000, 3);
+    let body = bytes(5_000, 3);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -241,7 +241,7 @@ async fn a_damaged_object_is_fetched_again() {
     assert_eq!(server.received().len(), 2);
 }
 
-/// Damages the first octet of every file below `folder`.
+/// Damages the first byte of every file below `folder`.
 fn flip_bits(folder: &std::path::Path) {
     use std::os::unix::fs::FileExt;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -251,15 +251,15 @@ fn flip_bits(folder: &std::path::Path) {
             continue;
         }
         let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-        let mut octet = [0];
-        file.read_exact_at(&mut octet, 0).unwrap();
-        file.write_all_at(&[octet[0] ^ 1], 0).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 0).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], 0).unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_room_on_disk_small_objects_are_held_in_memory() {
-    let small = octets(400_000, 4);
+    let small = bytes(400_000, 4);
     let server = Server::of(&small, None);
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
     let wanted = vouched(&server, &small);
@@ -288,10 +288,10 @@ async fn a_failed_read_is_not_asked_again_at_once_but_after_a_refresh() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_pinned_before_it_came_is_pinned_when_it_comes() {
-    let body = octets(5_000, 5);
+    let body = bytes(5_000, 5);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let (one, other) = (vouched(&server, &body), Wanted { ino: INodeNo(3), ..vouched(&server, &body) });
+    let (one, other) = (vouched(&server, &body), FetchSpec { ino: INodeNo(3), ..vouched(&server, &body) });
     mounted.content.pin(one.ino);
     mounted.content.pin(other.ino);
     mounted.read_all(&one).await.unwrap();
@@ -319,7 +319,7 @@ fn walk(folder: &std::path::Path) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_fetched_and_learnt_survives_a_restart() {
-    let body = octets(300_000, 6);
+    let body = bytes(300_000, 6);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
     let wanted = bare(&server, "/a");
@@ -334,7 +334,7 @@ async fn what_was_fetched_and_learnt_survives_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_gives_up_does_not_end_the_fetch() {
-    let body = octets(300_000, 7);
+    let body = bytes(300_000, 7);
     let (gate, whole) = (server::Gate::default(), body.clone());
     let held = gate.clone();
     let server = Server::start(move |request| server::honest(request, &whole, None).gated_at(1_000, &held));
@@ -353,7 +353,7 @@ async fn a_reader_that_gives_up_does_not_end_the_fetch() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_mounts_of_one_cache_folder_share_what_a_digest_names() {
-    let body = octets(300_000, 8);
+    let body = bytes(300_000, 8);
     let server = Server::of(&body, None);
     let one = Mounted::plain(&server);
     let shared = one.config.folder.clone();

@@ -14,7 +14,7 @@ fn without_room(server: &Server) -> Mounted {
 }
 
 /// Reads it to its end, which is refused.
-async fn is_wrong_and_taken_back(mounted: &mut Mounted, wanted: &Wanted) {
+async fn is_wrong_and_taken_back(mounted: &mut Mounted, wanted: &FetchSpec) {
     assert!(is_mismatch(&mounted.read_all(wanted).await));
     let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
     assert_eq!(told, Some(Event::Poisoned(wanted.ino)), "what went out before is taken back");
@@ -22,7 +22,7 @@ async fn is_wrong_and_taken_back(mounted: &mut Mounted, wanted: &Wanted) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_object_is_read_to_its_end_with_one_request_and_again_with_another() {
-    let body = octets(HUGE, 51);
+    let body = bytes(HUGE, 51);
     let server = Server::of(&body, None);
     let mut mounted = without_room(&server);
     let wanted = vouched(&server, &body);
@@ -38,7 +38,7 @@ async fn a_large_object_is_read_to_its_end_with_one_request_and_again_with_anoth
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_wrong_bytes_the_end_is_never_handed_out() {
-    let body = octets(HUGE, 52);
+    let body = bytes(HUGE, 52);
     let mut wrong = body.clone();
     wrong[HUGE - 1] ^= 1;
     let server = Server::of(&wrong, None);
@@ -50,7 +50,7 @@ async fn of_wrong_bytes_the_end_is_never_handed_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_bytes_that_went_out_before_a_cut_are_told_when_the_whole_is_right() {
-    let body = octets(HUGE, 55);
+    let body = bytes(HUGE, 55);
     let mut wrong = body.clone();
     wrong[77] ^= 1;
     let (honest, requests) = (body.clone(), AtomicUsize::new(0));
@@ -67,7 +67,7 @@ async fn wrong_bytes_that_went_out_before_a_cut_are_told_when_the_whole_is_right
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_reader_at_another_place_has_it_fetched_again() {
-    let body = octets(HUGE, 53);
+    let body = bytes(HUGE, 53);
     let server = Server::of(&body, None);
     let mounted = without_room(&server);
     let wanted = vouched(&server, &body);
@@ -82,7 +82,7 @@ async fn a_second_reader_at_another_place_has_it_fetched_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_strong_etag_what_has_gone_past_is_asked_for_by_itself() {
-    let body = octets(HUGE, 54);
+    let body = bytes(HUGE, 54);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
     let wanted = vouched(&server, &body);
@@ -103,7 +103,7 @@ async fn with_a_strong_etag_what_has_gone_past_is_asked_for_by_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_version_at_the_second_reading_is_an_error_and_never_a_mix() {
-    let (one, other) = (octets(HUGE, 55), octets(HUGE, 56));
+    let (one, other) = (bytes(HUGE, 55), bytes(HUGE, 56));
     let (first, second) = (one.clone(), other.clone());
     let changed = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let now = Arc::clone(&changed);
@@ -124,7 +124,7 @@ async fn another_version_at_the_second_reading_is_an_error_and_never_a_mix() {
 /// Promise: with `fixity=strict` verified before the first byte is handed out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strictly_it_goes_past_once_for_the_verdict_and_once_for_the_reader() {
-    let body = octets(HUGE, 57);
+    let body = bytes(HUGE, 57);
     let mut wrong = body.clone();
     wrong[HUGE / 2] ^= 1;
     let lie = wrong.clone();
@@ -143,13 +143,13 @@ async fn strictly_it_goes_past_once_for_the_verdict_and_once_for_the_reader() {
 
     assert!(mounted.read_all(&wanted).await.unwrap() == body);
     assert_eq!(asked.load(Ordering::SeqCst), 2);
-    let wrong = Wanted { ino: INodeNo(3), uri: server.uri("/wrong"), ..wanted };
+    let wrong = FetchSpec { ino: INodeNo(3), uri: server.uri("/wrong"), ..wanted };
     assert!(matches!(mounted.read(&wrong, 0, 1).await, Err(ContentError::Mismatch { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_follows_ends_by_itself_and_can_be_read_again() {
-    let body = octets(HUGE, 58);
+    let body = bytes(HUGE, 58);
     let server = Server::of(&body, None);
     let mounted = Mounted::new(&server, |config| {
         config.quota = Some(1);
@@ -169,7 +169,7 @@ async fn what_nobody_follows_ends_by_itself_and_can_be_read_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_size_that_only_the_whole_tells_is_told_although_nothing_is_kept() {
-    let body = octets(HUGE, 59);
+    let body = bytes(HUGE, 59);
     let whole = body.clone();
     let server = Server::start(move |request| match request.method.as_str() {
         "HEAD" => Reply::status(405),
@@ -184,7 +184,7 @@ async fn a_size_that_only_the_whole_tells_is_told_although_nothing_is_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_one_moment_share_what_goes_past() {
-    let body = octets(HUGE, 60);
+    let body = bytes(HUGE, 60);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).gated_at(1 << 20, &held));
@@ -198,28 +198,28 @@ async fn readers_of_one_moment_share_what_goes_past() {
     assert!(one.unwrap() == body && other.unwrap() == body);
 }
 
-/// Octets of an object that comes in ranges.
+/// Bytes of an object that comes in ranges.
 const IN_RANGES: usize = (96 << 20) + 77_777;
 
 /// Read through by one reader that asks for several pieces at once, in any order, as the kernel does.
-async fn read_ahead(mounted: &Mounted, wanted: &Wanted, length: usize) -> Vec<u8> {
-    let mut octets = Vec::new();
-    while octets.len() < length {
-        let offsets: Vec<_> = (octets.len() as u64..length as u64).step_by(1 << 20).take(6).collect();
+async fn read_ahead(mounted: &Mounted, wanted: &FetchSpec, length: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < length {
+        let offsets: Vec<_> = (bytes.len() as u64..length as u64).step_by(1 << 20).take(6).collect();
         let pieces = offsets
             .into_iter()
             .rev()
             .map(|offset| async move { (offset, mounted.read(wanted, offset, 1 << 20).await.unwrap()) });
         let mut pieces = join_all(pieces).await;
         pieces.sort_by_key(|(offset, _)| *offset);
-        pieces.into_iter().for_each(|(_, piece)| octets.extend_from_slice(&piece));
+        pieces.into_iter().for_each(|(_, piece)| bytes.extend_from_slice(&piece));
     }
-    octets
+    bytes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_strong_etag_it_goes_past_in_several_ranges_and_none_of_it_twice() {
-    let body = octets(IN_RANGES, 61);
+    let body = bytes(IN_RANGES, 61);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
     let wanted = vouched(&server, &body);
@@ -230,12 +230,12 @@ async fn with_a_strong_etag_it_goes_past_in_several_ranges_and_none_of_it_twice(
     assert_eq!(walk(&mounted.config.folder.join("objects")), 0);
     let asked = server.received();
     assert!((10..=60).contains(&asked.len()), "{} requests", asked.len());
-    assert!(server.sent() < IN_RANGES + (20 << 20), "{} octets sent", server.sent());
+    assert!(server.sent() < IN_RANGES + (20 << 20), "{} bytes sent", server.sent());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_what_goes_past_in_ranges_little_more_comes_than_is_read() {
-    let body = octets(IN_RANGES, 62);
+    let body = bytes(IN_RANGES, 62);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
     let wanted = vouched(&server, &body);
@@ -252,7 +252,7 @@ async fn of_what_goes_past_in_ranges_little_more_comes_than_is_read() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     let asked: usize = server.received().iter().filter_map(|it| it.range(IN_RANGES)).map(|range| range.len()).sum();
-    assert!(asked <= 5 * read as usize + (4 << 20), "{asked} octets asked for in ranges");
+    assert!(asked <= 5 * read as usize + (4 << 20), "{asked} bytes asked for in ranges");
     // The reader goes on where it was, or jumps, and nothing is lost.
     assert_eq!(mounted.read(&wanted, read, 1 << 20).await.unwrap(), body[read as usize..][..1 << 20]);
     assert_eq!(mounted.read(&wanted, 80 << 20, 1 << 20).await.unwrap(), body[80 << 20..][..1 << 20]);
@@ -261,7 +261,7 @@ async fn of_what_goes_past_in_ranges_little_more_comes_than_is_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_range_lies_is_found_before_the_end_goes_past() {
-    let body = octets(IN_RANGES, 63);
+    let body = bytes(IN_RANGES, 63);
     let mut wrong = body.clone();
     wrong[50 << 20] ^= 1;
     let server = Server::of(&wrong, Some("\"v1\""));
@@ -273,7 +273,7 @@ async fn what_one_range_lies_is_found_before_the_end_goes_past() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_back_after_reading_elsewhere_for_long_is_served() {
-    let body = octets(IN_RANGES, 64);
+    let body = bytes(IN_RANGES, 64);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = Mounted::new(&server, |config| {
         config.quota = Some(1);
@@ -300,7 +300,7 @@ async fn who_comes_back_after_reading_elsewhere_for_long_is_served() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_reads_what_has_gone_past_does_not_hold_up_who_goes_on() {
-    let body = octets(IN_RANGES, 65);
+    let body = bytes(IN_RANGES, 65);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
     let wanted = vouched(&server, &body);
@@ -315,5 +315,5 @@ async fn who_reads_what_has_gone_past_does_not_hold_up_who_goes_on() {
 
     // What the one read, and asked ahead; what the other read; and what the network holds of the body that was let go.
     let most = IN_RANGES + (16 << 20) + (20 << 20);
-    assert!(server.sent() <= most, "{} octets sent", server.sent());
+    assert!(server.sent() <= most, "{} bytes sent", server.sent());
 }

@@ -40,7 +40,7 @@ impl Source {
     }
 
     /// What is listed of a version, of which these patches are published.
-    fn wanted(&self, number: u32, patches: &[u32]) -> Wanted {
+    fn wanted(&self, number: u32, patches: &[u32]) -> FetchSpec {
         *self.version.lock().unwrap() = number;
         let patch = |number: &u32| Patch {
             uri: self.server.uri(&format!("/patch/{number}")),
@@ -49,11 +49,11 @@ impl Source {
             hashes: Vec::new(),
             path: None,
         };
-        Wanted {
+        FetchSpec {
             ino: INodeNo(100 + u64::from(number)),
             media_type: Some("application/json".into()),
             patches: patches.iter().map(patch).collect(),
-            ..Wanted { uri: self.server.uri("/res"), ..vouched(&self.server, &version(number)) }
+            ..FetchSpec { uri: self.server.uri("/res"), ..vouched(&self.server, &version(number)) }
         }
     }
 
@@ -94,11 +94,11 @@ async fn a_patch_is_not_even_asked_for_where_it_cannot_count() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
     // Another Source of the same documents; nothing of it is kept here.
-    let elsewhere = Wanted { uri: source.server.uri("/elsewhere"), ..source.wanted(2, &[2]) };
+    let elsewhere = FetchSpec { uri: source.server.uri("/elsewhere"), ..source.wanted(2, &[2]) };
     assert_eq!(mounted.read_all(&elsewhere).await.unwrap(), version(2));
     assert_eq!(mounted.read_all(&source.wanted(1, &[1])).await.unwrap(), version(1));
 
-    let changed = |number, change: fn(&mut Wanted)| {
+    let changed = |number, change: fn(&mut FetchSpec)| {
         let mut wanted = source.wanted(number, &[number]);
         change(&mut wanted);
         wanted
@@ -119,7 +119,7 @@ async fn patches_that_lie_cost_the_patch_and_no_more() {
         |_| Reply::status(404),
         |patch| Reply::full(&patch[..patch.len() - 1]),
         |patch| Reply::full(&patch).cut_at(9),
-        |_| Reply::full(&octets(1 << 20, 1)).announcing(None),
+        |_| Reply::full(&bytes(1 << 20, 1)).announcing(None),
         |_| Reply::full(br#"[{"op":"copy","from":"","path":"/a"}]"#),
         |patch| Reply::full(&patch).with("Content-Encoding", "gzip"),
     ];

@@ -44,12 +44,12 @@ fn validated_at(mounted: &Mounted, ino: INodeNo) -> Option<Timestamp> {
 }
 
 /// Reads the whole, makes it look validated long ago, and drops what was told so far.
-async fn read_long_ago(mounted: &mut Mounted, wanted: &Wanted) -> Vec<u8> {
-    let octets = mounted.read_all(wanted).await.unwrap();
+async fn read_long_ago(mounted: &mut Mounted, wanted: &FetchSpec) -> Vec<u8> {
+    let bytes = mounted.read_all(wanted).await.unwrap();
     let long_ago = Timestamp { seconds: 0, nanos: 0 };
     mounted.content.observed.update(wanted.ino, |observation| observation.validated_at = Some(long_ago));
     mounted.events();
-    octets
+    bytes
 }
 
 fn conditional(server: &Server) -> Received {
@@ -124,7 +124,7 @@ async fn no_failure_is_a_change() {
             _ => failure(),
         });
         let mut mounted = Mounted::plain(&server);
-        let wanted = Wanted { media_type: Some("text/plain".into()), ..bare(&server, "/a") };
+        let wanted = FetchSpec { media_type: Some("text/plain".into()), ..bare(&server, "/a") };
         read_long_ago(&mut mounted, &wanted).await;
 
         mounted.content.ask_whether_current(&wanted).await;

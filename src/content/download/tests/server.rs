@@ -26,7 +26,7 @@ impl Received {
         })
     }
 
-    /// The octets asked for of a body of that length.
+    /// The bytes asked for of a body of that length.
     pub(super) fn range(&self, length: usize) -> Option<Range<usize>> {
         let (first, last) = self.field("range")?.strip_prefix("bytes=")?.split_once('-')?;
         let first: usize = first.parse().unwrap();
@@ -58,9 +58,9 @@ pub(super) struct Reply {
     /// Content-Length; the connection's end tells where there is none.
     announced: Option<usize>,
     body: Vec<u8>,
-    /// Octets of the body that are sent before the connection is closed.
+    /// Bytes of the body that are sent before the connection is closed.
     cut: Option<usize>,
-    /// After so many octets of the body the gate must be passed.
+    /// After so many bytes of the body the gate must be passed.
     gate: Option<(usize, Gate)>,
 }
 
@@ -89,13 +89,13 @@ impl Reply {
         self
     }
 
-    pub(super) fn cut_at(mut self, octets: usize) -> Reply {
-        self.cut = Some(octets);
+    pub(super) fn cut_at(mut self, bytes: usize) -> Reply {
+        self.cut = Some(bytes);
         self
     }
 
-    pub(super) fn gated_at(mut self, octets: usize, gate: &Gate) -> Reply {
-        self.gate = Some((octets, gate.clone()));
+    pub(super) fn gated_at(mut self, bytes: usize, gate: &Gate) -> Reply {
+        self.gate = Some((bytes, gate.clone()));
         self
     }
 }
@@ -173,7 +173,7 @@ impl Server {
         self.received.lock().unwrap().clone()
     }
 
-    /// Octets of bodies that the network has taken.
+    /// Bytes of bodies that the network has taken.
     pub(super) fn sent(&self) -> usize {
         self.sent.load(Ordering::SeqCst)
     }
@@ -217,17 +217,17 @@ fn converse(
     mut connection: TcpStream,
     script: &dyn Fn(&Received) -> Reply,
     log: &Mutex<Vec<Received>>,
-    sent_octets: &AtomicUsize,
+    sent_bytes: &AtomicUsize,
     busy: &Arc<AtomicUsize>,
 ) -> std::io::Result<()> {
     loop {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
-            let mut octet = [0];
-            if connection.read(&mut octet)? == 0 {
+            let mut byte = [0];
+            if connection.read(&mut byte)? == 0 {
                 return Ok(());
             }
-            head.push(octet[0]);
+            head.push(byte[0]);
         }
         let head = String::from_utf8_lossy(&head).into_owned();
         let mut words = head.split(' ');
@@ -243,18 +243,18 @@ fn converse(
         let mut head = format!("HTTP/1.1 {} Some\r\n", reply.status);
         reply.fields.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
         match reply.announced {
-            Some(octets) => head += &format!("Content-Length: {octets}\r\n"),
+            Some(bytes) => head += &format!("Content-Length: {bytes}\r\n"),
             None => head += "Connection: close\r\n",
         }
         head += "\r\n";
         connection.write_all(head.as_bytes())?;
         let sent = if request.method == "HEAD" { 0 } else { reply.cut.unwrap_or(reply.body.len()) };
         let sent = sent.min(reply.body.len());
-        let before = reply.gate.as_ref().map_or(sent, |(octets, _)| sent.min(*octets));
-        let send = |mut connection: &TcpStream, octets: &[u8]| -> std::io::Result<()> {
-            for piece in octets.chunks(64 << 10) {
+        let before = reply.gate.as_ref().map_or(sent, |(bytes, _)| sent.min(*bytes));
+        let send = |mut connection: &TcpStream, bytes: &[u8]| -> std::io::Result<()> {
+            for piece in bytes.chunks(64 << 10) {
                 connection.write_all(piece)?;
-                sent_octets.fetch_add(piece.len(), Ordering::SeqCst);
+                sent_bytes.fetch_add(piece.len(), Ordering::SeqCst);
             }
             Ok(())
         };
@@ -265,7 +265,7 @@ fn converse(
         }
         send(&connection, &reply.body[before..sent])?;
         if reply.cut.is_some() || reply.announced.is_none() || reply.announced != Some(reply.body.len()) {
-            // Every octet sent arrives before the end: only our own direction is closed.
+            // Every byte sent arrives before the end: only our own direction is closed.
             connection.shutdown(Shutdown::Write)?;
             while connection.read(&mut [0; 64])? > 0 {}
             return Ok(());

@@ -5,20 +5,20 @@ use super::*;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-/// As the kernel reads ahead: so many octets at a time, so many times at once.
+/// As the kernel reads ahead: so many bytes at a time, so many times at once.
 const PIECE: usize = 128 << 10;
 const AT_ONCE: usize = 8;
 
-/// What lies at a path of one octet's length.
+/// What lies at a path of one byte's length.
 fn body_of(request: &Received, bodies: &[Vec<u8>]) -> usize {
     let number: usize = request.path.trim_start_matches('/').parse().unwrap();
     assert!(number < bodies.len());
     number
 }
 
-fn numbered(server: &Server, bodies: &[Vec<u8>]) -> Vec<Wanted> {
+fn numbered(server: &Server, bodies: &[Vec<u8>]) -> Vec<FetchSpec> {
     let each = bodies.iter().enumerate();
-    each.map(|(number, body)| Wanted {
+    each.map(|(number, body)| FetchSpec {
         ino: INodeNo(2 + number as u64),
         uri: server.uri(&format!("/{number}")),
         ..vouched(server, body)
@@ -27,21 +27,21 @@ fn numbered(server: &Server, bodies: &[Vec<u8>]) -> Vec<Wanted> {
 }
 
 /// Reads to the end, some pieces at once, the last of them asked for first.
-async fn read_ahead(mounted: &Mounted, wanted: &Wanted, length: usize) -> Result<Vec<u8>, ContentError> {
-    let mut octets = Vec::with_capacity(length);
+async fn read_ahead(mounted: &Mounted, wanted: &FetchSpec, length: usize) -> Result<Vec<u8>, ContentError> {
+    let mut bytes = Vec::with_capacity(length);
     for first in (0..length).step_by(PIECE * AT_ONCE) {
         let starts = (first..length).step_by(PIECE).take(AT_ONCE);
         let reads = starts.rev().map(|start| mounted.read(wanted, start as u64, PIECE as u32));
         for piece in join_all(reads).await.into_iter().rev() {
-            octets.extend_from_slice(&piece?);
+            bytes.extend_from_slice(&piece?);
         }
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_reads_past_the_cache_gets_its_bytes_while_others_wait_for_theirs() {
-    let bodies: Vec<Vec<u8>> = (0..5).map(|seed| octets(LARGE, 100 + seed)).collect();
+    let bodies: Vec<Vec<u8>> = (0..5).map(|seed| bytes(LARGE, 100 + seed)).collect();
     let (gate, served) = (Gate::default(), bodies.clone());
     let held = gate.clone();
     let server = Server::start(move |request| match body_of(request, &served) {
@@ -65,7 +65,7 @@ async fn who_reads_past_the_cache_gets_its_bytes_while_others_wait_for_theirs() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_than_there_is_memory_for_take_turns_and_each_is_fetched_once() {
-    let bodies: Vec<Vec<u8>> = (0..9).map(|seed| octets(LARGE, 110 + seed)).collect();
+    let bodies: Vec<Vec<u8>> = (0..9).map(|seed| bytes(LARGE, 110 + seed)).collect();
     let served = bodies.clone();
     let server = Server::start(move |request| honest(request, &served[body_of(request, &served)], None));
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
@@ -80,7 +80,7 @@ async fn more_than_there_is_memory_for_take_turns_and_each_is_fetched_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_goes_past_the_cache_takes_no_turn_from_other_reads_of_its_host() {
-    let bodies = [octets(LARGE, 120), octets(1000, 121)];
+    let bodies = [bytes(LARGE, 120), bytes(1000, 121)];
     let (gate, served) = (Gate::default(), bodies.clone().to_vec());
     let held = gate.clone();
     let server = Server::start(move |request| match body_of(request, &served) {
@@ -104,7 +104,7 @@ async fn what_goes_past_the_cache_takes_no_turn_from_other_reads_of_its_host() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_finds_no_place_beside_the_cache_waits_for_one_but_not_for_ever() {
-    let bodies = [octets(LARGE, 130), octets(3 * BLOCK as usize, 131)];
+    let bodies = [bytes(LARGE, 130), bytes(3 * BLOCK as usize, 131)];
     let served = bodies.to_vec();
     let server = Server::start(move |request| honest(request, &served[body_of(request, &served)], None));
     let mounted = Mounted::new(&server, |config| {

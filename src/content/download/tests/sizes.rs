@@ -8,7 +8,7 @@ const ETAG: &str = "\"v1\"";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_published_length_is_the_size_without_a_request() {
-    let body = octets(1_000, 40);
+    let body = bytes(1_000, 40);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
 
@@ -18,14 +18,14 @@ async fn a_published_length_is_the_size_without_a_request() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_is_believed_whatever_its_validator() {
-    let body = octets(1_000, 41);
+    let body = bytes(1_000, 41);
     let vouched = vec![digest(Algorithm::Md5, &body)];
     for (etag, hashes) in
         [(Some(ETAG), Vec::new()), (Some("W/\"v1\""), Vec::new()), (None, Vec::new()), (None, vouched)]
     {
         let server = Server::of(&body, etag);
         let mut mounted = Mounted::plain(&server);
-        let wanted = Wanted { hashes, ..bare(&server, "/a") };
+        let wanted = FetchSpec { hashes, ..bare(&server, "/a") };
 
         let (one, two) = tokio::join!(mounted.size(&wanted), mounted.size(&wanted));
 
@@ -38,8 +38,8 @@ async fn a_head_is_believed_whatever_its_validator() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_head_does_not_tell_the_first_octet_does() {
-    let body = octets(1_000, 42);
+async fn where_head_does_not_tell_the_first_byte_does() {
+    let body = bytes(1_000, 42);
     let heads: [fn() -> Reply; 3] = [
         || Reply::status(405),
         || Reply::status(200).with("ETag", ETAG),
@@ -61,7 +61,7 @@ async fn where_head_does_not_tell_the_first_octet_does() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_no_head_tells_the_whole_is_fetched_and_kept() {
-    let body = octets(300_000, 43);
+    let body = bytes(300_000, 43);
     for etag in [None, Some("W/\"v1\""), Some(ETAG)] {
         let whole = body.clone();
         let server = Server::start(move |_| {
@@ -79,7 +79,7 @@ async fn where_no_head_tells_the_whole_is_fetched_and_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_one_contradiction_the_whole_body_is_the_version() {
-    let body = octets(1_000, 54);
+    let body = bytes(1_000, 54);
     let whole = body.clone();
     let server = Server::start(move |request| match request.method.as_str() {
         "HEAD" => Reply::full(&whole[..999]).with("ETag", ETAG),
@@ -87,7 +87,7 @@ async fn after_one_contradiction_the_whole_body_is_the_version() {
     });
     let mut mounted = Mounted::plain(&server);
     let told = bare(&server, "/a");
-    let next = Wanted { ino: INodeNo(3), ..told.clone() };
+    let next = FetchSpec { ino: INodeNo(3), ..told.clone() };
 
     assert_eq!(mounted.size(&told).await.unwrap(), 999);
     assert!(mounted.read_all(&told).await.is_err());
@@ -105,7 +105,7 @@ async fn no_byte_where_a_head_announced_some_is_no_empty_file() {
     });
     let mounted = Mounted::plain(&server);
     let told = bare(&server, "/a");
-    let next = Wanted { ino: INodeNo(3), ..told.clone() };
+    let next = FetchSpec { ino: INodeNo(3), ..told.clone() };
 
     assert_eq!(mounted.size(&told).await.unwrap(), 999);
     assert!(mounted.read_all(&told).await.is_err());
@@ -115,11 +115,11 @@ async fn no_byte_where_a_head_announced_some_is_no_empty_file() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_digest_that_is_not_of_nothing_is_never_an_empty_file() {
-    let body = octets(1_000, 55);
+    let body = bytes(1_000, 55);
     let server = Server::start(move |_| Reply::full(b"").with("ETag", ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = Wanted { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
-    let empty = Wanted { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, b"")], ..wanted.clone() };
+    let wanted = FetchSpec { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
+    let empty = FetchSpec { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, b"")], ..wanted.clone() };
 
     assert!(matches!(mounted.size(&wanted).await, Err(ContentError::Mismatch { .. })));
     assert_eq!(mounted.size(&empty).await.unwrap(), 0);
@@ -156,14 +156,14 @@ async fn a_refusal_is_the_answer_and_is_remembered_until_a_refresh() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mirror_tells_the_size_where_loc_does_not() {
-    let body = octets(1_000, 44);
+    let body = bytes(1_000, 44);
     let whole = body.clone();
     let server = Server::start(move |request| match request.path.as_str() {
         "/mirror" => honest(request, &whole, Some(ETAG)),
         _ => Reply::status(404),
     });
     let mounted = Mounted::plain(&server);
-    let wanted = Wanted { mirrors: vec![(1, server.uri("/mirror"))], ..bare(&server, "/a") };
+    let wanted = FetchSpec { mirrors: vec![(1, server.uri("/mirror"))], ..bare(&server, "/a") };
 
     assert_eq!(mounted.size(&wanted).await.unwrap(), 1_000);
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
@@ -171,7 +171,7 @@ async fn a_mirror_tells_the_size_where_loc_does_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fetch_for_a_size_goes_on_after_its_waiter_gave_up() {
-    let body = octets(300_000, 45);
+    let body = bytes(300_000, 45);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
@@ -189,8 +189,8 @@ async fn a_fetch_for_a_size_goes_on_after_its_waiter_gave_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_of_another_length_than_was_told_is_another_version() {
-    let body = octets(1_000, 46);
-    let newer = octets(1_001, 46);
+    let body = bytes(1_000, 46);
+    let newer = bytes(1_001, 46);
     for announced in [Some(1_001), None] {
         let (whole, other) = (body.clone(), newer.clone());
         let server = Server::start(move |request| match request.method.as_str() {
@@ -208,32 +208,32 @@ async fn a_body_of_another_length_than_was_told_is_another_version() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_that_lies_costs_the_inode_but_not_the_verified_object() {
-    let body = octets(1_000, 47);
+    let body = bytes(1_000, 47);
     let whole = body.clone();
     let server = Server::start(move |request| match request.method.as_str() {
         "HEAD" => Reply::full(&whole[..999]),
         _ => Reply::full(&whole),
     });
     let mut mounted = Mounted::plain(&server);
-    let told = Wanted { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
-    let next = Wanted { ino: INodeNo(3), ..told.clone() };
+    let told = FetchSpec { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
+    let next = FetchSpec { ino: INodeNo(3), ..told.clone() };
 
     assert_eq!(mounted.size(&told).await.unwrap(), 999);
-    assert!(matches!(mounted.read_all(&told).await, Err(ContentError::Changed { .. })), "never 1000 octets of 999");
+    assert!(matches!(mounted.read_all(&told).await, Err(ContentError::Changed { .. })), "never 1000 bytes of 999");
     assert_eq!(mounted.events().last(), Some(&Event::Changed(told.ino)));
     assert_eq!(mounted.size(&next).await.unwrap(), 1_000);
     assert_eq!(mounted.read_all(&next).await.unwrap(), body);
 }
 
 /// Whether the fetch of `wanted` under way is somebody's who waits.
-fn is_demanded(mounted: &Mounted, wanted: &Wanted) -> Option<bool> {
+fn is_demanded(mounted: &Mounted, wanted: &FetchSpec) -> Option<bool> {
     let flights = mounted.content.flights.lock().unwrap();
     flights.get(&wanted.ino).map(|flight| flight.urgency().is_demanded())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_size_asked_ahead_leaves_a_prefetch_what_it_is() {
-    let body = octets(300_000, 48);
+    let body = bytes(300_000, 48);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
@@ -257,7 +257,7 @@ async fn a_size_asked_ahead_leaves_a_prefetch_what_it_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_fetched_for_a_size_ahead_gives_way_until_somebody_waits_for_it() {
-    let body = octets(300_000, 49);
+    let body = bytes(300_000, 49);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
@@ -293,7 +293,7 @@ async fn a_body_fetched_for_a_size_ahead_gives_way_until_somebody_waits_for_it()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_does_not_end_is_given_up_where_its_size_is_asked_ahead() {
-    let body = octets(300_000, 50);
+    let body = bytes(300_000, 50);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
@@ -314,7 +314,7 @@ async fn a_body_that_does_not_end_is_given_up_where_its_size_is_asked_ahead() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_a_size_that_is_asked_ahead_raises_the_question_whoever_asked_ahead_after_it() {
-    let body = octets(1_000, 51);
+    let body = bytes(1_000, 51);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
     let server = Server::start(move |request| {
@@ -343,7 +343,7 @@ async fn who_waits_for_a_size_that_is_asked_ahead_raises_the_question_whoever_as
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_size_that_cannot_be_had_ahead_keeps_nobody_from_asking() {
-    let body = octets(1_000, 53);
+    let body = bytes(1_000, 53);
     let is_refused = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let refused = Arc::clone(&is_refused);
     let server = Server::start(move |request| match refused.load(std::sync::atomic::Ordering::Relaxed) {

@@ -30,8 +30,8 @@ fn damaged_end(body: &[u8]) -> Vec<u8> {
 }
 
 /// Most of an object has gone out whose end is wrong.
-async fn begun_with_a_wrong_end(seed: u64) -> (Server, Mounted, Wanted) {
-    let body = octets(LARGE, seed);
+async fn begun_with_a_wrong_end(seed: u64) -> (Server, Mounted, FetchSpec) {
+    let body = bytes(LARGE, seed);
     let gate = Gate::default();
     let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
     let mounted = Mounted::plain(&server);
@@ -43,7 +43,7 @@ async fn begun_with_a_wrong_end(seed: u64) -> (Server, Mounted, Wanted) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_object_streams_and_its_end_waits_for_the_verdict() {
-    let body = octets(LARGE, 50);
+    let body = bytes(LARGE, 50);
     let gate = Gate::default();
     let server = pausing(&gate, None, body.clone(), Vec::new());
     let mounted = Mounted::plain(&server);
@@ -51,7 +51,7 @@ async fn a_large_object_streams_and_its_end_waits_for_the_verdict() {
 
     assert_eq!(mounted.read(&wanted, 0, 4096).await.unwrap(), body[..4096]);
     assert_eq!(mounted.read(&wanted, EARLY - 100, 100).await.unwrap(), body[EARLY as usize - 100..EARLY as usize]);
-    assert!(matches!(mounted.content.state(wanted.ino), (State::Partial(octets), Verified::NotYet) if octets >= EARLY));
+    assert!(matches!(mounted.content.state(wanted.ino), (State::Partial(bytes), Verified::NotYet) if bytes >= EARLY));
     let end = mounted.read(&wanted, LARGE as u64 - 1000, 4096);
     tokio::pin!(end);
     assert!((&mut end).now_or_never().is_none());
@@ -64,7 +64,7 @@ async fn a_large_object_streams_and_its_end_waits_for_the_verdict() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_end_after_most_was_handed_out_poisons_the_inode_for_every_reader() {
-    let body = octets(LARGE, 51);
+    let body = bytes(LARGE, 51);
     let gate = Gate::default();
     let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
     let mut mounted = Mounted::plain(&server);
@@ -96,7 +96,7 @@ async fn that_an_inode_is_poisoned_is_told_once_however_many_read_it_then() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_inode_that_follows_a_poisoned_one_shows_nothing_before_the_verdict() {
-    let body = octets(LARGE, 60);
+    let body = bytes(LARGE, 60);
     let wrong = damaged_end(&body);
     let gates = [Gate::default(), Gate::default()];
     let [first, second] = gates.clone();
@@ -111,10 +111,10 @@ async fn the_inode_that_follows_a_poisoned_one_shows_nothing_before_the_verdict(
     gates[0].open();
     assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
 
-    let next = Wanted { ino: INodeNo(3), ..wanted };
+    let next = FetchSpec { ino: INodeNo(3), ..wanted };
     let start = mounted.read(&next, 0, 10);
     tokio::pin!(start);
-    while !matches!(mounted.content.state(next.ino), (State::Partial(octets), _) if octets >= EARLY) {
+    while !matches!(mounted.content.state(next.ino), (State::Partial(bytes), _) if bytes >= EARLY) {
         assert!((&mut start).now_or_never().is_none());
         tokio::task::yield_now().await;
     }
@@ -125,7 +125,7 @@ async fn the_inode_that_follows_a_poisoned_one_shows_nothing_before_the_verdict(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retry_releases_the_end_if_it_equals_what_was_handed_out() {
-    let body = octets(LARGE, 52);
+    let body = bytes(LARGE, 52);
     let gate = Gate::default();
     let server = pausing(&gate, None, damaged_end(&body), body.clone());
     let mounted = Mounted::plain(&server);
@@ -139,7 +139,7 @@ async fn a_retry_releases_the_end_if_it_equals_what_was_handed_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_retry_after_wrong_bytes_were_handed_out_poisons_the_inode_and_keeps_the_object() {
-    let body = octets(LARGE, 53);
+    let body = bytes(LARGE, 53);
     let mut wrong = body.clone();
     wrong[5] ^= 1;
     let gate = Gate::default();
@@ -152,14 +152,14 @@ async fn a_right_retry_after_wrong_bytes_were_handed_out_poisons_the_inode_and_k
     assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
     let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
     assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
-    let next = Wanted { ino: INodeNo(3), ..wanted };
+    let next = FetchSpec { ino: INodeNo(3), ..wanted };
     assert!(mounted.read_all(&next).await.unwrap() == body, "the name's new inode finds it");
     assert_eq!(server.received().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strict_fixity_hands_nothing_out_before_the_verdict() {
-    let body = octets(LARGE, 54);
+    let body = bytes(LARGE, 54);
     let server = Server::of(&damaged_end(&body), None);
     let mut mounted = Mounted::new(&server, |config| config.fixity = Fixity::Strict);
     let wanted = vouched(&server, &body);
@@ -171,7 +171,7 @@ async fn strict_fixity_hands_nothing_out_before_the_verdict() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_cut_under_a_strong_etag_is_resumed_for_its_readers() {
-    let body = octets(LARGE, 55);
+    let body = bytes(LARGE, 55);
     let whole = body.clone();
     let server = Server::start(move |request| match request.number {
         0 => honest(request, &whole, Some(ETAG)).cut_at(PAUSE),
@@ -185,8 +185,8 @@ async fn a_stream_cut_under_a_strong_etag_is_resumed_for_its_readers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_version_after_a_cut_is_never_mixed_with_what_was_handed_out() {
-    let body = octets(LARGE, 56);
-    let newer = octets(LARGE, 57);
+    let body = bytes(LARGE, 56);
+    let newer = bytes(LARGE, 57);
     for etag in [Some("\"v2\""), None] {
         let gate = Gate::default();
         let (held, whole, other) = (gate.clone(), body.clone(), newer.clone());
@@ -209,7 +209,7 @@ async fn another_version_after_a_cut_is_never_mixed_with_what_was_handed_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_cut_fetch_left_is_where_the_next_one_goes_on() {
-    let body = octets(LARGE, 58);
+    let body = bytes(LARGE, 58);
     let (whole, is_down) = (body.clone(), Arc::new(AtomicBool::new(true)));
     let down = Arc::clone(&is_down);
     let server = Server::start(move |request| match request.number {
@@ -239,7 +239,7 @@ async fn what_a_cut_fetch_left_is_where_the_next_one_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_whose_rest_is_refused_is_fetched_whole() {
-    let body = octets(LARGE, 62);
+    let body = bytes(LARGE, 62);
     let whole = body.clone();
     let server = Server::start(move |request| match request.number {
         0 => honest(request, &whole, Some(ETAG)).cut_at(PAUSE),
@@ -254,7 +254,7 @@ async fn a_stream_whose_rest_is_refused_is_fetched_whole() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_jumps_is_served_aside_under_a_strong_etag() {
-    let body = octets(LARGE, 59);
+    let body = bytes(LARGE, 59);
     let (gate, whole) = (Gate::default(), body.clone());
     let stream = gate.clone();
     let server = Server::start(move |request| match request.field("range") {
@@ -280,7 +280,7 @@ async fn a_reader_that_jumps_is_served_aside_under_a_strong_etag() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_jumps_waits_for_the_stream_where_ranges_cannot_be_trusted() {
-    let body = octets(LARGE, 60);
+    let body = bytes(LARGE, 60);
     type Aside = fn(&server::Received, &[u8]) -> Reply;
     let weak: (Option<&'static str>, Aside) = (Some("W/\"v1\""), |request, body| honest(request, body, None));
     let newer: (Option<&'static str>, Aside) = (Some(ETAG), |request, body| honest(request, body, Some("\"v2\"")));
@@ -306,7 +306,7 @@ async fn a_reader_that_jumps_waits_for_the_stream_where_ranges_cannot_be_trusted
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_window_that_the_stream_contradicts_poisons_the_inode() {
-    let body = octets(LARGE, 61);
+    let body = bytes(LARGE, 61);
     let mut wrong = body.clone();
     wrong[9_000_000] ^= 1;
     let (gate, whole) = (Gate::default(), body.clone());
@@ -327,7 +327,7 @@ async fn a_window_that_the_stream_contradicts_poisons_the_inode() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mirror_completes_what_another_place_began_if_it_agrees_with_what_was_handed_out() {
-    let body = octets(LARGE, 63);
+    let body = bytes(LARGE, 63);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
     let server = Server::start(move |request| match (request.number, request.path.as_str()) {
@@ -337,7 +337,7 @@ async fn a_mirror_completes_what_another_place_began_if_it_agrees_with_what_was_
     });
     let mounted = Mounted::plain(&server);
     let wanted =
-        Wanted { mirrors: vec![(1, server.uri("/first")), (2, server.uri("/mirror"))], ..vouched(&server, &body) };
+        FetchSpec { mirrors: vec![(1, server.uri("/first")), (2, server.uri("/mirror"))], ..vouched(&server, &body) };
     assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
     gate.open();
 
@@ -363,11 +363,11 @@ async fn poison_survives_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_mirror_brings_is_progress_of_whoever_waits_for_it() {
-    let body = octets(10_000, 64);
+    let body = bytes(10_000, 64);
     let (server, elsewhere) = (Server::of(&body, None), Server::of(&body, None));
     let mounted = Mounted::plain(&server);
     let mirrors = vec![(1, server.uri("/mirror"))];
-    let wanted = Wanted { mirrors, uri: elsewhere.uri("/a"), ..vouched(&server, &body) };
+    let wanted = FetchSpec { mirrors, uri: elsewhere.uri("/a"), ..vouched(&server, &body) };
     let before = mounted.content.progress(&wanted);
 
     assert!(mounted.read_all(&wanted).await.unwrap() == body);

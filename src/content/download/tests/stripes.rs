@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const ETAG: &str = "\"v1\"";
 
-/// Octets of an object that comes in stripes.
+/// Bytes of an object that comes in stripes.
 const HUGE: usize = (48 << 20) + 3 * BLOCK as usize + 12_345;
 
 const MIB: usize = 1 << 20;
@@ -29,12 +29,12 @@ fn first_of(request: &Received) -> usize {
     request.range(usize::MAX).map_or(0, |range| range.start)
 }
 
-/// Octets that have come out of the network so far.
+/// Bytes that have come out of the network so far.
 fn came(mounted: &Mounted) -> usize {
-    mounted.content.client.traffic().iter().map(|host| host.octets as usize).sum()
+    mounted.content.client.traffic().iter().map(|host| host.bytes as usize).sum()
 }
 
-/// Octets that the network of this machine may hold of one connection, in the buffers of both ends (tcp(7)).
+/// Bytes that the network of this machine may hold of one connection, in the buffers of both ends (tcp(7)).
 fn held_by_the_network() -> usize {
     let most = |buffer: &str| {
         let sizes = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{buffer}")).unwrap();
@@ -55,7 +55,7 @@ pub(super) async fn until(is_so: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_object_comes_in_several_ranges_of_one_version_and_is_verified() {
-    let body = octets(HUGE, 80);
+    let body = bytes(HUGE, 80);
     let server = Server::of(&body, Some(ETAG));
     let mut mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -67,12 +67,12 @@ async fn a_large_object_comes_in_several_ranges_of_one_version_and_is_verified()
     // The body, short ranges of each connection, then some of 4 MiB; some of them may be asked for anew.
     assert!((5..=40).contains(&asked.len()) && asked[0].field("range").is_none(), "{} requests", asked.len());
     assert!(asked[1..].iter().all(|request| request.field("if-range") == Some(ETAG)));
-    assert!(server.sent() < HUGE + 20 * MIB, "{} octets sent", server.sent());
+    assert!(server.sent() < HUGE + 20 * MIB, "{} bytes sent", server.sent());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_strong_validator_or_ranges_it_comes_in_one_body() {
-    let body = octets(HUGE, 81);
+    let body = bytes(HUGE, 81);
     for (etag, ranges) in [(Some("W/\"v1\""), "bytes"), (None, "bytes"), (Some(ETAG), "none")] {
         let whole = body.clone();
         let server = Server::start(move |_| {
@@ -88,23 +88,23 @@ async fn without_strong_validator_or_ranges_it_comes_in_one_body() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_in_another_coding_than_published_comes_in_one_body_whoever_follows() {
-    let body = octets(HUGE, 92);
+    let body = bytes(HUGE, 92);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = Wanted { encoding: Some("gzip".into()), ..bare(&server, "/a") };
+    let wanted = FetchSpec { encoding: Some("gzip".into()), ..bare(&server, "/a") };
 
     mounted.read(&wanted, 0, MIB as u32).await.unwrap();
 
     // Nobody reads on.
     until(|| server.sent() >= HUGE).await;
-    assert!(mounted.read_all(&Wanted { length: Some(HUGE as u64), ..wanted }).await.unwrap() == body);
+    assert!(mounted.read_all(&FetchSpec { length: Some(HUGE as u64), ..wanted }).await.unwrap() == body);
     assert_eq!(server.received().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_one_range_is_answered_the_octets_are_right() {
-    let body = octets(HUGE, 82);
-    let newer = octets(HUGE, 83);
+async fn whatever_one_range_is_answered_the_bytes_are_right() {
+    let body = bytes(HUGE, 82);
+    let newer = bytes(HUGE, 83);
     type Lie = fn(&Received, &[u8], &[u8]) -> Reply;
     let lies: [(&str, Lie); 9] = [
         ("another version", |request, _, newer| {
@@ -148,7 +148,7 @@ async fn whatever_one_range_is_answered_the_octets_are_right() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ignores_every_range_sends_the_whole_once() {
-    let body = octets(HUGE, 84);
+    let body = bytes(HUGE, 84);
     let whole = body.clone();
     let server = Server::start(move |_| Reply::full(&whole).with("ETag", ETAG).with("Accept-Ranges", "bytes"));
     let mounted = Mounted::wide(&server, |_| {});
@@ -162,7 +162,7 @@ async fn a_server_that_ignores_every_range_sends_the_whole_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_that_never_comes_is_asked_for_again_before_a_reader_gives_up() {
-    let body = octets(HUGE, 85);
+    let body = bytes(HUGE, 85);
     let (gate, whole, is_told) = (Gate::default(), body.clone(), AtomicBool::new(false));
     let held = gate.clone();
     let server = lying(&body, move |request| {
@@ -178,7 +178,7 @@ async fn a_range_that_never_comes_is_asked_for_again_before_a_reader_gives_up() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranges_that_are_here_are_handed_on_although_the_body_before_them_is_silent() {
     const BROUGHT: usize = 6 * MIB;
-    let body = octets(HUGE, 98);
+    let body = bytes(HUGE, 98);
     let (bodies, ranges, whole) = (Gate::default(), Gate::default(), body.clone());
     let held = [bodies.clone(), ranges.clone()];
     let server = Server::start(move |request| {
@@ -207,7 +207,7 @@ async fn ranges_that_are_here_are_handed_on_although_the_body_before_them_is_sil
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rest_of_a_range_that_all_others_wait_for_is_asked_for_anew() {
-    let body = octets(2 * HUGE, 95);
+    let body = bytes(2 * HUGE, 95);
     let (gate, whole, is_told) = (Gate::default(), body.clone(), AtomicBool::new(false));
     let held = gate.clone();
     let server = lying(&body, move |request| {
@@ -227,7 +227,7 @@ async fn the_rest_of_a_range_that_all_others_wait_for_is_asked_for_anew() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_that_was_asked_for_anew_is_taken_from_where_it_comes_first() {
-    let body = octets(2 * HUGE, 97);
+    let body = bytes(2 * HUGE, 97);
     type Answer = fn(&Received, &[u8], &Gate) -> Reply;
     let slow: Answer = |request, body, gate| honest(request, body, Some(ETAG)).gated_at(MIB + 5, gate);
     let cases: [(&str, Answer, Answer); 4] = [
@@ -276,7 +276,7 @@ async fn a_range_that_was_asked_for_anew_is_taken_from_where_it_comes_first() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_ranges_that_are_refused_behind_others_few_are_asked_for() {
-    let body = octets(4 * HUGE, 99);
+    let body = bytes(4 * HUGE, 99);
     let refused = Arc::new(AtomicUsize::new(0));
     let (counted, is_down, whole) = (Arc::clone(&refused), Arc::new(AtomicBool::new(true)), body.clone());
     let down = Arc::clone(&is_down);
@@ -312,7 +312,7 @@ async fn of_ranges_that_are_refused_behind_others_few_are_asked_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_is_busy_as_long_as_it_brings_what_others_have_brought() {
-    let body = octets(2 * HUGE, 98);
+    let body = bytes(2 * HUGE, 98);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
     // The body passes one range after the other.
@@ -327,8 +327,8 @@ async fn a_connection_is_busy_as_long_as_it_brings_what_others_have_brought() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_that_changes_midway_is_never_mixed_with_what_went_out() {
-    let body = octets(HUGE, 86);
-    let newer = octets(HUGE, 87);
+    let body = bytes(HUGE, 86);
+    let newer = bytes(HUGE, 87);
     let (one, other) = (body.clone(), newer.clone());
     let server = Server::start(move |request| match first_of(request) {
         0 if request.number == 0 => honest(request, &one, Some(ETAG)),
@@ -344,7 +344,7 @@ async fn a_version_that_changes_midway_is_never_mixed_with_what_went_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_bytes_in_a_range_are_an_error_and_the_end_never_goes_out() {
-    let body = octets(HUGE, 88);
+    let body = bytes(HUGE, 88);
     let mut wrong = body.clone();
     wrong[40 * MIB] ^= 1;
     let server = Server::of(&wrong, Some(ETAG));
@@ -359,7 +359,7 @@ async fn wrong_bytes_in_a_range_are_an_error_and_the_end_never_goes_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_full_midway_costs_a_reader_nothing() {
-    let body = octets(HUGE, 89);
+    let body = bytes(HUGE, 89);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::new(&server, |config| config.quota = Some(20 << 20));
 
@@ -368,7 +368,7 @@ async fn a_disk_that_is_full_midway_costs_a_reader_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_in_ranges_is_where_the_next_mount_goes_on() {
-    let body = octets(HUGE, 90);
+    let body = bytes(HUGE, 90);
     let (whole, is_down) = (body.clone(), Arc::new(AtomicBool::new(true)));
     let down = Arc::clone(&is_down);
     let server = Server::start(move |request| match request.range(HUGE) {
@@ -387,12 +387,12 @@ async fn what_came_in_ranges_is_where_the_next_mount_goes_on() {
     assert!(mounted.read_all(&wanted).await.unwrap() == body);
     let next = server.received()[asked].range(HUGE).map(|range| range.start);
     assert!(next.is_some_and(|first| first >= 8 * MIB), "it begins at {next:?}");
-    assert!(server.sent() - sent < HUGE, "{} octets sent again", server.sent() - sent);
+    assert!(server.sent() - sent < HUGE, "{} bytes sent again", server.sent() - sent);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_reads_is_not_fetched() {
-    let body = octets(2 * HUGE, 91);
+    let body = bytes(2 * HUGE, 91);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -403,7 +403,7 @@ async fn what_nobody_reads_is_not_fetched() {
     let (came, sent) = (came(&mounted), server.sent());
     assert!(
         came < 8 * MIB && sent < 8 * MIB + held_by_the_network(),
-        "{came} octets came for one MiB, {sent} were sent"
+        "{came} bytes came for one MiB, {sent} were sent"
     );
     assert!(mounted.read_all(&wanted).await.unwrap() == body, "who reads on gets it");
     assert_eq!(mounted.content.state(wanted.ino).0, State::Cached);
@@ -411,7 +411,7 @@ async fn what_nobody_reads_is_not_fetched() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_the_end_alone_has_little_more_than_that_fetched() {
-    let body = octets(2 * HUGE, 92);
+    let body = bytes(2 * HUGE, 92);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -420,12 +420,12 @@ async fn a_reader_of_the_end_alone_has_little_more_than_that_fetched() {
     assert!(mounted.read(&wanted, body.len() as u64 - 100, 4096).await.unwrap() == body[body.len() - 100..]);
     assert!(mounted.read(&wanted, far as u64, 4096).await.unwrap() == body[far..far + 4096]);
     until(|| server.busy() == 0).await;
-    assert!(server.sent() < 8 * MIB, "{} octets sent", server.sent());
+    assert!(server.sent() < 8 * MIB, "{} bytes sent", server.sent());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_jumps_away_ends_what_was_asked_for_ahead_of_it() {
-    let body = octets(4 * HUGE, 93);
+    let body = bytes(4 * HUGE, 93);
     let (whole, gate, ahead) = (body.clone(), Gate::default(), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), Arc::clone(&ahead));
     let server = Server::start(move |request| match request.range(whole.len()) {
@@ -439,8 +439,8 @@ async fn a_reader_that_jumps_away_ends_what_was_asked_for_ahead_of_it() {
     let mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
     for read in 0..12 {
-        let octets = mounted.read(&wanted, (read * MIB) as u64, MIB as u32).await.unwrap();
-        assert!(octets == body[read * MIB..(read + 1) * MIB]);
+        let bytes = mounted.read(&wanted, (read * MIB) as u64, MIB as u32).await.unwrap();
+        assert!(bytes == body[read * MIB..(read + 1) * MIB]);
     }
     until(|| ahead.load(Ordering::SeqCst) > 0).await;
 
@@ -451,13 +451,13 @@ async fn a_reader_that_jumps_away_ends_what_was_asked_for_ahead_of_it() {
     let asked = ahead.load(Ordering::SeqCst);
     gate.open();
 
-    assert!(server.sent() < 40 * MIB, "{} octets sent, {asked} ranges ahead", server.sent());
+    assert!(server.sent() < 40 * MIB, "{} bytes sent, {asked} ranges ahead", server.sent());
     assert!(mounted.read_all(&wanted).await.unwrap() == body, "who comes back gets it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fetch_that_was_left_is_gone_on_with_and_its_readers_wait_for_no_verdict() {
-    let body = octets(2 * HUGE, 94);
+    let body = bytes(2 * HUGE, 94);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
@@ -469,7 +469,7 @@ async fn a_fetch_that_was_left_is_gone_on_with_and_its_readers_wait_for_no_verdi
     let (asked, sent) = (server.received().len(), server.sent());
 
     assert!(mounted.read(&wanted, 2 * MIB as u64, MIB as u32).await.unwrap() == body[2 * MIB..3 * MIB]);
-    assert!(server.sent() - sent < 40 * MIB, "{} octets sent", server.sent() - sent);
+    assert!(server.sent() - sent < 40 * MIB, "{} bytes sent", server.sent() - sent);
     assert!(mounted.read_all(&wanted).await.unwrap() == body);
     let next = server.received()[asked].clone();
     assert!(next.field("if-range") == Some(ETAG) && next.range(body.len()).unwrap().start > 0);
@@ -477,7 +477,7 @@ async fn a_fetch_that_was_left_is_gone_on_with_and_its_readers_wait_for_no_verdi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_still_takes_no_turn_from_other_reads_of_its_host() {
-    let body = octets(2 * HUGE, 96);
+    let body = bytes(2 * HUGE, 96);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(10));
     let wanted = vouched(&server, &body);
@@ -489,7 +489,7 @@ async fn what_stands_still_takes_no_turn_from_other_reads_of_its_host() {
     assert!(mounted.read(&wanted, 0, MIB as u32).await.unwrap() == body[..MIB], "one turn is left");
     until(|| resting.available_permits() < places).await;
 
-    let other = Wanted { ino: INodeNo(77), uri: server.uri("/other"), ..wanted.clone() };
+    let other = FetchSpec { ino: INodeNo(77), uri: server.uri("/other"), ..wanted.clone() };
     assert!(mounted.read(&other, 0, 10).await.unwrap() == body[..10]);
 
     drop(taken);

@@ -5,8 +5,8 @@ use super::*;
 use crate::content::FETCHES;
 
 /// A resource of its own inode.
-fn numbered(server: &Server, number: u64) -> Wanted {
-    Wanted { ino: INodeNo(number + 2), ..bare(server, &format!("/{number}")) }
+fn numbered(server: &Server, number: u64) -> FetchSpec {
+    FetchSpec { ino: INodeNo(number + 2), ..bare(server, &format!("/{number}")) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -84,7 +84,7 @@ impl Hot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::store::Disk;
+    use crate::content::store::Store;
     use std::fs::File;
     use std::sync::Weak;
     use std::sync::mpsc::channel;
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn who_reads_what_is_kept_open_waits_for_nobody() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), None, 0).unwrap();
+        let disk = Store::open(folder.path(), None, 0).unwrap();
         let key = ObjectKey::inode("http://h/", 1);
         let partial = disk.begin(&key, Some(3)).unwrap();
         partial.write_at(0, b"abc").unwrap();

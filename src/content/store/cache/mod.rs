@@ -10,7 +10,7 @@ use super::opening::PARTIALS;
 use super::recency::{Change, Changes, Fate, OBJECTS, Recency, Sums, now};
 use super::sidecar::Sidecar;
 use super::victims::Victims;
-use super::{DiskError, Evicted, ObjectKey, flock, io_error, is_full};
+use super::{Evicted, ObjectKey, StoreError, flock, io_error, is_full};
 use hot::Hot;
 use room::Released;
 use std::collections::HashSet;
@@ -28,22 +28,22 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_secs(5);
 /// So many pending changes are written down before the next tick.
 const MANY_CHANGES: usize = 4096;
-/// Likewise one part in so many of the quota, of pending charges, but not less or more than so many octets: other processes do not see them
+/// Likewise one part in so many of the quota, of pending charges, but not less or more than so many bytes: other processes do not see them
 /// until then. They are not few, as the disk has to have everything that it was given each time, and who writes a large file meanwhile
 /// waits for that.
 const MUCH_OF_THE_QUOTA: u64 = 64;
-const MANY_OCTETS: RangeInclusive<u64> = 16 << 20..=128 << 20;
+const MANY_BYTES: RangeInclusive<u64> = 16 << 20..=128 << 20;
 /// Files without a name that are kept open until the next tick, at most.
 const CLOSED_LATER: usize = 64;
 /// Objects synced one by one; more at once and the file system is synced whole.
 const SYNCED_SINGLY: usize = 64;
 
-/// How the free octets of the file system are asked.
+/// How the free bytes of the file system are asked.
 pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
 
-/// The state that [`super::Disk`], its objects and its partials share.
+/// The state that [`super::Store`], its objects and its partials share.
 ///
-/// Invariants: `Pending::octets` is what has been charged and is not in the sums yet (over-estimated while a flush runs, never under);
+/// Invariants: `Pending::bytes` is what has been charged and is not in the sums yet (over-estimated while a flush runs, never under);
 /// every file below `objects/` was complete when it got its name; a file that is locked is never unlinked by eviction; a use of an
 /// object is written down at the next flush, or when it is kept open no more, unless it is used in that very moment.
 /// Lock order: `evicting`, `flushing`, then one of the lock of `beside`, `pending`, that of `hot`, `unsynced`, `closing`, `stopped`, which
@@ -74,16 +74,16 @@ pub(super) struct Cache {
 #[derive(Default)]
 struct Pending {
     changes: Changes,
-    /// Octets charged less octets given back.
-    octets: i64,
+    /// Bytes charged less bytes given back.
+    bytes: i64,
 }
 
 impl Pending {
     /// Whether it is to be written down before the next tick.
     fn is_much(&self, quota: u64) -> bool {
-        let octets = u64::try_from(self.octets).unwrap_or(0);
+        let bytes = u64::try_from(self.bytes).unwrap_or(0);
         self.changes.len() >= MANY_CHANGES
-            || octets >= (quota / MUCH_OF_THE_QUOTA).clamp(*MANY_OCTETS.start(), *MANY_OCTETS.end())
+            || bytes >= (quota / MUCH_OF_THE_QUOTA).clamp(*MANY_BYTES.start(), *MANY_BYTES.end())
     }
 }
 
@@ -111,7 +111,7 @@ impl Cache {
             free_space,
             recency,
             beside: Beside::default(),
-            evicting: Mutex::new(Released { octets: 0, since: Instant::now() }),
+            evicting: Mutex::new(Released { bytes: 0, since: Instant::now() }),
             flushing: Mutex::default(),
             pending: Mutex::default(),
             hot: Hot::default(),
@@ -132,16 +132,16 @@ impl Cache {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn full(&self) -> DiskError {
-        DiskError::Full { folder: self.folder.clone() }
+    pub(super) fn full(&self) -> StoreError {
+        StoreError::Full { folder: self.folder.clone() }
     }
 
-    /// Octets that everything takes: what all processes wrote down, what this one has not yet, the environment's own, and
+    /// Bytes that everything takes: what all processes wrote down, what this one has not yet, the environment's own, and
     /// what lies beside.
-    pub(super) fn octets(&self) -> u64 {
-        let pending = lock(&self.pending).octets;
-        let beside = self.beside.octets(self.quota);
-        self.sums().octets.saturating_add_signed(pending) + self.recency.own_octets() + beside
+    pub(super) fn bytes(&self) -> u64 {
+        let pending = lock(&self.pending).bytes;
+        let beside = self.beside.bytes(self.quota);
+        self.sums().bytes.saturating_add_signed(pending) + self.recency.own_bytes() + beside
     }
 
     /// As last written down. An environment that cannot be read counts nothing: the reserve still holds.
@@ -152,9 +152,9 @@ impl Cache {
         })
     }
 
-    /// A file takes `octets` now, `before` until now.
-    pub(super) fn charge(&self, name: &str, before: u64, octets: u64) {
-        self.note(name, Change::Present { octets, used: now() }, octets as i64 - before as i64);
+    /// A file takes `bytes` now, `before` until now.
+    pub(super) fn charge(&self, name: &str, before: u64, bytes: u64) {
+        self.note(name, Change::Present { bytes, used: now() }, bytes as i64 - before as i64);
     }
 
     /// A file that took `before` is gone.
@@ -162,11 +162,11 @@ impl Cache {
         self.note(name, Change::Gone, -(before as i64));
     }
 
-    fn note(&self, name: &str, change: Change, octets: i64) {
+    fn note(&self, name: &str, change: Change, bytes: i64) {
         let mut pending = lock(&self.pending);
         let change = pending.changes.get(name).map_or(change, |earlier| change.after(*earlier));
         pending.changes.insert(name.into(), change);
-        pending.octets = pending.octets.saturating_add(octets);
+        pending.bytes = pending.bytes.saturating_add(bytes);
         if pending.is_much(self.quota) {
             self.wake.notify_one();
         }
@@ -183,17 +183,17 @@ impl Cache {
     pub(super) fn flush(&self) {
         let _flushing = lock(&self.flushing);
         self.hot.all().for_each(|object| self.note_use(&object));
-        let (changes, octets) = {
+        let (changes, bytes) = {
             let mut pending = lock(&self.pending);
             if pending.changes.is_empty() {
                 return;
             }
-            (std::mem::take(&mut pending.changes), pending.octets)
+            (std::mem::take(&mut pending.changes), pending.bytes)
         };
         let written = self.recency.apply(&changes, |name| allocated(&self.path(name)));
         let mut pending = lock(&self.pending);
         match written {
-            Ok(_) => pending.octets -= octets,
+            Ok(_) => pending.bytes -= bytes,
             Err(cause) => {
                 tracing::warn!(%cause, "what was used cannot be written down");
                 for (name, earlier) in changes {
@@ -287,7 +287,7 @@ impl Cache {
         object: &Arc<Object>,
         charged: u64,
         victims: &Victims,
-    ) -> Result<(), DiskError> {
+    ) -> Result<(), StoreError> {
         let object_name = object_name(object.key());
         let (from, to) = (self.path(name), self.path(&object_name));
         let renamed = self.retry_when_full(victims, || {
@@ -316,9 +316,9 @@ impl Cache {
             Err(cause) if is_full(&cause) => return Err(self.full()),
             renamed => renamed.map_err(io_error(to))?,
         }
-        let octets = object.file().metadata().map_or(charged, |m| m.blocks() * 512);
+        let bytes = object.file().metadata().map_or(charged, |m| m.blocks() * 512);
         self.charge_gone(name, charged);
-        self.charge(&object_name, 0, octets);
+        self.charge(&object_name, 0, bytes);
         object.use_at(now());
         self.keep_open(object);
         let mut unsynced = lock(&self.unsynced);
@@ -343,21 +343,21 @@ impl Cache {
     pub(super) fn remove(&self, key: &ObjectKey) {
         let name = object_name(key);
         self.let_go(key);
-        let octets = allocated(&self.path(&name));
+        let bytes = allocated(&self.path(&name));
         self.unlink(&name);
-        self.charge_gone(&name, octets.unwrap_or(0));
+        self.charge_gone(&name, bytes.unwrap_or(0));
     }
 
-    /// See [`super::Disk::evict`].
+    /// See [`super::Store::evict`].
     pub(super) fn evict_one(&self, key: &ObjectKey) -> Evicted {
         let mut dropped = None;
         for name in [object_name(key), format!("{PARTIALS}{key}")] {
-            let Some(octets) = allocated(&self.path(&name)) else { continue };
+            let Some(bytes) = allocated(&self.path(&name)) else { continue };
             if self.victim(&name) == Fate::Kept {
                 return Evicted::Kept;
             }
-            self.charge_gone(&name, octets);
-            dropped = Some(dropped.unwrap_or(0) + octets);
+            self.charge_gone(&name, bytes);
+            dropped = Some(dropped.unwrap_or(0) + bytes);
         }
         dropped.map_or(Evicted::Absent, Evicted::Dropped)
     }
@@ -468,7 +468,7 @@ pub(super) fn object_name(key: &ObjectKey) -> String {
     format!("{OBJECTS}{}/{key}", key.shard())
 }
 
-/// Octets in allocated blocks; `None`: it is not there.
+/// Bytes in allocated blocks; `None`: it is not there.
 pub(super) fn allocated(path: &Path) -> Option<u64> {
     std::fs::symlink_metadata(path).ok().map(|metadata| metadata.blocks() * 512)
 }
@@ -520,7 +520,7 @@ mod tests {
 
     #[test]
     fn what_others_are_not_told_yet_is_little_beside_the_quota() {
-        let pending = |octets| Pending { octets, ..Pending::default() };
+        let pending = |bytes| Pending { bytes, ..Pending::default() };
         let mib = 1 << 20;
 
         assert!(pending(16 * mib).is_much(64 << 20) && !pending(16 * mib - 1).is_much(64 << 20), "a small cache");
@@ -528,7 +528,7 @@ mod tests {
         assert!(pending(128 * mib).is_much(1 << 40) && !pending(128 * mib - 1).is_much(1 << 40), "a large one");
         assert!(!pending(-mib).is_much(0), "given back");
         let changes = (0..MANY_CHANGES).map(|number| (number.to_string().into(), Change::Gone)).collect();
-        assert!(Pending { changes, octets: 0 }.is_much(16 << 30));
+        assert!(Pending { changes, bytes: 0 }.is_much(16 << 30));
     }
 
     #[test]

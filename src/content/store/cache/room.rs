@@ -2,7 +2,7 @@
 
 use super::super::recency::{Fate, OBJECTS};
 use super::super::victims::Victims;
-use super::super::{DiskError, ObjectKey, is_full};
+use super::super::{ObjectKey, StoreError, is_full};
 use super::{Cache, TICK, lock, unlink_idle_partial};
 use crate::content::fixity::WHOLE_LIMIT;
 use std::io;
@@ -13,32 +13,32 @@ use std::time::Instant;
 /// again.
 const HEADROOM: u64 = 50;
 
-/// Octets unlinked that the file system may not show as free yet: descriptors of other processes hold them until their
+/// Bytes unlinked that the file system may not show as free yet: descriptors of other processes hold them until their
 /// next tick, and some file systems free in the background. Without them one shortage would empty the cache.
 pub(super) struct Released {
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     pub(super) since: Instant,
 }
 
 impl Cache {
-    /// Whether `needed` octets may have room, were all objects evicted, those too that cannot be: where they have none nothing need go
+    /// Whether `needed` bytes may have room, were all objects evicted, those too that cannot be: where they have none nothing need go
     /// for them. Of few that is not worth to be asked: they are soon told.
     pub(in crate::content::store) fn could_hold(&self, needed: u64) -> bool {
         if needed <= WHOLE_LIMIT {
             return needed <= self.quota;
         }
-        let stays = self.recency.own_octets() + self.beside.octets(self.quota);
+        let stays = self.recency.own_bytes() + self.beside.bytes(self.quota);
         if needed.saturating_add(stays) > self.quota {
             return false;
         }
         let Ok(sums) = self.recency.sums() else { return true };
-        let all = sums.octets.saturating_add_signed(lock(&self.pending).octets);
+        let all = sums.bytes.saturating_add_signed(lock(&self.pending).bytes);
         let free = (self.free_space)().unwrap_or(u64::MAX).saturating_add(all);
         self.reserve.saturating_add(needed) <= free
     }
 
-    /// Evicts until `needed` octets more fit into quota and reserve; [`DiskError::Full`] where they cannot.
-    pub(in crate::content::store) fn make_room(&self, needed: u64, victims: &Victims) -> Result<(), DiskError> {
+    /// Evicts until `needed` bytes more fit into quota and reserve; [`StoreError::Full`] where they cannot.
+    pub(in crate::content::store) fn make_room(&self, needed: u64, victims: &Victims) -> Result<(), StoreError> {
         let needed = needed.saturating_add(if victims.spares() { self.quota / HEADROOM } else { 0 });
         if needed > self.quota {
             return Err(self.full());
@@ -48,49 +48,49 @@ impl Cache {
         }
         let mut released = lock(&self.evicting);
         if released.since.elapsed() > 2 * TICK {
-            *released = Released { octets: 0, since: Instant::now() };
+            *released = Released { bytes: 0, since: Instant::now() };
         }
         loop {
             // Another thread may have evicted while this one waited.
-            match self.excess(needed, released.octets) {
+            match self.excess(needed, released.bytes) {
                 0 => return Ok(()),
                 excess => match self.evict(excess, victims) {
                     0 => return Err(self.full()),
-                    octets => released.octets += octets,
+                    bytes => released.bytes += bytes,
                 },
             }
         }
     }
 
-    /// Evicts for others who write beside it on the same file system: as many octets, where it has so many. How many went.
-    pub(in crate::content::store) fn give_up(&self, octets: u64) -> u64 {
+    /// Evicts for others who write beside it on the same file system: as many bytes, where it has so many. How many went.
+    pub(in crate::content::store) fn give_up(&self, bytes: u64) -> u64 {
         let mut released = lock(&self.evicting);
         // While it is written down what is pending counts twice.
         self.flush();
-        if self.sums().octets < octets {
+        if self.sums().bytes < bytes {
             return 0;
         }
-        let gone = self.evict(octets, &Victims::any());
-        released.octets = released.octets.saturating_add(gone);
+        let gone = self.evict(bytes, &Victims::any());
+        released.bytes = released.bytes.saturating_add(gone);
         gone
     }
 
-    /// Octets that must go before `needed` more fit; `released`: those that will be free soon.
+    /// Bytes that must go before `needed` more fit; `released`: those that will be free soon.
     fn excess(&self, needed: u64, released: u64) -> u64 {
-        let over_quota = self.octets().saturating_add(needed).saturating_sub(self.quota);
+        let over_quota = self.bytes().saturating_add(needed).saturating_sub(self.quota);
         let free = (self.free_space)().unwrap_or(u64::MAX).saturating_add(released);
         over_quota.max(self.reserve.saturating_add(needed).saturating_sub(free))
     }
 
-    /// Evicts files of `octets` in all and a tenth of what is left, so that the next writes need not evict again;
-    /// oldest first. How many octets went. Call with `evicting` held.
-    fn evict(&self, octets: u64, victims: &Victims) -> u64 {
+    /// Evicts files of `bytes` in all and a tenth of what is left, so that the next writes need not evict again;
+    /// oldest first. How many bytes went. Call with `evicting` held.
+    fn evict(&self, bytes: u64, victims: &Victims) -> u64 {
         // What is pending decides who is oldest, too.
         self.flush();
         self.close();
         // On a full disk the commit may fail although the files are gone: the second round finds them gone and has room.
         for _ in 0..2 {
-            let target = |all: u64| all.saturating_sub(octets) / 10 * 9;
+            let target = |all: u64| all.saturating_sub(bytes) / 10 * 9;
             match self.recency.evict(target, victims.since(), |name| self.victim(name)) {
                 Ok(removed) => return removed,
                 Err(cause) => tracing::warn!(%cause, "an eviction cannot be written down"),
@@ -141,14 +141,14 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::store::{Disk, Evicted};
+    use crate::content::store::{Evicted, Store};
     use std::path::Path;
     use std::sync::Arc;
 
     #[test]
     fn what_goes_is_held_open_by_nobody_although_it_was_never_synced() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), Some(1 << 30), 0).unwrap();
+        let disk = Store::open(folder.path(), Some(1 << 30), 0).unwrap();
         let put = |number| {
             let key = ObjectKey::inode("https://source.example/", number);
             let partial = disk.begin(&key, Some(1000)).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     fn what_others_need_on_the_same_file_system_is_given_up_and_nothing_in_vain() {
         const MIB: u64 = 1 << 20;
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), Some(1 << 30), 0).unwrap();
+        let disk = Store::open(folder.path(), Some(1 << 30), 0).unwrap();
         let key = |number: u64| ObjectKey::inode("http://h/", number);
         for number in 0..8 {
             let partial = disk.begin(&key(number), Some(MIB)).unwrap();

@@ -14,25 +14,25 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn open(folder: &TempDir) -> Arc<Disk> {
-    Disk::open(folder.path(), Some(PLENTY), 0).unwrap()
+fn open(folder: &TempDir) -> Arc<Store> {
+    Store::open(folder.path(), Some(PLENTY), 0).unwrap()
 }
 
-/// A cache that holds `octets` beside its own records.
-fn open_with_room(folder: &TempDir, octets: u64) -> Arc<Disk> {
+/// A cache that holds `bytes` beside its own records.
+fn open_with_room(folder: &TempDir, bytes: u64) -> Arc<Store> {
     let own = {
         let disk = open(folder);
-        disk.cache.recency.own_octets()
+        disk.cache.recency.own_bytes()
     };
-    Disk::open(folder.path(), Some(own + octets), 0).unwrap()
+    Store::open(folder.path(), Some(own + bytes), 0).unwrap()
 }
 
 fn key(number: u64) -> ObjectKey {
     ObjectKey::inode("https://source.example/", number)
 }
 
-/// Octets that differ from block to block and from seed to seed.
-fn octets(seed: u64, length: u64) -> Vec<u8> {
+/// Bytes that differ from block to block and from seed to seed.
+fn bytes(seed: u64, length: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -40,18 +40,18 @@ fn octets(seed: u64, length: u64) -> Vec<u8> {
         state ^= state << 17;
         state.to_le_bytes()
     };
-    let mut octets: Vec<u8> = std::iter::repeat_with(&mut next).take(length.div_ceil(8) as usize).flatten().collect();
-    octets.truncate(length as usize);
-    octets
+    let mut bytes: Vec<u8> = std::iter::repeat_with(&mut next).take(length.div_ceil(8) as usize).flatten().collect();
+    bytes.truncate(length as usize);
+    bytes
 }
 
-fn put(disk: &Disk, key: &ObjectKey, octets: &[u8]) -> Arc<Object> {
-    let partial = disk.begin(key, Some(octets.len() as u64)).unwrap();
-    partial.write_at(0, octets).unwrap();
-    partial.commit(key, octets.len() as u64).unwrap()
+fn put(disk: &Store, key: &ObjectKey, bytes: &[u8]) -> Arc<Object> {
+    let partial = disk.begin(key, Some(bytes.len() as u64)).unwrap();
+    partial.write_at(0, bytes).unwrap();
+    partial.commit(key, bytes.len() as u64).unwrap()
 }
 
-fn object_path(disk: &Disk, key: &ObjectKey) -> PathBuf {
+fn object_path(disk: &Store, key: &ObjectKey) -> PathBuf {
     disk.cache.path(&object_name(key))
 }
 
@@ -65,9 +65,9 @@ fn kill(partial: Partial, noted: bool) {
 
 fn flip(path: &Path, at: u64) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let mut octet = [0];
-    file.read_exact_at(&mut octet, at).unwrap();
-    file.write_all_at(&[octet[0] ^ 0x04], at).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x04], at).unwrap();
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn what_is_committed_is_read_back_at_every_offset() {
     let folder = folder();
     let tail = (64 << 10) - 40; // The longest that is read with its footer.
     for length in [0, 1, tail - 1, tail, tail + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 77, 4 * MIB + 5] {
-        let written = octets(length, length);
+        let written = bytes(length, length);
         let disk = open(&folder);
         put(&disk, &key(length), &written);
         drop(disk);
@@ -94,9 +94,9 @@ fn what_is_committed_is_read_back_at_every_offset() {
     assert_eq!(open(&folder).usage().objects, 10);
 }
 
-/// Promise 1, never a wrong byte: any single changed octet of the file is a miss or an error, for every block and the footer.
+/// Promise 1, never a wrong byte: any single changed byte of the file is a miss or an error, for every block and the footer.
 #[test]
-fn a_changed_octet_is_never_handed_out() {
+fn a_changed_byte_is_never_handed_out() {
     // The second is read with its footer when it is opened.
     for (length, at) in [2 * BLOCK + 1000, 1000].into_iter().flat_map(|length| {
         let in_blocks = [0, BLOCK - 1, BLOCK, 2 * BLOCK - 1, 2 * BLOCK, length - 1];
@@ -105,21 +105,21 @@ fn a_changed_octet_is_never_handed_out() {
     }) {
         let folder = folder();
         let disk = open(&folder);
-        put(&disk, &key(1), &octets(1, length));
+        put(&disk, &key(1), &bytes(1, length));
         drop(disk);
         let disk = open(&folder);
         flip(&object_path(&disk, &key(1)), at);
 
         match disk.get(&key(1)) {
-            None => assert!(at >= length, "octet {at}: only the footer is checked when opened"),
+            None => assert!(at >= length, "byte {at}: only the footer is checked when opened"),
             Some(object) => {
                 let damaged = object.read(0, length as usize).unwrap_err();
                 assert_eq!(damaged.offset, at / BLOCK * BLOCK);
             }
         }
-        assert!(disk.get(&key(1)).is_none(), "octet {at}: damaged once, a miss from then on");
-        assert!(!object_path(&disk, &key(1)).exists(), "octet {at}");
-        assert_eq!(disk.usage().objects, 0, "octet {at}");
+        assert!(disk.get(&key(1)).is_none(), "byte {at}: damaged once, a miss from then on");
+        assert!(!object_path(&disk, &key(1)).exists(), "byte {at}");
+        assert_eq!(disk.usage().objects, 0, "byte {at}");
     }
 }
 
@@ -127,7 +127,7 @@ fn a_changed_octet_is_never_handed_out() {
 fn a_cut_or_foreign_file_is_a_miss() {
     let folder = folder();
     let disk = open(&folder);
-    let written = octets(1, 2 * BLOCK);
+    let written = bytes(1, 2 * BLOCK);
     let cut_to = [0, 1, 35, 36, BLOCK, 2 * BLOCK, 2 * BLOCK + 8 + 35, 2 * BLOCK + 8 + 37];
     for (number, length) in (0..).zip(cut_to) {
         put(&disk, &key(number), &written);
@@ -151,7 +151,7 @@ fn a_cut_or_foreign_file_is_a_miss() {
 fn a_file_cut_while_open_is_an_error_and_then_a_miss() {
     let folder = folder();
     let disk = open(&folder);
-    let object = put(&disk, &key(1), &octets(1, 2 * BLOCK));
+    let object = put(&disk, &key(1), &bytes(1, 2 * BLOCK));
     OpenOptions::new().write(true).open(object_path(&disk, &key(1))).unwrap().set_len(BLOCK + 5).unwrap();
     assert_eq!(object.read(0, 10).unwrap().len(), 10);
     assert!(object.read(BLOCK, 10).unwrap_err().cause.is_some());
@@ -163,7 +163,7 @@ fn a_partial_is_written_in_any_order_and_read_meanwhile() {
     let folder = folder();
     let disk = open(&folder);
     let length = 5 * BLOCK + 123;
-    let written = octets(3, length);
+    let written = bytes(3, length);
     let partial = disk.begin(&key(1), None).unwrap();
     let mut pieces: Vec<u64> = (0..length).step_by(50_000).collect();
     // A fixed order that leaves blocks begun at their start, middle and end.
@@ -175,14 +175,14 @@ fn a_partial_is_written_in_any_order_and_read_meanwhile() {
         let read = partial.read_at(start, (end - start) as usize).unwrap().unwrap();
         assert_eq!(read, written[start as usize..end as usize]);
     }
-    // What is present stays: other octets at the same place change nothing.
-    partial.write_at(0, &octets(9, length)).unwrap();
+    // What is present stays: other bytes at the same place change nothing.
+    partial.write_at(0, &bytes(9, length)).unwrap();
     assert_eq!((partial.present(), partial.prefix(), partial.absent(0..length)), (length, length, None));
 
     partial.commit(&key(2), length).unwrap();
 
     assert_eq!(partial.read_at(0, length as usize).unwrap().unwrap(), written);
-    assert!(matches!(partial.write_at(0, b"x"), Err(DiskError::Finished { .. })));
+    assert!(matches!(partial.write_at(0, b"x"), Err(StoreError::Finished { .. })));
     drop(partial);
     assert!(disk.get(&key(1)).is_none(), "it is committed under the key that its bytes gave");
     assert_eq!(disk.get(&key(2)).unwrap().read(0, length as usize).unwrap(), written);
@@ -193,12 +193,12 @@ fn nothing_is_committed_with_a_gap_or_another_length() {
     let folder = folder();
     let disk = open(&folder);
     let partial = disk.begin(&key(1), None).unwrap();
-    partial.write_at(0, &octets(1, 100)).unwrap();
-    partial.write_at(200, &octets(1, 100)).unwrap();
+    partial.write_at(0, &bytes(1, 100)).unwrap();
+    partial.write_at(200, &bytes(1, 100)).unwrap();
     for length in [0, 99, 100, 101, 200, 300, 301] {
-        assert!(matches!(partial.commit(&key(1), length), Err(DiskError::Incomplete { .. })), "{length}");
+        assert!(matches!(partial.commit(&key(1), length), Err(StoreError::Incomplete { .. })), "{length}");
     }
-    partial.write_at(100, &octets(1, 100)).unwrap();
+    partial.write_at(100, &bytes(1, 100)).unwrap();
     partial.commit(&key(1), 300).unwrap();
 }
 
@@ -206,7 +206,7 @@ fn nothing_is_committed_with_a_gap_or_another_length() {
 #[test]
 fn a_kill_leaves_no_garbage_and_a_noted_partial_goes_on() {
     let folder = folder();
-    let written = octets(4, 6 * BLOCK + 9);
+    let written = bytes(4, 6 * BLOCK + 9);
     let disk = open(&folder);
     let unnoted = disk.begin(&key(1), None).unwrap();
     unnoted.write_at(0, &written[..2 * BLOCK as usize]).unwrap();
@@ -242,7 +242,7 @@ fn a_kill_leaves_no_garbage_and_a_noted_partial_goes_on() {
 #[test]
 fn what_was_noted_bit_by_bit_goes_on_after_each_kill() {
     let folder = folder();
-    let written = octets(4, 7 * BLOCK);
+    let written = bytes(4, 7 * BLOCK);
     let part = |blocks: std::ops::Range<u64>| &written[(blocks.start * BLOCK) as usize..(blocks.end * BLOCK) as usize];
     let disk = open(&folder);
     let partial = disk.begin(&key(1), Some(7 * BLOCK)).unwrap();
@@ -274,7 +274,7 @@ fn what_was_noted_bit_by_bit_goes_on_after_each_kill() {
 #[test]
 fn a_damaged_block_of_a_resumed_partial_is_absent_again() {
     let folder = folder();
-    let written = octets(5, 3 * BLOCK);
+    let written = bytes(5, 3 * BLOCK);
     let disk = open(&folder);
     let partial = disk.begin(&key(1), None).unwrap();
     partial.set_validator(Some("v".to_owned()));
@@ -295,16 +295,16 @@ fn a_partial_without_validator_or_aborted_is_not_kept() {
     let folder = folder();
     let disk = open(&folder);
     let unvalidated = disk.begin(&key(1), None).unwrap();
-    unvalidated.write_at(0, &octets(1, 2 * BLOCK)).unwrap();
+    unvalidated.write_at(0, &bytes(1, 2 * BLOCK)).unwrap();
     drop(unvalidated);
     let aborted = disk.begin(&key(2), None).unwrap();
     aborted.set_validator(Some("v".to_owned()));
-    aborted.write_at(0, &octets(1, 2 * BLOCK)).unwrap();
+    aborted.write_at(0, &bytes(1, 2 * BLOCK)).unwrap();
     aborted.abort();
     drop(aborted);
     assert!(disk.resume(&key(1)).is_none() && disk.resume(&key(2)).is_none());
     assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
-    assert_eq!(disk.usage().octets, disk.cache.recency.own_octets());
+    assert_eq!(disk.usage().bytes, disk.cache.recency.own_bytes());
 }
 
 #[test]
@@ -312,11 +312,11 @@ fn a_pinned_object_survives_the_eviction_of_another_mount_and_ends_with_its_proc
     let folder = folder();
     let pinning = open_with_room(&folder, 4 * MIB);
     let evicting = open_with_room(&folder, 4 * MIB);
-    let written = octets(1, MIB);
+    let written = bytes(1, MIB);
     put(&pinning, &key(1), &written);
     assert!(pinning.pin(&key(1)) && pinning.pin(&key(1)) && !pinning.pin(&key(99)));
     for number in 2..12 {
-        put(&evicting, &key(number), &octets(number, MIB - 8192));
+        put(&evicting, &key(number), &bytes(number, MIB - 8192));
     }
     // Whoever unlinks it all the same: the pin reads on.
     std::fs::remove_file(object_path(&pinning, &key(1))).unwrap();
@@ -336,7 +336,7 @@ fn a_pinned_object_survives_the_eviction_of_another_mount_and_ends_with_its_proc
 fn pins_of_a_dead_process_are_removed_and_the_folder_is_scanned_again() {
     let folder = folder();
     let disk = open(&folder);
-    put(&disk, &key(1), &octets(1, MIB));
+    put(&disk, &key(1), &bytes(1, MIB));
     drop(disk);
     // A process that died between rename and record, with a pin.
     let dead = folder.path().join("pins/4711");
@@ -351,10 +351,10 @@ fn pins_of_a_dead_process_are_removed_and_the_folder_is_scanned_again() {
     assert!(!dead.exists());
     let usage = disk.usage();
     assert_eq!(usage.objects, 1);
-    assert_eq!(usage.octets, allocated(&object).unwrap() + disk.cache.recency.own_octets());
+    assert_eq!(usage.bytes, allocated(&object).unwrap() + disk.cache.recency.own_bytes());
 }
 
-fn finish_rescan(disk: &Disk) {
+fn finish_rescan(disk: &Store) {
     opening::rescan(&disk.cache);
 }
 
@@ -366,13 +366,13 @@ fn two_mounts_share_a_folder_and_keep_to_one_quota() {
         for (disk, base) in [(&first, 0), (&second, 1000)] {
             scope.spawn(move || {
                 for number in base..base + 40 {
-                    let written = octets(number, MIB / 2 + number);
+                    let written = bytes(number, MIB / 2 + number);
                     put(disk, &key(number), &written);
                     // Gone already, or right.
                     for other in [number, number / 2, 1000 + number % 1000] {
                         if let Some(object) = disk.get(&key(other)) {
                             let length = object.length() as usize;
-                            assert_eq!(object.read(0, length).unwrap(), octets(other, length as u64));
+                            assert_eq!(object.read(0, length).unwrap(), bytes(other, length as u64));
                         }
                     }
                 }
@@ -382,12 +382,12 @@ fn two_mounts_share_a_folder_and_keep_to_one_quota() {
     // What each has written down the other knows of when it next needs room.
     first.usage();
     second.usage();
-    put(&second, &key(5000), &octets(5000, MIB / 2));
+    put(&second, &key(5000), &bytes(5000, MIB / 2));
     let usage = second.usage();
-    assert!(usage.octets <= usage.quota + 2 * MIB, "{usage:?}");
+    assert!(usage.bytes <= usage.quota + 2 * MIB, "{usage:?}");
     finish_rescan(&first);
     let files: u64 = walk(&folder.path().join("objects")).iter().filter_map(|path| allocated(path)).sum();
-    assert_eq!(files, first.usage().octets - first.cache.recency.own_octets(), "the records are the files'");
+    assert_eq!(files, first.usage().bytes - first.cache.recency.own_bytes(), "the records are the files'");
 }
 
 fn walk(folder: &Path) -> Vec<PathBuf> {
@@ -402,7 +402,7 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
 fn the_same_object_may_be_written_twice_at_once() {
     let folder = folder();
     let (first, second) = (open(&folder), open(&folder));
-    let written = octets(1, 2 * BLOCK);
+    let written = bytes(1, 2 * BLOCK);
     let one = first.begin(&key(1), None).unwrap();
     one.write_at(0, &written[..100]).unwrap();
     assert!(second.resume(&key(1)).is_none(), "it is being written");
@@ -421,7 +421,7 @@ fn what_is_committed_after_the_close_is_counted() {
     let disk = open(&folder);
     let partial = disk.begin(&key(1), None).unwrap();
     disk.close();
-    partial.write_at(0, &octets(1, BLOCK)).unwrap();
+    partial.write_at(0, &bytes(1, BLOCK)).unwrap();
     partial.commit(&key(1), BLOCK).unwrap();
     drop((partial, disk));
     assert_eq!(open(&folder).usage().objects, 1);
@@ -449,9 +449,9 @@ const FILL: &str = "RESYNCFS_TEST_FILL_CACHE";
 #[test]
 fn fills_the_cache_where_a_test_asks_this_process_to() {
     let Some(path) = std::env::var_os(FILL) else { return };
-    let disk = Disk::open(Path::new(&path), Some(8 * MIB), 0).unwrap();
+    let disk = Store::open(Path::new(&path), Some(8 * MIB), 0).unwrap();
     for number in (1..).flat_map(|number| [number, number / 2]) {
-        put(&disk, &key(number), &octets(number, number * 7919 % MIB));
+        put(&disk, &key(number), &bytes(number, number * 7919 % MIB));
         disk.pin(&key(number / 3));
         disk.unpin(&key(number / 5));
         if number % 16 == 0 {
@@ -481,7 +481,7 @@ fn killed_processes_leave_right_objects_and_right_records() {
             child.wait().unwrap();
         }
 
-        let disk = Disk::open(folder.path(), Some(8 * MIB), 0).unwrap();
+        let disk = Store::open(folder.path(), Some(8 * MIB), 0).unwrap();
         finish_rescan(&disk);
         let mut whole = 0;
         for path in walk(&objects) {
@@ -489,7 +489,7 @@ fn killed_processes_leave_right_objects_and_right_records() {
             let number = u64::from_str_radix(name.rsplit('-').next().unwrap(), 16).unwrap();
             let object = disk.get(&key(number)).unwrap();
             let length = object.length();
-            assert_eq!(object.read(0, length as usize).unwrap(), octets(number, length));
+            assert_eq!(object.read(0, length as usize).unwrap(), bytes(number, length));
             whole += 1;
         }
         assert!(whole > 0);
@@ -497,7 +497,7 @@ fn killed_processes_leave_right_objects_and_right_records() {
         assert_eq!(pins, std::slice::from_ref(&disk.pins.path));
         assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
         let files: u64 = walk(&objects).iter().filter_map(|path| allocated(path)).sum();
-        assert_eq!(disk.usage().octets, files + disk.cache.recency.own_octets());
+        assert_eq!(disk.usage().bytes, files + disk.cache.recency.own_bytes());
         assert_eq!(disk.usage().objects, whole);
     }
 }

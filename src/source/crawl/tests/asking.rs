@@ -78,8 +78,8 @@ async fn what_a_walk_costs_and_how_long_its_root_keeps_are_told() {
     let first = scene.walk("/root.xml").await.unwrap();
     let second = scene.walk("/root.xml").await.unwrap();
 
-    let octets: u64 = first.documents().map(|document| document.size).sum();
-    assert_eq!((first.transferred, second.transferred), (octets, 0));
+    let bytes: u64 = first.documents().map(|document| document.size).sum();
+    assert_eq!((first.transferred, second.transferred), (bytes, 0));
     assert_eq!(second.max_age, Some(Duration::from_secs(600)));
 }
 
@@ -92,9 +92,9 @@ async fn progress_counts_up_to_everything() {
     let progress = |progress: Progress| seen.lock().unwrap().push(progress);
     let walked = walk(&scene.server.client(), &scene.spool, &scene.at("/root.xml"), limits(), &progress).await.unwrap();
     let seen = seen.into_inner().unwrap();
-    assert!(seen.windows(2).all(|pair| pair[0].documents <= pair[1].documents && pair[0].octets <= pair[1].octets));
-    let octets = walked.documents().map(|document| document.size).sum();
-    assert_eq!(seen.last(), Some(&Progress { documents: 3, known: 3, octets }));
+    assert!(seen.windows(2).all(|pair| pair[0].documents <= pair[1].documents && pair[0].bytes <= pair[1].bytes));
+    let bytes = walked.documents().map(|document| document.size).sum();
+    assert_eq!(seen.last(), Some(&Progress { documents: 3, known: 3, bytes }));
 }
 
 #[tokio::test]

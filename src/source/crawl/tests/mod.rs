@@ -9,14 +9,14 @@ use std::sync::Mutex;
 /// A server and the spool of whoever walks it.
 struct Scene {
     server: Loopback,
-    spool: Spool,
+    spool: DocumentCache,
     _folder: tempfile::TempDir,
 }
 
 impl Scene {
     async fn new(table: &[(&str, Answer)]) -> Scene {
         let folder = tempfile::tempdir().unwrap();
-        let spool = Spool::open(folder.path()).unwrap();
+        let spool = DocumentCache::open(folder.path()).unwrap();
         Scene { server: Loopback::with(table).await, spool, _folder: folder }
     }
 
@@ -53,9 +53,9 @@ impl Scene {
     }
 }
 
-fn gzip(octets: &[u8]) -> Vec<u8> {
+fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(octets).unwrap();
+    encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
@@ -118,7 +118,7 @@ async fn an_unchanged_poll_is_one_304_a_document_and_transfers_nothing() {
 }
 
 #[tokio::test]
-async fn without_validators_the_octets_tell_what_is_unchanged() {
+async fn without_validators_the_bytes_tell_what_is_unchanged() {
     let scene =
         Scene::new(&[("/root.xml", index("", &["/1.xml", "/2.xml"])), ("/1.xml", list("/1")), ("/2.xml", list("/2"))])
             .await;
@@ -492,7 +492,7 @@ async fn relative_locations_are_resolved_against_where_a_document_came_from() {
 }
 
 #[tokio::test]
-async fn octets_that_have_moved_are_another_document_where_they_hold_relative_references() {
+async fn bytes_that_have_moved_are_another_document_where_they_hold_relative_references() {
     let absolute = "http://example.org/a/b";
     for (resource, is_other) in [("a/b", true), (absolute, false)] {
         for etag in ["", "1"] {

@@ -31,7 +31,7 @@ async fn a_chunked_range_must_have_its_length_too() {
         let mut response = client(config(&server)).send(request).await.unwrap();
         let outcome = read(&mut response.body).await;
         match (&outcome, is_right) {
-            (Ok(octets), true) => assert_eq!(octets, b"cde"),
+            (Ok(bytes), true) => assert_eq!(bytes, b"cde"),
             (
                 Err(HttpError::Truncated { expected: 3, got: 2, .. } | HttpError::Overlong { expected: 3, .. }),
                 false,
@@ -61,13 +61,13 @@ async fn a_chunked_body_that_is_cut_is_an_error() {
     let server = TestServer::start(|_| {
         vec![Act::Send(answer("HTTP/1.1 200 OK\nTransfer-Encoding: chunked", b"5\r\nhello\r\n")), Act::Close]
     });
-    let (response, octets) = get(&client(config(&server)), server.uri("/")).await.unwrap();
+    let (response, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
     assert_eq!(response.content_length, None);
-    assert!(matches!(octets, Err(HttpError::Body { got: 5, .. })), "{octets:?}");
+    assert!(matches!(bytes, Err(HttpError::Body { got: 5, .. })), "{bytes:?}");
 }
 
 #[tokio::test]
-async fn octets_past_the_length_never_reach_the_next_answer() {
+async fn bytes_past_the_length_never_reach_the_next_answer() {
     let server = TestServer::start(|request| match request.number {
         0 => vec![Act::Send(answer(
             "HTTP/1.1 200 OK\nContent-Length: 5",
@@ -83,9 +83,9 @@ async fn octets_past_the_length_never_reach_the_next_answer() {
 #[tokio::test]
 async fn a_coding_that_nobody_asked_for_is_told_and_not_undone() {
     let server = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 4\nContent-Encoding: GZip", b"\x1f\x8b\x08\0");
-    let (response, octets) = get(&client(config(&server)), server.uri("/")).await.unwrap();
+    let (response, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
     assert_eq!(response.encoding.as_deref(), Some("gzip"));
-    assert_eq!(octets.unwrap(), b"\x1f\x8b\x08\0");
+    assert_eq!(bytes.unwrap(), b"\x1f\x8b\x08\0");
 }
 
 fn impatient(own: &TestServer) -> HttpConfig {
@@ -103,8 +103,8 @@ async fn a_body_that_stalls_or_drips_has_failed() {
     };
     for script in [stalls, drips] {
         let server = TestServer::start(script);
-        let (_, octets) = get(&client(impatient(&server)), server.uri("/")).await.unwrap();
-        assert!(matches!(octets, Err(HttpError::Stalled { limit: 1000, .. })), "{octets:?}");
+        let (_, bytes) = get(&client(impatient(&server)), server.uri("/")).await.unwrap();
+        assert!(matches!(bytes, Err(HttpError::Stalled { limit: 1000, .. })), "{bytes:?}");
     }
 }
 
@@ -149,8 +149,8 @@ async fn malformed_lines_of_a_head_are_passed_over() {
         let server = TestServer::start(move |_| vec![Act::Send(head.clone())]);
         let told = client(config(&server));
         for _ in 0..2 {
-            let (response, octets) = get(&told, server.uri("/")).await.unwrap();
-            assert_eq!(octets.unwrap(), b"hello");
+            let (response, bytes) = get(&told, server.uri("/")).await.unwrap();
+            assert_eq!(bytes.unwrap(), b"hello");
             assert_eq!(response.content_length, Some(5), "{}", String::from_utf8_lossy(&line));
         }
     }

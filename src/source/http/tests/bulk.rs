@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 const ALL: &[&str] = &["h2", "http/1.1"];
 
-/// Octets of a range, and of all.
+/// Bytes of a range, and of all.
 const RANGE: u64 = 1000;
 const TOTAL: u64 = 100_000_000;
 
@@ -153,8 +153,8 @@ async fn answer(
     match (status(&asked), range) {
         (206, Some((first, last))) => {
             together.wait().await;
-            let octets: Vec<u8> = (first..=last).map(|at| (at % 251) as u8).collect();
-            answering.header("content-range", format!("bytes {first}-{last}/{TOTAL}")).body(octets.into())
+            let bytes: Vec<u8> = (first..=last).map(|at| (at % 251) as u8).collect();
+            answering.header("content-range", format!("bytes {first}-{last}/{TOTAL}")).body(bytes.into())
         }
         (200, _) => answering.body("small".into()),
         (503, _) => answering.header("retry-after", "1000").body("".into()),
@@ -174,8 +174,8 @@ async fn ranges(client: &Client, uri: &Uri, count: u64) -> Vec<Result<(), HttpEr
             tokio::spawn(async move {
                 let mut response = client.send(request).await?;
                 assert_eq!(response.status, Status::Partial { first, last, total: Some(TOTAL) });
-                let octets = read(&mut response.body).await?;
-                assert!(octets.iter().copied().eq((first..=last).map(|at| (at % 251) as u8)));
+                let bytes = read(&mut response.body).await?;
+                assert!(bytes.iter().copied().eq((first..=last).map(|at| (at % 251) as u8)));
                 Ok(())
             })
         })
@@ -369,9 +369,9 @@ async fn bodies_that_nobody_reads_do_not_stop_the_others_of_their_connection() {
     }
 
     let mut response = client.send(large).await.unwrap();
-    let octets = tokio::time::timeout(PLENTY / 2, read(&mut response.body)).await.expect("it is not stopped");
+    let bytes = tokio::time::timeout(PLENTY / 2, read(&mut response.body)).await.expect("it is not stopped");
 
-    assert_eq!(octets.unwrap().len() as u64, LARGE);
+    assert_eq!(bytes.unwrap().len() as u64, LARGE);
     let asked = host.asked();
     assert!(asked.iter().all(|asked| asked.version == Version::HTTP_2));
     assert_eq!((asked.len(), connections(&asked).len()), (9, 1));

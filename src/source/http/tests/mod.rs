@@ -32,17 +32,17 @@ fn proxy_at(address: &str) -> Proxy {
 }
 
 async fn read(body: &mut Body) -> Result<Vec<u8>, HttpError> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     while let Some(piece) = body.chunk().await? {
-        octets.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece);
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 async fn get(client: &Client, uri: Uri) -> Result<(Response, Result<Vec<u8>, HttpError>), HttpError> {
     let mut response = client.send(Request::get(uri, PLENTY)).await?;
-    let octets = read(&mut response.body).await;
-    Ok((response, octets))
+    let bytes = read(&mut response.body).await;
+    Ok((response, bytes))
 }
 
 /// An error as it is logged: its own text, its causes', and its debug form.
@@ -63,9 +63,9 @@ async fn a_get_brings_head_and_body() {
          Last-Modified: Thu, 01 Jan 1970 00:00:05 GMT\nLink: </up.xml>; rel=\"up\"",
         b"hello",
     );
-    let (response, octets) = get(&client(config(&server)), server.uri("/a?b=c")).await.unwrap();
+    let (response, bytes) = get(&client(config(&server)), server.uri("/a?b=c")).await.unwrap();
 
-    assert_eq!(octets.unwrap(), b"hello");
+    assert_eq!(bytes.unwrap(), b"hello");
     assert_eq!(response.status, Status::Full);
     assert_eq!(response.final_uri, server.uri("/a?b=c"));
     assert_eq!(response.content_length, Some(5));
@@ -178,8 +178,8 @@ async fn redirects_are_followed_to_where_they_end() {
         "/b/2" => status(307, "Location: 3#fragment"),
         _ => ok(b"here"),
     });
-    let (response, octets) = get(&client(config(&server)), server.uri("/a/1")).await.unwrap();
-    assert_eq!(octets.unwrap(), b"here");
+    let (response, bytes) = get(&client(config(&server)), server.uri("/a/1")).await.unwrap();
+    assert_eq!(bytes.unwrap(), b"here");
     assert_eq!(response.final_uri, server.uri("/b/3"));
 }
 
@@ -288,13 +288,13 @@ async fn what_a_host_costs_is_measured_as_it_is_asked() {
         ok(if request.path == "/large" { &[7; 4 << 20] } else { b"small" })
     });
     let client = client(config(&server));
-    let cost = |requests, octets| client.line(&server.uri("/")).time(Price { requests, octets }, 1);
-    let (of_request, of_octets) = (cost(1, 0), cost(0, 8_000_000));
+    let cost = |requests, bytes| client.line(&server.uri("/")).time(Price { requests, bytes }, 1);
+    let (of_request, of_bytes) = (cost(1, 0), cost(0, 8_000_000));
 
     // One that a busy machine holds up counts for less with each that follows.
     for _ in 0..40 {
         get(&client, server.uri("/large")).await.unwrap().1.unwrap();
-        if cost(0, 8_000_000) < of_octets / 2 {
+        if cost(0, 8_000_000) < of_bytes / 2 {
             break;
         }
     }
@@ -302,5 +302,5 @@ async fn what_a_host_costs_is_measured_as_it_is_asked() {
     futures_util::future::join_all(late).await.into_iter().for_each(|answer| drop(answer.unwrap()));
 
     assert!(of_request < LATENCY && cost(1, 0) > LATENCY * 9 / 10, "{of_request:?}, then {:?}", cost(1, 0));
-    assert!(cost(0, 8_000_000) < of_octets / 2, "{of_octets:?}, then {:?}", cost(0, 8_000_000));
+    assert!(cost(0, 8_000_000) < of_bytes / 2, "{of_bytes:?}, then {:?}", cost(0, 8_000_000));
 }

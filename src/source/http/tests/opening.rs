@@ -49,13 +49,13 @@ fn answer(connection: TcpStream, to_answer: Duration) -> std::io::Result<()> {
     let session = rustls::ServerConnection::new(Arc::new(config)).unwrap();
     let mut stream = rustls::StreamOwned::new(session, connection);
     let mut head = Vec::new();
-    let mut octets = [0; 4096];
+    let mut bytes = [0; 4096];
     loop {
-        let count = stream.read(&mut octets)?;
+        let count = stream.read(&mut bytes)?;
         if count == 0 {
             return Ok(());
         }
-        head.extend_from_slice(&octets[..count]);
+        head.extend_from_slice(&bytes[..count]);
         while let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") {
             head.drain(..end + 4);
             std::thread::sleep(to_answer);

@@ -8,8 +8,8 @@ async fn what_may_pass_is_repeated_until_it_does() {
     for code in [408, 425, 429, 500, 502, 503, 504] {
         let server =
             TestServer::start(move |request| if request.number < 2 { status(code, "X: y") } else { ok(b"up") });
-        let (_, octets) = get(&client(config(&server)), server.uri("/")).await.unwrap();
-        assert_eq!(octets.unwrap(), b"up");
+        let (_, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
+        assert_eq!(bytes.unwrap(), b"up");
         assert_eq!(server.received().len(), 3, "{code}");
     }
 }
@@ -32,8 +32,8 @@ async fn a_head_that_is_cut_is_asked_for_again() {
         1 => vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Le".to_vec()), Act::Close],
         _ => ok(b"whole"),
     });
-    let (_, octets) = get(&client(config(&server)), server.uri("/")).await.unwrap();
-    assert_eq!(octets.unwrap(), b"whole");
+    let (_, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
+    assert_eq!(bytes.unwrap(), b"whole");
 }
 
 #[tokio::test]
@@ -44,8 +44,8 @@ async fn retry_after_is_waited_for() {
         _ => ok(b"now"),
     });
     let begun = Instant::now();
-    let (_, octets) = get(&client(config(&server)), server.uri("/")).await.unwrap();
-    assert_eq!(octets.unwrap(), b"now");
+    let (_, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
+    assert_eq!(bytes.unwrap(), b"now");
     assert!(begun.elapsed() >= Duration::from_secs(1));
     assert_eq!(server.received().len(), 3);
 }

@@ -1,4 +1,4 @@
-//! A server on loopback that says exactly the octets it is told to, true or not.
+//! A server on loopback that says exactly the bytes it is told to, true or not.
 
 use crate::document::Uri;
 use std::io::{Read, Write};
@@ -113,10 +113,10 @@ impl Drop for TestServer {
 
 /// A head (its first line and fields, separated by `\n`) and a body as sent over the wire.
 pub(super) fn answer(head: &str, body: &[u8]) -> Vec<u8> {
-    let mut octets = head.lines().flat_map(|line| [line.trim(), "\r\n"]).collect::<String>().into_bytes();
-    octets.extend_from_slice(b"\r\n");
-    octets.extend_from_slice(body);
-    octets
+    let mut bytes = head.lines().flat_map(|line| [line.trim(), "\r\n"]).collect::<String>().into_bytes();
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(body);
+    bytes
 }
 
 /// 200 with its true length.
@@ -137,11 +137,11 @@ fn converse(
     loop {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
-            let mut octet = [0];
-            if connection.read(&mut octet)? == 0 {
+            let mut byte = [0];
+            if connection.read(&mut byte)? == 0 {
                 return Ok(());
             }
-            head.push(octet[0]);
+            head.push(byte[0]);
         }
         let head = String::from_utf8_lossy(&head).into_owned();
         let mut words = head.split(' ');
@@ -154,7 +154,7 @@ fn converse(
         };
         for act in script(&request) {
             match act {
-                Act::Send(octets) => connection.write_all(&octets)?,
+                Act::Send(bytes) => connection.write_all(&bytes)?,
                 Act::Wait(time) => std::thread::sleep(time),
                 Act::Close => return Ok(()),
                 Act::Hang => {

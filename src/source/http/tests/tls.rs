@@ -104,9 +104,9 @@ async fn tls_goes_through_a_proxy_that_learns_no_credentials() {
         let (mut near, _) = listener.accept().unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
-            let mut octet = [0];
-            near.read_exact(&mut octet).unwrap();
-            head.push(octet[0]);
+            let mut byte = [0];
+            near.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
         }
         near.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").unwrap();
         let far = std::net::TcpStream::connect(&*target).unwrap();

@@ -24,7 +24,7 @@ async fn a_private_address_is_reached_as_own_or_when_allowed() {
 
 #[tokio::test]
 async fn a_name_without_address_fails_soon_and_says_so() {
-    // A label of more than 63 octets is refused by every resolver without asking anyone.
+    // A label of more than 63 bytes is refused by every resolver without asking anyone.
     let uri = Uri::parse(&format!("http://{}.example/", "a".repeat(64))).unwrap();
     let error = get(&client(HttpConfig::default()), uri).await.unwrap_err();
     assert!(matches!(error, HttpError::Name { .. }), "{error:?}");
@@ -36,8 +36,8 @@ async fn rewriting_changes_where_it_is_fetched_and_not_what_it_is_called() {
     let rewrites = vec![("http://published.invalid/".into(), server.uri("/").as_str().into())];
     let client = client(HttpConfig { rewrites, ..HttpConfig::default() });
 
-    let (response, octets) = get(&client, Uri::parse("http://published.invalid/a").unwrap()).await.unwrap();
-    assert_eq!(octets.unwrap(), b"here");
+    let (response, bytes) = get(&client, Uri::parse("http://published.invalid/a").unwrap()).await.unwrap();
+    assert_eq!(bytes.unwrap(), b"here");
     assert_eq!(response.final_uri, server.uri("/a"));
     assert!(client.progress(&Uri::parse("http://published.invalid/a").unwrap()) > 0, "of the host that is asked");
     let missing = Uri::parse("http://published.invalid/b").unwrap();
@@ -161,10 +161,10 @@ async fn a_proxy_is_asked_for_everything_but_its_exceptions() {
     };
     let client = Client::with_proxies(secretive(&server), &settings).unwrap();
 
-    let (_, octets) = get(&client, Uri::parse("http://repo.example.org/a").unwrap()).await.unwrap();
-    assert_eq!(octets.unwrap(), b"by proxy");
-    let (_, octets) = get(&client, server.uri("/b")).await.unwrap();
-    assert_eq!(octets.unwrap(), b"direct");
+    let (_, bytes) = get(&client, Uri::parse("http://repo.example.org/a").unwrap()).await.unwrap();
+    assert_eq!(bytes.unwrap(), b"by proxy");
+    let (_, bytes) = get(&client, server.uri("/b")).await.unwrap();
+    assert_eq!(bytes.unwrap(), b"direct");
     for inside in ["http://10.0.0.1/", "http://localhost/", "http://169.254.169.254/"] {
         let error = get(&client, Uri::parse(inside).unwrap()).await.unwrap_err();
         assert!(matches!(error, HttpError::AddressRefused { .. }), "{error:?}");

@@ -1,4 +1,4 @@
-//! ZIPs written octet by octet, so that any field can lie.
+//! ZIPs written byte by byte, so that any field can lie.
 
 use flate2::{Compression, Crc, write::DeflateEncoder};
 use std::io::Write as _;
@@ -9,7 +9,7 @@ pub struct Raw {
     pub name: Vec<u8>,
     /// The name in the local header.
     pub local_name: Vec<u8>,
-    /// Octets as they lie in the package.
+    /// PackageBytes as they lie in the package.
     pub packed: Vec<u8>,
     pub method: u16,
     pub flags: u16,
@@ -20,17 +20,17 @@ pub struct Raw {
     pub local_extra: Vec<u8>,
     /// Where the directory says that it lies, instead of where it does.
     pub header: Option<u32>,
-    /// What follows its octets.
+    /// What follows its bytes.
     pub after: Vec<u8>,
 }
 
 /// A stored member that tells the truth.
-pub fn stored(name: &str, octets: &[u8]) -> Raw {
-    let (crc, length) = (crc(octets), octets.len() as u32);
+pub fn stored(name: &str, bytes: &[u8]) -> Raw {
+    let (crc, length) = (crc(bytes), bytes.len() as u32);
     Raw {
         name: name.into(),
         local_name: name.into(),
-        packed: octets.into(),
+        packed: bytes.into(),
         method: 0,
         flags: 0,
         crc,
@@ -43,23 +43,23 @@ pub fn stored(name: &str, octets: &[u8]) -> Raw {
 }
 
 /// A deflated member that tells the truth.
-pub fn deflated(name: &str, octets: &[u8]) -> Raw {
+pub fn deflated(name: &str, bytes: &[u8]) -> Raw {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(octets).unwrap();
+    encoder.write_all(bytes).unwrap();
     let packed = encoder.finish().unwrap();
-    let local = (crc(octets), packed.len() as u32, octets.len() as u32);
-    Raw { packed, method: 8, local, ..stored(name, octets) }
+    let local = (crc(bytes), packed.len() as u32, bytes.len() as u32);
+    Raw { packed, method: 8, local, ..stored(name, bytes) }
 }
 
-pub fn crc(octets: &[u8]) -> u32 {
+pub fn crc(bytes: &[u8]) -> u32 {
     let mut crc = Crc::new();
-    crc.update(octets);
+    crc.update(bytes);
     crc.sum()
 }
 
 /// Where the parts of a package begin, and the package.
 pub struct Crafted {
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Offset of the directory.
     pub directory: usize,
     /// Offset of the record at its end.
@@ -68,18 +68,18 @@ pub struct Crafted {
 
 /// The package of these members.
 pub fn craft(members: &[Raw]) -> Crafted {
-    let (mut octets, mut directory) = (Vec::new(), Vec::new());
+    let (mut bytes, mut directory) = (Vec::new(), Vec::new());
     for member in members {
-        let header = member.header.unwrap_or(octets.len() as u32);
-        octets.extend(b"PK\x03\x04");
-        numbers(&mut octets, &[20, member.flags, member.method, 0, 0x21]);
+        let header = member.header.unwrap_or(bytes.len() as u32);
+        bytes.extend(b"PK\x03\x04");
+        numbers(&mut bytes, &[20, member.flags, member.method, 0, 0x21]);
         let (crc, packed, length) = member.local;
-        [crc, packed, length].iter().for_each(|number| octets.extend(number.to_le_bytes()));
-        numbers(&mut octets, &[member.local_name.len() as u16, member.local_extra.len() as u16]);
-        octets.extend(&member.local_name);
-        octets.extend(&member.local_extra);
-        octets.extend(&member.packed);
-        octets.extend(&member.after);
+        [crc, packed, length].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        numbers(&mut bytes, &[member.local_name.len() as u16, member.local_extra.len() as u16]);
+        bytes.extend(&member.local_name);
+        bytes.extend(&member.local_extra);
+        bytes.extend(&member.packed);
+        bytes.extend(&member.after);
 
         directory.extend(b"PK\x01\x02");
         numbers(&mut directory, &[20, 20, member.flags, member.method, 0, 0x21]);
@@ -89,39 +89,39 @@ pub fn craft(members: &[Raw]) -> Crafted {
         directory.extend(header.to_le_bytes());
         directory.extend(&member.name);
     }
-    let start = octets.len();
-    octets.extend(&directory);
-    let end = octets.len();
-    octets.extend(b"PK\x05\x06");
-    numbers(&mut octets, &[0, 0, members.len() as u16, members.len() as u16]);
-    octets.extend((directory.len() as u32).to_le_bytes());
-    octets.extend((start as u32).to_le_bytes());
-    numbers(&mut octets, &[0]);
-    Crafted { octets, directory: start, end }
+    let start = bytes.len();
+    bytes.extend(&directory);
+    let end = bytes.len();
+    bytes.extend(b"PK\x05\x06");
+    numbers(&mut bytes, &[0, 0, members.len() as u16, members.len() as u16]);
+    bytes.extend((directory.len() as u32).to_le_bytes());
+    bytes.extend((start as u32).to_le_bytes());
+    numbers(&mut bytes, &[0]);
+    Crafted { bytes, directory: start, end }
 }
 
-/// The same package with a Zip64 end that claims `entries` in a directory of `size` octets.
+/// The same package with a Zip64 end that claims `entries` in a directory of `size` bytes.
 pub fn with_zip64_end(crafted: &Crafted, entries: u64, size: u64) -> Vec<u8> {
-    let mut octets = crafted.octets[..crafted.end].to_vec();
-    let record = octets.len() as u64;
-    octets.extend(b"PK\x06\x06");
-    octets.extend(44_u64.to_le_bytes());
-    numbers(&mut octets, &[45, 45, 0, 0, 0, 0]);
+    let mut bytes = crafted.bytes[..crafted.end].to_vec();
+    let record = bytes.len() as u64;
+    bytes.extend(b"PK\x06\x06");
+    bytes.extend(44_u64.to_le_bytes());
+    numbers(&mut bytes, &[45, 45, 0, 0, 0, 0]);
     for number in [entries, entries, size, crafted.directory as u64] {
-        octets.extend(number.to_le_bytes());
+        bytes.extend(number.to_le_bytes());
     }
-    octets.extend(b"PK\x06\x07");
-    octets.extend(0_u32.to_le_bytes());
-    octets.extend(record.to_le_bytes());
-    octets.extend(1_u32.to_le_bytes());
-    octets.extend(b"PK\x05\x06");
-    numbers(&mut octets, &[0, 0, u16::MAX, u16::MAX]);
-    octets.extend(u32::MAX.to_le_bytes());
-    octets.extend(u32::MAX.to_le_bytes());
-    numbers(&mut octets, &[0]);
-    octets
+    bytes.extend(b"PK\x06\x07");
+    bytes.extend(0_u32.to_le_bytes());
+    bytes.extend(record.to_le_bytes());
+    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend(b"PK\x05\x06");
+    numbers(&mut bytes, &[0, 0, u16::MAX, u16::MAX]);
+    bytes.extend(u32::MAX.to_le_bytes());
+    bytes.extend(u32::MAX.to_le_bytes());
+    numbers(&mut bytes, &[0]);
+    bytes
 }
 
-fn numbers(octets: &mut Vec<u8>, numbers: &[u16]) {
-    numbers.iter().for_each(|number| octets.extend(number.to_le_bytes()));
+fn numbers(bytes: &mut Vec<u8>, numbers: &[u16]) {
+    numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
 }

@@ -5,7 +5,7 @@ use super::*;
 use std::process::Command;
 
 async fn stage(members: &[Raw]) -> Stage {
-    Stage::with(craft(members).octets, Ranges::Right).await
+    Stage::with(craft(members).bytes, Ranges::Right).await
 }
 
 /// A package that is larger than what is asked for first, so that members are asked for by themselves.
@@ -42,10 +42,10 @@ async fn a_path_is_found_with_and_without_slash_escaped_and_with_backslashes() {
 
 #[tokio::test]
 async fn a_name_in_an_old_code_page_is_found_by_its_text() {
-    let mut member = stored("x", b"octets");
+    let mut member = stored("x", b"bytes");
     (member.name, member.local_name) = (b"caf\x82".to_vec(), b"caf\x82".to_vec());
     let stage = stage(&[member]).await;
-    assert_eq!(stage.member("/caf%C3%A9").await.unwrap(), b"octets");
+    assert_eq!(stage.member("/caf%C3%A9").await.unwrap(), b"bytes");
 }
 
 #[tokio::test]
@@ -109,8 +109,8 @@ async fn what_is_no_zip_is_named_and_asked_for_once() {
         (b"", "empty"),
     ];
     for (magic, said) in kinds {
-        let octets = [magic, &vec![0; if magic.is_empty() { 0 } else { 3 << 20 }]].concat();
-        let stage = Stage::with(octets, Ranges::Right).await;
+        let bytes = [magic, &vec![0; if magic.is_empty() { 0 } else { 3 << 20 }]].concat();
+        let stage = Stage::with(bytes, Ranges::Right).await;
         let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
         assert!(matches!(error, PackageError::NotZip { .. }) && !error.is_retryable(), "{error:?}");
         assert!(what(&error).contains(said), "{error}");
@@ -136,7 +136,7 @@ async fn a_version_that_is_no_zip_is_not_fetched_again_however_late_it_is_looked
         assert!(asked.len() == 1 && asked[0].conditional && asked[0].sent == 0, "{asked:?}");
 
         stage.packages.lock().failures.clear();
-        let good = craft(&[stored("a", &noise(1, 500))]).octets;
+        let good = craft(&[stored("a", &noise(1, 500))]).bytes;
         stage.server.put("/dump.zip", Answer::new("application/zip", good).etag("v2").ranges(ranges));
         stage.packages.directory(&stage.uri()).await.unwrap();
     }
@@ -144,7 +144,7 @@ async fn a_version_that_is_no_zip_is_not_fetched_again_however_late_it_is_looked
 
 #[tokio::test]
 async fn a_truncated_package_is_refused_wherever_it_ends() {
-    let whole = craft(&[stored("a", &noise(1, 500)), deflated("b", &[7; 500])]).octets;
+    let whole = craft(&[stored("a", &noise(1, 500)), deflated("b", &[7; 500])]).bytes;
     for length in 0..whole.len() {
         let stage = Stage::with(whole[..length].to_vec(), Ranges::Right).await;
         stage.packages.directory(&stage.uri()).await.unwrap_err();
@@ -152,22 +152,22 @@ async fn a_truncated_package_is_refused_wherever_it_ends() {
 }
 
 #[tokio::test]
-async fn octets_before_and_a_comment_after_are_allowed() {
+async fn bytes_before_and_a_comment_after_are_allowed() {
     let crafted = craft(&[stored("a", b"hello"), deflated("b", b"world")]);
-    let prefixed = [&noise(3, 5000)[..], &crafted.octets].concat();
-    let mut commented = crafted.octets.clone();
+    let prefixed = [&noise(3, 5000)[..], &crafted.bytes].concat();
+    let mut commented = crafted.bytes.clone();
     let length = commented.len();
     commented[length - 2..].copy_from_slice(&30_000_u16.to_le_bytes());
     commented.extend(vec![b'c'; 30_000]);
-    for octets in [prefixed, commented] {
-        let stage = Stage::with(octets, Ranges::Right).await;
+    for bytes in [prefixed, commented] {
+        let stage = Stage::with(bytes, Ranges::Right).await;
         assert_eq!(stage.member("a").await.unwrap(), b"hello");
         assert_eq!(stage.member("b").await.unwrap(), b"world");
     }
 }
 
 #[tokio::test]
-async fn an_empty_zip_has_no_members_and_empty_members_have_no_octets() {
+async fn an_empty_zip_has_no_members_and_empty_members_have_no_bytes() {
     let empty = stage(&[]).await;
     assert!(empty.packages.directory(&empty.uri()).await.unwrap().is_empty());
     let stage = stage(&[stored("a", b""), deflated("b", b"")]).await;
@@ -176,7 +176,7 @@ async fn an_empty_zip_has_no_members_and_empty_members_have_no_octets() {
 }
 
 #[tokio::test]
-async fn sizes_behind_the_octets_are_those_of_the_directory() {
+async fn sizes_behind_the_bytes_are_those_of_the_directory() {
     let descriptor = |raw: Raw| Raw { flags: 8, local: (0, 0, 0), after: vec![0; 16], ..raw };
     let stage = stage(&[descriptor(stored("a", b"hello")), descriptor(deflated("b", &[1; 9000]))]).await;
     assert_eq!(stage.member("a").await.unwrap(), b"hello");
@@ -197,8 +197,8 @@ async fn zip64_sizes_in_a_local_header_are_read() {
 async fn a_directory_of_more_than_65535_members_is_read() {
     let members: Vec<Raw> = (0..70_000_u32).map(|number| stored(&number.to_string(), &number.to_le_bytes())).collect();
     let crafted = craft(&members);
-    let octets = with_zip64_end(&crafted, 70_000, (crafted.end - crafted.directory) as u64);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let bytes = with_zip64_end(&crafted, 70_000, (crafted.end - crafted.directory) as u64);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     assert_eq!(stage.packages.directory(&stage.uri()).await.unwrap().len(), 70_000);
     assert_eq!(stage.asked().len(), 2);
     assert_eq!(stage.member("69999").await.unwrap(), 69_999_u32.to_le_bytes());
@@ -210,9 +210,9 @@ async fn a_directory_that_claims_what_cannot_be_there_costs_nothing() {
     let size = (crafted.end - crafted.directory) as u64;
     let claims = [(1_u64 << 32, size), (1 << 32, 4 << 30), (u64::MAX, u64::MAX), (2, 4 << 30), (1 << 32, 1 << 63)];
     for (entries, size) in claims {
-        let octets = with_zip64_end(&crafted, entries, size);
-        let length = octets.len() as u64;
-        let stage = Stage::with(octets, Ranges::Right).await;
+        let bytes = with_zip64_end(&crafted, entries, size);
+        let length = bytes.len() as u64;
+        let stage = Stage::with(bytes, Ranges::Right).await;
         let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
         assert!(matches!(error, PackageError::Damaged { .. }), "{entries} in {size}: {error:?}");
         let asked: usize = stage.server.asked().iter().map(|asked| asked.sent).sum();
@@ -250,9 +250,9 @@ async fn a_bomb_ends_at_the_length_it_admits() {
         }
     };
     assert!(came <= 1000, "{came}");
-    assert!(what(&error).contains("longer than the 1000 octets"), "{error}");
+    assert!(what(&error).contains("longer than the 1000 bytes"), "{error}");
     let error = stage.member("impossible").await.unwrap_err();
-    assert!(what(&error).contains("cannot be 4294967295 octets unpacked from 1000"), "{error}");
+    assert!(what(&error).contains("cannot be 4294967295 bytes unpacked from 1000"), "{error}");
 }
 
 #[tokio::test]
@@ -318,17 +318,17 @@ async fn a_local_header_must_say_what_the_directory_says() {
         assert!(what(&error).contains("contradicts the directory"), "{error}");
     }
     let crafted = craft(&[good]);
-    let mut octets = crafted.octets;
-    octets[0] = b'X';
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let mut bytes = crafted.bytes;
+    bytes[0] = b'X';
+    let stage = Stage::with(bytes, Ranges::Right).await;
     assert!(what(&stage.member("a").await.unwrap_err()).contains("no local header"));
 }
 
 #[tokio::test]
-async fn the_last_octets_are_held_back_until_the_crc_is_right() {
-    let octets = noise(5, 300_000);
-    let wrong = crc(&octets) ^ 1;
-    for raw in [stored("a", &octets), deflated("a", &octets)] {
+async fn the_last_bytes_are_held_back_until_the_crc_is_right() {
+    let bytes = noise(5, 300_000);
+    let wrong = crc(&bytes) ^ 1;
+    for raw in [stored("a", &bytes), deflated("a", &bytes)] {
         let raw = Raw { crc: wrong, local: (wrong, raw.local.1, raw.local.2), ..raw };
         let stage = large_stage(vec![raw]).await;
         let mut member = stage.packages.member(&stage.uri(), "a").await.unwrap();
@@ -339,13 +339,13 @@ async fn the_last_octets_are_held_back_until_the_crc_is_right() {
                 Err(error) => break error,
             }
         };
-        assert!(came < octets.len() && what(&error).contains("CRC-32"), "{came}: {error}");
-        assert!(member.chunk().await.unwrap().is_none() || came < octets.len());
+        assert!(came < bytes.len() && what(&error).contains("CRC-32"), "{came}: {error}");
+        assert!(member.chunk().await.unwrap().is_none() || came < bytes.len());
     }
 }
 
 #[tokio::test]
-async fn deflated_octets_that_are_damaged_are_an_error_wherever_the_damage_is() {
+async fn deflated_bytes_that_are_damaged_are_an_error_wherever_the_damage_is() {
     let text: Vec<u8> = (0..2000_u32).flat_map(|number| format!("{} ", number * number).into_bytes()).collect();
     let good = deflated("a", &text);
     for at in (0..good.packed.len()).step_by(97) {
@@ -372,7 +372,7 @@ import io, sys, zipfile
 class Pipe(io.RawIOBase):
     def __init__(self, out): self.out = out
     def writable(self): return True
-    def write(self, octets): self.out.extend(octets); return len(octets)
+    def write(self, bytes): self.out.extend(bytes); return len(bytes)
 out = bytearray(b'#!/usr/bin/env python3\n')
 with zipfile.ZipFile(Pipe(out), 'w', zipfile.ZIP_DEFLATED) as z:
     z.comment = b'a comment'
@@ -390,29 +390,29 @@ sys.stdout.buffer.write(bytes(out))
 }
 
 #[test]
-fn any_octet_of_a_package_may_be_any_other() {
-    let whole = craft(&[stored("a", &noise(1, 60)), deflated("b", &[7; 300])]).octets;
+fn any_byte_of_a_package_may_be_any_other() {
+    let whole = craft(&[stored("a", &noise(1, 60)), deflated("b", &[7; 300])]).bytes;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let stage = Stage::with(Vec::new(), Ranges::Right).await;
         for at in 0..whole.len() {
             for flip in [0xff, 0x01] {
-                let mut octets = whole.clone();
-                octets[at] ^= flip;
+                let mut bytes = whole.clone();
+                bytes[at] ^= flip;
                 let path = format!("/{at}-{flip}.zip");
-                stage.server.put(&path, Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right));
+                stage.server.put(&path, Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right));
                 let package = stage.server.uri(&path);
                 for (name, right) in [("a", noise(1, 60)), ("b", vec![7; 300])] {
                     let Ok(mut member) = stage.packages.member(&package, name).await else { continue };
-                    let mut octets = Vec::new();
+                    let mut bytes = Vec::new();
                     let whole = loop {
                         match member.chunk().await {
-                            Ok(Some(chunk)) => octets.extend_from_slice(&chunk),
+                            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
                             Ok(None) => break true,
                             Err(_) => break false,
                         }
                     };
-                    assert!(!whole || octets == right, "octet {at} ^ {flip} of {name}");
+                    assert!(!whole || bytes == right, "byte {at} ^ {flip} of {name}");
                 }
             }
         }
@@ -422,8 +422,8 @@ fn any_octet_of_a_package_may_be_any_other() {
 #[tokio::test]
 async fn a_broken_manifest_is_read_once_for_all_the_paths_that_lead_nowhere() {
     let cut = manifest(&[entry("a", "/a")])[..250].to_vec();
-    let octets = zip(&[("manifest.xml", cut, true), ("a", b"a".to_vec(), false)]);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let bytes = zip(&[("manifest.xml", cut, true), ("a", b"a".to_vec(), false)]);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.member(&stage.uri(), "gone").await.unwrap_err();
     let directory = stage.packages.known(&stage.uri()).unwrap();
     assert_eq!(directory.excess.get(), Some(&None));

@@ -12,8 +12,8 @@ pub(super) fn file(stage: &Stage, kind: &str) -> std::path::PathBuf {
 
 #[tokio::test]
 async fn a_restart_does_not_ask_for_the_directory_again() {
-    let (octets, parts) = package(1);
-    let mut stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, parts) = package(1);
+    let mut stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
     stage.asked();
 
@@ -25,9 +25,9 @@ async fn a_restart_does_not_ask_for_the_directory_again() {
 }
 
 #[tokio::test]
-async fn a_directory_of_before_the_restart_never_gives_octets_of_another_version() {
-    let (octets, _) = package(1);
-    let mut stage = Stage::with(octets, Ranges::Right).await;
+async fn a_directory_of_before_the_restart_never_gives_bytes_of_another_version() {
+    let (bytes, _) = package(1);
+    let mut stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
     let (after, parts) = package(5);
     stage.server.put("/dump.zip", Answer::new("application/zip", after).etag("v2").ranges(Ranges::Right));
@@ -42,16 +42,16 @@ async fn a_directory_of_before_the_restart_never_gives_octets_of_another_version
 
 #[tokio::test]
 async fn a_kept_directory_that_is_damaged_or_cut_is_read_anew() {
-    let (octets, parts) = package(1);
-    let mut stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, parts) = package(1);
+    let mut stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
     let path = file(&stage, "directory");
     let good = fs::read(&path).unwrap();
     for at in (0..good.len()).step_by(7) {
         let mut bad = good.clone();
         bad[at] ^= 0xff;
-        for octets in [bad, good[..at].to_vec()] {
-            fs::write(&path, octets).unwrap();
+        for bytes in [bad, good[..at].to_vec()] {
+            fs::write(&path, bytes).unwrap();
             stage.restart();
             assert_eq!(stage.packages.directory(&stage.uri()).await.unwrap().len(), 3);
             assert_eq!(fs::read(&path).unwrap(), good);
@@ -64,8 +64,8 @@ async fn a_kept_directory_that_is_damaged_or_cut_is_read_anew() {
 async fn a_manifest_is_asked_about_and_not_fetched_again() {
     let entries: Vec<String> = (0..4000).map(|number| entry(&format!("{number}"), &format!("/{number}"))).collect();
     let listed = manifest(&entries);
-    let octets = craft(&[stored("manifest.xml", &listed), stored("padding", &noise(1, 2 << 20))]).octets;
-    let mut stage = Stage::with(octets, Ranges::Right).await;
+    let bytes = craft(&[stored("manifest.xml", &listed), stored("padding", &noise(1, 2 << 20))]).bytes;
+    let mut stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.manifest(&stage.uri()).await.unwrap();
     assert_eq!(stage.asked().len(), 2);
     for _ in 0..2 {
@@ -85,9 +85,9 @@ async fn a_manifest_is_asked_about_and_not_fetched_again() {
 
 #[tokio::test]
 async fn a_whole_package_is_fetched_once_and_serves_every_member() {
-    let (octets, parts) = package(1);
-    let length = octets.len();
-    let mut stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, parts) = package(1);
+    let length = bytes.len();
+    let mut stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
     assert_eq!(stage.asked(), ["bytes=-131072".to_owned(), format!("bytes=0-{}", length - 1)]);
     for _ in 0..2 {
@@ -101,11 +101,11 @@ async fn a_whole_package_is_fetched_once_and_serves_every_member() {
 
 #[tokio::test]
 async fn a_whole_package_goes_on_where_a_killed_process_stopped() {
-    let (octets, parts) = package(1);
-    let length = octets.len();
-    let mut stage = Stage::with(octets.clone(), Ranges::Right).await;
+    let (bytes, parts) = package(1);
+    let length = bytes.len();
+    let mut stage = Stage::with(bytes.clone(), Ranges::Right).await;
     stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
-    fs::write(file(&stage, "part"), &octets[..1_000_000]).unwrap();
+    fs::write(file(&stage, "part"), &bytes[..1_000_000]).unwrap();
     fs::remove_file(file(&stage, "whole")).unwrap();
     stage.asked();
 
@@ -117,10 +117,10 @@ async fn a_whole_package_goes_on_where_a_killed_process_stopped() {
 
 #[tokio::test]
 async fn a_part_of_another_version_is_begun_anew() {
-    let (octets, _) = package(1);
-    let mut stage = Stage::with(octets.clone(), Ranges::Right).await;
+    let (bytes, _) = package(1);
+    let mut stage = Stage::with(bytes.clone(), Ranges::Right).await;
     stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
-    fs::write(file(&stage, "part"), &octets[..1_000_000]).unwrap();
+    fs::write(file(&stage, "part"), &bytes[..1_000_000]).unwrap();
     fs::remove_file(file(&stage, "whole")).unwrap();
     let (after, parts) = package(5);
     stage.server.put("/dump.zip", Answer::new("application/zip", after).etag("v2").ranges(Ranges::Right));
@@ -138,8 +138,8 @@ async fn whole_packages_make_room_for_each_other_and_keep_to_their_limit() {
     let mut members = Vec::new();
     for number in 0..4 {
         let path = format!("/{number}.zip");
-        let (octets, parts) = package(number * 10);
-        stage.server.put(&path, Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right));
+        let (bytes, parts) = package(number * 10);
+        stage.server.put(&path, Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right));
         packages.whole(&stage.server.uri(&path), u64::MAX).await.unwrap();
         // Begun before it is evicted, read to its end after.
         members.push((packages.member(&stage.server.uri(&path), "b").await.unwrap(), parts));
@@ -147,11 +147,11 @@ async fn whole_packages_make_room_for_each_other_and_keep_to_their_limit() {
         assert!(lengths.sum::<u64>() <= 5 << 20);
     }
     for (mut member, parts) in members {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(chunk) = member.chunk().await.unwrap() {
-            octets.extend_from_slice(&chunk);
+            bytes.extend_from_slice(&chunk);
         }
-        assert!(octets == parts[1]);
+        assert!(bytes == parts[1]);
     }
     let error = packages.whole(&stage.server.uri("/0.zip"), 1 << 20).await.unwrap_err();
     assert!(matches!(error, PackageError::TooLarge { .. }), "{error:?}");
@@ -178,7 +178,7 @@ async fn whole_packages_leave_the_reserve_free_and_make_room_for_it_by_each_othe
 
     let packages = open((8 << 20) + 1);
     packages.whole(&other, u64::MAX).await.unwrap_err();
-    assert!(file(&stage, "whole").exists(), "one octet more than it takes itself");
+    assert!(file(&stage, "whole").exists(), "one byte more than it takes itself");
     open(8 << 20).whole(&other, u64::MAX).await.unwrap();
     assert!(!file(&stage, "whole").exists());
 }
@@ -232,8 +232,8 @@ async fn a_package_waits_for_those_on_their_way_that_leave_it_no_room() {
 
 #[tokio::test]
 async fn what_is_being_read_is_not_dropped() {
-    let (octets, _) = package(1);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, _) = package(1);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
     let turn = stage.packages.turn(&stage.uri(), Piece::Directory).await;
     stage.packages.retain(&HashSet::new()).unwrap();
@@ -246,10 +246,10 @@ async fn what_is_being_read_is_not_dropped() {
 /// A refresh asks for the directory while a reader has the whole brought here.
 #[tokio::test]
 async fn a_directory_is_had_while_the_whole_is_on_its_way() {
-    let (octets, parts) = package(1);
-    let answer = |octets: &[u8]| Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right);
+    let (bytes, parts) = package(1);
+    let answer = |bytes: &[u8]| Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right);
     // The end of the package comes, the whole never does.
-    let stage = Stage::answering(answer(&octets).stalls_after(200_000)).await;
+    let stage = Stage::answering(answer(&bytes).stalls_after(200_000)).await;
     let uri = stage.uri();
     stage.packages.directory(&uri).await.unwrap();
     let (packages, own) = (stage.packages.clone(), uri.clone());
@@ -262,7 +262,7 @@ async fn a_directory_is_had_while_the_whole_is_on_its_way() {
 
     assert_eq!(current.expect("nothing waits for the whole").unwrap().len(), 3);
     whole.abort();
-    stage.server.put("/dump.zip", answer(&octets));
+    stage.server.put("/dump.zip", answer(&bytes));
     assert!(matches!(stage.packages.whole(&uri, u64::MAX).await.unwrap().place, Place::File { .. }));
     // What is here stays known as here, whichever request asks for the directory.
     assert!(matches!(stage.packages.current(&uri).await.unwrap().place, Place::File { .. }));
@@ -271,8 +271,8 @@ async fn a_directory_is_had_while_the_whole_is_on_its_way() {
 
 #[tokio::test]
 async fn a_whole_package_of_weak_validators_is_asked_about() {
-    let (octets, parts) = package(1);
-    let answer = Answer::new("application/zip", octets).header("ETag", "W/\"1\"").ranges(Ranges::Right);
+    let (bytes, parts) = package(1);
+    let answer = Answer::new("application/zip", bytes).header("ETag", "W/\"1\"").ranges(Ranges::Right);
     let mut stage = Stage::answering(answer).await;
     stage.packages.current(&stage.uri()).await.unwrap();
     stage.restart();
@@ -285,8 +285,8 @@ async fn a_whole_package_of_weak_validators_is_asked_about() {
 
 #[tokio::test]
 async fn what_is_no_longer_listed_is_dropped() {
-    let (octets, _) = package(1);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, _) = package(1);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
     let uri = stage.uri();
     stage.packages.manifest(&uri).await.unwrap_err();
@@ -299,8 +299,8 @@ async fn what_is_no_longer_listed_is_dropped() {
 
 #[tokio::test]
 async fn a_folder_that_cannot_be_written_is_named() {
-    let (octets, _) = package(1);
-    let stage = Stage::with(octets, Ranges::Ignored).await;
+    let (bytes, _) = package(1);
+    let stage = Stage::with(bytes, Ranges::Ignored).await;
     fs::remove_dir_all(stage.folder.path()).unwrap();
     let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
     assert!(matches!(error, PackageError::Folder { .. }), "{error:?}");

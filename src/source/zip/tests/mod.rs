@@ -15,20 +15,20 @@ use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// A member of a ZIP to be: name, octets, whether they are deflated.
+/// A member of a ZIP to be: name, bytes, whether they are deflated.
 type Part<'a> = (&'a str, Vec<u8>, bool);
 
 fn zip(parts: &[Part<'_>]) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, octets, deflated) in parts {
+    for (name, bytes, deflated) in parts {
         let method = if *deflated { CompressionMethod::Deflated } else { CompressionMethod::Stored };
         writer.start_file(*name, SimpleFileOptions::default().compression_method(method)).unwrap();
-        writer.write_all(octets).unwrap();
+        writer.write_all(bytes).unwrap();
     }
     writer.finish().unwrap().into_inner()
 }
 
-/// Octets that deflate does not make smaller, different for each seed.
+/// PackageBytes that deflate does not make smaller, different for each seed.
 fn noise(seed: u32, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let mut next = || {
@@ -56,9 +56,9 @@ struct Stage {
 }
 
 impl Stage {
-    /// A server that has `octets` at /dump.zip.
-    async fn with(octets: Vec<u8>, ranges: Ranges) -> Stage {
-        Stage::answering(Answer::new("application/zip", octets).etag("v1").ranges(ranges)).await
+    /// A server that has `bytes` at /dump.zip.
+    async fn with(bytes: Vec<u8>, ranges: Ranges) -> Stage {
+        Stage::answering(Answer::new("application/zip", bytes).etag("v1").ranges(ranges)).await
     }
 
     async fn answering(answer: Answer) -> Stage {
@@ -83,12 +83,12 @@ impl Stage {
 
     async fn member(&self, path: &str) -> Result<Vec<u8>, PackageError> {
         let mut member = self.packages.member(&self.uri(), path).await?;
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(chunk) = member.chunk().await? {
-            octets.extend_from_slice(&chunk);
+            bytes.extend_from_slice(&chunk);
         }
-        assert_eq!(octets.len() as u64, member.length());
-        Ok(octets)
+        assert_eq!(bytes.len() as u64, member.length());
+        Ok(bytes)
     }
 
     /// As a resource is read: wanted first.
@@ -106,9 +106,9 @@ impl Stage {
 async fn a_small_package_takes_one_request_for_directory_manifest_and_members() {
     let listed = manifest(&[entry("a", "/resources/a"), entry("b", "/resources/b")]);
     let (a, b) = (b"hello".repeat(100), noise(1, 1000));
-    let octets =
+    let bytes =
         zip(&[("manifest.xml", listed, true), ("resources/a", a.clone(), true), ("resources/b", b.clone(), false)]);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let stage = Stage::with(bytes, Ranges::Right).await;
 
     let manifest = stage.packages.manifest(&stage.uri()).await.unwrap();
     let mut reader = manifest.reader().unwrap();

@@ -10,7 +10,7 @@ fn package(listed: &[u8]) -> (Vec<u8>, [Vec<u8>; 3]) {
     let parts = [noise(1, 600_000), noise(2, 600_000), noise(3, 600_000)];
     let mut members: Vec<_> = ["a", "b", "c"].iter().zip(&parts).map(|(name, part)| stored(name, part)).collect();
     members.push(stored("manifest.xml", listed));
-    (craft(&members).octets, parts)
+    (craft(&members).bytes, parts)
 }
 
 fn listed() -> Vec<u8> {
@@ -19,14 +19,14 @@ fn listed() -> Vec<u8> {
 
 /// A server with a package and a copy of its manifest.
 async fn stage(inside: &[u8], copy: Answer, ranges: Ranges) -> (Stage, [Vec<u8>; 3]) {
-    let (octets, parts) = package(inside);
-    let stage = Stage::with(octets, ranges).await;
+    let (bytes, parts) = package(inside);
+    let stage = Stage::with(bytes, ranges).await;
     stage.server.put(COPY, copy);
     (stage, parts)
 }
 
-fn copy(octets: &[u8]) -> Answer {
-    Answer::xml(octets).etag("copy")
+fn copy(bytes: &[u8]) -> Answer {
+    Answer::xml(bytes).etag("copy")
 }
 
 impl Stage {
@@ -50,7 +50,7 @@ impl Stage {
         entries
     }
 
-    /// Octets of the package, and of all else, that were sent since the last look.
+    /// PackageBytes of the package, and of all else, that were sent since the last look.
     fn sent(&self) -> (usize, usize) {
         let asked = self.server.asked();
         let of_package: usize = asked.iter().filter(|asked| asked.path == "/dump.zip").map(|asked| asked.sent).sum();
@@ -215,7 +215,7 @@ async fn many_wanted_members_bring_the_package_although_each_has_its_own_uri() {
         tokio::task::yield_now().await;
     }
     assert_eq!(stage.sent().0, 0);
-    assert!(first.octets > 1_800_000, "one member is as dear as all: {first:?}");
+    assert!(first.bytes > 1_800_000, "one member is as dear as all: {first:?}");
     let deadline = Instant::now() + Duration::from_secs(60);
     while stage.packages.want(&member) != Some(Price::default()) {
         assert!(Instant::now() < deadline, "the package never came");

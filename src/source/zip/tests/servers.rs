@@ -7,13 +7,13 @@ use super::*;
 pub fn package(seed: u32) -> (Vec<u8>, [Vec<u8>; 3]) {
     let parts = [noise(seed, 600_000), noise(seed + 1, 600_000), noise(seed + 2, 600_000)];
     let members: Vec<_> = ["a", "b", "c"].iter().zip(&parts).map(|(name, part)| stored(name, part)).collect();
-    (craft(&members).octets, parts)
+    (craft(&members).bytes, parts)
 }
 
 #[tokio::test]
 async fn a_server_without_ranges_is_asked_for_the_whole_once() {
-    let (octets, parts) = package(1);
-    let stage = Stage::with(octets, Ranges::Ignored).await;
+    let (bytes, parts) = package(1);
+    let stage = Stage::with(bytes, Ranges::Ignored).await;
     for (name, part) in ["a", "b", "c"].iter().zip(&parts) {
         assert!(stage.member(name).await.unwrap() == *part);
     }
@@ -23,8 +23,8 @@ async fn a_server_without_ranges_is_asked_for_the_whole_once() {
 
 #[tokio::test]
 async fn a_server_that_cannot_count_from_the_end_is_asked_by_offsets() {
-    let (octets, parts) = package(1);
-    let stage = Stage::with(octets, Ranges::FromStart).await;
+    let (bytes, parts) = package(1);
+    let stage = Stage::with(bytes, Ranges::FromStart).await;
     assert!(stage.member("b").await.unwrap() == parts[1]);
     let asked = stage.asked();
     assert!(asked[0] == "bytes=-131072" && asked[1].is_empty() && asked.len() == 4, "{asked:?}");
@@ -32,9 +32,9 @@ async fn a_server_that_cannot_count_from_the_end_is_asked_by_offsets() {
 
 #[tokio::test]
 async fn ranges_without_a_strong_etag_are_not_used() {
-    let (octets, parts) = package(1);
+    let (bytes, parts) = package(1);
     for etag in [None, Some("W/\"weak\"")] {
-        let answer = Answer::new("application/zip", octets.clone()).ranges(Ranges::Right);
+        let answer = Answer::new("application/zip", bytes.clone()).ranges(Ranges::Right);
         let answer = etag.into_iter().fold(answer, |answer, etag| answer.header("ETag", etag));
         let stage = Stage::answering(answer).await;
         assert!(stage.member("b").await.unwrap() == parts[1]);
@@ -44,23 +44,23 @@ async fn ranges_without_a_strong_etag_are_not_used() {
 }
 
 #[tokio::test]
-async fn a_wrong_range_is_an_error_and_never_octets() {
-    let (octets, _) = package(1);
-    let stage = Stage::with(octets.clone(), Ranges::Shifted).await;
+async fn a_wrong_range_is_an_error_and_never_bytes() {
+    let (bytes, _) = package(1);
+    let stage = Stage::with(bytes.clone(), Ranges::Shifted).await;
     let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
     assert!(matches!(error, PackageError::Http { .. }), "{error:?}");
 
-    let stage = Stage::with(octets.clone(), Ranges::Right).await;
+    let stage = Stage::with(bytes.clone(), Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
-    stage.server.put("/dump.zip", Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Shifted));
+    stage.server.put("/dump.zip", Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Shifted));
     stage.member("a").await.unwrap_err();
 }
 
 /// A 206 whose length is `*` does not tell where the end lies.
 #[tokio::test]
 async fn a_server_that_does_not_tell_the_length_in_a_range_is_asked_otherwise() {
-    let (octets, parts) = package(1);
-    let stage = Stage::with(octets, Ranges::Lengthless).await;
+    let (bytes, parts) = package(1);
+    let stage = Stage::with(bytes, Ranges::Lengthless).await;
     assert!(stage.member("b").await.unwrap() == parts[1]);
 }
 
@@ -76,8 +76,8 @@ async fn a_package_that_changes_between_ranges_is_read_from_its_new_directory() 
 
 #[tokio::test]
 async fn an_etag_that_changes_with_every_answer_is_an_error_in_the_end() {
-    let (octets, _) = package(1);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, _) = package(1);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
     // The directory answers 416 to any range but from the end: as if it had shrunk.
     stage.server.put("/dump.zip", Answer::new("application/zip", vec![0; 10]).etag("v2").ranges(Ranges::Refused));
@@ -87,10 +87,10 @@ async fn an_etag_that_changes_with_every_answer_is_an_error_in_the_end() {
 
 #[tokio::test]
 async fn a_range_that_breaks_off_goes_on_where_it_broke() {
-    let (octets, parts) = package(1);
-    let stage = Stage::with(octets.clone(), Ranges::Right).await;
+    let (bytes, parts) = package(1);
+    let stage = Stage::with(bytes.clone(), Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
-    let answer = Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right);
+    let answer = Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right);
     stage.server.put("/dump.zip", answer.clone().cut(3));
     stage.asked();
     assert!(stage.member("a").await.unwrap() == parts[0]);
@@ -102,8 +102,8 @@ async fn a_range_that_breaks_off_goes_on_where_it_broke() {
 
 #[tokio::test]
 async fn a_content_coding_that_nobody_asked_for_is_refused() {
-    let (octets, _) = package(1);
-    let answer = Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right);
+    let (bytes, _) = package(1);
+    let answer = Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right);
     let stage = Stage::answering(answer.header("Content-Encoding", "gzip")).await;
     let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
     assert!(crate::causes::chain(&error).contains("content coding"), "{error}");
@@ -118,8 +118,8 @@ async fn a_package_that_is_gone_is_told_so() {
 
 #[tokio::test]
 async fn a_whole_package_above_the_limit_is_not_fetched() {
-    let (octets, _) = package(1);
-    let stage = Stage::with(octets, Ranges::Ignored).await;
+    let (bytes, _) = package(1);
+    let stage = Stage::with(bytes, Ranges::Ignored).await;
     let folder = tempfile::tempdir().unwrap();
     let config = PackageConfig { whole: 1 << 20, ..PackageConfig::new(folder.path().to_owned()) };
     let packages = Packages::open(stage.server.client(), config).unwrap();
@@ -129,8 +129,8 @@ async fn a_whole_package_above_the_limit_is_not_fetched() {
 
 #[tokio::test]
 async fn those_who_ask_at_once_share_one_question() {
-    let (octets, _) = package(1);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, _) = package(1);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     let asking: Vec<_> = (0..20)
         .map(|_| {
             let (packages, uri) = (stage.packages.clone(), stage.uri());
@@ -151,8 +151,8 @@ async fn directories_take_no_more_memory_than_allowed() {
     let packages = Packages::open(stage.server.client(), config).unwrap();
     for number in 0..10 {
         let path = format!("/{number}.zip");
-        let octets = craft(&[stored("a", &noise(number, 40_000))]).octets;
-        stage.server.put(&path, Answer::new("application/zip", octets).etag("v1").ranges(Ranges::Right));
+        let bytes = craft(&[stored("a", &noise(number, 40_000))]).bytes;
+        stage.server.put(&path, Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right));
         packages.directory(&stage.server.uri(&path)).await.unwrap();
     }
     let known = (0..10).filter(|number| packages.known(&stage.server.uri(&format!("/{number}.zip"))).is_some());
@@ -164,7 +164,7 @@ async fn neighbours_come_by_one_request() {
     let parts: Vec<Vec<u8>> = (0..100).map(|seed| noise(seed, 20_000)).collect();
     let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
     let members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| stored(name, part)).collect();
-    let stage = Stage::with(craft(&members).octets, Ranges::Right).await;
+    let stage = Stage::with(craft(&members).bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
     stage.asked();
 
@@ -184,11 +184,11 @@ async fn neighbours_come_by_one_request() {
         if number % 3 == 0 {
             continue;
         }
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(chunk) = members.chunk().await.unwrap() {
-            octets.extend_from_slice(&chunk);
+            bytes.extend_from_slice(&chunk);
         }
-        assert!(octets == parts[*wanted], "{wanted}");
+        assert!(bytes == parts[*wanted], "{wanted}");
         came += 1;
     }
     assert_eq!(came, 8);
@@ -200,9 +200,9 @@ async fn of_what_is_no_zip_only_the_beginning_is_fetched() {
     let beginnings: [(&[u8], &str); 3] =
         [(b"\xfd7zXZ\0", "xz"), (b"\n<!DOCTYPE html>", "an HTML or XML page"), (b"\x1f\x8b\x08", "gzip")];
     for (first, told) in beginnings {
-        let octets = [first, &noise(1, 3 << 20)].concat();
+        let bytes = [first, &noise(1, 3 << 20)].concat();
         // Whoever wants more of it waits in vain.
-        let stage = Stage::answering(Answer::new("application/zip", octets).stalls_after(1000)).await;
+        let stage = Stage::answering(Answer::new("application/zip", bytes).stalls_after(1000)).await;
         let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
         assert!(matches!(&error, PackageError::NotZip { seen, .. } if seen.contains(told)), "{error:?}");
         assert_eq!(fs::read_dir(stage.folder.path()).unwrap().count(), 0);
@@ -213,11 +213,11 @@ async fn of_what_is_no_zip_only_the_beginning_is_fetched() {
 #[tokio::test]
 async fn a_package_that_is_replaced_within_the_second_of_its_last_modified_is_read_again() {
     let second = "Thu, 03 Jan 2013 12:00:00 GMT";
-    let publish = |octets: Vec<u8>| {
-        let answer = Answer::new("application/zip", octets).ranges(Ranges::Right);
+    let publish = |bytes: Vec<u8>| {
+        let answer = Answer::new("application/zip", bytes).ranges(Ranges::Right);
         answer.header("Last-Modified", second).header("Date", second)
     };
-    let [before, after] = [b"before", b"after!"].map(|octets| zip(&[("a", octets.to_vec(), false)]));
+    let [before, after] = [b"before", b"after!"].map(|bytes| zip(&[("a", bytes.to_vec(), false)]));
     let stage = Stage::answering(publish(before)).await;
     assert_eq!(stage.member("a").await.unwrap(), b"before");
 

@@ -6,23 +6,23 @@ use super::*;
 use crate::source::http::{Awaited, HttpConfig, Request};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A package of so many members of 10 kB, and their octets.
+/// A package of so many members of 10 kB, and their bytes.
 fn many(count: u32) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
     let parts: Vec<_> = (0..count).map(|number| (format!("m{number}"), noise(number, 10_000))).collect();
     let members: Vec<_> = parts.iter().map(|(name, part)| stored(name, part)).collect();
-    (craft(&members).octets, parts)
+    (craft(&members).bytes, parts)
 }
 
 #[tokio::test]
 async fn siblings_come_together_and_get_cheaper() {
-    let (octets, parts) = many(400);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, parts) = many(400);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
     stage.asked();
     let mut prices = Vec::new();
     for (name, part) in &parts {
-        let (price, octets) = stage.wanted(name).await;
-        assert!(octets == *part, "{name}");
+        let (price, bytes) = stage.wanted(name).await;
+        assert!(bytes == *part, "{name}");
         prices.push(price.unwrap().requests);
     }
     assert!(prices[..3] == [1, 1, 1] && prices[3..].iter().all(|requests| *requests == 0), "{prices:?}");
@@ -31,10 +31,10 @@ async fn siblings_come_together_and_get_cheaper() {
 }
 
 #[tokio::test]
-async fn those_who_ask_for_siblings_at_once_share_their_octets() {
-    let (octets, parts) = many(200);
-    let size = octets.len() as u64;
-    let stage = std::sync::Arc::new(Stage::with(octets, Ranges::Right).await);
+async fn those_who_ask_for_siblings_at_once_share_their_bytes() {
+    let (bytes, parts) = many(200);
+    let size = bytes.len() as u64;
+    let stage = std::sync::Arc::new(Stage::with(bytes, Ranges::Right).await);
     stage.packages.directory(&stage.uri()).await.unwrap();
     stage.asked();
     let reading: Vec<_> = parts
@@ -54,16 +54,16 @@ async fn those_who_ask_for_siblings_at_once_share_their_octets() {
         Some(last.parse::<u64>().ok()? + 1 - first.parse::<u64>().ok()?)
     };
     let fetched: u64 = asked.iter().filter_map(range).sum();
-    assert!(fetched <= size + size / 5, "no octet twice: {fetched} of {size}, {asked:?}");
+    assert!(fetched <= size + size / 5, "no byte twice: {fetched} of {size}, {asked:?}");
 }
 
 /// What a deleted member has left belongs to none.
 #[tokio::test]
-async fn a_gap_between_members_costs_its_octets_and_no_more_requests() {
+async fn a_gap_between_members_costs_its_bytes_and_no_more_requests() {
     let parts: Vec<_> = (0..800).map(|number| (format!("m{number}"), noise(number, 10_000))).collect();
     let mut members: Vec<_> = parts.iter().map(|(name, part)| stored(name, part)).collect();
     members[250].after = vec![0; 5 << 20];
-    let stage = Stage::with(craft(&members).octets, Ranges::Right).await;
+    let stage = Stage::with(craft(&members).bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
     stage.asked();
 
@@ -78,8 +78,8 @@ async fn a_gap_between_members_costs_its_octets_and_no_more_requests() {
 #[tokio::test]
 async fn members_far_apart_come_by_themselves_until_the_whole_is_no_dearer() {
     // A package of 6 MB is worth about 20 requests.
-    let (octets, parts) = many(600);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, parts) = many(600);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
     stage.asked();
     for number in (0..600).map(|step| (step * 401) % 600) {
@@ -92,18 +92,18 @@ async fn members_far_apart_come_by_themselves_until_the_whole_is_no_dearer() {
 
 #[tokio::test]
 async fn a_window_of_a_version_that_is_gone_is_not_used() {
-    let (octets, parts) = many(100);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, parts) = many(100);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     for (name, part) in &parts[..50] {
         assert!(stage.wanted(name).await.1 == *part);
     }
     let renewed: Vec<_> = (0..100).map(|number| (format!("m{number}"), noise(number + 1000, 12_000))).collect();
     let members: Vec<_> = renewed.iter().map(|(name, part)| stored(name, part)).collect();
-    let answer = Answer::new("application/zip", craft(&members).octets).etag("v2").ranges(Ranges::Right);
+    let answer = Answer::new("application/zip", craft(&members).bytes).etag("v2").ranges(Ranges::Right);
     stage.server.put("/dump.zip", answer);
     for (number, (name, part)) in parts.iter().enumerate().skip(50) {
-        let octets = stage.wanted(name).await.1;
-        assert!(octets == *part || octets == renewed[number].1, "one version or the other, never a mixture");
+        let bytes = stage.wanted(name).await.1;
+        assert!(bytes == *part || bytes == renewed[number].1, "one version or the other, never a mixture");
     }
     stage.packages.current(&stage.uri()).await.unwrap();
     assert!(stage.wanted("m99").await.1 == renewed[99].1);
@@ -111,8 +111,8 @@ async fn a_window_of_a_version_that_is_gone_is_not_used() {
 
 #[tokio::test]
 async fn what_cannot_be_had_has_no_price() {
-    let (octets, _) = many(3);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, _) = many(3);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     let price = |path: &str| stage.packages.price(&PackageMember { package: stage.uri(), path: path.into() });
     assert_eq!(price("m1").unwrap().requests, 3, "the directory is not known");
     stage.packages.directory(&stage.uri()).await.unwrap();
@@ -129,8 +129,8 @@ async fn what_cannot_be_had_has_no_price() {
 #[tokio::test]
 async fn a_reader_comes_before_members_and_windows_that_nobody_waits_for_yet() {
     const DUE: Duration = Duration::from_secs(60);
-    let (octets, parts) = many(400);
-    let stage = Stage::with(octets, Ranges::Right).await;
+    let (bytes, parts) = many(400);
+    let stage = Stage::with(bytes, Ranges::Right).await;
     stage.server.put("/held", Answer::new("text/plain", noise(1, 8 << 20)));
     stage.server.put("/read", Answer::new("text/plain", "read"));
     let own_authority = Some(stage.server.authority.as_str().into());
@@ -188,7 +188,7 @@ async fn whoever_waits_for_a_window_whose_fetch_panics_or_is_dropped_goes_on_wit
         }
 
         let last = (8 << 20) - 1..8 << 20;
-        let waited = tokio::time::timeout(std::time::Duration::from_secs(20), window.octets(&last)).await;
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(20), window.bytes(&last)).await;
 
         assert!(waited.expect("it does not wait for ever").unwrap().is_none());
         assert_eq!(fetch.await.unwrap_err().is_panic(), panics);
@@ -208,8 +208,8 @@ async fn a_window_that_nobody_holds_any_more_is_not_fetched_to_its_end() {
             windows = Windows::default();
         }
         let came = AtomicU64::new(0);
-        let goes_on = |octets| {
-            came.fetch_add(octets, Ordering::Relaxed);
+        let goes_on = |bytes| {
+            came.fetch_add(bytes, Ordering::Relaxed);
             true
         };
         window.bring(client.clone(), package.clone(), goes_on).await;
