@@ -141,9 +141,9 @@ impl Running {
         A: Future<Output = Result<T, ControlError>>,
     {
         // SAFETY: geteuid has no preconditions and cannot fail.
-        let asker = unsafe { libc::geteuid() };
+        let requester = unsafe { libc::geteuid() };
         // What somebody else has written down may lead anywhere.
-        if let Some(user) = self.user.filter(|user| *user != asker) {
+        if let Some(user) = self.user.filter(|user| *user != requester) {
             let server = served_by(&self.socket).await.map_err(|cause| self.refused(&cause))?;
             if server != user {
                 let shown = self.directory.display();

@@ -19,7 +19,7 @@ impl Content {
     /// Drops what is kept here of `wanted`; it is fetched again when it is read. Objects are shared: other names of the same
     /// bytes, in other mounts of the cache folder too, fetch them again as well. Blocks on the disk.
     pub fn evict(&self, wanted: &FetchSpec) -> Dropped {
-        if self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.ino) {
+        if self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.ino) {
             return Dropped::Kept;
         }
         let in_memory = self.uncached.remove(wanted.ino);

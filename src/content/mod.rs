@@ -19,10 +19,10 @@ mod uncached;
 use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
 use crate::inodes::InodeSet;
 use crate::memory;
-use crate::source::http::{Asker, Client, HttpError, Turns};
+use crate::source::http::{Client, HttpError, Requester, Turns};
 use crate::source::zip::{PackageError, Packages};
 use bytes::Bytes;
-use download::{Cooldowns, Ends, Failures, Flight, HandedOuts, QUESTIONS, Shares, SingleFlight, Standings, Windows};
+use download::{Cooldowns, Download, Ends, Failures, HandedOuts, QUESTIONS, Shares, SingleFlight, Standings, Windows};
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
@@ -268,8 +268,8 @@ const PREFETCHES: usize = 8;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `flights`, then `failures`, `cooldowns`, `handed`, that of `uncached`, `ends`, `pinned`, `asked` and `standings`, none of
-/// which is held while another of these eight is taken; the locks inside a flight come last.
+/// Lock order: `in_flight`, then `failures`, `cooldowns`, `handed`, that of `uncached`, `ends`, `pinned`, `asked` and `standings`, none of
+/// which is held while another of these eight is taken; the locks inside a download come last.
 pub struct Content {
     config: ContentConfig,
     client: Client,
@@ -278,17 +278,17 @@ pub struct Content {
     disk: Arc<Store>,
     observed: Arc<LearntMetadata>,
     block_digests: BlockDigests,
-    flights: Mutex<HashMap<INodeNo, Arc<Flight>>>,
+    in_flight: Mutex<HashMap<INodeNo, Arc<Download>>>,
     /// `None`: only the body tells, and it was asked for ahead.
     sizes: SingleFlight<INodeNo, Result<Option<u64>, ContentError>>,
     /// Tells the questions for sizes that nobody waits for when somebody does.
-    sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<Option<Asker>>>>,
+    sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<Option<Requester>>>>,
     windows: Windows,
     buffers: Arc<download::Buffers>,
     freed: Arc<memory::Watch>,
     /// Leave for ranges of large objects.
     stripes: Arc<Semaphore>,
-    /// Leave for flights to hold what came last.
+    /// Leave for downloads to hold what came last.
     latest: Arc<Semaphore>,
     /// Leave for large objects to stand still while nobody reads on.
     resting: Arc<Semaphore>,
@@ -358,7 +358,7 @@ impl Content {
             disk,
             observed: Arc::new(observed),
             block_digests: BlockDigests::default(),
-            flights: Mutex::default(),
+            in_flight: Mutex::default(),
             sizes: SingleFlight::default(),
             sizes_ahead: Mutex::default(),
             windows: Windows::default(),
@@ -504,8 +504,8 @@ impl Content {
             let verified = self.observed.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
             return (State::Cached, verified);
         }
-        let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
-        match flight.map(|flight| flight.frontier()).filter(|bytes| *bytes > 0) {
+        let download = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
+        match download.map(|download| download.frontier()).filter(|bytes| *bytes > 0) {
             Some(bytes) => (State::Partial(bytes), Verified::NotYet),
             None => (State::Remote, Verified::NotYet),
         }
@@ -572,10 +572,10 @@ impl Content {
     /// While this is held, who takes a lock of what is being fetched or was learnt waits. What is known of `known` was committed.
     #[cfg(test)]
     pub(crate) fn locked(&self, known: &[INodeNo]) -> impl Sized {
-        let flights = self.flights.lock().unwrap();
+        let in_flight = self.in_flight.lock().unwrap();
         let kept = (self.failures.lock().unwrap(), self.cooldowns.lock().unwrap(), self.handed.lock().unwrap());
         let others = (self.ends.lock().unwrap(), self.pinned.lock().unwrap(), self.standings.lock().unwrap());
-        (flights, kept, others, self.observed.locked(known))
+        (in_flight, kept, others, self.observed.locked(known))
     }
 
     /// Writes out what is pending; called once at the end of a mount.

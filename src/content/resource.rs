@@ -1,7 +1,7 @@
 //! What content must know of a resource: one inode, one version, and where its bytes may be had.
 
 use crate::document::{Digest, PackageMember, Timestamp, Uri};
-use crate::source::http::Asker;
+use crate::source::http::Requester;
 use fuser::INodeNo;
 use std::ops::RangeInclusive;
 
@@ -41,7 +41,7 @@ pub struct FetchSpec {
     /// Another version has taken the name, and this one lives on for those who have it open.
     pub is_replaced: bool,
     /// Who asks.
-    pub asker: Asker,
+    pub requester: Requester,
 }
 
 /// A description of what changed from one version to the next (section 14.4).
@@ -79,7 +79,7 @@ impl FetchSpec {
             listed_at: None,
             as_of: None,
             is_replaced: false,
-            asker: Asker::default(),
+            requester: Requester::default(),
         }
     }
 

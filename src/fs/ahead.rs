@@ -9,7 +9,7 @@ use super::error::FsError;
 use super::links::wanted;
 use crate::catalog::{EntryId, Kind};
 use crate::causes::chain;
-use crate::source::http::Asker;
+use crate::source::http::Requester;
 use fuser::INodeNo;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -273,7 +273,7 @@ impl Filesystem {
                     Err(error) => return tracing::debug!("not sized ahead: {}", chain(&error)),
                 };
                 // Of nobody: they are asked for in the order of the folder.
-                let _turn = turns.take(wanted.uri.authority(), Asker::default()).await;
+                let _turn = turns.take(wanted.uri.authority(), Requester::default()).await;
                 // By itself, so that what waits for its turn is small.
                 if let Err(error) = Box::pin(content.size_ahead(&wanted)).await {
                     tracing::debug!(ino = ino.0, "not sized ahead: {}", chain(&error));

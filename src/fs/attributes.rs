@@ -14,7 +14,7 @@ use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
 use crate::content::FetchSpec;
 use crate::document::Timestamp;
-use crate::source::http::Asker;
+use crate::source::http::Requester;
 use fuser::{FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -113,7 +113,7 @@ impl Filesystem {
                 if !is_to_be_read {
                     self.asked_for_size(ino);
                 }
-                wanted.asker = Asker(self.programs.process(thread));
+                wanted.requester = Requester(self.programs.process(thread));
                 Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read })))
             }
             (_, overdue) => {

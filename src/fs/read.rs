@@ -6,7 +6,7 @@ use super::links::wanted;
 use crate::catalog::{Kind, Node};
 use crate::content::FetchSpec;
 use crate::content::prefetch::By;
-use crate::source::http::Asker;
+use crate::source::http::Requester;
 use bytes::Bytes;
 use fuser::INodeNo;
 use std::future::{Future, poll_fn};
@@ -44,7 +44,7 @@ impl Filesystem {
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32, thread: u32) -> Result<Bytes, FsError> {
         let (node, mut wanted) = self.readable(ino)?;
         let by = self.by(thread);
-        wanted.asker = Asker(by.process);
+        wanted.requester = Requester(by.process);
         let mut bytes = pin!(self.content.read(&wanted, offset, length));
         // Begun before anything is fetched ahead of it: a connection that is open is for whoever waits.
         let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;

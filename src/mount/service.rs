@@ -187,9 +187,9 @@ pub(super) fn reload(commands: &mpsc::Sender<Command>, heard: impl Future<Output
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(cause) => tracing::debug!(%cause, "the time since boot is not known"),
     }
-    let (asker, ended) = oneshot::channel();
+    let (requester, ended) = oneshot::channel();
     // A full channel means that a refresh is on its way already.
-    let asked = commands.try_send(Command::Asked { accept_deletions: false, asker });
+    let asked = commands.try_send(Command::Asked { accept_deletions: false, requester });
     tokio::spawn(async move {
         if asked.is_ok() {
             // With the synchronizer gone there is nothing to wait for, and no sign of life either.

@@ -28,7 +28,7 @@ pub enum Command {
         /// Whether the deletions that are held back are to be applied.
         accept_deletions: bool,
         /// Who waits; told once the refresh has ended.
-        asker: oneshot::Sender<Refreshed>,
+        requester: oneshot::Sender<Refreshed>,
     },
     /// A notification came: look at what it names.
     Look(Look),
@@ -115,10 +115,10 @@ async fn refresh_all(
         }
         live.into_iter().for_each(|live| synchronizer.set_live(live));
         let wake = unseen.next().map_or(due, |again| again.min(due));
-        let mut askers = Vec::new();
+        let mut requesters = Vec::new();
         let task = match waiting.next() {
-            Some(Next::Refresh { accept, askers: all }) => {
-                askers = all;
+            Some(Next::Refresh { accept, requesters: all }) => {
+                requesters = all;
                 synchronizer.distrust_discovery();
                 synchronizer.client.end_pauses();
                 Task::Refresh { accept }
@@ -182,10 +182,10 @@ async fn refresh_all(
             }
         }
         let milliseconds = u64::try_from(now.elapsed().as_millis()).unwrap_or(u64::MAX);
-        for asker in askers {
+        for requester in requesters {
             let ended = Timestamp::now().to_string();
             // Who has gone meanwhile is not told.
-            let _ = asker.send(Refreshed { ended, milliseconds, outcome: outcome.clone() });
+            let _ = requester.send(Refreshed { ended, milliseconds, outcome: outcome.clone() });
         }
     }
 }
@@ -204,7 +204,7 @@ fn hear(
     match command {
         Command::Refresh => waiting.refresh(false, None),
         Command::AcceptDeletions => waiting.refresh(true, None),
-        Command::Asked { accept_deletions, asker } => waiting.refresh(accept_deletions, Some(asker)),
+        Command::Asked { accept_deletions, requester } => waiting.refresh(accept_deletions, Some(requester)),
         Command::Look(look) => waiting.look(look),
         Command::Channels(are_live) => *live = Some(are_live),
         Command::Renew(ino) => renew(ino, Renewal::AsPublished),

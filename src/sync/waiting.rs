@@ -14,7 +14,7 @@ const MOST_LOOKS: usize = 64;
 pub struct Waiting {
     refresh: bool,
     accept: bool,
-    askers: Vec<oneshot::Sender<Refreshed>>,
+    requesters: Vec<oneshot::Sender<Refreshed>>,
     looks: VecDeque<Look>,
     /// Whether the last thing that was done is a refresh: looks get their turn between refreshes.
     has_refreshed: bool,
@@ -24,17 +24,17 @@ pub struct Waiting {
 #[derive(Debug)]
 pub enum Next {
     /// A refresh, for all these; `accept` says whether somebody has confirmed the deletions that are held back.
-    Refresh { accept: bool, askers: Vec<oneshot::Sender<Refreshed>> },
+    Refresh { accept: bool, requesters: Vec<oneshot::Sender<Refreshed>> },
     /// This look.
     Look(Look),
 }
 
 impl Waiting {
     /// A refresh is wanted; `accept`: once the deletions that are held back are applied.
-    pub fn refresh(&mut self, accept: bool, asker: Option<oneshot::Sender<Refreshed>>) {
+    pub fn refresh(&mut self, accept: bool, requester: Option<oneshot::Sender<Refreshed>>) {
         self.refresh = true;
         self.accept |= accept;
-        self.askers.extend(asker);
+        self.requesters.extend(requester);
     }
 
     /// Something was announced.
@@ -56,8 +56,8 @@ impl Waiting {
         if self.refresh && (!self.has_refreshed || self.looks.is_empty()) {
             self.has_refreshed = true;
             self.refresh = false;
-            let (accept, askers) = (std::mem::take(&mut self.accept), std::mem::take(&mut self.askers));
-            return Some(Next::Refresh { accept, askers });
+            let (accept, requesters) = (std::mem::take(&mut self.accept), std::mem::take(&mut self.requesters));
+            return Some(Next::Refresh { accept, requesters });
         }
         self.has_refreshed = false;
         self.looks.pop_front().map(Next::Look)
@@ -82,7 +82,7 @@ mod tests {
 
         let next = waiting.next();
 
-        assert!(matches!(next, Some(Next::Refresh { accept: true, askers }) if askers.len() == 3));
+        assert!(matches!(next, Some(Next::Refresh { accept: true, requesters }) if requesters.len() == 3));
         assert!(waiting.next().is_none());
     }
 

@@ -1,13 +1,13 @@
 //! Fetches ahead of every reader: into the cache folder alone, and only while nobody's read needs what they would take.
 
-use super::flight::Flight;
 use super::held::Held;
+use super::state::Download;
 use super::{Joined, Joining};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::metadata::Observation;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
-use crate::source::http::Asker;
+use crate::source::http::Requester;
 use fuser::INodeNo;
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -39,7 +39,7 @@ impl Content {
             return Ok(Prefetched::Here);
         }
         // Of nobody: whoever asks for many files ahead waits for none of them.
-        let _turn = self.ahead.take(wanted.uri.authority(), Asker::default()).await;
+        let _turn = self.ahead.take(wanted.uri.authority(), Requester::default()).await;
         let brought = self.bring(wanted, begun, u64::MAX).await?;
         Ok(brought.map_or(Prefetched::Here, Prefetched::Fetched))
     }
@@ -53,7 +53,7 @@ impl Content {
 
     /// Whether the bytes of `ino` are on this machine or on their way, as far as that can be told without opening a file.
     pub fn is_here(&self, ino: INodeNo) -> bool {
-        let is_under_way = self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino);
+        let is_under_way = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino);
         let in_memory = || self.uncached.peek(ino).is_some();
         let is_kept = |observation: Observation| {
             observation.verified != Verified::Failed && observation.object.is_some_and(|key| self.disk.has(&key))
@@ -68,12 +68,12 @@ impl Content {
         begun: Moment,
         most: u64,
     ) -> Result<Option<u64>, ContentError> {
-        let flight = match self.join(wanted, Joining::Ahead(begun))? {
+        let download = match self.join(wanted, Joining::Ahead(begun))? {
             Joined::Here(Held::Store(_)) => return Ok(None),
             Joined::Here(_) => return Err(self.no_room()),
-            Joined::UnderWay(flight) => flight,
+            Joined::UnderWay(download) => download,
         };
-        let waiting = Waiting { content: self, ino: wanted.ino, flight };
+        let waiting = Waiting { content: self, ino: wanted.ino, download };
         match waiting.landed(wanted, most).await? {
             Some(Held::Store(object)) => Ok(Some(object.length())),
             Some(Held::Memory(_) | Held::Passed(_)) => Err(self.no_room()),
@@ -84,32 +84,32 @@ impl Content {
     /// The size of what is fetched anyway, or is about to be read: it comes with the bytes. `None` where they are too many to
     /// wait for, or go past the cache.
     pub(super) async fn size_of_body(self: &Arc<Self>, wanted: &FetchSpec) -> Option<Result<u64, ContentError>> {
-        let flight = match self.join(wanted, Joining::Size) {
+        let download = match self.join(wanted, Joining::Size) {
             Ok(Joined::Here(held)) => return Some(Ok(held.length())),
-            Ok(Joined::UnderWay(flight)) => flight,
+            Ok(Joined::UnderWay(download)) => download,
             Err(error) => return Some(Err(error)),
         };
         loop {
-            let changed = flight.changed().notified();
+            let changed = download.changed().notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match flight.outcome() {
-                Some(Err(error)) if flight.gave_way(&error) => return None,
+            match download.outcome() {
+                Some(Err(error)) if download.gave_way(&error) => return None,
                 Some(outcome) => return Some(outcome.map(|held| held.length())),
                 None => {}
             }
-            if flight.is_passing() || flight.announced().is_some_and(|bytes| bytes > WHOLE_LIMIT) {
+            if download.is_passing() || download.announced().is_some_and(|bytes| bytes > WHOLE_LIMIT) {
                 return None;
             }
-            // A flight ends by itself; who cannot wait for that has a deadline of its own.
+            // A download ends by itself; who cannot wait for that has a deadline of its own.
             changed.await;
         }
     }
 
     /// Bytes that have come of a fetch under way.
     pub fn arrived(&self, ino: INodeNo) -> u64 {
-        let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
-        flight.map_or(0, |flight| flight.frontier())
+        let download = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
+        download.map_or(0, |download| download.frontier())
     }
 
     pub(super) fn no_room(&self) -> ContentError {
@@ -117,28 +117,28 @@ impl Content {
     }
 }
 
-/// One prefetch waiting for a flight.
+/// One prefetch waiting for a download.
 struct Waiting<'c> {
     content: &'c Arc<Content>,
     ino: INodeNo,
-    flight: Arc<Flight>,
+    download: Arc<Download>,
 }
 
 impl Waiting<'_> {
     /// Waits for the end, as long as something arrives; `None` once more than `most` bytes are announced.
     async fn landed(&self, wanted: &FetchSpec, most: u64) -> Result<Option<Held>, ContentError> {
         loop {
-            let changed = self.flight.changed().notified();
+            let changed = self.download.changed().notified();
             tokio::pin!(changed);
             // Registered before the look: what happens between the two is not missed.
             changed.as_mut().enable();
-            if let Some(outcome) = self.flight.outcome() {
+            if let Some(outcome) = self.download.outcome() {
                 return outcome.map(Some);
             }
-            if self.flight.announced().is_some_and(|bytes| bytes > most) {
+            if self.download.announced().is_some_and(|bytes| bytes > most) {
                 return Ok(None);
             }
-            let deadline = self.flight.moved() + self.content.config.stall;
+            let deadline = self.download.moved() + self.content.config.stall;
             if Instant::now() >= deadline {
                 return Err(ContentError::Stalled { uri: wanted.uri.clone() });
             }
@@ -150,14 +150,14 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // Under the lock: who looks for the flight finds it with somebody waiting, or not at all.
-        let mut flights = self.content.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_left = self.flight.urgency().leave();
-        let is_it = flights.get(&self.ino).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight));
+        // Under the lock: who looks for the download finds it with somebody waiting, or not at all.
+        let mut in_flight = self.content.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_left = self.download.urgency().leave();
+        let is_it = in_flight.get(&self.ino).is_some_and(|download| Arc::ptr_eq(download, &self.download));
         if is_left && is_it {
-            flights.remove(&self.ino);
-            drop(flights);
-            self.flight.urgency().give_up();
+            in_flight.remove(&self.ino);
+            drop(in_flight);
+            self.download.urgency().give_up();
         }
     }
 }

@@ -23,7 +23,7 @@ impl Fetch {
             request.accept_encoding = coding.into();
         }
         request.no_cache = self.plan.past_caches();
-        request.awaited = self.flight.urgency().awaited();
+        request.awaited = self.download.urgency().awaited();
         request
     }
 
@@ -119,9 +119,9 @@ impl Fetch {
             _ => None,
         };
         if let Some(shown) = shown {
-            self.flight.show(shown);
+            self.download.show(shown);
         }
-        self.flight.announce(length, form != Form::Plain || self.room == Room::Memory, origin);
+        self.download.announce(length, form != Form::Plain || self.room == Room::Memory, origin);
         Ok(Promise { form, expected, length })
     }
 }

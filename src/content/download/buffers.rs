@@ -8,8 +8,8 @@
 //! much is being written and as much hashed. There is no more leave while all buffers hold more than [`LENT`]. It is had for what only
 //! the disk keeps waiting, never for what a server is to send, and nobody waits for it: a fetch for which none is left has what it
 //! holds written before it receives more. So beyond all leave a fetch has a block, what came at once, and as much being hashed. Beside
-//! that, ranges fetched aside of the stream have leave for what they bring ([`super::stripes`]), and a few flights keep what came last
-//! for their readers ([`super::flight`]).
+//! that, ranges fetched aside of the stream have leave for what they bring ([`super::stripes`]), and a few downloads keep what came last
+//! for their readers ([`super::state`]).
 //!
 //! What a buffer holds begins with a page, so that the disk can have it without a copy ([`crate::content::store::PAGE`]). Its memory
 //! is mapped for it alone, and goes back to the kernel with it: among what an allocator has in use it would stay, hundreds of megabytes
@@ -36,7 +36,7 @@ pub(super) const GATHERED: usize = 2 * BUFFER;
 pub(super) const GATHERED_AT_ONCE: usize = if cfg!(test) { 3 * BUFFER } else { 8 * BUFFER };
 
 /// What is written and what was written before it are what readers look for.
-const _: () = assert!(2 * GATHERED_AT_ONCE as u64 <= super::flight::LATEST);
+const _: () = assert!(2 * GATHERED_AT_ONCE as u64 <= super::state::LATEST);
 
 /// Bytes that all fetches together may have gathered and not written.
 pub(super) const GATHERED_BY_ALL: usize = if cfg!(test) { 8 * BUFFER } else { 192 * BUFFER };

@@ -1,10 +1,10 @@
-//! How a flight ends: what is known of its object then, what of it went out, and who is told.
+//! How a download ends: what is known of its object then, what of it went out, and who is told.
 
 use super::fetch::Landed;
-use super::flight::Flight;
 use super::handed::Kept;
 use super::held::{Held, Version};
 use super::plan::tells_of_bytes;
+use super::state::Download;
 use crate::causes::chain;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, FetchSpec, Verified};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Content {
-    pub(super) fn landed(&self, wanted: &FetchSpec, flight: &Flight, landed: Landed) {
+    pub(super) fn landed(&self, wanted: &FetchSpec, download: &Download, landed: Landed) {
         let ino = wanted.ino;
         let size = landed.held.length();
         self.counters.fetched(size);
@@ -46,10 +46,10 @@ impl Content {
         // The kernel may keep any page of it when the cache has it no more.
         self.note_served(ino, size);
         if landed.is_plain && (went_past || size > WHOLE_LIMIT) {
-            flight.bind_later();
-            self.remember_handed(ino, Kept { handed: flight.handed(), is_whole: true, went_past, version: None });
+            download.bind_later();
+            self.remember_handed(ino, Kept { handed: download.handed(), is_whole: true, went_past, version: None });
         } else {
-            // Of what was decoded the flight knows the coded bytes alone.
+            // Of what was decoded the download knows the coded bytes alone.
             self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         }
         if let Held::Passed(end) = &landed.held {
@@ -60,35 +60,35 @@ impl Content {
         if known != Some(size) {
             self.tell(Event::Sized(ino, size));
         }
-        self.end(ino, flight, Ok(landed.held));
+        self.end(ino, download, Ok(landed.held));
     }
 
-    pub(super) fn failed(&self, wanted: &FetchSpec, flight: &Flight, error: ContentError) {
+    pub(super) fn failed(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
         let ino = wanted.ino;
-        let version = flight.version();
+        let version = download.version();
         // First, so that nothing goes out after the look at what went out.
-        flight.close();
+        download.close();
         self.counters.fetch_failed(&wanted.uri, &error);
-        let handed = flight.handed();
+        let handed = download.handed();
         let went_out = !handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         let mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });
-        let is_unjudged = !flight.is_proved();
+        let is_unjudged = !download.is_proved();
         if went_out && mismatch && is_unjudged {
             // Before the name gets its new inode, whose readers would be shown the same bytes.
             self.failures.lock().unwrap_or_else(PoisonError::into_inner).doubt(&wanted.uri);
-            return self.poison(wanted, flight, error);
+            return self.poison(wanted, download, error);
         }
         self.note_contradiction(wanted, &error);
         if went_out {
             let version = version.filter(|_| !mismatch && !matches!(error, ContentError::Changed { .. }));
-            self.remember_unjudged(ino, flight, version);
+            self.remember_unjudged(ino, download, version);
         }
         let changed = matches!(error, ContentError::Changed { .. });
         if changed || mismatch || matches!(error, ContentError::Unarchived { .. }) {
             tracing::warn!(ino = ino.0, error = %chain(&error), "an object is not what the Source published");
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.inode_failed(ino, &error, Instant::now());
-        } else if flight.gave_way(&error) {
+        } else if download.gave_way(&error) {
             tracing::debug!(ino = ino.0, "no room for an object that nobody reads yet");
         } else {
             tracing::info!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
@@ -99,21 +99,21 @@ impl Content {
         } else if self.count_unannounced(&error) {
             self.tell(Event::Unannounced(ino));
         }
-        self.end(ino, flight, Err(error));
+        self.end(ino, download, Err(error));
     }
 
-    /// Nobody follows a flight any more: what is here stays for who comes back.
-    pub(super) fn left(&self, wanted: &FetchSpec, flight: &Flight) {
-        let version = flight.version();
-        flight.leave();
-        flight.close();
-        self.remember_unjudged(wanted.ino, flight, version);
-        self.end(wanted.ino, flight, Err(ContentError::Stalled { uri: wanted.uri.clone() }));
+    /// Nobody follows a download any more: what is here stays for who comes back.
+    pub(super) fn left(&self, wanted: &FetchSpec, download: &Download) {
+        let version = download.version();
+        download.leave();
+        download.close();
+        self.remember_unjudged(wanted.ino, download, version);
+        self.end(wanted.ino, download, Err(ContentError::Stalled { uri: wanted.uri.clone() }));
     }
 
-    /// Remembers what went out of a flight that ends without verdict. What was proved before stays so.
-    fn remember_unjudged(&self, ino: INodeNo, flight: &Flight, version: Option<Version>) {
-        let handed = flight.handed();
+    /// Remembers what went out of a download that ends without verdict. What was proved before stays so.
+    fn remember_unjudged(&self, ino: INodeNo, download: &Download, version: Option<Version>) {
+        let handed = download.handed();
         if handed.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return;
         }
@@ -140,7 +140,7 @@ impl Content {
         }
     }
 
-    pub(super) fn poison(&self, wanted: &FetchSpec, flight: &Flight, error: ContentError) {
+    pub(super) fn poison(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
         let ino = wanted.ino;
         self.note_contradiction(wanted, &error);
         self.condemn(ino);
@@ -148,7 +148,7 @@ impl Content {
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");
         let shown = self.count_unannounced(&error);
         // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
-        self.end(ino, flight, Err(error));
+        self.end(ino, download, Err(error));
         self.tell(if shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
     }
 
@@ -173,18 +173,18 @@ impl Content {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
     }
 
-    /// Ends a flight and takes it out of the table at once: who comes later finds the object or starts another.
-    pub(super) fn end(&self, ino: INodeNo, flight: &Flight, outcome: Result<Held, ContentError>) {
-        // What is kept for a later flight is written down here, without the lock.
-        flight.close();
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Ends a download and takes it out of the table at once: who comes later finds the object or starts another.
+    pub(super) fn end(&self, ino: INodeNo, download: &Download, outcome: Result<Held, ContentError>) {
+        // What is kept for a later download is written down here, without the lock.
+        download.close();
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         // One that was left may have a successor there.
-        let is_last = flights.get(&ino).is_some_and(|found| std::ptr::eq(&**found, flight));
+        let is_last = in_flight.get(&ino).is_some_and(|found| std::ptr::eq(&**found, download));
         if is_last {
-            flights.remove(&ino);
+            in_flight.remove(&ino);
         }
-        flight.land(outcome);
-        drop(flights);
+        download.land(outcome);
+        drop(in_flight);
         if is_last {
             self.windows.forget(ino);
         }
@@ -192,21 +192,21 @@ impl Content {
     }
 }
 
-/// Ends a flight whose task was dropped or panicked, so that no reader waits for it.
+/// Ends a download whose task was dropped or panicked, so that no reader waits for it.
 pub(super) struct Crash<'a> {
     pub(super) content: &'a Content,
     pub(super) wanted: &'a FetchSpec,
-    pub(super) flight: &'a Flight,
+    pub(super) download: &'a Download,
 }
 
 impl Drop for Crash<'_> {
     fn drop(&mut self) {
-        if self.flight.outcome().is_none() {
-            let version = self.flight.version();
-            self.flight.close();
-            self.content.remember_unjudged(self.wanted.ino, self.flight, version);
+        if self.download.outcome().is_none() {
+            let version = self.download.version();
+            self.download.close();
+            self.content.remember_unjudged(self.wanted.ino, self.download, version);
             let error = ContentError::Stalled { uri: self.wanted.uri.clone() };
-            self.content.end(self.wanted.ino, self.flight, Err(error));
+            self.content.end(self.wanted.ino, self.download, Err(error));
         }
     }
 }

@@ -24,7 +24,7 @@ impl Fetch {
         window: Option<Range<u64>>,
     ) -> Result<Response, Stop> {
         let Some(window) = window else { return self.ask(place, self.received).await };
-        let leave = self.content.windows.leave(place.uri().authority(), self.asker());
+        let leave = self.content.windows.leave(place.uri().authority(), self.requester());
         let leave = tokio::time::timeout(self.content.config.stall, leave);
         let Ok(Some(leave)) = leave.await else { return self.ask(place, self.received).await };
         let mut request = self.request(place);
@@ -54,7 +54,7 @@ impl Fetch {
             return self.ask(place, self.received).await;
         }
         // Before it is announced, for then readers look for it.
-        let coming = self.content.windows.begin(self.wanted.ino, self.flight.attempt(), window);
+        let coming = self.content.windows.begin(self.wanted.ino, self.download.attempt(), window);
         self.promise(place, &response, is_resumed)?;
         let stall = self.content.config.stall;
         self.content.runtime.spawn(async move {
@@ -71,6 +71,6 @@ impl Fetch {
             return None;
         }
         let length = self.wanted.length.or(self.told)?;
-        Some(Windows::first(&self.flight.far_read(length)?, length))
+        Some(Windows::first(&self.download.far_read(length)?, length))
     }
 }

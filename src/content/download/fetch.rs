@@ -2,11 +2,11 @@
 //! bytes are wrong or of another version.
 
 use super::buffers::{GATHERED, GATHERED_AT_ONCE, Gathered};
-use super::flight::{Flight, LARGE};
 use super::held::{Held, Origin, Version};
 use super::member::Incoming;
 use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, tells_of_bytes};
 use super::promise::{Form, Promise, strong};
+use super::state::{Download, LARGE};
 use super::stripes::Stripes;
 use super::verdict::{Judged, Judging};
 use super::writer::{Room, WriteError, Writer};
@@ -14,7 +14,7 @@ use crate::content::fixity::Expected;
 use crate::content::store::ObjectKey;
 use crate::content::{Content, ContentError, FetchSpec, Unannounced, Verified};
 use crate::document::{Digest, Timestamp, Uri};
-use crate::source::http::{self, Asker, Body, Status};
+use crate::source::http::{self, Body, Requester, Status};
 use crate::source::zip::Packages;
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -35,7 +35,7 @@ pub(super) struct Landed {
     pub(super) digest: Digest,
     /// Where it lies on disk.
     pub(super) key: ObjectKey,
-    /// It came in no coding: what went out of the flight is of these bytes.
+    /// It came in no coding: what went out of the download is of these bytes.
     pub(super) is_plain: bool,
     /// The response it came from.
     pub(super) origin: Provenance,
@@ -90,7 +90,7 @@ enum Stage {
 pub(super) struct Fetch {
     pub(super) content: Arc<Content>,
     pub(super) wanted: FetchSpec,
-    pub(super) flight: Arc<Flight>,
+    pub(super) download: Arc<Download>,
     pub(super) plan: Plan,
     /// The strongest published digest, where fixity counts it.
     pub(super) published: Option<Digest>,
@@ -120,7 +120,7 @@ pub(super) struct Fetch {
     pub(super) turn: Option<http::Place>,
     /// Leave to hold bytes in memory, where the cache folder has no room.
     pub(super) memory: Option<OwnedSemaphorePermit>,
-    /// Leave to have the flight hold what came last.
+    /// Leave to have the download hold what came last.
     pub(super) latest: Option<OwnedSemaphorePermit>,
     /// Leave to stand still while nobody reads on.
     pub(super) resting: Option<OwnedSemaphorePermit>,
@@ -130,7 +130,7 @@ impl Fetch {
     pub(super) fn new(
         content: Arc<Content>,
         wanted: FetchSpec,
-        flight: Arc<Flight>,
+        download: Arc<Download>,
         turn: Option<http::Place>,
     ) -> Fetch {
         let published = content.vouching_digest(&wanted);
@@ -145,7 +145,7 @@ impl Fetch {
         Fetch {
             content,
             wanted,
-            flight,
+            download,
             plan,
             published,
             earlier,
@@ -167,8 +167,8 @@ impl Fetch {
     }
 
     /// Who waits for what is asked for next, as far as anybody does.
-    pub(super) fn asker(&self) -> Asker {
-        self.flight.urgency().demanded().unwrap_or_default()
+    pub(super) fn requester(&self) -> Requester {
+        self.download.urgency().demanded().unwrap_or_default()
     }
 
     /// Runs the fetch to its end.
@@ -176,7 +176,7 @@ impl Fetch {
         if let Some(landed) = self.patched().await? {
             return Ok(landed);
         }
-        if self.flight.is_passing() {
+        if self.download.is_passing() {
             self.go_past().await?;
         }
         self.adopt_partial().await;
@@ -247,10 +247,11 @@ impl Fetch {
             return;
         }
         let content = Arc::clone(&self.content);
-        let (key, algorithm, flight) = (self.key(), self.expected(Form::Plain).algorithm(), Arc::clone(&self.flight));
+        let (key, algorithm, download) =
+            (self.key(), self.expected(Form::Plain).algorithm(), Arc::clone(&self.download));
         let Some(first) = self.plan.place().map(|place| place.uri().clone()) else { return };
         let is_plain = Form::published(&self.wanted) == Form::Plain;
-        let announced = Arc::clone(&self.flight);
+        let announced = Arc::clone(&self.download);
         let is_first = move |validator: &str, kept: Option<u64>| {
             let (etag, place) = validator.split_once(' ')?;
             let etag = strong(Some(etag)).filter(|_| place == first.as_str())?.into();
@@ -261,7 +262,7 @@ impl Fetch {
             Some(version)
         };
         let resumed = tokio::task::spawn_blocking(move || {
-            Writer::resume(&content.disk, &key, algorithm, content.block_digests, flight, is_first)
+            Writer::resume(&content.disk, &key, algorithm, content.block_digests, download, is_first)
         });
         let Ok(Some((writer, version))) = resumed.await else { return };
         self.validator = Some(version);
@@ -361,7 +362,7 @@ impl Fetch {
     /// How the bytes come of which `body` is the next. Where something failed before one connection is enough.
     fn incoming(&mut self, body: Box<Body>, has_ranges: bool, round_trip: Duration) -> Incoming {
         let left = |origin: &Origin| origin.length.saturating_sub(self.received);
-        let origin = self.flight.origin().filter(|origin| left(origin) >= LARGE);
+        let origin = self.download.origin().filter(|origin| left(origin) >= LARGE);
         // What may be in another coding than published has none, and is not waited for either.
         let has_ranges = has_ranges && self.validator.is_some();
         match origin.filter(|_| has_ranges && self.room != Room::Memory && !self.plan.has_failed()) {
@@ -369,8 +370,8 @@ impl Fetch {
                 if self.room == Room::Store {
                     self.hold_latest();
                 }
-                let (content, flight) = (&self.content, &self.flight);
-                let stripes = Stripes::new(content, flight, origin, body, self.received, round_trip);
+                let (content, download) = (&self.content, &self.download);
+                let stripes = Stripes::new(content, download, origin, body, self.received, round_trip);
                 Incoming::Stripes(Box::new(stripes))
             }
             None => Incoming::Body(body),
@@ -445,7 +446,7 @@ impl Fetch {
             let Some(chunk) = chunk else { return Ok(()) };
             self.content.freed.working(&self.content.runtime);
             self.received += chunk.len() as u64;
-            self.flight.came(self.received);
+            self.download.came(self.received);
             let has_leave = self.rest.push(chunk);
             if let Some(length) = promise.length.filter(|length| self.received > *length) {
                 let only_told = promise.expected.length.is_none() && self.told == Some(length);
@@ -508,8 +509,8 @@ impl Fetch {
         let key = self.key();
         let (room, length) = (self.room, self.length);
         let algorithm = self.expected(Form::Plain).algorithm();
-        let flight = Arc::clone(&self.flight);
-        move || Writer::begin(&content.disk, &key, room, length, algorithm, content.block_digests, flight)
+        let download = Arc::clone(&self.download);
+        move || Writer::begin(&content.disk, &key, room, length, algorithm, content.block_digests, download)
     }
 
     /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.
@@ -520,7 +521,7 @@ impl Fetch {
         let (told, is_plain) = (self.shown_size(), promise.form == Form::Plain);
         let judging = Judging {
             content: Arc::clone(&self.content),
-            flight: Arc::clone(&self.flight),
+            download: Arc::clone(&self.download),
             ino: self.wanted.ino.0,
             promise,
             earlier: self.earlier,
@@ -573,9 +574,9 @@ impl Fetch {
             Stage::Idle(writer) => Some(writer),
             Stage::Busy(task) => task.await.ok().and_then(Result::ok),
         };
-        self.flight.restart(doubted);
+        self.download.restart(doubted);
         if let Some(writer) = writer {
-            // Awaited, so that the next attempt finds the name free. That it failed would be told by the disk.
+            // Priority, so that the next attempt finds the name free. That it failed would be told by the disk.
             let _ = tokio::task::spawn_blocking(move || writer.discard()).await;
         }
     }

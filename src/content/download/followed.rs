@@ -29,17 +29,17 @@ pub(in crate::content) fn latest_places() -> Arc<Semaphore> {
 }
 
 impl Fetch {
-    /// Has the flight hold what comes for its readers, where there is leave for that.
+    /// Has the download hold what comes for its readers, where there is leave for that.
     pub(super) fn hold_latest(&mut self) {
         if self.latest.is_none() {
             self.latest = Arc::clone(&self.content.latest).try_acquire_owned().ok();
-            self.flight.hold_latest(self.latest.is_some());
+            self.download.hold_latest(self.latest.is_some());
         }
     }
 
     /// Waits as long as nobody follows, where what is here can be gone on with later.
     pub(super) async fn wait_to_be_followed(&mut self, promise: &Promise) -> Result<(), Stop> {
-        if self.validator.is_none() || self.received < self.flight.limit() {
+        if self.validator.is_none() || self.received < self.download.limit() {
             return Ok(());
         }
         if self.rest.has_blocks() {
@@ -52,14 +52,14 @@ impl Fetch {
     /// Waits without a body until somebody reads on; not for ever, and of more objects than may only while readers are served aside.
     /// Meanwhile others have the turn at the host.
     pub(super) async fn stand_still(&mut self) -> Result<(), Ended> {
-        self.flight.hold_latest(false);
+        self.download.hold_latest(false);
         (self.latest, self.turn) = (None, None);
         if self.resting.is_none() {
             self.resting = Arc::clone(&self.content.resting).try_acquire_owned().ok();
         }
         let patience = if self.resting.is_some() { LONGEST } else { HELD_OPEN };
         while !self.is_followed_within(patience).await {
-            if !self.flight.serves_aside() {
+            if !self.download.serves_aside() {
                 self.keep().await;
                 return Err(Ended::Left);
             }
@@ -67,14 +67,14 @@ impl Fetch {
         self.resting = None;
         let content = Arc::clone(&self.content);
         let authority = self.wanted.uri.authority().to_owned();
-        match self.in_turn(content.fetches.take(&authority, self.asker())).await {
+        match self.in_turn(content.fetches.take(&authority, self.requester())).await {
             Ok(turn) => self.turn = Some(turn),
             Err(late) => {
                 self.keep().await;
                 return Err(late);
             }
         }
-        self.flight.touch();
+        self.download.touch();
         Ok(())
     }
 
@@ -82,8 +82,8 @@ impl Fetch {
         let followed = async {
             loop {
                 // Registered before the look: what happens between the two is not missed.
-                let wanted = self.flight.wanted().notified();
-                if self.received < self.flight.limit() {
+                let wanted = self.download.wanted().notified();
+                if self.received < self.download.limit() {
                     return;
                 }
                 wanted.await;
@@ -91,7 +91,7 @@ impl Fetch {
         };
         let is_followed = tokio::time::timeout(patience, followed).await.is_ok();
         if is_followed {
-            self.flight.touch();
+            self.download.touch();
         }
         is_followed
     }

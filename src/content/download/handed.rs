@@ -24,7 +24,7 @@ pub(super) struct Kept {
     pub(super) version: Option<Version>,
 }
 
-/// What binds the flights of an inode apart from the blocks that went out of it.
+/// What binds the downloads of an inode apart from the blocks that went out of it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Bonds {
     /// Those blocks are all that the verified whole has: each binds by itself.

@@ -202,9 +202,9 @@ impl Fetch {
             length,
         });
         if let Some(shown) = shown {
-            self.flight.show(shown);
+            self.download.show(shown);
         }
-        self.flight.announce(Some(length), form != Form::Plain || self.room == Room::Memory, origin);
+        self.download.announce(Some(length), form != Form::Plain || self.room == Room::Memory, origin);
         let promise = Promise { form, expected, length: Some(length) };
         let received = match self.receive(Incoming::Member(Box::new(unpacked)), &promise).await {
             Ok(()) => self.verdict(promise).await,
@@ -233,7 +233,7 @@ impl Fetch {
         }
         let mut body = BytesMut::new();
         while let Some(chunk) = tokio::time::timeout(self.content.config.stall, packed.chunk()).await.ok()?.ok()? {
-            self.flight.touch();
+            self.download.touch();
             body.extend_from_slice(&chunk);
         }
         Some(body.freeze())
@@ -254,7 +254,7 @@ impl Fetch {
                 // It may be another resource's by now.
                 return Err(gone());
             }
-            packages.member_for(&member.package, &member.path, self.flight.urgency().awaited()).await
+            packages.member_for(&member.package, &member.path, self.download.urgency().awaited()).await
         };
         tokio::pin!(opened);
         // As long as its package comes, or its host answers others, its readers wait for it.
@@ -267,7 +267,7 @@ impl Fetch {
             let now = self.content.came_of(&packages, &member.package);
             if now != arrived {
                 (arrived, moved) = (now, Instant::now());
-                self.flight.touch();
+                self.download.touch();
             } else if moved.elapsed() >= budget {
                 return Err(gone());
             }

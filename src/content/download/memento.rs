@@ -4,7 +4,7 @@
 use super::plan::Place;
 use crate::content::{Content, ContentError, FetchSpec};
 use crate::document::{Timestamp, Uri};
-use crate::source::http::{Awaited, HttpError, Request, TimeMapLink, time_map};
+use crate::source::http::{HttpError, Priority, Request, TimeMapLink, time_map};
 use std::sync::Arc;
 
 /// Bytes of a TimeMap that are read: some 30,000 mementos.
@@ -75,7 +75,7 @@ impl Content {
         let failed = |cause: HttpError| ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(cause) };
         let mut request = Request::get(map.clone(), self.head_budget(places));
         request.accept = Some("application/link-format".into());
-        request.awaited = Awaited::By(wanted.asker);
+        request.awaited = Priority::By(wanted.requester);
         let mut response = self.client.send(request).await.map_err(failed)?;
         let mut document = Vec::new();
         loop {

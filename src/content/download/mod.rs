@@ -1,8 +1,8 @@
-//! One flight an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
+//! One download an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
 //!
-//! A reader joins the flight of its inode or starts one ([`Content::fetched`]), waits while it makes progress and takes
-//! what the flight hands out. [`fetch`] drives a flight from place to place as [`plan`] says, [`answer`] reads what they promise, [`writer`] keeps, hashes
-//! and publishes its bytes, [`flight`] says what may go out when; [`patched`] makes a version of the one before it,
+//! A reader joins the download of its inode or starts one ([`Content::fetched`]), waits while it makes progress and takes
+//! what the download hands out. [`fetch`] drives a download from place to place as [`plan`] says, [`answer`] reads what they promise, [`writer`] keeps, hashes
+//! and publishes its bytes, [`download`] says what may go out when; [`patched`] makes a version of the one before it,
 //! [`memento`] tells versions by time. A large object comes in several [`stripes`] at once (as many as [`lanes`] says), as far as it is [`followed`];
 //! [`buffers`] hold what is on its way, [`held`] is what came of it, [`aside`] serves readers that jump far ahead, [`far`] those who begin there,
 //! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
@@ -17,7 +17,6 @@ mod ending;
 mod failures;
 mod far;
 mod fetch;
-mod flight;
 mod followed;
 mod handed;
 mod hashing;
@@ -33,6 +32,7 @@ mod room;
 mod shares;
 mod single_flight;
 mod size;
+mod state;
 mod stripes;
 mod urgency;
 mod verdict;
@@ -47,7 +47,6 @@ pub(super) use aside::Windows;
 pub(super) use buffers::Buffers;
 pub(super) use cooldown::Cooldowns;
 pub(super) use failures::Failures;
-pub(super) use flight::Flight;
 pub(super) use followed::{latest_places, resting_places};
 pub(super) use handed::HandedOuts;
 pub(super) use held::Held;
@@ -56,6 +55,7 @@ pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unask
 pub(super) use revalidation::QUESTIONS;
 pub(super) use shares::Shares;
 pub(super) use single_flight::SingleFlight;
+pub(super) use state::Download;
 pub(super) use stripes::places as stripe_places;
 pub(super) use window::Ends;
 
@@ -69,11 +69,11 @@ use bytes::Bytes;
 use cooldown::Fault;
 use ending::Crash;
 use fetch::{Ended, Fetch};
-use flight::Look;
 use fuser::INodeNo;
 use handed::{Bonds, Kept};
 use plan::{Place, Proof, places};
 use promise::strong;
+use state::Look;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use window::joined;
@@ -81,7 +81,7 @@ use window::joined;
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
 
-/// What a flight is joined for.
+/// What a download is joined for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Joining {
     /// So many bytes from this one on.
@@ -97,10 +97,10 @@ enum Joined {
     /// On this machine.
     Here(Held),
     /// On its way.
-    UnderWay(Arc<Flight>),
+    UnderWay(Arc<Download>),
 }
 
-/// What a wait for a flight gave.
+/// What a wait for a download gave.
 enum Found {
     Bytes(Bytes),
     Object(Held),
@@ -124,9 +124,9 @@ impl Content {
             let is_fresh = matches!(joined, Joined::UnderWay(_));
             let found = match joined {
                 Joined::Here(held) => Found::Object(held),
-                Joined::UnderWay(flight) => match self.wait(wanted, &flight, offset, length, begun).await {
+                Joined::UnderWay(download) => match self.wait(wanted, &download, offset, length, begun).await {
                     Ok(found) => found,
-                    Err(error) if flight.gave_way(&error) => {
+                    Err(error) if download.gave_way(&error) => {
                         gave_way = Some(error);
                         continue;
                     }
@@ -158,13 +158,13 @@ impl Content {
 
     /// See [`Content::read_present`].
     pub(super) async fn present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
-        let flight = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
+        let download = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
         // What goes past the cache comes as far as its readers ask; what nobody demanded may end without a verdict on what
         // went out.
-        if flight.as_ref().is_some_and(|flight| flight.is_passing() || !flight.urgency().is_demanded()) {
+        if download.as_ref().is_some_and(|download| download.is_passing() || !download.urgency().is_demanded()) {
             return None;
         }
-        let found = match flight.map(|flight| flight.look(offset, length, false)) {
+        let found = match download.map(|download| download.look(offset, length, false)) {
             Some(Look::Bytes(pieces)) => return Some(joined(pieces)),
             Some(Look::Here(partial, range)) => {
                 let bytes = (range.end - range.start) as usize;
@@ -181,23 +181,23 @@ impl Content {
         tokio::task::spawn_blocking(move || held.read(offset, length)).await.ok()?
     }
 
-    /// The object, the flight under way for it, or a new one. Where it is joined for the bytes of a read, an earlier
+    /// The object, the download under way for it, or a new one. Where it is joined for the bytes of a read, an earlier
     /// failure of theirs or of the whole inode that counts still is an error at once.
     fn join(self: &Arc<Self>, wanted: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
         let read = match joining {
             Joining::Read(offset, length) => Some((offset, length)),
             Joining::Size | Joining::Ahead(_) => None,
         };
-        let flights = || self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_under_way = flights().contains_key(&wanted.ino);
+        let in_flight = || self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_under_way = in_flight().contains_key(&wanted.ino);
         // What is here is opened without the lock that all others need.
         if !is_under_way && let Some(held) = self.find(wanted) {
             return Ok(Joined::Here(held));
         }
-        let mut flights = flights();
-        let flight = flights.get(&wanted.ino).cloned();
-        if flight.is_none() {
-            // Again, under the lock: a flight leaves the table only after its object can be found, and one may have just now.
+        let mut in_flight = in_flight();
+        let download = in_flight.get(&wanted.ino).cloned();
+        if download.is_none() {
+            // Again, under the lock: a download leaves the table only after its object can be found, and one may have just now.
             if let Some(held) = self.find(wanted) {
                 return Ok(Joined::Here(held));
             }
@@ -220,16 +220,16 @@ impl Content {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
             let of_read = failures.read(wanted.ino, offset, length, now);
-            let of_inode = if flight.is_none() { failures.inode(wanted.ino, now) } else { None };
+            let of_inode = if download.is_none() { failures.inode(wanted.ino, now) } else { None };
             if let Some(error) = of_read.or(of_inode) {
                 return Err(error);
             }
         }
-        if let Some(flight) = flight {
-            flight.urgency().join(joining, wanted.asker);
+        if let Some(download) = download {
+            download.urgency().join(joining, wanted.requester);
             // Who waits for the whole makes it go on.
-            flight.wanted().notify_one();
-            return Ok(Joined::UnderWay(flight));
+            download.wanted().notify_one();
+            return Ok(Joined::UnderWay(download));
         }
         let kept = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino);
         // Of a past version the Source may well serve another one's bytes: none go out before the verdict.
@@ -237,14 +237,14 @@ impl Content {
             wanted.is_past() || self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
         let (kept, bonds) = self.bonds(wanted, kept);
         let went_past = kept.went_past;
-        let flight = Arc::new(Flight::new(self.config.fixity, kept, bonds, doubted));
-        flight.urgency().join(joining, wanted.asker);
+        let download = Arc::new(Download::new(self.config.fixity, kept, bonds, doubted));
+        download.urgency().join(joining, wanted.requester);
         if went_past {
-            flight.pass_by(&self.memory);
+            download.pass_by(&self.memory);
         }
-        flights.insert(wanted.ino, Arc::clone(&flight));
-        self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&flight)));
-        Ok(Joined::UnderWay(flight))
+        in_flight.insert(wanted.ino, Arc::clone(&download));
+        self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&download)));
+        Ok(Joined::UnderWay(download))
     }
 
     /// Bytes of a verified object of so many go out.
@@ -254,7 +254,7 @@ impl Content {
         }
     }
 
-    /// What binds a flight of `wanted`, of which `kept` is remembered.
+    /// What binds a download of `wanted`, of which `kept` is remembered.
     fn bonds(&self, wanted: &FetchSpec, kept: Option<Kept>) -> (Kept, Bonds) {
         let observation = self.observed.get(wanted.ino).unwrap_or_default();
         let is_vouched = self.vouching_digest(wanted).is_some();
@@ -289,7 +289,7 @@ impl Content {
         let object = self.disk.get(&key)?;
         let agrees = |length: Option<u64>| length.is_none_or(|length| length == object.length());
         let is_unjudged = self.handed.lock().unwrap_or_else(PoisonError::into_inner).is_unjudged(wanted.ino);
-        // Where bytes went out before a verdict, or others are known, the flight must compare them.
+        // Where bytes went out before a verdict, or others are known, the download must compare them.
         let is_other = observation.is_some_and(|known| known.digests.first().is_some_and(|known| *known != digest));
         if !agrees(wanted.length) || !agrees(told) || is_unjudged || is_other {
             return None;
@@ -338,43 +338,43 @@ impl Content {
         self.observed.get(ino).is_some_and(|observation| observation.verified == Verified::Failed)
     }
 
-    /// The task of a flight.
-    async fn fly(self: Arc<Self>, wanted: FetchSpec, flight: Arc<Flight>) {
-        let crash = Crash { content: &self, wanted: &wanted, flight: &flight };
+    /// The task of a download.
+    async fn fly(self: Arc<Self>, wanted: FetchSpec, download: Arc<Download>) {
+        let crash = Crash { content: &self, wanted: &wanted, download: &download };
         let fetched = async {
             // Whoever begins fetches ahead bounds how many there are: no read stands behind them, nor waits here for one that it joins.
-            let turn = match flight.urgency().demanded() {
-                Some(asker) => Some(self.fetches.take(wanted.uri.authority(), asker).await),
+            let turn = match download.urgency().demanded() {
+                Some(requester) => Some(self.fetches.take(wanted.uri.authority(), requester).await),
                 None => None,
             };
-            flight.touch();
+            download.touch();
             self.counters.fetch();
-            Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&flight), turn).run().await
+            Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&download), turn).run().await
         };
         let outcome = tokio::select! {
             fetched = fetched => fetched,
-            () = self.held_up(&wanted, &flight) => return,
+            () = self.held_up(&wanted, &download) => return,
             // It is in the table no more, where another may be by now.
-            () = flight.urgency().left() => {
-                flight.close();
-                return flight.land(Err(ContentError::Stalled { uri: wanted.uri.clone() }));
+            () = download.urgency().left() => {
+                download.close();
+                return download.land(Err(ContentError::Stalled { uri: wanted.uri.clone() }));
             }
         };
         match outcome {
-            Ok(landed) => self.landed(&wanted, &flight, landed),
-            Err(Ended::Failed(error)) => self.failed(&wanted, &flight, error),
-            Err(Ended::Poisoned(error)) => self.poison(&wanted, &flight, error),
-            Err(Ended::Left) => self.left(&wanted, &flight),
+            Ok(landed) => self.landed(&wanted, &download, landed),
+            Err(Ended::Failed(error)) => self.failed(&wanted, &download, error),
+            Err(Ended::Poisoned(error)) => self.poison(&wanted, &download, error),
+            Err(Ended::Left) => self.left(&wanted, &download),
         }
         drop(crash);
     }
 
-    /// Waits until `flight` has these bytes, as long as something arrives. All that a read tries has one deadline, which counts from
+    /// Waits until `download` has these bytes, as long as something arrives. All that a read tries has one deadline, which counts from
     /// when it has `begun` or from the last progress of its object.
     async fn wait(
         self: &Arc<Self>,
         wanted: &FetchSpec,
-        flight: &Arc<Flight>,
+        download: &Arc<Download>,
         offset: u64,
         length: u32,
         begun: Instant,
@@ -382,11 +382,11 @@ impl Content {
         let mut may_jump = true;
         let mut standing = None;
         loop {
-            let changed = flight.changed().notified();
+            let changed = download.changed().notified();
             tokio::pin!(changed);
             // Registered before the look: what happens between the two is not missed.
             changed.as_mut().enable();
-            match flight.look(offset, length, may_jump) {
+            match download.look(offset, length, may_jump) {
                 Look::Landed(held) => return Ok(Found::Object(held)),
                 Look::Failed(error) => return Err(error),
                 Look::Here(partial, range) => {
@@ -402,8 +402,8 @@ impl Content {
                 Look::Jump(jump) => {
                     // What goes past does not wait for who has a request of its own.
                     standing = None;
-                    let until = begun.max(flight.moved()) + self.config.stall;
-                    let aside = self.aside((wanted.ino, wanted.asker), flight, &jump);
+                    let until = begun.max(download.moved()) + self.config.stall;
+                    let aside = self.aside((wanted.ino, wanted.requester), download, &jump);
                     let aside = tokio::time::timeout_at(until.into(), aside).await;
                     match aside {
                         Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
@@ -412,7 +412,7 @@ impl Content {
                 }
                 Look::Wait(moved) => {
                     // Until it is handed out, or the reader is gone, what goes past does not go without it.
-                    standing.get_or_insert_with(|| flight.stand_at(offset, length));
+                    standing.get_or_insert_with(|| download.stand_at(offset, length));
                     let deadline = moved.max(begun) + self.config.stall;
                     if Instant::now() >= deadline {
                         return Err(ContentError::Stalled { uri: wanted.uri.clone() });
@@ -433,15 +433,15 @@ impl Content {
         places.fold(0, |sum, uri| sum.wrapping_add(self.client.progress(uri)))
     }
 
-    /// Never ends: where a host brings others what they asked for, a reader of a flight that has nothing yet waits on, but for less
+    /// Never ends: where a host brings others what they asked for, a reader of a download that has nothing yet waits on, but for less
     /// than half as long again: what others are sent is no progress of this object.
-    async fn held_up(&self, wanted: &FetchSpec, flight: &Flight) {
+    async fn held_up(&self, wanted: &FetchSpec, download: &Download) {
         let mut before = self.progress(wanted);
         for _ in 0..3 {
             tokio::time::sleep(self.config.stall / 8).await;
             let now = self.progress(wanted);
-            if now != before && flight.frontier() == 0 && flight.announced().is_none() {
-                flight.touch();
+            if now != before && download.frontier() == 0 && download.announced().is_none() {
+                download.touch();
             }
             before = now;
         }

@@ -140,7 +140,7 @@ impl Fetch {
         }
         let mut request = Request::get(patch.uri.clone(), content.head_budget(self.plan.len() + 1));
         request.accept = patch.media_type.clone();
-        request.awaited = self.flight.urgency().awaited();
+        request.awaited = self.download.urgency().awaited();
         let response = content.client.send(request).await.inspect_err(|error| {
             tracing::debug!(uri = %patch.uri, %error, "a patch cannot be fetched");
         });
@@ -150,7 +150,7 @@ impl Fetch {
         }
         let mut body = BytesMut::new();
         while let Some(chunk) = tokio::time::timeout(content.config.stall, response.body.chunk()).await.ok()?.ok()? {
-            self.flight.touch();
+            self.download.touch();
             body.extend_from_slice(&chunk);
             if body.len() as u64 >= limit {
                 return None;

@@ -6,7 +6,7 @@ use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaini
 use crate::content::metadata::Observation;
 use crate::content::{Content, Event, FetchSpec, Verified};
 use crate::document::{ChangeFrequency, Digest, Timestamp};
-use crate::source::http::{Awaited, Body, HttpError, Request, Response, Status};
+use crate::source::http::{Body, HttpError, Priority, Request, Response, Status};
 use crate::source::over_bytes;
 use bytes::Bytes;
 use fuser::INodeNo;
@@ -146,6 +146,6 @@ fn conditional(wanted: &FetchSpec, observation: &Observation, within: Duration) 
     }
     request.if_none_match = observation.etag.clone();
     request.if_modified_since = observation.last_modified.clone();
-    request.awaited = Awaited::by_nobody();
+    request.awaited = Priority::by_nobody();
     request
 }

@@ -31,7 +31,7 @@ impl Fetch {
     /// Without room on disk the object is fetched into memory; one too large for that goes past, to those who read it now.
     /// Where that cannot be either, it cannot be had.
     pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
-        if !self.flight.urgency().is_demanded() {
+        if !self.download.urgency().is_demanded() {
             // Nobody waits for the bytes themselves.
             return Err(Ended::Failed(self.unkept(error)));
         }
@@ -43,7 +43,7 @@ impl Fetch {
         }
         tracing::warn!(uri = %self.wanted.uri, %error, "the object is not cached");
         if is_large {
-            self.flight.pass_by(&self.content.memory);
+            self.download.pass_by(&self.content.memory);
             self.go_past().await
         } else {
             self.room = Room::Memory;
@@ -56,7 +56,7 @@ impl Fetch {
     /// The object goes past the cache.
     pub(super) async fn go_past(&mut self) -> Result<(), Ended> {
         self.room = Room::Nowhere;
-        self.flight.hold_latest(false);
+        self.download.hold_latest(false);
         self.latest = None;
         // Not held while another is waited for: those who have that one may wait for this.
         self.memory = None;
@@ -74,7 +74,7 @@ impl Fetch {
         tokio::pin!(place);
         loop {
             let taken = tokio::time::timeout(stall / 8, &mut place).await;
-            self.flight.touch();
+            self.download.touch();
             match taken {
                 Ok(place) => return Ok(place),
                 Err(_) if Instant::now() >= until => return Err(Ended::Failed(self.stalled())),
@@ -85,23 +85,23 @@ impl Fetch {
 
     /// Waits until a reader follows what goes past the cache, for nothing of it is kept. Where none does the fetch ends.
     pub(super) async fn wait_for_readers(&mut self, promise: &Promise) -> Result<(), Stop> {
-        if self.flight.may_go_on_from(self.received) && self.received < self.flight.limit() {
+        if self.download.may_go_on_from(self.received) && self.received < self.download.limit() {
             return Ok(());
         }
         // What was given to the writer counts as come.
         self.written().await?;
-        if self.received >= self.flight.limit() && self.rest.has_blocks() {
+        if self.received >= self.download.limit() && self.rest.has_blocks() {
             self.write_blocks(promise).await?;
             self.written().await?;
         }
         self.rest.give_leave_back();
         loop {
-            let wanted = self.flight.wanted().notified();
-            if self.flight.may_go_on() && self.received < self.flight.limit() {
-                self.flight.touch();
+            let wanted = self.download.wanted().notified();
+            if self.download.may_go_on() && self.received < self.download.limit() {
+                self.download.touch();
                 return Ok(());
             }
-            if self.flight.take_asked_again() {
+            if self.download.take_asked_again() {
                 return Err(Stop::Again);
             }
             if tokio::time::timeout(self.content.config.stall.min(UNFOLLOWED), wanted).await.is_err() {

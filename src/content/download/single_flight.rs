@@ -1,4 +1,4 @@
-//! Many askers, one task: it runs to its end whoever gives up waiting.
+//! Many requesters, one task: it runs to its end whoever gives up waiting.
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// What the askers of one key share.
+/// What the requesters of one key share.
 type Answer<V> = Shared<BoxFuture<'static, Option<V>>>;
 
 /// Tasks under way, one for each key.
@@ -88,22 +88,22 @@ mod tests {
 
     #[tokio::test]
     async fn who_joins_one_that_is_led_gets_its_answer_and_none_where_it_is_given_up() {
-        let flights = SingleFlight::<u32, u32>::default();
+        let in_flight = SingleFlight::<u32, u32>::default();
         let (go, gone) = oneshot::channel::<()>();
-        let mut led = Box::pin(flights.lead(1, || async {
+        let mut led = Box::pin(in_flight.lead(1, || async {
             let _ = gone.await;
             7
         }));
         assert!((&mut led).now_or_never().is_none());
-        let joined = flights.join(&Handle::current(), 1, async { unreachable!("one is under way") });
-        assert_eq!(flights.lead(1, || async { unreachable!("one is under way") }).await, None);
+        let joined = in_flight.join(&Handle::current(), 1, async { unreachable!("one is under way") });
+        assert_eq!(in_flight.lead(1, || async { unreachable!("one is under way") }).await, None);
         drop(go);
         assert_eq!((led.await, joined.await), (Some(7), Some(7)));
-        assert_eq!(flights.lead(1, || async { 8 }).await, Some(8), "a new one");
+        assert_eq!(in_flight.lead(1, || async { 8 }).await, Some(8), "a new one");
 
-        let mut left = Box::pin(flights.lead(2, std::future::pending));
+        let mut left = Box::pin(in_flight.lead(2, std::future::pending));
         assert!((&mut left).now_or_never().is_none());
-        let joined = flights.join(&Handle::current(), 2, async { unreachable!("one is under way") });
+        let joined = in_flight.join(&Handle::current(), 2, async { unreachable!("one is under way") });
         drop(left);
         assert_eq!(joined.await, None);
     }

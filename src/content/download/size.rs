@@ -10,7 +10,7 @@ use super::{Joining, ROUNDS};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, FetchSpec};
 use crate::document::{Timestamp, Uri};
-use crate::source::http::{Awaited, HttpError, Method, Request, Response, Status};
+use crate::source::http::{HttpError, Method, Priority, Request, Response, Status};
 use crate::source::zip::Packages;
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
@@ -70,7 +70,7 @@ impl Content {
             // It may be asked for already, for nobody.
             let awaited = self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
             if let Some(awaited) = awaited {
-                awaited.send_replace(Some(wanted.asker));
+                awaited.send_replace(Some(wanted.requester));
             }
             match answer.await? {
                 Ok(Some(size)) => return Some(Ok(size)),
@@ -106,7 +106,7 @@ impl Content {
         let asking = || {
             let (tell, awaited) = watch::channel(None);
             self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino, tell);
-            let asking = Box::pin(self.probe_ahead(wanted, Awaited::Once(awaited)));
+            let asking = Box::pin(self.probe_ahead(wanted, Priority::Once(awaited)));
             async move {
                 let size = asking.await;
                 // While nobody else can lead.
@@ -161,7 +161,7 @@ impl Content {
     }
 
     /// Asks for nobody yet; `None`: only the body tells.
-    async fn probe_ahead(&self, wanted: &FetchSpec, awaited: Awaited) -> Result<Option<u64>, ContentError> {
+    async fn probe_ahead(&self, wanted: &FetchSpec, awaited: Priority) -> Result<Option<u64>, ContentError> {
         match self.size_without_question(wanted) {
             Some(size) => Ok(Some(size)),
             None => self.size_by_questions(wanted, awaited).await,
@@ -170,18 +170,18 @@ impl Content {
 
     /// A fetch that began before the size was known is held to it.
     fn hold_to_shown(&self, ino: INodeNo, size: u64) {
-        if let Some(flight) = self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&ino) {
-            flight.show(size);
+        if let Some(download) = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino) {
+            download.show(size);
         }
     }
 
     fn is_under_way(&self, ino: INodeNo) -> bool {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino)
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino)
     }
 
     /// What can be told without asking anybody.
     fn size_without_question(&self, wanted: &FetchSpec) -> Option<u64> {
-        // Another asker may have learnt it between the look of this one and now.
+        // Another requester may have learnt it between the look of this one and now.
         if let Some(size) = self.known_size(wanted.ino) {
             return Some(size);
         }
@@ -196,7 +196,7 @@ impl Content {
     }
 
     /// `None`: only the body tells.
-    async fn size_by_questions(&self, wanted: &FetchSpec, awaited: Awaited) -> Result<Option<u64>, ContentError> {
+    async fn size_by_questions(&self, wanted: &FetchSpec, awaited: Priority) -> Result<Option<u64>, ContentError> {
         // What the Source says now is no past version's size.
         match is_decoded(wanted) || wanted.is_past() {
             true => Ok(None),
@@ -217,38 +217,38 @@ impl Content {
             return size.map(Some);
         }
         if questions != Questions::Asked
-            && let Some(size) = self.size_by_questions(&wanted, Awaited::By(wanted.asker)).await?
+            && let Some(size) = self.size_by_questions(&wanted, Priority::By(wanted.requester)).await?
         {
             return Ok(Some(size));
         }
         let mut gave_way = None;
         for _ in 0..ROUNDS {
-            let flight = match self.join(&wanted, Joining::Size)? {
+            let download = match self.join(&wanted, Joining::Size)? {
                 Joined::Here(held) => return Ok(Some(held.length())),
-                Joined::UnderWay(flight) => flight,
+                Joined::UnderWay(download) => download,
             };
             let outcome = loop {
-                flight.await_whole();
-                let changed = flight.changed().notified();
+                download.await_whole();
+                let changed = download.changed().notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                if let Some(outcome) = flight.outcome() {
+                if let Some(outcome) = download.outcome() {
                     break outcome;
                 }
                 // One begun ahead of this question may have waited for its first byte for as long already.
-                let deadline = flight.moved() + self.config.size_deadline;
-                if flight.frontier() == 0 && Instant::now() >= deadline {
+                let deadline = download.moved() + self.config.size_deadline;
+                if download.frontier() == 0 && Instant::now() >= deadline {
                     break Err(ContentError::Stalled { uri: wanted.uri.clone() });
                 }
-                // Without a byte the next look tells, else the flight's end.
+                // Without a byte the next look tells, else the download's end.
                 let silence = tokio::time::sleep_until(deadline.into());
                 tokio::select! {
                     () = changed => {}
-                    () = silence, if flight.frontier() == 0 => {}
+                    () = silence, if download.frontier() == 0 => {}
                 }
             };
             match outcome {
-                Err(error) if flight.gave_way(&error) => gave_way = Some(error),
+                Err(error) if download.gave_way(&error) => gave_way = Some(error),
                 outcome => return outcome.map(|held| Some(held.length())),
             }
         }
@@ -256,7 +256,7 @@ impl Content {
     }
 
     /// Asks every current place without fetching the whole; `None`: that is left.
-    async fn probe(&self, wanted: &FetchSpec, awaited: Awaited) -> Result<Option<u64>, ContentError> {
+    async fn probe(&self, wanted: &FetchSpec, awaited: Priority) -> Result<Option<u64>, ContentError> {
         let vouched = self.vouching_digest(wanted).is_some();
         let mut places = self.places(wanted, Proof { vouched, earlier: false }, Packages::price);
         places.retain(Place::is_current);
@@ -328,7 +328,7 @@ impl Content {
 }
 
 /// One question: HEAD, or GET of the first byte.
-fn question(wanted: &FetchSpec, place: &Uri, method: Method, budget: Duration, awaited: Awaited) -> Request {
+fn question(wanted: &FetchSpec, place: &Uri, method: Method, budget: Duration, awaited: Priority) -> Request {
     let mut request = Request::get(place.clone(), budget);
     request.method = method;
     request.awaited = awaited;

@@ -4,7 +4,7 @@
 //! line of B, and n bring min(n W / r, B). A range costs a request, that is a round trip in which its connection is silent:
 //! of S bytes at b a second it is at work S / (S + b r) of the time. From that follows:
 //!
-//! - Below some windows, [`super::flight::LARGE`], the round trips of new connections cost what they win.
+//! - Below some windows, [`super::state::LARGE`], the round trips of new connections cost what they win.
 //! - Where r is [`NEAR`] or less one connection fills the line, or this machine has enough to do with it.
 //! - Where the beginning comes slower than [`FIRST`] in [`FAST`], without the round trips that it takes, the line is so slow that
 //!   they count little. What comes of a new connection at once tells that it is not.
@@ -15,7 +15,7 @@
 //! - Else W and B are not known, but how long a range is silent of the time that it takes: [`Usual::lanes`].
 //!
 //! The body that was asked for first brings the beginning, until the range that it has reached is here. Ranges are asked for under
-//! the body's strong ETag, and only as far as the flight goes ([`Flight::limit`]); each must be exactly what was asked for.
+//! the body's strong ETag, and only as far as the download goes ([`Download::limit`]); each must be exactly what was asked for.
 //! What they bring is held in memory until its turn: at most [`ALL_AT_ONCE`] ranges. All wait for the first: where it takes longer
 //! than usual (a new connection, a lost packet) and half of those behind it are here, its rest is asked for anew. One that fails
 //! ends them all: while the body is open it goes on alone, later the fetch asks for the rest in one.
@@ -24,13 +24,13 @@
 //! its first range, for which all others wait. So ranges are read to their end also where somebody else was faster; those alone
 //! are broken off that no reader comes to any more.
 
-use super::flight::Flight;
 use super::held::Origin;
 use super::lanes::{SHORTEST, STRIPE, TELLING, Usual, growing, length};
+use super::state::Download;
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, ContentError};
 use crate::document::Uri;
-use crate::source::http::{Awaited, Body, Request, Status};
+use crate::source::http::{Body, Priority, Request, Status};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -93,7 +93,7 @@ fn is_fast(came: u64, took: Duration, round_trip: Duration, [at_once, first]: [D
 /// A body, and the ranges that follow it.
 pub(super) struct Stripes {
     content: Arc<Content>,
-    flight: Arc<Flight>,
+    download: Arc<Download>,
     origin: Origin,
     /// From the request for the body to its head.
     round_trip: Duration,
@@ -224,7 +224,7 @@ impl Stripes {
     /// `body` brings `origin` from the byte `from` on; its head came after `round_trip`.
     pub(super) fn new(
         content: &Arc<Content>,
-        flight: &Arc<Flight>,
+        download: &Arc<Download>,
         origin: Origin,
         body: Box<Body>,
         from: u64,
@@ -233,7 +233,7 @@ impl Stripes {
         let now = Instant::now();
         Stripes {
             content: Arc::clone(content),
-            flight: Arc::clone(flight),
+            download: Arc::clone(download),
             origin,
             round_trip,
             begun: now,
@@ -260,7 +260,7 @@ impl Stripes {
             self.decide();
             self.hand_over();
             self.ask_ahead();
-            if self.body.is_none() && self.at >= self.flight.limit() {
+            if self.body.is_none() && self.at >= self.download.limit() {
                 // Its reader has jumped away.
                 return Ok(Some(Bytes::new()));
             }
@@ -327,7 +327,7 @@ impl Stripes {
 
     /// Lets go what no reader comes to any more, and asks for what they come to.
     fn ask_ahead(&mut self) {
-        let limit = self.flight.limit().min(self.origin.length);
+        let limit = self.download.limit().min(self.origin.length);
         let Some(mut asked) = self.asked.or_else(|| self.first_range(limit)) else { return };
         while let Some(last) = self.under_way.back().filter(|last| last.left.start >= limit) {
             asked = last.left.start;
@@ -347,7 +347,7 @@ impl Stripes {
         let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(all);
         let most = if is_over { 0 } else { self.usual.lanes().min(busy + free) };
         // What goes past the cache waits in memory for readers who may be slow.
-        let left_to_others = if self.flight.is_passing() { LEFT_TO_OTHERS } else { 0 };
+        let left_to_others = if self.download.is_passing() { LEFT_TO_OTHERS } else { 0 };
         while busy < most && asked < limit && self.content.stripes.available_permits() > left_to_others {
             let Ok(place) = Arc::clone(&self.content.stripes).try_acquire_owned() else { break };
             // `asked` is below `limit`, and `at` not beyond `asked`.
@@ -360,8 +360,8 @@ impl Stripes {
     /// Bytes of the next range. Connections that have grown are not asked for few, although their reader has jumped.
     fn next_length(&self) -> u64 {
         match self.usual.has_grown() {
-            true => length(self.flight.ahead()).max(TELLING),
-            false => growing(self.flight.ahead(), self.in_all),
+            true => length(self.download.ahead()).max(TELLING),
+            false => growing(self.download.ahead(), self.in_all),
         }
     }
 
@@ -386,7 +386,7 @@ impl Stripes {
         let has_failed = Arc::<AtomicBool>::default();
         let failed = [Arc::clone(&self.has_failed), Arc::clone(&has_failed)];
         // As ranges of what is read: they were never put off for other readers.
-        let awaited = Awaited::By(self.flight.urgency().demanded().unwrap_or_default());
+        let awaited = Priority::By(self.download.urgency().demanded().unwrap_or_default());
         let task = self.content.runtime.spawn(async move {
             let brought = bring(content, origin, range, &sender, usual, awaited).await;
             // What is cut of a range that nobody waits for says nothing of the others.
@@ -442,7 +442,7 @@ impl Stripes {
             let piece = tokio::select! {
                 biased;
                 piece = stripe.piece() => piece?,
-                () = self.flight.turned() => {
+                () = self.download.turned() => {
                     self.ask_ahead();
                     match self.under_way.is_empty() {
                         true => return Some(Bytes::new()),
@@ -485,7 +485,7 @@ async fn bring(
     range: Range<u64>,
     sender: &UnboundedSender<Bytes>,
     usual: Arc<Usual>,
-    awaited: Awaited,
+    awaited: Priority,
 ) -> Brought {
     let asked = Instant::now();
     let (first, last) = (origin.first + range.start, origin.first + range.end - 1);

@@ -1,13 +1,13 @@
-//! Who waits for a flight: a fetch that was begun ahead of every reader gives way to all else, and ends when whoever asked
+//! Who waits for a download: a fetch that was begun ahead of every reader gives way to all else, and ends when whoever asked
 //! for it has left.
 
 use super::Joining;
 use crate::content::store::Victims;
-use crate::source::http::{Asker, Awaited};
+use crate::source::http::{Priority, Requester};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// Who waits for one flight.
+/// Who waits for one download.
 ///
 /// Invariant: as long as nobody demanded it, its victims are those that its prefetchers allow.
 pub(in crate::content) struct Urgency {
@@ -18,8 +18,8 @@ pub(in crate::content) struct Urgency {
 
 #[derive(Default)]
 struct Waiting {
-    /// Who was the first to ask for a read or a size, which may be asked for again: the flight goes on to its end.
-    demanded: Option<Asker>,
+    /// Who was the first to ask for a read or a size, which may be asked for again: the download goes on to its end.
+    demanded: Option<Requester>,
     /// Of the reads that were asked for the one that begins first: where, and how many bytes.
     nearest: Option<(u64, u32)>,
     /// Prefetches that wait for it.
@@ -27,7 +27,7 @@ struct Waiting {
     /// The first who asked for it was a prefetch.
     began_ahead: bool,
     /// Tells its requests who waits for them; none where somebody always did.
-    awaited: Option<watch::Sender<Option<Asker>>>,
+    awaited: Option<watch::Sender<Option<Requester>>>,
 }
 
 impl Default for Urgency {
@@ -37,8 +37,8 @@ impl Default for Urgency {
 }
 
 impl Urgency {
-    /// `asker` begins to wait. Each [`Joining::Ahead`] ends with [`Urgency::leave`].
-    pub(super) fn join(&self, joining: Joining, asker: Asker) {
+    /// `requester` begins to wait. Each [`Joining::Ahead`] ends with [`Urgency::leave`].
+    pub(super) fn join(&self, joining: Joining, requester: Requester) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Joining::Read(offset, length) = joining
             && waiting.nearest.is_none_or(|(nearest, _)| offset < nearest)
@@ -47,9 +47,9 @@ impl Urgency {
         }
         match joining {
             Joining::Read(..) | Joining::Size => {
-                waiting.demanded.get_or_insert(asker);
+                waiting.demanded.get_or_insert(requester);
                 if let Some(awaited) = waiting.awaited.take() {
-                    awaited.send_replace(Some(asker));
+                    awaited.send_replace(Some(requester));
                 }
                 self.victims.spare_nothing();
             }
@@ -70,12 +70,12 @@ impl Urgency {
         waiting.demanded.is_none() && waiting.ahead == 0
     }
 
-    /// Ends the flight: nobody waits, and nobody can find it any more.
+    /// Ends the download: nobody waits, and nobody can find it any more.
     pub(super) fn give_up(&self) {
         self.left.notify_one();
     }
 
-    /// Ready once the flight was given up; for the flight's own task.
+    /// Ready once the download was given up; for the download's own task.
     pub(super) async fn left(&self) {
         self.left.notified().await;
     }
@@ -91,7 +91,7 @@ impl Urgency {
     }
 
     /// Who was the first to ask for its bytes or its size.
-    pub(super) fn demanded(&self) -> Option<Asker> {
+    pub(super) fn demanded(&self) -> Option<Requester> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).demanded
     }
 
@@ -101,11 +101,11 @@ impl Urgency {
     }
 
     /// Tells a request of it who waits.
-    pub(super) fn awaited(&self) -> Awaited {
+    pub(super) fn awaited(&self) -> Priority {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match waiting.demanded {
-            Some(asker) => Awaited::By(asker),
-            None => Awaited::Once(waiting.awaited.get_or_insert_with(|| watch::channel(None).0).subscribe()),
+            Some(requester) => Priority::By(requester),
+            None => Priority::Once(waiting.awaited.get_or_insert_with(|| watch::channel(None).0).subscribe()),
         }
     }
 
@@ -129,20 +129,20 @@ mod tests {
     fn a_flight_is_left_when_the_last_prefetch_leaves_and_nobody_demanded_it() {
         let ahead = Joining::Ahead(Moment::now());
         let prefetched = Urgency::default();
-        prefetched.join(ahead, Asker(7));
-        prefetched.join(ahead, Asker(7));
+        prefetched.join(ahead, Requester(7));
+        prefetched.join(ahead, Requester(7));
         assert!(!prefetched.leave());
         assert!(prefetched.leave());
 
         let demanded = Urgency::default();
-        demanded.join(ahead, Asker(7));
+        demanded.join(ahead, Requester(7));
         let told = demanded.awaited();
         assert_eq!(told.now(), None, "for nobody, whoever it is fetched ahead of");
-        demanded.join(Joining::Read(0, 1), Asker(8));
-        demanded.join(Joining::Size, Asker(9));
+        demanded.join(Joining::Read(0, 1), Requester(8));
+        demanded.join(Joining::Size, Requester(9));
         assert_eq!(
             (told.now(), demanded.awaited().now()),
-            (Some(Asker(8)), Some(Asker(8))),
+            (Some(Requester(8)), Some(Requester(8))),
             "its request learns of it"
         );
         assert!(!demanded.leave());

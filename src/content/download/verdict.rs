@@ -1,9 +1,9 @@
 //! The verdict on a complete body, and the object made of a right one. Runs on a blocking thread.
 
 use super::coding::Coding;
-use super::flight::Flight;
 use super::held::Held;
 use super::promise::{Form, Promise};
+use super::state::Download;
 use super::writer::{WriteError, Writer, Written};
 use crate::content::fixity::{Expected, Seen, Verdict, judge};
 use crate::content::store::ObjectKey;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// What the verdict is made of.
 pub(super) struct Judging {
     pub(super) content: Arc<Content>,
-    pub(super) flight: Arc<Flight>,
+    pub(super) download: Arc<Download>,
     pub(super) ino: u64,
     pub(super) promise: Promise,
     /// The digest of an earlier complete fetch of this inode, of what a read returns.
@@ -110,7 +110,7 @@ impl Judging {
             }
             return Ok(Judged::Other);
         }
-        if !self.flight.agrees() {
+        if !self.download.agrees() {
             if matches!(verified, Verified::Digest(_)) {
                 written.commit(&key)?;
                 return Ok(Judged::Poison);

@@ -2,9 +2,9 @@
 
 use super::buffers::Blocks;
 use super::coding::Coding;
-use super::flight::Flight;
 use super::hashing::Hashing;
 use super::held::{Held, Version};
+use super::state::Download;
 use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, BlockDigests, Seen, Verifier, WHOLE_LIMIT};
 use crate::content::store::{ObjectKey, Partial, Store, StoreError};
@@ -54,8 +54,8 @@ impl WriteError {
 enum Sink {
     Store(Arc<Partial>),
     Memory(Vec<u8>),
-    /// Nowhere: the flight holds the latest of them.
-    Past(Arc<Flight>),
+    /// Nowhere: the download holds the latest of them.
+    Past(Arc<Download>),
 }
 
 /// Where there is room for an object.
@@ -108,7 +108,7 @@ impl Sink {
         match self {
             Sink::Store(partial) => Ok(Held::Store(partial.commit(key, length)?)),
             Sink::Memory(bytes) => Ok(Held::Memory(Bytes::from(bytes))),
-            Sink::Past(flight) => flight.passed().map(Held::Passed).ok_or(WriteError::TooLarge),
+            Sink::Past(download) => download.passed().map(Held::Passed).ok_or(WriteError::TooLarge),
         }
     }
 }
@@ -149,7 +149,7 @@ pub(super) struct Writer {
     sink: Sink,
     hashing: Hashing,
     digests: BlockDigests,
-    flight: Arc<Flight>,
+    download: Arc<Download>,
 }
 
 impl Writer {
@@ -161,14 +161,14 @@ impl Writer {
         length: Option<u64>,
         algorithm: Algorithm,
         digests: BlockDigests,
-        flight: Arc<Flight>,
+        download: Arc<Download>,
     ) -> Result<Writer, WriteError> {
         let sink = match room {
-            Room::Store => Sink::Store(Arc::new(disk.begin_for(key, length, flight.urgency().victims())?)),
+            Room::Store => Sink::Store(Arc::new(disk.begin_for(key, length, download.urgency().victims())?)),
             Room::Memory => Sink::Memory(Vec::new()),
-            Room::Nowhere => Sink::Past(Arc::clone(&flight)),
+            Room::Nowhere => Sink::Past(Arc::clone(&download)),
         };
-        Ok(Writer { sink, hashing: Hashing::new(algorithm), digests, flight })
+        Ok(Writer { sink, hashing: Hashing::new(algorithm), digests, download })
     }
 
     /// A writer that goes on where an earlier fetch of the same key stopped, where `is_wanted` finds the version by its validator and
@@ -178,17 +178,17 @@ impl Writer {
         key: &ObjectKey,
         algorithm: Algorithm,
         digests: BlockDigests,
-        flight: Arc<Flight>,
+        download: Arc<Download>,
         is_wanted: impl FnOnce(&str, Option<u64>) -> Option<Version>,
     ) -> Option<(Writer, Version)> {
-        let partial = Arc::new(disk.resume_for(key, flight.urgency().victims())?);
+        let partial = Arc::new(disk.resume_for(key, download.urgency().victims())?);
         let Some(version) = is_wanted(&partial.validator()?, partial.length()) else {
             partial.abort();
             return None;
         };
         let whole_blocks = partial.prefix() - partial.prefix() % BLOCK;
         let sink = Sink::Store(Arc::clone(&partial));
-        let mut writer = Writer { sink, hashing: Hashing::new(algorithm), digests, flight };
+        let mut writer = Writer { sink, hashing: Hashing::new(algorithm), digests, download };
         while writer.length() < whole_blocks {
             let Ok(Some(block)) = partial.read_at(writer.length(), BLOCK as usize) else { break };
             let end = writer.length() + block.len() as u64;
@@ -198,7 +198,7 @@ impl Writer {
         // Bytes beyond what was read would stay in the file whatever the stream brings: they must not be there.
         let is_prefix = writer.length() > 0 && partial.present() == writer.length();
         if !is_prefix {
-            writer.flight.restart(false);
+            writer.download.restart(false);
             writer.discard();
             return None;
         }
@@ -223,7 +223,7 @@ impl Writer {
         let mut at = self.length();
         self.hashing.add(blocks);
         let bytes = blocks.pieces.iter().map(|bytes| bytes.len() as u64).sum();
-        let is_held = self.flight.is_read_from_memory(bytes);
+        let is_held = self.download.is_read_from_memory(bytes);
         for pieces in blocks.pieces.chunks(self.sink.at_once(is_held)) {
             self.sink.write_pieces(at, pieces, is_held)?;
             for bytes in pieces {
@@ -240,13 +240,13 @@ impl Writer {
         let partial = match &self.sink {
             Sink::Store(partial) => Some(partial),
             Sink::Memory(_) => None,
-            Sink::Past(flight) => {
-                flight.pass(bytes.clone());
+            Sink::Past(download) => {
+                download.pass(bytes.clone());
                 None
             }
         };
-        self.flight.keep_latest(bytes, end);
-        self.flight.advance(partial, &digests, end);
+        self.download.keep_latest(bytes, end);
+        self.download.advance(partial, &digests, end);
     }
 
     /// Every byte was absorbed: what they were, and the bytes themselves, not yet committed.

@@ -128,7 +128,7 @@ impl Object {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The same where nobody was told of it, nor of a later one: it is for the asker to write down.
+    /// The same where nobody was told of it, nor of a later one: it is for the requester to write down.
     pub(super) fn unnoted_use(&self) -> Option<u64> {
         let used = self.last_use();
         (self.noted.fetch_max(used, Ordering::Relaxed) < used).then_some(used)

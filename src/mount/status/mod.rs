@@ -259,8 +259,8 @@ impl Told {
 /// Has a refresh done; answers when whoever looks into the mount sees what it has done.
 fn refresh(sync: SharedStatus, notices: Notices, commands: mpsc::Sender<Command>, accept_deletions: bool) -> Waiting {
     Box::pin(async move {
-        let (asker, answer) = oneshot::channel();
-        let asked = commands.send(Command::Asked { accept_deletions, asker }).await;
+        let (requester, answer) = oneshot::channel();
+        let asked = commands.send(Command::Asked { accept_deletions, requester }).await;
         let refreshed = match asked {
             Ok(()) => answer.await.map_err(|_| Refusal::Ending)?,
             Err(_) => return Err(Refusal::Ending),

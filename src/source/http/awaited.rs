@@ -6,45 +6,45 @@ use tokio::sync::watch;
 /// directory of a package comes, as everybody's): what hosts take at a time is shared out between processes, however many threads
 /// each of them reads with. What several wait for counts as the first one's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Asker(pub u32);
+pub struct Requester(pub u32);
 
 /// Tells who waits for what is asked for; who begins to wait says so while the request stands in a queue.
 #[derive(Clone, Debug)]
-pub enum Awaited {
+pub enum Priority {
     /// From the beginning.
-    By(Asker),
+    By(Requester),
     /// Whoever is told here; until then nobody.
-    Once(watch::Receiver<Option<Asker>>),
+    Once(watch::Receiver<Option<Requester>>),
 }
 
-impl Default for Awaited {
-    fn default() -> Awaited {
-        Awaited::By(Asker::default())
+impl Default for Priority {
+    fn default() -> Priority {
+        Priority::By(Requester::default())
     }
 }
 
-impl Awaited {
+impl Priority {
     /// For what nobody will ever wait for.
-    pub fn by_nobody() -> Awaited {
-        Awaited::Once(watch::channel(None).1)
+    pub fn by_nobody() -> Priority {
+        Priority::Once(watch::channel(None).1)
     }
 
     /// Who waits by now.
-    pub fn now(&self) -> Option<Asker> {
+    pub fn now(&self) -> Option<Requester> {
         match self {
-            Awaited::By(asker) => Some(*asker),
-            Awaited::Once(told) => *told.borrow(),
+            Priority::By(requester) => Some(*requester),
+            Priority::Once(told) => *told.borrow(),
         }
     }
 
     /// Who waits, as soon as somebody does; never where nobody is left who could say so.
-    pub async fn once(self) -> Asker {
+    pub async fn once(self) -> Requester {
         let told = match self {
-            Awaited::By(asker) => Some(asker),
-            Awaited::Once(mut told) => told.wait_for(Option::is_some).await.ok().and_then(|told| *told),
+            Priority::By(requester) => Some(requester),
+            Priority::Once(mut told) => told.wait_for(Option::is_some).await.ok().and_then(|told| *told),
         };
         match told {
-            Some(asker) => asker,
+            Some(requester) => requester,
             None => std::future::pending().await,
         }
     }

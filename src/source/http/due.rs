@@ -1,7 +1,7 @@
 //! When the head of an answer is due: waiting for a place at a host that is busy answering others is not the host's silence.
 
 use super::Request;
-use super::awaited::Awaited;
+use super::awaited::Priority;
 use super::limits::Host;
 use super::places::Place;
 use futures_util::FutureExt;
@@ -47,7 +47,7 @@ impl Due {
     }
 
     /// A place among the host's connections. While others get answers there, the wait does not count, up to half of the time there was.
-    pub(super) async fn place(&self, host: &Host, is_document: bool, awaited: Awaited) -> Place {
+    pub(super) async fn place(&self, host: &Host, is_document: bool, awaited: Priority) -> Place {
         let place = host.place(is_document, awaited);
         tokio::pin!(place);
         // Mostly there is one, and no timer is needed.

@@ -2,7 +2,7 @@
 //! longest ago. Within a process it is the order in which it asked. Every [`TO_THE_OLDEST`]th time it is the turn of whoever was
 //! served longest ago whatever it has, so that nobody who has much waits for ever while others come and go. Pure.
 
-use super::awaited::Asker;
+use super::awaited::Requester;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// See the module.
@@ -14,11 +14,11 @@ const TO_THE_OLDEST: u64 = 4;
 /// that wait or have something.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    shares: HashMap<Asker, Share<T>>,
+    shares: HashMap<Requester, Share<T>>,
     /// By what they have, and their turn.
-    order: BTreeSet<(usize, u64, Asker)>,
+    order: BTreeSet<(usize, u64, Requester)>,
     /// By their turn.
-    oldest: BTreeSet<(u64, Asker)>,
+    oldest: BTreeSet<(u64, Requester)>,
     last: u64,
     served: u64,
 }
@@ -44,11 +44,11 @@ impl<T> Fair<T> {
         self.order.is_empty()
     }
 
-    /// `asker` begins to wait; the ticket is for [`Fair::leave`].
-    pub(super) fn push(&mut self, asker: Asker, waiting: T) -> u64 {
+    /// `requester` begins to wait; the ticket is for [`Fair::leave`].
+    pub(super) fn push(&mut self, requester: Requester, waiting: T) -> u64 {
         self.last += 1;
         let ticket = self.last;
-        self.change(asker, |share| {
+        self.change(requester, |share| {
             if share.waiting.is_empty() {
                 share.turn = ticket;
             }
@@ -58,46 +58,46 @@ impl<T> Fair<T> {
     }
 
     /// Whoever has this ticket waits no longer; `None` where it was served.
-    pub(super) fn leave(&mut self, asker: Asker, ticket: u64) -> Option<T> {
-        self.change(asker, |share| share.waiting.remove(&ticket))
+    pub(super) fn leave(&mut self, requester: Requester, ticket: u64) -> Option<T> {
+        self.change(requester, |share| share.waiting.remove(&ticket))
     }
 
     /// Whose turn it is. Whether it then has one more is for [`Fair::took`].
-    pub(super) fn pop(&mut self) -> Option<(Asker, T)> {
-        let least = self.order.first().map(|(_, _, asker)| *asker);
-        let oldest = self.oldest.first().map(|(_, asker)| *asker);
+    pub(super) fn pop(&mut self) -> Option<(Requester, T)> {
+        let least = self.order.first().map(|(_, _, requester)| *requester);
+        let oldest = self.oldest.first().map(|(_, requester)| *requester);
         let is_to_the_oldest = self.served % TO_THE_OLDEST == TO_THE_OLDEST - 1;
-        let asker = if is_to_the_oldest { oldest } else { least }?;
+        let requester = if is_to_the_oldest { oldest } else { least }?;
         self.served += 1;
         self.last += 1;
         let turn = self.last;
-        let next = self.change(asker, |share| {
+        let next = self.change(requester, |share| {
             share.turn = turn;
             share.waiting.pop_first()
         });
-        next.map(|(_, waiting)| (asker, waiting))
+        next.map(|(_, waiting)| (requester, waiting))
     }
 
-    /// `asker` has one more.
-    pub(super) fn took(&mut self, asker: Asker) {
-        self.change(asker, |share| share.has += 1);
+    /// `requester` has one more.
+    pub(super) fn took(&mut self, requester: Requester) {
+        self.change(requester, |share| share.has += 1);
     }
 
     /// It has one less.
-    pub(super) fn gave_back(&mut self, asker: Asker) {
-        self.change(asker, |share| share.has = share.has.saturating_sub(1));
+    pub(super) fn gave_back(&mut self, requester: Requester) {
+        self.change(requester, |share| share.has = share.has.saturating_sub(1));
     }
 
-    fn change<R>(&mut self, asker: Asker, change: impl FnOnce(&mut Share<T>) -> R) -> R {
-        let share = self.shares.entry(asker).or_insert(Share { has: 0, turn: 0, waiting: BTreeMap::new() });
-        self.order.remove(&(share.has, share.turn, asker));
-        self.oldest.remove(&(share.turn, asker));
+    fn change<R>(&mut self, requester: Requester, change: impl FnOnce(&mut Share<T>) -> R) -> R {
+        let share = self.shares.entry(requester).or_insert(Share { has: 0, turn: 0, waiting: BTreeMap::new() });
+        self.order.remove(&(share.has, share.turn, requester));
+        self.oldest.remove(&(share.turn, requester));
         let result = change(share);
         if !share.waiting.is_empty() {
-            self.order.insert((share.has, share.turn, asker));
-            self.oldest.insert((share.turn, asker));
+            self.order.insert((share.has, share.turn, requester));
+            self.oldest.insert((share.turn, requester));
         } else if share.has == 0 {
-            self.shares.remove(&asker);
+            self.shares.remove(&requester);
         }
         result
     }
@@ -107,12 +107,12 @@ impl<T> Fair<T> {
 mod tests {
     use super::*;
 
-    const MANY: Asker = Asker(7);
-    const ONE: Asker = Asker(8);
+    const MANY: Requester = Requester(7);
+    const ONE: Requester = Requester(8);
 
     /// Serves whoever comes next, who then has it.
-    fn serve<T>(queue: &mut Fair<T>) -> Option<(Asker, T)> {
-        queue.pop().inspect(|(asker, _)| queue.took(*asker))
+    fn serve<T>(queue: &mut Fair<T>) -> Option<(Requester, T)> {
+        queue.pop().inspect(|(requester, _)| queue.took(*requester))
     }
 
     #[test]
@@ -132,20 +132,20 @@ mod tests {
     #[test]
     fn who_ask_for_as_much_have_as_much_and_take_turns() {
         let mut queue = Fair::default();
-        for asker in 1..=3 {
+        for requester in 1..=3 {
             for number in 0..100 {
-                queue.push(Asker(asker), number);
+                queue.push(Requester(requester), number);
             }
         }
 
-        let served: Vec<u32> = (0..9).filter_map(|_| serve(&mut queue)).map(|(asker, _)| asker.0).collect();
+        let served: Vec<u32> = (0..9).filter_map(|_| serve(&mut queue)).map(|(requester, _)| requester.0).collect();
         assert_eq!(served, [1, 2, 3, 1, 2, 3, 1, 2, 3]);
         // Whoever gives back is not served again before those who have no more.
-        queue.gave_back(Asker(2));
-        assert_eq!(serve(&mut queue).map(|(asker, _)| asker), Some(Asker(2)));
-        queue.gave_back(Asker(3));
-        queue.gave_back(Asker(1));
-        let served: Vec<u32> = (0..2).filter_map(|_| serve(&mut queue)).map(|(asker, _)| asker.0).collect();
+        queue.gave_back(Requester(2));
+        assert_eq!(serve(&mut queue).map(|(requester, _)| requester), Some(Requester(2)));
+        queue.gave_back(Requester(3));
+        queue.gave_back(Requester(1));
+        let served: Vec<u32> = (0..2).filter_map(|_| serve(&mut queue)).map(|(requester, _)| requester.0).collect();
         assert_eq!(served, [1, 3], "longest ago first");
     }
 
@@ -154,18 +154,18 @@ mod tests {
         let mut queue = Fair::default();
         queue.took(MANY);
         queue.push(MANY, 0);
-        for asker in [1, 2] {
-            queue.push(Asker(asker), 1);
+        for requester in [1, 2] {
+            queue.push(Requester(requester), 1);
         }
 
         // One place, which each gives back and asks for again.
         let served = std::iter::from_fn(|| {
-            let (asker, _) = serve(&mut queue)?;
-            queue.gave_back(asker);
-            queue.push(asker, 2);
-            Some(asker)
+            let (requester, _) = serve(&mut queue)?;
+            queue.gave_back(requester);
+            queue.push(requester, 2);
+            Some(requester)
         });
-        let waited = served.take(100).position(|asker| asker == MANY);
+        let waited = served.take(100).position(|requester| requester == MANY);
         assert!(waited.is_some_and(|waited| waited < TO_THE_OLDEST as usize), "{waited:?}");
     }
 

@@ -3,7 +3,7 @@
 //! [`Pace`] and [`Breaker`] are state machines without clock: the caller tells the time.
 
 use super::Request;
-use super::awaited::Awaited;
+use super::awaited::Priority;
 use super::bulk::{Bulk, Way};
 use super::line::Line;
 use super::opening::Opening;
@@ -321,7 +321,7 @@ impl Host {
     }
 
     /// A place, once there is one; a document may take the one that is kept for it.
-    pub(super) async fn place(&self, is_document: bool, awaited: Awaited) -> Place {
+    pub(super) async fn place(&self, is_document: bool, awaited: Priority) -> Place {
         let usual = self.places.take(awaited);
         if !is_document {
             return usual.await;
@@ -334,7 +334,7 @@ impl Host {
     }
 
     /// Waits for the next token where the host's rate is bounded.
-    pub(super) async fn in_pace(&self, awaited: Awaited) {
+    pub(super) async fn in_pace(&self, awaited: Priority) {
         if !self.pace().is_bounded() {
             return;
         }
@@ -537,11 +537,11 @@ mod tests {
     async fn a_slow_rate_is_kept_and_a_request_given_up_takes_nothing() {
         let host = Hosts::new(Some(0.005), 1).host("slow", Instant::now());
         let start = tokio::time::Instant::now();
-        host.in_pace(Awaited::default()).await;
-        let given_up = tokio::time::timeout(100 * SECOND, host.in_pace(Awaited::default())).await;
+        host.in_pace(Priority::default()).await;
+        let given_up = tokio::time::timeout(100 * SECOND, host.in_pace(Priority::default())).await;
         assert!(given_up.is_err());
 
-        host.in_pace(Awaited::default()).await;
+        host.in_pace(Priority::default()).await;
 
         assert!((200..202).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     }
@@ -631,17 +631,17 @@ mod tests {
             let (hosts, now) = (Hosts::new(None, 64), Instant::now());
             let host = hosts.host("busy", now);
             let mut under_way = Vec::new();
-            while let Ok(place) = tokio::time::timeout(SECOND / 50, host.place(false, Awaited::default())).await {
+            while let Ok(place) = tokio::time::timeout(SECOND / 50, host.place(false, Priority::default())).await {
                 under_way.push(place);
             }
             let before = under_way.len();
             host.answered(status, SECOND / 25, now);
             under_way.truncate(before / 2);
 
-            let next = tokio::time::timeout(SECOND / 50, host.place(false, Awaited::default())).await;
+            let next = tokio::time::timeout(SECOND / 50, host.place(false, Priority::default())).await;
             assert!(next.is_err(), "{status}: half of {before} are under way");
             under_way.pop();
-            let next = tokio::time::timeout(20 * SECOND, host.place(false, Awaited::default())).await;
+            let next = tokio::time::timeout(20 * SECOND, host.place(false, Priority::default())).await;
             assert!(next.is_ok(), "{status}: one less than half of {before} are under way");
         }
     }

@@ -34,7 +34,7 @@ mod width;
 #[cfg(test)]
 mod tests;
 
-pub use awaited::{Asker, Awaited};
+pub use awaited::{Priority, Requester};
 pub use body::Body;
 pub use client::Client;
 pub use credentials::Credentials;
@@ -152,7 +152,7 @@ pub struct Request {
     /// A list rather than a resource: it never waits until readers stuck on the same host give their places back.
     pub is_document: bool,
     /// Who waits for it: somebody who does comes before what nobody waits for yet.
-    pub awaited: Awaited,
+    pub awaited: Priority,
     /// One of several parts of something large that are asked for at once: over a connection of its own, also from a host whose requests
     /// share one.
     pub is_bulk: bool,
@@ -178,7 +178,7 @@ impl Request {
             accept_encoding: "identity".into(),
             no_cache: false,
             is_document: false,
-            awaited: Awaited::default(),
+            awaited: Priority::default(),
             is_bulk: false,
             repeats: true,
             deadline: Instant::now() + within,

@@ -4,7 +4,7 @@
 //! them, and questions whether bytes are current. All of that together leaves a part of the places to readers, and is given a free
 //! one only while no reader stands in the queue. Between readers the places are shared out by process ([`Fair`]).
 
-use super::awaited::{Asker, Awaited};
+use super::awaited::{Priority, Requester};
 use super::fair::Fair;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -66,7 +66,7 @@ enum Of {
     Host {
         places: Arc<Places>,
         kind: Kind,
-        asker: Asker,
+        requester: Requester,
     },
     /// The one that is kept for documents.
     Document {
@@ -85,32 +85,32 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Of::Host { places, kind, asker } = &self.of {
+        if let Of::Host { places, kind, requester } = &self.of {
             let mut state = places.state();
-            give_back(&mut state, *kind, *asker);
+            give_back(&mut state, *kind, *requester);
             places.hand_out(&mut state);
         }
     }
 }
 
-fn give_back(state: &mut State, kind: Kind, asker: Asker) {
+fn give_back(state: &mut State, kind: Kind, requester: Requester) {
     state.taken -= 1;
     state.taken_beside -= usize::from(kind == Kind::Beside);
-    state.queue(kind).gave_back(asker);
+    state.queue(kind).gave_back(requester);
 }
 
 /// Leaves a queue when it is dropped; whoever was served has left it.
 struct Standing<'a> {
     places: &'a Places,
     kind: Kind,
-    asker: Asker,
+    requester: Requester,
     ticket: u64,
 }
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
         let mut state = self.places.state();
-        let left = state.queue(self.kind).leave(self.asker, self.ticket);
+        let left = state.queue(self.kind).leave(self.requester, self.ticket);
         drop(state);
         drop(left);
     }
@@ -142,20 +142,20 @@ impl Places {
     }
 
     /// A place, once there is one; in the queue of those for nobody until `awaited` says who waits.
-    pub(super) async fn take(self: &Arc<Self>, awaited: Awaited) -> Place {
-        let asker = match awaited.now() {
-            Some(asker) => asker,
+    pub(super) async fn take(self: &Arc<Self>, awaited: Priority) -> Place {
+        let requester = match awaited.now() {
+            Some(requester) => requester,
             None => tokio::select! {
                 biased;
-                place = self.wait(Kind::Beside, Asker::default()) => return place,
+                place = self.wait(Kind::Beside, Requester::default()) => return place,
                 // Who will never be waited for stays where it is.
-                asker = awaited.once() => asker,
+                requester = awaited.once() => requester,
             },
         };
-        self.wait(Kind::Reader, asker).await
+        self.wait(Kind::Reader, requester).await
     }
 
-    async fn wait(self: &Arc<Self>, kind: Kind, asker: Asker) -> Place {
+    async fn wait(self: &Arc<Self>, kind: Kind, requester: Requester) -> Place {
         loop {
             let (given, ticket) = {
                 let mut state = self.state();
@@ -164,12 +164,12 @@ impl Places {
                     Kind::Beside => state.is_free_beside(),
                 };
                 if is_free {
-                    return self.take_one(&mut state, kind, asker);
+                    return self.take_one(&mut state, kind, requester);
                 }
                 let (give, given) = oneshot::channel();
-                (given, state.queue(kind).push(asker, give))
+                (given, state.queue(kind).push(requester, give))
             };
-            let _standing = Standing { places: self, kind, asker, ticket };
+            let _standing = Standing { places: self, kind, requester, ticket };
             // Whoever is in a queue is served, unless it has left.
             if let Ok(place) = given.await {
                 return place;
@@ -177,11 +177,11 @@ impl Places {
         }
     }
 
-    fn take_one(self: &Arc<Self>, state: &mut State, kind: Kind, asker: Asker) -> Place {
+    fn take_one(self: &Arc<Self>, state: &mut State, kind: Kind, requester: Requester) -> Place {
         state.taken += 1;
         state.taken_beside += usize::from(kind == Kind::Beside);
-        state.queue(kind).took(asker);
-        Place { of: Of::Host { places: Arc::clone(self), kind, asker } }
+        state.queue(kind).took(requester);
+        Place { of: Of::Host { places: Arc::clone(self), kind, requester } }
     }
 
     /// Gives what is free to those who wait.
@@ -194,12 +194,12 @@ impl Places {
             } else {
                 return;
             };
-            let Some((asker, waiting)) = state.queue(kind).pop() else { return };
-            let place = self.take_one(state, kind, asker);
+            let Some((requester, waiting)) = state.queue(kind).pop() else { return };
+            let place = self.take_one(state, kind, requester);
             if let Err(mut refused) = waiting.send(place) {
                 // Dropped as it is, it would take the lock that is held here.
                 refused.of = Of::Nobody;
-                give_back(state, kind, asker);
+                give_back(state, kind, requester);
             }
         }
     }
@@ -211,13 +211,13 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::sync::watch;
 
-    fn nobody() -> (watch::Sender<Option<Asker>>, Awaited) {
+    fn nobody() -> (watch::Sender<Option<Requester>>, Priority) {
         let (tell, told) = watch::channel(None);
-        (tell, Awaited::Once(told))
+        (tell, Priority::Once(told))
     }
 
-    fn waiting() -> Awaited {
-        Awaited::default()
+    fn waiting() -> Priority {
+        Priority::default()
     }
 
     #[tokio::test]
@@ -250,7 +250,7 @@ mod tests {
         let mut second = Box::pin(places.take(awaited));
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
 
-        tell.send_replace(Some(Asker(5)));
+        tell.send_replace(Some(Requester(5)));
         assert!((&mut second).now_or_never().is_none());
         drop(taken);
 
@@ -277,7 +277,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_of_another_process_waits_for_one_place_however_many_stand_before_it() {
         let places = Places::new(4, 0);
-        let take = |process| Box::pin(places.take(Awaited::By(Asker(process))));
+        let take = |process| Box::pin(places.take(Priority::By(Requester(process))));
         let mut taken = Vec::new();
         for _ in 0..4 {
             taken.push(take(1).await);
@@ -299,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn what_nobody_waited_for_stands_in_the_queue_of_whoever_begins_to() {
         let places = Places::new(2, 1);
-        let take = |process| Box::pin(places.take(Awaited::By(Asker(process))));
+        let take = |process| Box::pin(places.take(Priority::By(Requester(process))));
         let mut taken = vec![take(1).await, take(1).await];
         let (tell, awaited) = nobody();
         let mut ahead = Box::pin(places.take(awaited));
@@ -307,7 +307,7 @@ mod tests {
         assert!(many.iter_mut().all(|one| one.now_or_never().is_none()));
         assert!((&mut ahead).now_or_never().is_none());
 
-        tell.send_replace(Some(Asker(2)));
+        tell.send_replace(Some(Requester(2)));
         assert!((&mut ahead).now_or_never().is_none());
         taken.pop();
 

@@ -1,6 +1,6 @@
 //! Whose turn it is: a bound on what is under way at each host.
 
-use super::awaited::{Asker, Awaited};
+use super::awaited::{Priority, Requester};
 use super::places::{Place, Places};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,15 +18,15 @@ impl Turns {
         Turns { at_once, hosts: Mutex::default() }
     }
 
-    /// Waits for a turn of `asker` at `authority`, which lasts as long as what is returned.
-    pub async fn take(&self, authority: &str, asker: Asker) -> Place {
+    /// Waits for a turn of `requester` at `authority`, which lasts as long as what is returned.
+    pub async fn take(&self, authority: &str, requester: Requester) -> Place {
         let turns = {
             let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
             // Whoever waits for a turn or has one holds the host's places as well.
             hosts.retain(|_, turns| Arc::strong_count(turns) > 1);
             Arc::clone(hosts.entry(authority.into()).or_insert_with(|| Places::new(self.at_once, 0)))
         };
-        turns.take(Awaited::By(asker)).await
+        turns.take(Priority::By(requester)).await
     }
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    const ASKER: Asker = Asker(7);
+    const ASKER: Requester = Requester(7);
 
     #[tokio::test]
     async fn a_host_whose_turns_are_all_taken_holds_up_nobody_elses() {
@@ -55,7 +55,7 @@ mod tests {
         let mut taken = vec![turns.take("host", ASKER).await, turns.take("host", ASKER).await];
         let mut many: Vec<_> = (0..8).map(|_| Box::pin(turns.take("host", ASKER))).collect();
         assert!(many.iter_mut().all(|one| one.now_or_never().is_none()));
-        let mut lone = Box::pin(turns.take("host", Asker(8)));
+        let mut lone = Box::pin(turns.take("host", Requester(8)));
         assert!((&mut lone).now_or_never().is_none());
 
         taken.pop();

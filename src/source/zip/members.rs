@@ -5,7 +5,7 @@ use super::directory::{Directory, Found};
 use super::package_bytes::{PackageBytes, Place};
 use super::{PackageError, Packages};
 use crate::document::Uri;
-use crate::source::http::Awaited;
+use crate::source::http::Priority;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -53,7 +53,7 @@ pub struct Members {
     /// Whether they are one of many that are asked for one by one.
     is_single: bool,
     /// Who waits for them.
-    awaited: Awaited,
+    awaited: Priority,
     bytes: Option<PackageBytes>,
     decoder: Option<Decoder>,
     changes: u32,
@@ -75,14 +75,14 @@ impl Packages {
     /// # Errors
     /// Any [`PackageError`].
     pub async fn member(&self, package: &Uri, path: &str) -> Result<Member, PackageError> {
-        self.member_for(package, path, Awaited::default()).await
+        self.member_for(package, path, Priority::default()).await
     }
 
     /// The same; until `awaited` says who waits, requests for its bytes give way to others'.
     ///
     /// # Errors
     /// Any [`PackageError`].
-    pub async fn member_for(&self, package: &Uri, path: &str, awaited: Awaited) -> Result<Member, PackageError> {
+    pub async fn member_for(&self, package: &Uri, path: &str, awaited: Priority) -> Result<Member, PackageError> {
         let mut members = self.members(package, &[path.into()]).await?;
         (members.is_single, members.awaited) = (true, awaited);
         match members.next().await {
@@ -105,7 +105,7 @@ impl Packages {
             missing: VecDeque::new(),
             runs: VecDeque::new(),
             is_single: false,
-            awaited: Awaited::default(),
+            awaited: Priority::default(),
             bytes: None,
             decoder: None,
             changes: 0,

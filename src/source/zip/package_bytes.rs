@@ -4,7 +4,7 @@ use super::PackageError;
 use super::directory::Version;
 use super::remote;
 use crate::document::Uri;
-use crate::source::http::{Awaited, Body, Client};
+use crate::source::http::{Body, Client, Priority};
 use bytes::Bytes;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -43,7 +43,7 @@ pub(super) struct PackageBytes {
     body: Option<Body>,
     fruitless: u32,
     /// Who waits for them.
-    awaited: Awaited,
+    awaited: Priority,
 }
 
 impl PackageBytes {
@@ -59,12 +59,12 @@ impl PackageBytes {
             rest: Bytes::new(),
             body: None,
             fruitless: 0,
-            awaited: Awaited::default(),
+            awaited: Priority::default(),
         }
     }
 
     /// The same; what is asked for gives way to readers until `awaited` says who waits.
-    pub fn awaited(self, awaited: Awaited) -> PackageBytes {
+    pub fn awaited(self, awaited: Priority) -> PackageBytes {
         PackageBytes { awaited, ..self }
     }
 

@@ -4,7 +4,7 @@ use super::PackageError;
 use super::directory::Version;
 use super::end::End;
 use crate::document::Uri;
-use crate::source::http::{Awaited, Body, Client, HttpError, Request, Response, Status};
+use crate::source::http::{Body, Client, HttpError, Priority, Request, Response, Status};
 use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;
@@ -158,7 +158,7 @@ pub(super) async fn ask_range(
     package: &Uri,
     version: &Version,
     range: Range<u64>,
-    awaited: Awaited,
+    awaited: Priority,
 ) -> Result<Body, PackageError> {
     let changed = || PackageError::Changed { package: package.clone() };
     let mut request = request(package);
@@ -190,7 +190,7 @@ pub(super) async fn range(
     range: Range<u64>,
 ) -> Result<Vec<u8>, PackageError> {
     let length = range.end.saturating_sub(range.start);
-    let body = ask_range(client, package, version, range, Awaited::default()).await?;
+    let body = ask_range(client, package, version, range, Priority::default()).await?;
     all(package, body, length).await
 }
 

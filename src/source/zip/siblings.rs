@@ -6,7 +6,7 @@ use super::package_bytes::Place;
 use super::windows::{MEMORY, Window, Windows};
 use super::{PackageError, Packages, remote};
 use crate::document::{PackageMember, Uri};
-use crate::source::http::{Awaited, Line, Price};
+use crate::source::http::{Line, Price, Priority};
 use lru::LruCache;
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -354,7 +354,7 @@ impl Packages {
         &self,
         directory: &Arc<Directory>,
         number: u32,
-        awaited: Awaited,
+        awaited: Priority,
     ) -> Result<Place, PackageError> {
         if !matches!(directory.place, Place::Server) {
             return Ok(directory.place.clone());

@@ -5,7 +5,7 @@ use super::kept::{self, Description, failed};
 use super::package_bytes::{PackageBytes, Place};
 use super::{PackageError, Packages, Piece, remote};
 use crate::document::Uri;
-use crate::source::http::{Awaited, Response};
+use crate::source::http::{Priority, Response};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -91,7 +91,7 @@ impl Packages {
         let place = Place::Server;
         let bytes = PackageBytes::new(&self.shared.client, package, version, place, from, version.length);
         // Its members are read in place meanwhile.
-        let mut bytes = bytes.awaited(Awaited::by_nobody());
+        let mut bytes = bytes.awaited(Priority::by_nobody());
         while bytes.position() < version.length {
             let next = bytes.next(version.length - bytes.position()).await;
             match next {

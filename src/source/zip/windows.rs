@@ -6,7 +6,7 @@
 use super::directory::Version;
 use super::{PackageError, remote};
 use crate::document::Uri;
-use crate::source::http::{Asker, Awaited, Client};
+use crate::source::http::{Client, Priority, Requester};
 use bytes::{Bytes, BytesMut};
 use lru::LruCache;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub(super) struct Window {
     state: Mutex<State>,
     moved: Notify,
     /// Who was the first to wait for any of it: until then its request gives way to those of readers.
-    awaited: watch::Sender<Option<Asker>>,
+    awaited: watch::Sender<Option<Requester>>,
 }
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Window {
         async move {
             let Ending(window) = &ending;
             let outcome = async {
-                let awaited = Awaited::Once(window.awaited.subscribe());
+                let awaited = Priority::Once(window.awaited.subscribe());
                 let mut body =
                     remote::ask_range(&client, &package, &window.version, window.first..end, awaited).await?;
                 while let Some(piece) = remote::chunk(&package, &mut body).await? {
@@ -122,20 +122,20 @@ impl Window {
 
     /// These of its bytes, once they are here, for whoever waits by `awaited`. `None`: see
     /// [`Window::bytes`].
-    pub async fn bytes_for(&self, extent: &Range<u64>, awaited: Awaited) -> Result<Option<Bytes>, PackageError> {
+    pub async fn bytes_for(&self, extent: &Range<u64>, awaited: Priority) -> Result<Option<Bytes>, PackageError> {
         let mut bytes = pin!(self.bytes(extent));
-        let asker = match awaited.now() {
-            Some(asker) => asker,
+        let requester = match awaited.now() {
+            Some(requester) => requester,
             None => tokio::select! {
                 biased;
                 bytes = &mut bytes => return bytes,
                 // For whom nobody ever waits it comes when it comes.
-                asker = awaited.once() => asker,
+                requester = awaited.once() => requester,
             },
         };
         self.awaited.send_if_modified(|known| {
             let is_first = known.is_none();
-            known.get_or_insert(asker);
+            known.get_or_insert(requester);
             is_first
         });
         bytes.await
@@ -293,12 +293,12 @@ mod tests {
     async fn a_window_is_waited_for_as_soon_as_somebody_waits_for_any_of_it() {
         let (window, extent) = (Window::new(&version("a"), 0..10), 0..2);
         let (tell, told) = watch::channel(None);
-        let mut bytes = Box::pin(window.bytes_for(&extent, Awaited::Once(told)));
+        let mut bytes = Box::pin(window.bytes_for(&extent, Priority::Once(told)));
         assert!((&mut bytes).now_or_never().is_none() && window.awaited.borrow().is_none());
 
-        tell.send_replace(Some(Asker(5)));
+        tell.send_replace(Some(Requester(5)));
 
-        assert!((&mut bytes).now_or_never().is_none() && *window.awaited.borrow() == Some(Asker(5)));
+        assert!((&mut bytes).now_or_never().is_none() && *window.awaited.borrow() == Some(Requester(5)));
         window.add(Bytes::from_static(b"012"));
         assert_eq!(bytes.await.unwrap().unwrap(), "01");
     }

@@ -19,8 +19,8 @@ async fn refreshes_asked_for_during_one_share_the_next_and_see_what_was_publishe
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
     let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
     let ask = || {
-        let (asker, answer) = oneshot::channel();
-        commands.try_send(Command::Asked { accept_deletions: false, asker }).unwrap();
+        let (requester, answer) = oneshot::channel();
+        commands.try_send(Command::Asked { accept_deletions: false, requester }).unwrap();
         answer
     };
     server.asked();
@@ -69,8 +69,8 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
     server.put("/changes.xml", Answer::redirect(&format!("http://{address}/changes.xml")));
-    let (asker, mut answer) = oneshot::channel();
-    commands.try_send(Command::Asked { accept_deletions: false, asker }).unwrap();
+    let (requester, mut answer) = oneshot::channel();
+    commands.try_send(Command::Asked { accept_deletions: false, requester }).unwrap();
     let (connection, _) = silent.accept().await.unwrap();
 
     commands.try_send(Command::Renew(fuser::INodeNo(before))).unwrap();
@@ -159,8 +159,8 @@ async fn a_change_list_that_fails_for_good_slows_no_other_and_has_the_source_nei
     tokio::time::timeout(std::time::Duration::from_secs(30), polled).await.expect("the other one is polled");
     assert_eq!(times(&asked, "/caps.xml"), 0);
     refreshed.recv().await.unwrap();
-    let (asker, answer) = oneshot::channel();
-    commands.try_send(Command::Asked { accept_deletions: false, asker }).unwrap();
+    let (requester, answer) = oneshot::channel();
+    commands.try_send(Command::Asked { accept_deletions: false, requester }).unwrap();
     let told = answer.await.unwrap().outcome;
     assert!(matches!(&told, status::RefreshOutcome::Failed(why) if why.contains("/changes.xml")), "{told:?}");
     assert!(status.read().failures > 0);

@@ -6,7 +6,7 @@ use crate::common::mounted::{Mounted, PROGRAM};
 use crate::common::random::Random;
 use crate::common::source::{Resource, Source, URLSET};
 use crate::measure::{MemoryWatch, ROUNDS, Row, caught, megabytes, percentile, rss_anon, time};
-use resyncfs::content::store::{Store, ObjectKey};
+use resyncfs::content::store::{ObjectKey, Store};
 use resyncfs::document::{Algorithm, Digest};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;

@@ -8,11 +8,11 @@ mod growth;
 mod kept;
 
 use super::AT_HAND;
-use super::flight::{Flight, Jump};
 use super::held::Origin;
+use super::state::{Download, Jump};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, Event};
-use crate::source::http::{Asker, Awaited, Place, Request, Status, Turns};
+use crate::source::http::{Place, Priority, Request, Requester, Status, Turns};
 use crate::source::off_the_workers;
 use bytes::{Bytes, BytesMut};
 use fuser::INodeNo;
@@ -50,9 +50,9 @@ impl Windows {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a window may be fetched from `authority` for `asker`, which lasts as long as what is returned.
-    pub(super) async fn leave(&self, authority: &str, asker: Asker) -> Option<(Place, OwnedSemaphorePermit)> {
-        let turn = self.requests.take(authority, asker).await;
+    /// Waits until a window may be fetched from `authority` for `requester`, which lasts as long as what is returned.
+    pub(super) async fn leave(&self, authority: &str, requester: Requester) -> Option<(Place, OwnedSemaphorePermit)> {
+        let turn = self.requests.take(authority, requester).await;
         // It is never closed.
         Some((turn, Arc::clone(&self.room).acquire_owned().await.ok()?))
     }
@@ -84,11 +84,11 @@ impl Content {
     /// The bytes of `jump`, recorded as handed out. `None`: they cannot be had this way, the stream must bring them.
     pub(super) async fn aside(
         self: &Arc<Self>,
-        reader: (INodeNo, Asker),
-        flight: &Flight,
+        reader: (INodeNo, Requester),
+        download: &Download,
         jump: &Jump,
     ) -> Option<Bytes> {
-        let _serving = flight.serve_aside();
+        let _serving = download.serve_aside();
         let blocks = blocks(&jump.range, jump.origin.length);
         let bytes = match self.blocks_of(reader, jump, &blocks).await {
             // A connection that was lost, it may be.
@@ -99,10 +99,10 @@ impl Content {
         let digests: Vec<u128> = if bytes.len() as u64 > AT_HAND { off_the_workers(digest) } else { digest() };
         let start = (jump.range.start - blocks.start) as usize;
         let end = (jump.range.end - blocks.start) as usize;
-        if !flight.hand_out_aside(jump, &digests) {
+        if !download.hand_out_aside(jump, &digests) {
             return None;
         }
-        if jump.range.end > flight.withheld_from() {
+        if jump.range.end > download.withheld_from() {
             // Before the answer: the kernel drops a page that is being read as soon as it is answered.
             self.tell(Event::Recheck(reader.0, jump.range.clone()));
         }
@@ -112,13 +112,13 @@ impl Content {
     /// The bytes `blocks`, by windows that are here and new ones.
     async fn blocks_of(
         self: &Arc<Self>,
-        (ino, asker): (INodeNo, Asker),
+        (ino, requester): (INodeNo, Requester),
         jump: &Jump,
         blocks: &Range<u64>,
     ) -> Result<Bytes, Cut> {
         let (parts, coming) = self.windows.kept().cover((ino, jump.attempt), blocks, jump.origin.length);
         for window in coming {
-            self.runtime.spawn(Arc::clone(self).fetch_window(jump.origin.clone(), window, asker));
+            self.runtime.spawn(Arc::clone(self).fetch_window(jump.origin.clone(), window, requester));
         }
         let mut bytes = BytesMut::with_capacity((blocks.end - blocks.start) as usize);
         for part in parts {
@@ -128,14 +128,14 @@ impl Content {
     }
 
     /// One range of the version that `origin` names.
-    async fn fetch_window(self: Arc<Self>, origin: Origin, window: Coming, asker: Asker) {
-        let leave = tokio::time::timeout(self.config.stall, self.windows.leave(origin.place.authority(), asker));
+    async fn fetch_window(self: Arc<Self>, origin: Origin, window: Coming, requester: Requester) {
+        let leave = tokio::time::timeout(self.config.stall, self.windows.leave(origin.place.authority(), requester));
         let Ok(Some(_leave)) = leave.await else { return };
         let (first, last) = (origin.first + window.range.start, origin.first + window.range.end - 1);
         let mut request = Request::get(origin.place.clone(), self.head_budget(1));
         request.range = Some((first, Some(last)));
         request.if_range = Some(origin.etag.clone());
-        request.awaited = Awaited::By(asker);
+        request.awaited = Priority::By(requester);
         let response = match self.client.send(request).await {
             Ok(response) => response,
             Err(error) => return tracing::debug!(place = %origin.place, %error, "a window cannot be fetched"),
@@ -160,7 +160,7 @@ mod tests {
         let windows = Windows::default();
         let mut under_way = Vec::new();
         let mut begin = |host: &str| {
-            windows.leave(host, Asker::default()).now_or_never().flatten().map(|leave| under_way.push(leave))
+            windows.leave(host, Requester::default()).now_or_never().flatten().map(|leave| under_way.push(leave))
         };
 
         for host in ["one", "two", "three", "four"] {
@@ -173,6 +173,6 @@ mod tests {
         assert!(begin("five").is_none(), "all together");
 
         drop(under_way);
-        assert!(windows.leave("five", Asker::default()).now_or_never().flatten().is_some());
+        assert!(windows.leave("five", Requester::default()).now_or_never().flatten().is_some());
     }
 }

@@ -269,7 +269,7 @@ async fn who_goes_on_with_what_an_earlier_mount_left_has_what_is_read_asked_for_
     // As many others stand still as may: what is here is left.
     let resting = Arc::clone(&mounted.content.resting);
     let _others = resting.acquire_many(resting.available_permits() as u32).await.unwrap();
-    until(|| mounted.content.flights.lock().unwrap().is_empty()).await;
+    until(|| mounted.content.in_flight.lock().unwrap().is_empty()).await;
     let mounted = mounted.restarted(&server).await;
     let before = server.received().len();
 

@@ -159,7 +159,7 @@ async fn what_nobody_follows_ends_by_itself_and_can_be_read_again() {
     assert_eq!(mounted.read(&wanted, 0, 4096).await.unwrap(), body[..4096]);
 
     let ended = async {
-        while !mounted.content.flights.lock().unwrap().is_empty() {
+        while !mounted.content.in_flight.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

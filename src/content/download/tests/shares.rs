@@ -91,7 +91,7 @@ async fn what_goes_past_the_cache_takes_no_turn_from_other_reads_of_its_host() {
     let numbers = numbered(&server, &bodies);
     let taken = join_all(
         (1..crate::content::FETCHES)
-            .map(|_| mounted.content.fetches.take(numbers[0].uri.authority(), numbers[0].asker)),
+            .map(|_| mounted.content.fetches.take(numbers[0].uri.authority(), numbers[0].requester)),
     );
     let _taken = taken.await;
     assert!(mounted.read(&numbers[0], 0, 10).await.is_ok(), "one turn is left");

@@ -227,8 +227,8 @@ async fn a_head_that_lies_costs_the_inode_but_not_the_verified_object() {
 
 /// Whether the fetch of `wanted` under way is somebody's who waits.
 fn is_demanded(mounted: &Mounted, wanted: &FetchSpec) -> Option<bool> {
-    let flights = mounted.content.flights.lock().unwrap();
-    flights.get(&wanted.ino).map(|flight| flight.urgency().is_demanded())
+    let in_flight = mounted.content.in_flight.lock().unwrap();
+    in_flight.get(&wanted.ino).map(|download| download.urgency().is_demanded())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -379,7 +379,7 @@ async fn what_came_in_ranges_is_where_the_next_mount_goes_on() {
     let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
     let wanted = vouched(&server, &body);
     assert!(mounted.read_all(&wanted).await.is_err());
-    until(|| mounted.content.flights.lock().unwrap().is_empty()).await;
+    until(|| mounted.content.in_flight.lock().unwrap().is_empty()).await;
     let mounted = mounted.restarted(&server).await;
     is_down.store(false, Ordering::SeqCst);
     let (asked, sent) = (server.received().len(), server.sent());
@@ -465,7 +465,7 @@ async fn a_fetch_that_was_left_is_gone_on_with_and_its_readers_wait_for_no_verdi
     let others = Arc::clone(&mounted.content.resting);
     let _others = others.acquire_many(others.available_permits() as u32).await.unwrap();
     assert!(mounted.read(&wanted, 0, MIB as u32).await.unwrap() == body[..MIB]);
-    until(|| mounted.content.flights.lock().unwrap().is_empty()).await;
+    until(|| mounted.content.in_flight.lock().unwrap().is_empty()).await;
     let (asked, sent) = (server.received().len(), server.sent());
 
     assert!(mounted.read(&wanted, 2 * MIB as u64, MIB as u32).await.unwrap() == body[2 * MIB..3 * MIB]);
@@ -482,7 +482,7 @@ async fn what_stands_still_takes_no_turn_from_other_reads_of_its_host() {
     let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(10));
     let wanted = vouched(&server, &body);
     let taken =
-        (1..crate::content::FETCHES).map(|_| mounted.content.fetches.take(wanted.uri.authority(), wanted.asker));
+        (1..crate::content::FETCHES).map(|_| mounted.content.fetches.take(wanted.uri.authority(), wanted.requester));
     let taken = futures_util::future::join_all(taken).await;
     let resting = Arc::clone(&mounted.content.resting);
     let places = resting.available_permits();

@@ -26,7 +26,7 @@ async fn a_read_stands_behind_no_fetch_that_was_begun_ahead_nor_waits_for_one_th
         })
         .collect();
     let all_begun = async {
-        while mounted.content.flights.lock().unwrap().len() < AHEAD as usize {
+        while mounted.content.in_flight.lock().unwrap().len() < AHEAD as usize {
             tokio::task::yield_now().await;
         }
     };

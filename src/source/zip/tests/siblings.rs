@@ -3,7 +3,7 @@
 use super::super::windows::{Window, Windows};
 use super::crafted::{craft, stored};
 use super::*;
-use crate::source::http::{Awaited, HttpConfig, Request};
+use crate::source::http::{HttpConfig, Priority, Request};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A package of so many members of 10 kB, and their bytes.
@@ -152,7 +152,7 @@ async fn a_reader_comes_before_members_and_windows_that_nobody_waits_for_yet() {
     for (name, _) in &parts[..8] {
         let (packages, member) = (packages.clone(), PackageMember { package: stage.uri(), path: name.as_str().into() });
         packages.want(&member);
-        let awaited = Awaited::by_nobody();
+        let awaited = Priority::by_nobody();
         ahead.push(tokio::spawn(
             async move { packages.member_for(&member.package, &member.path, awaited).await.map(drop) },
         ));

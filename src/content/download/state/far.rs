@@ -1,6 +1,6 @@
 //! Readers that are far from what has come.
 
-use super::{Flight, Jump, Phase, Progress};
+use super::{Download, Jump, Phase, Progress};
 use crate::content::Fixity;
 use crate::content::fixity::{BLOCK, WHOLE_LIMIT, releasable};
 use std::ops::Range;
@@ -21,7 +21,7 @@ impl Progress {
     }
 }
 
-impl Flight {
+impl Download {
     /// What is read first of an object of `length` bytes of which nothing is announced yet, where no reader is near what is here:
     /// nobody needs what follows that, and what is read may go out as soon as its version is known.
     pub(in crate::content::download) fn far_read(&self, length: u64) -> Option<Range<u64>> {

@@ -1,10 +1,10 @@
 //! What is known of the bytes that come: how many, of which version, and what is shown of them.
 
-use super::{Flight, Progress};
+use super::{Download, Progress};
 use crate::content::download::held::{Origin, Version};
 use std::time::Instant;
 
-impl Flight {
+impl Download {
     /// An attempt has its head: how long the whole is and where ranges of it may be asked.
     pub(in crate::content::download) fn announce(&self, length: Option<u64>, whole: bool, origin: Option<Origin>) {
         let mut progress = self.progress();

@@ -45,7 +45,7 @@ enum Phase {
     Failed(ContentError),
 }
 
-/// Numbers the attempts of all flights.
+/// Numbers the attempts of all downloads.
 static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
 
 struct Progress {
@@ -95,13 +95,13 @@ struct Progress {
     whole: bool,
     bonds: Bonds,
     origin: Option<Origin>,
-    /// The place and strong ETag of the version that all of `handed` went out of before this flight.
+    /// The place and strong ETag of the version that all of `handed` went out of before this download.
     bound_to: Option<Version>,
     /// Nobody followed it: it ended, and can be gone on with.
     is_left: bool,
     /// A sequential reader comes near the withheld end: it goes out to no reader that jumps.
     end_is_closed: bool,
-    /// Lock order: a flight's progress first, then what it handed out.
+    /// Lock order: a download's progress first, then what it handed out.
     handed: Arc<Mutex<HandedOut>>,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Jump {
 }
 
 /// One fetch of one inode's object.
-pub(in crate::content) struct Flight {
+pub(in crate::content) struct Download {
     fixity: Fixity,
     progress: Mutex<Progress>,
     changed: Notify,
@@ -146,10 +146,10 @@ pub(in crate::content) struct Flight {
     aside: Arc<()>,
 }
 
-impl Flight {
-    /// A flight of which nothing has arrived; `kept` is what went out of this inode before, `doubted`: wrong bytes of the
+impl Download {
+    /// A download of which nothing has arrived; `kept` is what went out of this inode before, `doubted`: wrong bytes of the
     /// resource did.
-    pub(super) fn new(fixity: Fixity, kept: Kept, bonds: Bonds, doubted: bool) -> Flight {
+    pub(super) fn new(fixity: Fixity, kept: Kept, bonds: Bonds, doubted: bool) -> Download {
         let mut progress = Progress {
             phase: Phase::UnderWay,
             moved: Instant::now(),
@@ -182,7 +182,7 @@ impl Flight {
             handed: kept.handed,
         };
         progress.whole = doubted || progress.is_bound();
-        Flight {
+        Download {
             fixity,
             progress: Mutex::new(progress),
             changed: Notify::new(),
@@ -193,7 +193,7 @@ impl Flight {
         }
     }
 
-    /// Wakes whoever drives the flight, when a reader wants more than has come.
+    /// Wakes whoever drives the download, when a reader wants more than has come.
     pub(super) fn wanted(&self) -> &Notify {
         &self.wanted
     }
@@ -253,7 +253,7 @@ impl Flight {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes every reader; registered before a [`Flight::look`], none is missed.
+    /// Wakes every reader; registered before a [`Download::look`], none is missed.
     pub(super) fn changed(&self) -> &Notify {
         &self.changed
     }
@@ -380,7 +380,7 @@ impl Flight {
         drop(gone);
     }
 
-    /// The end of the flight.
+    /// The end of the download.
     pub(super) fn land(&self, outcome: Result<Held, ContentError>) {
         let mut progress = self.progress();
         progress.phase = match outcome {
@@ -392,7 +392,7 @@ impl Flight {
         self.changed.notify_waiters();
     }
 
-    /// How the flight ended, if it did.
+    /// How the download ended, if it did.
     pub(super) fn outcome(&self) -> Option<Result<Held, ContentError>> {
         match &self.progress().phase {
             Phase::UnderWay => None,
@@ -490,7 +490,7 @@ impl Flight {
 }
 
 impl Progress {
-    /// See [`Flight::limit`].
+    /// See [`Download::limit`].
     fn limit(&self, fixity: Fixity) -> u64 {
         let is_large = self.length.is_some_and(|length| length >= LARGE);
         let is_followed = is_large && self.origin.is_some() && fixity != Fixity::Strict;
@@ -555,24 +555,24 @@ mod tests {
     use super::*;
 
     /// Of a large object, its latest bytes held, the first of them demanded.
-    fn demanded(fixity: Fixity) -> Flight {
-        let flight = Flight::new(fixity, Kept::default(), Bonds::default(), false);
-        flight.hold_latest(true);
-        flight.announce(Some(2 * LARGE), false, None);
-        assert!(matches!(flight.look(0, 1 << 20, false), Look::Wait(_)));
-        flight
+    fn demanded(fixity: Fixity) -> Download {
+        let download = Download::new(fixity, Kept::default(), Bonds::default(), false);
+        download.hold_latest(true);
+        download.announce(Some(2 * LARGE), false, None);
+        assert!(matches!(download.look(0, 1 << 20, false), Look::Wait(_)));
+        download
     }
 
     #[test]
     fn what_comes_is_read_from_memory_by_those_who_follow_closely_and_wait_for_no_verdict() {
-        let flight = demanded(Fixity::Stream);
-        assert!(flight.is_read_from_memory(BLOCK));
-        flight.advance(None, &[], (1 << 20) + LATEST + BLOCK);
-        assert!(!flight.is_read_from_memory(1), "it is pushed out before anybody comes to it");
-        flight.look(8 << 20, 1 << 20, false);
-        assert!(flight.is_read_from_memory(BLOCK));
-        flight.hold_latest(false);
-        assert!(!flight.is_read_from_memory(BLOCK));
+        let download = demanded(Fixity::Stream);
+        assert!(download.is_read_from_memory(BLOCK));
+        download.advance(None, &[], (1 << 20) + LATEST + BLOCK);
+        assert!(!download.is_read_from_memory(1), "it is pushed out before anybody comes to it");
+        download.look(8 << 20, 1 << 20, false);
+        assert!(download.is_read_from_memory(BLOCK));
+        download.hold_latest(false);
+        assert!(!download.is_read_from_memory(BLOCK));
 
         assert!(!demanded(Fixity::Strict).is_read_from_memory(BLOCK));
         let again = demanded(Fixity::Stream);

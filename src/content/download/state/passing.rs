@@ -1,6 +1,6 @@
 //! What goes past the cache, because that has no room for it: readers get what comes as it comes, and it waits for them.
 
-use super::{Flight, Jump, Look, Progress};
+use super::{Download, Jump, Look, Progress};
 use crate::content::Fixity;
 use crate::content::download::shares::Shares;
 use crate::content::download::window::{LEAD, Window};
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-impl Flight {
+impl Download {
     /// From now on what comes goes past the cache. With a published digest what went out before binds each block by itself, so that
     /// the others can go out although the whole is never here.
     pub(in crate::content::download) fn pass_by(&self, shares: &Arc<Shares>) {
@@ -60,10 +60,10 @@ impl Flight {
     pub(in crate::content::download) fn stand_at(&self, offset: u64, length: u32) -> Standing<'_> {
         let range = (offset, offset.saturating_add(u64::from(length)));
         *self.progress().standing.entry(range).or_default() += 1;
-        Standing { flight: self, range }
+        Standing { download: self, range }
     }
 
-    /// The whole went past: its end. Whether it agrees with what went out, [`Flight::agrees`] tells.
+    /// The whole went past: its end. Whether it agrees with what went out, [`Download::agrees`] tells.
     pub(in crate::content::download) fn passed(&self) -> Option<Window> {
         self.progress().window.clone()
     }
@@ -79,15 +79,15 @@ impl Flight {
     }
 }
 
-/// A reader that waits; see [`Flight::stand_at`].
+/// A reader that waits; see [`Download::stand_at`].
 pub(in crate::content::download) struct Standing<'f> {
-    flight: &'f Flight,
+    download: &'f Download,
     range: (u64, u64),
 }
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
-        let mut progress = self.flight.progress();
+        let mut progress = self.download.progress();
         if let Entry::Occupied(mut waiting) = progress.standing.entry(self.range) {
             *waiting.get_mut() -= 1;
             if *waiting.get() == 0 {
@@ -95,12 +95,12 @@ impl Drop for Standing<'_> {
             }
         }
         drop(progress);
-        self.flight.wanted.notify_one();
+        self.download.wanted.notify_one();
     }
 }
 
 impl Progress {
-    /// See [`Flight::may_go_on`].
+    /// See [`Download::may_go_on`].
     pub(super) fn may_go_on(&self) -> bool {
         let Some(window) = self.window.as_ref().filter(|_| !self.is_awaited) else { return true };
         let is_followed = self.is_followed_at(self.frontier);
@@ -131,7 +131,7 @@ impl Progress {
         self.handed.lock().unwrap_or_else(PoisonError::into_inner).went_out(offset / BLOCK)
     }
 
-    /// [`Flight::look`] where what comes goes past the cache.
+    /// [`Download::look`] where what comes goes past the cache.
     pub(super) fn look_past(&mut self, fixity: Fixity, offset: u64, length: u32, may_jump: bool) -> Look {
         if !self.may_go_on() || self.frontier.saturating_add(BLOCK) >= self.limit(fixity) {
             // It stood still for want of a reader, and that is not the server's fault.
@@ -177,18 +177,18 @@ mod tests {
 
     #[test]
     fn the_end_of_what_went_past_goes_out_no_sooner_than_its_verdict_is_recorded() {
-        let flight = Flight::new(Fixity::Stream, Kept::default(), Bonds::default(), false);
-        flight.pass_by(&Arc::default());
-        flight.announce(Some(WHOLE_LIMIT + 5), false, None);
+        let download = Download::new(Fixity::Stream, Kept::default(), Bonds::default(), false);
+        download.pass_by(&Arc::default());
+        download.announce(Some(WHOLE_LIMIT + 5), false, None);
         let blocks = (0..WHOLE_LIMIT / BLOCK).map(|_| Bytes::from(vec![1; BLOCK as usize]));
         for (number, bytes) in (1..).zip(blocks.chain([Bytes::from_static(b"whole")])) {
-            flight.pass(bytes);
-            flight.advance(None, &[number], (number as u64 * BLOCK).min(WHOLE_LIMIT + 5));
+            download.pass(bytes);
+            download.advance(None, &[number], (number as u64 * BLOCK).min(WHOLE_LIMIT + 5));
         }
 
-        assert!(flight.agrees() && flight.passed().is_some());
-        assert!(matches!(flight.look(WHOLE_LIMIT, 5, false), Look::Wait(_)), "right, but nobody can find that yet");
-        flight.bind_later();
-        assert!(matches!(flight.look(WHOLE_LIMIT, 5, false), Look::Bytes(_)));
+        assert!(download.agrees() && download.passed().is_some());
+        assert!(matches!(download.look(WHOLE_LIMIT, 5, false), Look::Wait(_)), "right, but nobody can find that yet");
+        download.bind_later();
+        assert!(matches!(download.look(WHOLE_LIMIT, 5, false), Look::Bytes(_)));
     }
 }
