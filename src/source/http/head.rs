@@ -272,7 +272,7 @@ mod tests {
             ((10, Some(19)), "bytes 19-10/100", None),
             ((10, Some(19)), "bytes 10-19", None),
             ((10, Some(19)), "bytes */100", None),
-            ((10, Some(19)), "bytes 10-19/100", None),
+            ((10, Some(19)), "octets 10-19/100", None),
             ((10, Some(19)), "bytes +10-19/100", None),
             ((0, None), "bytes 0-18446744073709551615/*", None),
             ((10, Some(19)), "", None),
