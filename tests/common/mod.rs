@@ -5,6 +5,7 @@ pub mod changing;
 pub mod deadline;
 pub mod far;
 pub mod flask_hub;
+pub mod generated;
 pub mod hub;
 pub mod mounted;
 pub mod nginx;

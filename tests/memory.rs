@@ -1,0 +1,119 @@
+//! Memory of the mount's process stays bounded: by neither readers, nor files, nor the length of a file does it grow.
+
+mod common;
+
+use common::generated::{self, GeneratedSource};
+use common::mounted::Mounted;
+use common::random::Random;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+fn rss_anon(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// Runs `work`, and gives the most anonymous memory that the process had meanwhile, in bytes.
+fn most_memory_during(pid: u32, work: impl FnOnce()) -> u64 {
+    let (is_over, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                most.fetch_max(rss_anon(pid), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        // The sampler ends also where the work panics.
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        is_over.store(true, Ordering::Relaxed);
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    most.into_inner()
+}
+
+/// Reads `length` bytes at `offset` of the file `name` and compares them with what the Source serves.
+fn check(file: &File, name: &str, offset: u64, length: usize) {
+    let (mut read, mut expected) = (vec![0; length], vec![0; length]);
+    generated::fill(name, offset, &mut expected);
+    file.read_exact_at(&mut read, offset).unwrap_or_else(|error| panic!("{name} at {offset}: {error}"));
+    assert!(read == expected, "{name} at {offset}: other bytes");
+}
+
+fn read_whole(folder: &Path, name: &str, length: u64) {
+    let file = File::open(folder.join(name)).unwrap();
+    let mut at = 0;
+    while at < length {
+        let taken = MIB.min(length - at);
+        check(&file, name, at, taken as usize);
+        at += taken;
+    }
+}
+
+/// Promise: all memory of content together stays within one budget.
+#[test]
+fn a_crowd_with_a_small_cache_stays_within_256_mib() {
+    const LARGE: u64 = 24 * MIB;
+    const SMALL: u64 = 3000;
+    const HUGE: u64 = 4096 * MIB;
+    let large = (0..40).map(|number| (format!("large-{number:02}"), LARGE + number));
+    let small = (0..1000).map(|number| (format!("small-{number:04}"), SMALL + number));
+    let files: Vec<(String, u64)> = large.chain(small).chain([("huge".to_owned(), HUGE)]).collect();
+    let source = GeneratedSource::start(files.clone());
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,cache-size=200M,cache-reserve=0");
+    let folder = mounted.path();
+
+    let most = most_memory_during(mounted.pid(), || {
+        std::thread::scope(|scope| {
+            let mut readers = Vec::new();
+            for (name, length) in &files[..40] {
+                readers.push(scope.spawn(|| read_whole(&folder, name, *length)));
+            }
+            for share in files[40..1040].chunks(125) {
+                let folder = &folder;
+                readers.push(
+                    scope.spawn(move || share.iter().for_each(|(name, length)| read_whole(folder, name, *length))),
+                );
+            }
+            for seed in 0..4 {
+                let folder = &folder;
+                readers.push(scope.spawn(move || {
+                    let (file, mut random) = (File::open(folder.join("huge")).unwrap(), Random::new(seed + 1));
+                    (0..60).for_each(|_| check(&file, "huge", random.below(HUGE - 4096), 4096));
+                }));
+            }
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+    });
+
+    println!("{} MiB at most", most >> 20);
+    assert!(most <= 256 * MIB, "{most} bytes of anonymous memory");
+}
+
+/// Promise: a file costs no memory by its length.
+#[test]
+fn a_file_of_one_tebibyte_costs_no_memory_by_its_length() {
+    const LENGTH: u64 = 1 << 40;
+    let source = GeneratedSource::start([("tebibyte".to_owned(), LENGTH)]);
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,cache-size=200M,cache-reserve=0");
+    let file = File::open(mounted.join("tebibyte")).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), LENGTH);
+
+    let most = most_memory_during(mounted.pid(), || {
+        (0..64).for_each(|mib| check(&file, "tebibyte", mib * MIB, MIB as usize));
+        check(&file, "tebibyte", LENGTH - MIB, MIB as usize);
+        let mut random = Random::new(1);
+        (0..200).for_each(|_| check(&file, "tebibyte", random.below(LENGTH - 2 * MIB), 128 << 10));
+        check(&file, "tebibyte", 0, MIB as usize);
+    });
+
+    println!("{} MiB at most", most >> 20);
+    assert!(most <= 160 * MIB, "{most} bytes of anonymous memory");
+}
