@@ -10,7 +10,7 @@ pub mod websub;
 pub mod zip;
 
 #[cfg(test)]
-pub(crate) mod loopback;
+pub(crate) mod tests;
 
 pub use entry_point::{EntryPoint, EntryPointError};
 pub use head::is_resource;
@@ -275,37 +275,4 @@ pub struct DocumentDeviations {
     pub location: DocumentLocation,
     /// What it breaks.
     pub deviations: Deviations,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn who_computes_for_long_keeps_no_other_from_the_only_worker() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
-        let computing = runtime.spawn(async move {
-            tokio::spawn(async move { tell.send(5) });
-            off_the_workers(|| told.recv_timeout(Duration::from_secs(60)))
-        });
-
-        assert_eq!(runtime.block_on(computing).unwrap(), Ok(5));
-    }
-
-    #[test]
-    fn who_computes_over_many_bytes_keeps_no_other_from_the_only_worker() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let others_go_on = |bytes| {
-            let (tell, told) = std::sync::mpsc::channel();
-            let computing = runtime.spawn(async move {
-                tokio::spawn(async move { tell.send(5) });
-                over_bytes(bytes, || told.recv_timeout(Duration::from_secs(1)))
-            });
-            runtime.block_on(computing).unwrap().is_ok()
-        };
-
-        assert_eq!((others_go_on(FEW), others_go_on(FEW + 1)), (false, true));
-    }
 }

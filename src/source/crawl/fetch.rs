@@ -227,7 +227,7 @@ mod tests {
     use super::super::walk;
     use super::*;
     use crate::source::crawl::EVERYTHING;
-    use crate::source::loopback::{Answer, Loopback, limits, resource_list};
+    use crate::source::tests::loopback::{Answer, Loopback, limits, resource_list};
     use std::time::Instant;
 
     /// Promise: a look waits up to 120 s for the head of a list, and 20 s for that of a change document.

@@ -2,7 +2,7 @@ mod bounds;
 
 use super::*;
 use crate::document::Capability;
-use crate::source::loopback::{Answer, Loopback, limits, offer, resource_list, sitemapindex, url, urlset};
+use crate::source::tests::loopback::{Answer, Loopback, limits, offer, resource_list, sitemapindex, url, urlset};
 
 fn xml(text: String) -> Answer {
     Answer::xml(text)

@@ -499,7 +499,7 @@ impl Packages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::loopback::Loopback;
+    use crate::source::tests::loopback::Loopback;
     use crate::source::zip::PackageConfig;
 
     #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::catalog::Naming;
 use crate::document::{Entry, Uri};
-use crate::source::loopback::Loopback;
+use crate::source::tests::loopback::Loopback;
 use std::time::Duration;
 
 fn catalog(folder: &Path, names: &[&str]) -> Arc<Catalog> {

@@ -8,7 +8,12 @@ async fn of_an_index_only_what_may_be_new_is_fetched() {
     let server = source().await;
     let child = |path: &str, until: &str| format!("<sitemap><loc>{}</loc><rs:md {until}/></sitemap>", server.uri(path));
     let index = |children: &[String]| {
-        Answer::xml(crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], children))
+        Answer::xml(crate::source::tests::loopback::document(
+            "sitemapindex",
+            "capability=\"changelist\"",
+            &[],
+            children,
+        ))
     };
     let one = [change(&server, "/e", &format!("change=\"created\" {}", datetime(10)))];
     let two = [change(&server, "/f", &format!("change=\"created\" {}", datetime(30)))];
@@ -42,7 +47,8 @@ async fn a_closed_list_leads_on_by_its_index() {
     let child =
         |path: &str, interval: &str| format!("<sitemap><loc>{}</loc><rs:md {interval}/></sitemap>", server.uri(path));
     let children = [child(CHANGES, first), child("/2.xml", "from=\"2013-01-03T10:20:00Z\"")];
-    let document = crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], &children);
+    let document =
+        crate::source::tests::loopback::document("sitemapindex", "capability=\"changelist\"", &[], &children);
     server.put("/index.xml", Answer::xml(document));
     let mut destination = Destination::of(&server, "/caps.xml");
 
@@ -173,7 +179,8 @@ async fn the_newest_list_of_an_index_is_read_at_the_first_look_and_polled_though
     let [first, second] = [("07:00", "08:00"), ("08:00", "08:30")]
         .map(|(from, until)| format!("from=\"2013-01-03T{from}:00Z\" until=\"2013-01-03T{until}:00Z\""));
     let children = [child("/1.xml", &first), child("/2.xml", &second)];
-    let document = crate::source::loopback::document("sitemapindex", "capability=\"changelist\"", &[], &children);
+    let document =
+        crate::source::tests::loopback::document("sitemapindex", "capability=\"changelist\"", &[], &children);
     server.put(CHANGES, Answer::xml(document).etag("index"));
     let old = change(&server, "/old", "change=\"created\" datetime=\"2013-01-03T08:10:00Z\"");
     server.put("/1.xml", change_list(&first, &[]));

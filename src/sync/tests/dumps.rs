@@ -1,7 +1,7 @@
 //! Dumps followed by the manifests of their packages.
 
 use super::*;
-use crate::source::loopback::document;
+use crate::source::tests::loopback::document;
 use crate::source::zip::{PackageConfig, Packages};
 use std::io::{Cursor, Write};
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 use super::changes::{CHANGES, change, change_list, resource_list_at, silent, source};
 use super::dumps::{destination as with_packages, manifest, package};
 use super::*;
-use crate::source::loopback::document;
+use crate::source::tests::loopback::document;
 use extent::Announced;
 
 fn time(hour: u32, minute: u32) -> String {

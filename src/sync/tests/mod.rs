@@ -15,7 +15,7 @@ mod waiting;
 use super::*;
 use crate::catalog::{EntryId, Kind, Node, Revision};
 use crate::document::Change;
-use crate::source::loopback::{Answer, Loopback, offer, resource_list, sitemapindex, url, urlset};
+use crate::source::tests::loopback::{Answer, Loopback, offer, resource_list, sitemapindex, url, urlset};
 use std::collections::BTreeMap;
 use tempfile::TempDir;
 

@@ -108,7 +108,7 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
             let look = poll::Look::Document { document: server.uri(LIST), index: None };
             commands.try_send(Command::Look(look)).unwrap();
             let mut asked = Vec::new();
-            while !asked.iter().any(|it: &crate::source::loopback::Asked| it.path == LIST) {
+            while !asked.iter().any(|it: &crate::source::tests::loopback::Asked| it.path == LIST) {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 asked.extend(server.asked());
                 if asked.iter().any(|it| it.path == "/changes.xml") {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::content::Patch;
 use crate::document::{PackageMember, Timestamp};
-use crate::source::loopback::{Answer, Loopback, Ranges};
+use crate::source::tests::loopback::{Answer, Loopback, Ranges};
 use crate::source::zip::{PackageConfig, Packages};
 use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
@@ -264,8 +264,8 @@ async fn a_reader_that_jumps_in_a_large_stored_member_asks_for_its_range_alone()
 async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_digest() {
     let mine = bytes(1 << 20, 1);
     let manifest = |path: &str| {
-        let entry = crate::source::loopback::url("http://example.org/a", &format!("path=\"{path}\""));
-        crate::source::loopback::urlset("capability=\"resourcedump-manifest\"", &[], &[entry])
+        let entry = crate::source::tests::loopback::url("http://example.org/a", &format!("path=\"{path}\""));
+        crate::source::tests::loopback::urlset("capability=\"resourcedump-manifest\"", &[], &[entry])
     };
     let (other, inside) = (bytes(1 << 20, 2), manifest("/mine"));
     let parts: [(&str, &[u8]); 3] = [("mine", &mine), ("other", &other), ("manifest.xml", inside.as_bytes())];

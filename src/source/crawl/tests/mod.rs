@@ -1,7 +1,9 @@
 mod asking;
 
 use super::*;
-use crate::source::loopback::{Answer, Asked, Loopback, limits, offer, resource_list, sitemapindex, url, urlset};
+use crate::source::tests::loopback::{
+    Answer, Asked, Loopback, limits, offer, resource_list, sitemapindex, url, urlset,
+};
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write as _;
 use std::sync::Mutex;

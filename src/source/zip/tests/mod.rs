@@ -10,7 +10,7 @@ mod siblings;
 use super::*;
 use crate::document::{Capability, Entry, PackageMember};
 use crate::source::http::Price;
-use crate::source::loopback::{Answer, Loopback, Ranges, url, urlset};
+use crate::source::tests::loopback::{Answer, Loopback, Ranges, url, urlset};
 use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
