@@ -2,7 +2,7 @@
 
 use crate::causes::chain;
 use crate::source::http::Client;
-use crate::source::websub::{ChannelStatus, Delivery, Listener, Seen, Standing, Subject, Subscriber};
+use crate::source::websub::{ChannelStatus, Delivery, Listener, Standing, Subject, Subscriber};
 use crate::sync::notification::{Inbox, SetChannel, Taken};
 use crate::sync::poll::Command;
 use std::path::PathBuf;
@@ -92,10 +92,10 @@ fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], del
     match inbox.take(&delivery.body, channel, Instant::now()) {
         Ok(Taken::New) => {}
         Ok(Taken::Known) => {
-            subscriber.counters().add(Seen::Replayed);
+            subscriber.count("replayed");
         }
         Err(cause) => {
-            let count = subscriber.counters().add(Seen::Malformed);
+            let count = subscriber.count("malformed");
             if count.is_power_of_two() {
                 let topic = &delivery.subject.topic;
                 tracing::warn!(%topic, count, "a delivery is ignored, it is no notification: {}", chain(&cause));

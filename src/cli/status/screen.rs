@@ -7,7 +7,6 @@ use crate::cli::printable::printable_value;
 use crate::cli::refresh::{held_sentence, sentence};
 use crate::document::Timestamp;
 use crate::mount::status::{Status, SubscriptionStatus};
-use crate::source::websub::Seen;
 use crate::sync::status::{Answer, DocumentStatus, MissingStatus};
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -15,7 +14,7 @@ use std::time::{Duration, SystemTime};
 /// Documents and deviations shown of each kind; `--json` has all.
 const MOST_SHOWN: usize = 20;
 /// Of what hubs do, what is as it should be.
-const HEARD: [&str; 2] = [Seen::Delivered.as_str(), Seen::Verified.as_str()];
+const HEARD: [&str; 2] = ["delivered", "verified"];
 
 /// The status as a person reads it at `now`, with rates over what has happened since `earlier`.
 pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> String {

@@ -113,7 +113,7 @@ impl NotificationsStatus {
         NotificationsStatus {
             callback: subscriber.callback().to_string(),
             channels: channels.collect(),
-            seen: subscriber.counters().seen().map(|(name, count)| (name.to_owned(), count)).collect(),
+            seen: subscriber.counts().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
         }
     }
 }

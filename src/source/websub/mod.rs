@@ -1,27 +1,26 @@
 //! Notifications: a subscriber of WebSub hubs and the listener that they deliver to (Framework Notification, sections 3
-//! and 4). A delivery is only a reason to look.
+//! and 4). A delivery is only a reason to ask the Source.
 //!
-//! `registry` holds a `subscription` (a state machine) for each channel of each mounted set under a path that nobody can guess;
-//! one task sends what they say through the mount's own HTTP client; `listener` answers hubs, and hands out each delivery that is
-//! what it says it is (`signature`). Everything else is counted (`counters`).
+//! `registry` is the one state: a `subscription` (a state machine) for each channel of each mounted set, under a random path.
+//! `requests` sends what the subscriptions ask for, through the mount's own HTTP client. `listener` answers hubs, and passes on
+//! each delivery whose `signature` is right.
 
-mod counters;
 mod listener;
 mod registry;
+mod requests;
 mod signature;
 mod subscription;
 #[cfg(test)]
 mod tests;
 
-pub use counters::{Counters, Seen};
 pub use registry::Subject;
 pub use subscription::{LEASE_ASKED, Mode, Standing, Subscription};
 
 use super::http::Client;
-use crate::causes::chain;
 use crate::document::Uri;
 use listener::Bounds;
-use registry::{Registry, keeps_secrets, save};
+use registry::Registry;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,18 +30,8 @@ use tokio::sync::{mpsc, watch};
 
 /// How long [`Subscriber::leave`] waits for hubs.
 pub const LEAVING: Duration = Duration::from_secs(5);
-/// A hub answers a request within this or has failed.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
-/// Hubs that a request is passed on to.
-const REDIRECTS: usize = 5;
-/// Deliveries that wait to be looked at; a hub that brings more is told to come again.
-const WAITING: usize = 1024;
-/// So many of them at most where one is larger than [`LARGE`]: a queue of large ones would fill the memory.
-const WAITING_LARGE: usize = 64;
-/// Bytes of a delivery that is no usual notification.
-const LARGE: usize = 16 << 10;
-/// The wall clock may jump, so that it is looked at this often.
-const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
+/// Deliveries that wait to be read. A hub that brings more gets a 503 and comes again.
+const WAITING: usize = 256;
 
 /// `websub-listen=` and `websub-callback=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,13 +54,13 @@ pub enum WebsubError {
         #[source]
         cause: std::io::Error,
     },
-    /// Listening on every address of this machine, none of which was named for hubs.
+    /// It listens on every address of this machine, and none was named for hubs.
     #[error("hubs cannot be told to deliver to {address}: name a URL that reaches it with -o websub-callback=URL")]
     NoCallback {
         /// Where it listens.
         address: SocketAddr,
     },
-    /// The operating system gives no randomness.
+    /// The operating system has no random bytes.
     #[error("no random path can be made")]
     Random {
         /// Its answer.
@@ -79,27 +68,27 @@ pub enum WebsubError {
     },
 }
 
-/// What a hub delivered to a subscription: genuine as far as that can be told, and not looked into.
+/// What a hub delivered to a subscription: its signature was checked, its content was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// What was subscribed to.
     pub subject: Subject,
-    /// As it came, perhaps empty.
+    /// The body, perhaps empty.
     pub body: bytes::Bytes,
 }
 
-/// One subscription, for a person.
+/// One subscription, for `status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelStatus {
     /// What it is for.
     pub subject: Subject,
-    /// Where it stands.
+    /// Its state.
     pub standing: Standing,
     /// When the hub stops delivering.
     pub lease_ends: Option<SystemTime>,
-    /// Deliveries taken since the mount began, and the last.
+    /// Deliveries accepted since the mount began.
     pub deliveries: u64,
-    /// When the last came.
+    /// When the last was accepted.
     pub last_delivery: Option<SystemTime>,
 }
 
@@ -130,18 +119,17 @@ impl Listener {
     }
 }
 
-/// The subscriber; clones are the same.
+/// The subscriber; clones share one state.
 #[derive(Clone)]
 pub struct Subscriber {
     shared: Arc<Shared>,
 }
 
-/// What requests and the listener share. The lock is held for no longer than a look at the registry.
+/// What requests and the listener share. The lock is never held across an await.
 struct Shared {
     registry: Mutex<Registry>,
-    /// Wakes whoever depends on the registry.
+    /// Wakes the tasks that depend on the registry.
     changes: watch::Sender<()>,
-    counters: Counters,
     client: Client,
     callback: Uri,
     deliveries: mpsc::Sender<Delivery>,
@@ -163,20 +151,20 @@ impl Subscriber {
         let (deliveries, receiver) = mpsc::channel(WAITING);
         let registry = Registry::load(&state);
         let saved = registry.text();
+        let changes = watch::Sender::new(());
         let shared = Arc::new(Shared {
             registry: Mutex::new(registry),
-            changes: watch::Sender::new(()),
-            counters: Counters::default(),
+            changes,
             client,
             callback: listener.callback,
             deliveries,
         });
         tokio::spawn(listener::serve(listener.listener, shared.clone(), bounds));
-        tokio::spawn(send_requests(shared.clone(), state, saved));
+        tokio::spawn(requests::send_due(shared.clone(), state, saved));
         (Subscriber { shared }, receiver)
     }
 
-    /// Makes the subscriptions those of `wanted`: asks hubs for what is new and leaves what is gone.
+    /// Makes the subscriptions those of `wanted`: subscribes to what is new and unsubscribes from the rest.
     pub fn follow(&self, wanted: &[Subject]) -> Result<(), WebsubError> {
         self.shared.registry().follow(wanted, SystemTime::now())?;
         self.shared.changed();
@@ -189,13 +177,7 @@ impl Subscriber {
         let mut changes = self.shared.changes.subscribe();
         self.shared.registry().leave(SystemTime::now());
         self.shared.changed();
-        let left = async {
-            while !self.shared.registry().is_over() {
-                if changes.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
+        let left = changes.wait_for(|()| self.shared.registry().is_over());
         if tokio::time::timeout(LEAVING, left).await.is_err() {
             tracing::warn!("hubs did not confirm in time that nothing more is to be delivered");
         }
@@ -206,32 +188,25 @@ impl Subscriber {
         &self.shared.callback
     }
 
-    /// What came to the listener.
-    pub fn counters(&self) -> &Counters {
-        &self.shared.counters
+    /// Counts one more of what the listener received, under its name in `status`; how many there are now.
+    pub fn count(&self, name: &'static str) -> u64 {
+        self.shared.registry().count(name)
     }
 
-    /// Every subscription, in the order of what they are for.
+    /// What the listener received since the mount began, by its name in `status`.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.shared.registry().counts.clone()
+    }
+
+    /// Every subscription, ordered by subject.
     pub fn channels(&self) -> Vec<ChannelStatus> {
-        let now = SystemTime::now();
-        let mut channels: Vec<ChannelStatus> = self
-            .shared
-            .registry()
-            .members
-            .values()
-            .map(|member| ChannelStatus {
-                subject: member.subject.clone(),
-                standing: member.subscription.standing(now),
-                lease_ends: member.subscription.lease_ends(),
-                deliveries: member.deliveries,
-                last_delivery: member.last_delivery,
-            })
-            .collect();
+        let (registry, now) = (self.shared.registry(), SystemTime::now());
+        let mut channels: Vec<ChannelStatus> = registry.members.values().map(|member| member.status(now)).collect();
         channels.sort_by(|a, b| a.subject.cmp(&b.subject));
         channels
     }
 
-    /// Told whenever a subscription has changed.
+    /// Changes whenever a subscription does.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.changes.subscribe()
     }
@@ -245,116 +220,4 @@ impl Shared {
     fn changed(&self) {
         self.changes.send_replace(());
     }
-}
-
-/// A request to a hub.
-struct HubRequest {
-    path: Box<str>,
-    hub: Uri,
-    topic: Uri,
-    mode: Mode,
-    form: String,
-    has_secret: bool,
-}
-
-/// Sends what the subscriptions say, when they say it, for as long as the mount lives. What a hub is told is on disk before;
-/// `saved` is what is there now.
-async fn send_requests(shared: Arc<Shared>, state: PathBuf, mut saved: String) {
-    let mut changes = shared.changes.subscribe();
-    loop {
-        changes.borrow_and_update();
-        let requests = due_requests(&shared, SystemTime::now());
-        let text = shared.registry().text();
-        if text != saved {
-            let (file, writing) = (state.clone(), text.clone());
-            match tokio::task::spawn_blocking(move || save(&file, &writing)).await {
-                Ok(Ok(())) => saved = text,
-                Ok(Err(cause)) => {
-                    tracing::warn!(file = %state.display(), %cause, "subscriptions will not outlive this mount");
-                }
-                Err(cause) => tracing::warn!(%cause, "subscriptions will not outlive this mount"),
-            }
-        }
-        for request in requests {
-            tokio::spawn(send(shared.clone(), request));
-        }
-        let due = shared.registry().due();
-        let pause = due.map_or(LOOK_AT_CLOCK, |due| due.duration_since(SystemTime::now()).unwrap_or_default());
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(pause.min(LOOK_AT_CLOCK)) => {}
-        }
-    }
-}
-
-fn due_requests(shared: &Shared, now: SystemTime) -> Vec<HubRequest> {
-    let mut registry = shared.registry();
-    let mut requests = Vec::new();
-    for (path, member) in &mut registry.members {
-        let Some(mode) = member.subscription.wake(now) else { continue };
-        let callback = format!("{}{path}", shared.callback);
-        let secret = member.secret.as_deref().filter(|_| mode == Mode::Subscribe);
-        requests.push(HubRequest {
-            path: path.clone(),
-            hub: member.subject.hub.clone(),
-            topic: member.subject.topic.clone(),
-            mode,
-            form: form(mode, &member.subject.topic, &callback, secret),
-            has_secret: secret.is_some(),
-        });
-    }
-    requests
-}
-
-/// The form of a request (WebSub, 5.1).
-fn form(mode: Mode, topic: &Uri, callback: &str, secret: Option<&str>) -> String {
-    let mut form = url::form_urlencoded::Serializer::new(String::new());
-    form.append_pair("hub.mode", mode.as_str());
-    form.append_pair("hub.topic", topic.as_str());
-    form.append_pair("hub.callback", callback);
-    if mode == Mode::Subscribe {
-        form.append_pair("hub.lease_seconds", &LEASE_ASKED.as_secs().to_string());
-    }
-    if let Some(secret) = secret {
-        form.append_pair("hub.secret", secret);
-    }
-    form.finish()
-}
-
-async fn send(shared: Arc<Shared>, request: HubRequest) {
-    let HubRequest { hub, topic, mode, .. } = &request;
-    let (accepted, retry_after) = match post(&shared.client, &request).await {
-        Ok(posted) if (200..300).contains(&posted.status) => (true, None),
-        Ok(posted) => {
-            let (status, text) = (posted.status, &posted.text);
-            tracing::warn!(%hub, %topic, mode = mode.as_str(), status, ?text, "the hub refuses");
-            (false, posted.retry_after)
-        }
-        Err(what) => {
-            tracing::warn!(%hub, %topic, mode = mode.as_str(), "the hub cannot be asked: {what}");
-            (false, None)
-        }
-    };
-    if let Some(member) = shared.registry().members.get_mut(&request.path) {
-        member.subscription.answered(SystemTime::now(), *mode, accepted, retry_after);
-    }
-    shared.changed();
-}
-
-/// Posts to the hub, or to where it says that another takes its requests (307 and 308, WebSub 5.1.2); a secret goes nowhere
-/// where others could read it.
-async fn post(client: &Client, request: &HubRequest) -> Result<super::http::Posted, String> {
-    let mut hub = request.hub.clone();
-    for _ in 0..=REDIRECTS {
-        let posted =
-            client.post_form(&hub, &request.form, ANSWERED_WITHIN).await.map_err(|cause| chain(&cause).to_string())?;
-        let Some(next) = posted.location.clone().filter(|_| matches!(posted.status, 307 | 308)) else {
-            return Ok(posted);
-        };
-        if request.has_secret && !keeps_secrets(&next) {
-            return Err(format!("redirected to {next}, where the secret could be read on the way"));
-        }
-        hub = next;
-    }
-    Err(format!("redirected more than {REDIRECTS} times"))
 }

@@ -1,21 +1,19 @@
 //! All subscriptions of a mount, by the path that each was given, and the file that keeps paths and secrets for the next mount.
 
-use super::WebsubError;
 use super::subscription::Subscription;
+use super::{ChannelStatus, WebsubError};
 use crate::document::Uri;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-use std::fmt;
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+use std::{fmt, fs};
 
 /// Random bytes of a path and of a secret; the standard of capability URLs is 16, secrets stay below 200 characters.
 const RANDOM: usize = 24;
 
-/// Subscriptions that are over and kept, so that late deliveries are told so and a path can be used again.
+/// Ended subscriptions that are kept: a late delivery gets a 410, and a path can be used again.
 const MOST_OVER: usize = 256;
 
 /// What a subscription is for. One set may have several channels, and two sets may share one.
@@ -32,7 +30,7 @@ pub struct Subject {
 /// A subscription with all that its listener and its requests need.
 pub(super) struct Member {
     pub subject: Subject,
-    /// Only where nobody on the way to the hub can read it.
+    /// Only where the way to the hub is private.
     pub secret: Option<Box<str>>,
     pub subscription: Subscription,
     pub deliveries: u64,
@@ -50,15 +48,18 @@ impl fmt::Debug for Member {
     }
 }
 
-/// Path below the callback's base -> subscription.
+/// The subscriptions, and what the listener received.
 #[derive(Default)]
 pub(super) struct Registry {
+    /// Path below the callback's base -> subscription.
     pub members: HashMap<Box<str>, Member>,
+    /// Name in `status` -> how often since the mount began.
+    pub counts: BTreeMap<&'static str, u64>,
     /// Whether all is left for good.
     has_left: bool,
 }
 
-/// A line of the file.
+/// An entry of the file.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     set: Option<String>,
@@ -70,43 +71,69 @@ struct Kept {
     lease_ends: Option<u64>,
 }
 
-impl Registry {
-    /// What `file` keeps; nothing where there is none, or where it cannot be understood: the paths are new then.
-    pub fn load(file: &Path) -> Registry {
-        let text = match fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Registry::default(),
-            Err(cause) => {
-                tracing::warn!(file = %file.display(), %cause, "earlier subscriptions cannot be read");
-                return Registry::default();
-            }
-        };
-        match serde_json::from_str::<Vec<Kept>>(&text) {
-            Ok(kept) => Registry { members: kept.into_iter().filter_map(member).collect(), has_left: false },
-            Err(cause) => {
-                tracing::warn!(file = %file.display(), %cause, "earlier subscriptions cannot be understood");
-                Registry::default()
-            }
+impl Member {
+    fn new(subject: Subject, secret: Option<Box<str>>, subscription: Subscription) -> Member {
+        Member { subject, secret, subscription, deliveries: 0, last_delivery: None }
+    }
+
+    pub fn status(&self, now: SystemTime) -> ChannelStatus {
+        ChannelStatus {
+            subject: self.subject.clone(),
+            standing: self.subscription.standing(now),
+            lease_ends: self.subscription.lease_ends(),
+            deliveries: self.deliveries,
+            last_delivery: self.last_delivery,
         }
+    }
+}
+
+impl Kept {
+    fn of(path: &str, member: &Member) -> Kept {
+        let since_1970 = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
+        Kept {
+            set: member.subject.set.as_ref().map(Uri::to_string),
+            topic: member.subject.topic.to_string(),
+            hub: member.subject.hub.to_string(),
+            path: path.to_owned(),
+            secret: member.secret.as_deref().map(str::to_owned),
+            lease_ends: member.subscription.lease_ends().and_then(since_1970).map(|since| since.as_secs()),
+        }
+    }
+
+    fn member(self) -> Option<(Box<str>, Member)> {
+        let set = self.set.map(|set| Uri::parse(&set)).transpose().ok()?;
+        let subject = Subject { set, topic: Uri::parse(&self.topic).ok()?, hub: Uri::parse(&self.hub).ok()? };
+        let lease_ends = self.lease_ends.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end)));
+        Some((self.path.into(), Member::new(subject, self.secret.map(Into::into), Subscription::kept(lease_ends))))
+    }
+}
+
+impl Registry {
+    /// What `file` keeps; nothing where it is missing or cannot be understood: the paths are new then.
+    pub fn load(file: &Path) -> Registry {
+        let read = fs::read_to_string(file).and_then(|text| Ok(serde_json::from_str::<Vec<Kept>>(&text)?));
+        let kept = read.unwrap_or_else(|cause| {
+            if cause.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(file = %file.display(), %cause, "earlier subscriptions cannot be read");
+            }
+            Vec::new()
+        });
+        Registry { members: kept.into_iter().filter_map(Kept::member).collect(), ..Registry::default() }
     }
 
     /// The text that [`Registry::load`] reads; the same for the same state.
     pub fn text(&self) -> String {
-        let mut kept: Vec<Kept> = self
-            .members
-            .iter()
-            .map(|(path, member)| Kept {
-                set: member.subject.set.as_ref().map(Uri::to_string),
-                topic: member.subject.topic.to_string(),
-                hub: member.subject.hub.to_string(),
-                path: path.to_string(),
-                secret: member.secret.as_deref().map(str::to_owned),
-                lease_ends: member.subscription.lease_ends().and_then(seconds),
-            })
-            .collect();
+        let mut kept: Vec<Kept> = self.members.iter().map(|(path, member)| Kept::of(path, member)).collect();
         kept.sort_by(|a, b| a.path.cmp(&b.path));
-        // Strings and numbers alone: nothing in it can fail to be written.
+        // Strings and numbers alone: writing them cannot fail.
         serde_json::to_string_pretty(&kept).unwrap_or_default()
+    }
+
+    /// Counts one more of `name`; how many there are now.
+    pub fn count(&mut self, name: &'static str) -> u64 {
+        let count = self.counts.entry(name).or_default();
+        *count += 1;
+        *count
     }
 
     /// Makes the subscriptions those of `wanted`: what is new is asked for, what is not among them is left.
@@ -125,10 +152,8 @@ impl Registry {
             if self.members.values().any(|member| member.subject == *subject) {
                 continue;
             }
-            let secret = keeps_secrets(&subject.hub).then(random).transpose()?;
-            let subscription = Subscription::new(now);
-            let member = Member { subject: subject.clone(), secret, subscription, deliveries: 0, last_delivery: None };
-            self.members.insert(random()?, member);
+            let secret = is_private(&subject.hub).then(random).transpose()?;
+            self.members.insert(random()?, Member::new(subject.clone(), secret, Subscription::new(now)));
         }
         let mut over = self.members.values().filter(|member| member.subscription.is_over()).count();
         self.members.retain(|_, member| {
@@ -145,56 +170,34 @@ impl Registry {
         self.members.values_mut().for_each(|member| member.subscription.leave(now));
     }
 
-    /// Whether all are left and the hubs know, or have been told often enough.
+    /// Whether all are left, and every hub has confirmed that or was asked often enough.
     pub fn is_over(&self) -> bool {
         self.members.values().all(|member| member.subscription.is_over())
     }
 
-    /// The next time at which a subscription has something to say.
+    /// The next time at which a subscription has a request to send.
     pub fn due(&self) -> Option<SystemTime> {
         self.members.values().filter_map(|member| member.subscription.due()).min()
     }
 }
 
 /// Writes what must outlive the process: whole or not at all, readable by its owner alone.
-pub(super) fn save(file: &Path, text: &str) -> std::io::Result<()> {
-    let new = file.with_extension("new");
-    match fs::remove_file(&new) {
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => return Err(cause),
-        _ => {}
-    }
-    let mut writing = fs::File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-    writing.write_all(text.as_bytes())?;
-    writing.sync_all()?;
-    fs::rename(&new, file)
+pub(super) fn save(file: &Path, text: &str) -> io::Result<()> {
+    let mut new = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new(".")))?;
+    new.write_all(text.as_bytes())?;
+    new.as_file().sync_all()?;
+    new.persist(file)?;
+    Ok(())
 }
 
-fn member(kept: Kept) -> Option<(Box<str>, Member)> {
-    let set = kept.set.map(|set| Uri::parse(&set)).transpose().ok()?;
-    let subject = Subject { set, topic: Uri::parse(&kept.topic).ok()?, hub: Uri::parse(&kept.hub).ok()? };
-    let lease_ends = kept.lease_ends.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end)));
-    let member = Member {
-        subject,
-        secret: kept.secret.map(Into::into),
-        subscription: Subscription::kept(lease_ends),
-        deliveries: 0,
-        last_delivery: None,
-    };
-    Some((kept.path.into(), member))
-}
-
-fn seconds(time: SystemTime) -> Option<u64> {
-    time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
-}
-
-/// Whether nobody on the way to `hub` can read what is sent to it: over TLS, or within this machine.
-pub(super) fn keeps_secrets(hub: &Uri) -> bool {
+/// Whether what is sent to `hub` stays private: over TLS, or within this machine.
+pub(super) fn is_private(hub: &Uri) -> bool {
     let host = hub.host().trim_matches(['[', ']']);
     let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
     hub.scheme() == "https" || host == "localhost" || is_loopback
 }
 
-/// Nobody can guess it.
+/// Hexadecimal digits that cannot be guessed.
 fn random() -> Result<Box<str>, WebsubError> {
     let mut bytes = [0; RANDOM];
     getrandom::fill(&mut bytes).map_err(|cause| WebsubError::Random { cause })?;

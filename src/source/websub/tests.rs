@@ -1,6 +1,7 @@
 //! The listener against hubs and against those who pretend to be one; requests against hubs on loopback.
 
 use super::*;
+use crate::causes::chain;
 use crate::source::http::HttpConfig;
 use axum::Router;
 use axum::extract::State;
@@ -76,7 +77,7 @@ impl Desk {
     }
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
-        self.subscriber.counters().seen().collect()
+        self.subscriber.counts().into_iter().collect()
     }
 
     /// Sends bytes and reads until the other side closes: status and what came.
@@ -294,7 +295,6 @@ async fn a_slow_request_is_given_up() {
     }
     assert_eq!(&*desk.deliveries.recv().await.unwrap().body, b"in time");
     assert!(desk.deliveries.try_recv().is_err());
-    assert_eq!(desk.subscriber.counters().count(Seen::TooSlow), 4);
 }
 
 #[tokio::test]
@@ -311,9 +311,9 @@ async fn more_connections_than_are_served_wait_their_turn() {
 }
 
 #[tokio::test]
-async fn a_thousand_deliveries_at_once_are_all_answered() {
+async fn deliveries_at_once_are_all_answered() {
     let mut desk = Desk::start(LOCAL_HUB).await;
-    let bodies: Vec<Vec<u8>> = (0..1000).map(|n| format!("delivery {n}").into_bytes()).collect();
+    let bodies: Vec<Vec<u8>> = (0..WAITING).map(|n| format!("delivery {n}").into_bytes()).collect();
     let answers = futures_util::future::join_all(bodies.iter().map(|body| desk.deliver(body))).await;
 
     assert!(answers.iter().all(|status| *status == 202));
@@ -337,21 +337,6 @@ async fn a_hub_that_is_too_fast_is_told_to_come_again() {
 
     desk.deliveries.recv().await.unwrap();
     assert_eq!(desk.deliver(b"").await, 202);
-}
-
-#[tokio::test]
-async fn a_queue_of_large_deliveries_does_not_fill_the_memory() {
-    let mut desk = Desk::start(OPEN_HUB).await;
-    let large = vec![b' '; LARGE + 1];
-    for _ in 0..WAITING_LARGE {
-        assert_eq!(desk.deliver(&large).await, 202);
-    }
-
-    assert_eq!(desk.deliver(&large).await, 503);
-    assert_eq!(desk.deliver(b"").await, 202);
-    desk.deliveries.recv().await.unwrap();
-    desk.deliveries.recv().await.unwrap();
-    assert_eq!(desk.deliver(&large).await, 202);
 }
 
 #[tokio::test]
@@ -398,7 +383,7 @@ async fn a_denial_is_believed_of_its_topic_and_deliveries_are_gone() {
     assert_eq!(desk.standing(), Standing::Denied);
     assert_eq!(desk.deliver(b"").await, 410);
     assert_eq!(desk.verify("subscribe", TOPIC, "300").await.0, 404);
-    assert_eq!(desk.counted(), [("gone", 1), ("not-asked", 1), ("denied", 1)]);
+    assert_eq!(desk.counted(), [("denied", 1), ("gone", 1), ("not-asked", 1)]);
 }
 
 #[tokio::test]
