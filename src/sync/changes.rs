@@ -11,7 +11,7 @@ use super::{Extent, Outcome, Progressing, Step, SyncError, Synchronizer, Unheard
 use crate::catalog::SetId;
 use crate::causes::chain;
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, Timestamp, Uri};
-use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, walk_asking};
+use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, crawl};
 use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::http::{Client, Request};
 use crate::source::zip::Manifest;
@@ -229,23 +229,23 @@ impl Synchronizer {
         let needs_all = known.is_of_the_past();
         let is_patient = needs_all && self.catalog.revision()?.is_none();
         let past_caches = extent.is_past_caches();
-        let asking = Asking { choice: &choice, bears_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
+        let asking = Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
-        let is_incomplete = !(walked.missing.is_empty() && walked.passed_over.is_empty());
+        let is_incomplete = !walked.missing.is_empty();
         let (mut leaves, mut failed) = (walked.leaves, walked.failed);
         let locations = |missing: Vec<Missing>| missing.into_iter().map(|it| it.location.to_string());
-        let mut gone: HashSet<String> = locations(walked.missing).chain(locations(walked.passed_over)).collect();
+        let mut gone: HashSet<String> = locations(walked.missing).collect();
         // A closed list leads on by its index (section 12.1).
         let closed = leaves.iter().find(|leaf| walked.indexes.is_empty() && leaf.header.until.is_some());
         let index = closed.and_then(|leaf| leaf.header.link("index")).map(|index| DocumentLocation::Uri(index.clone()));
         if let Some(index) = index.filter(|index| !roots.contains(index)) {
-            match walk_asking(&self.client, &self.spool, &index, self.config.limits, asking, &|_| ()).await {
+            match crawl(&self.client, &self.spool, &index, self.config.limits, asking, &|_| ()).await {
                 Ok(beside) => {
                     let is_new = |leaf: &Leaf| leaf.document.location != *root;
                     leaves.extend(beside.leaves.into_iter().filter(is_new));
                     failed.extend(beside.failed);
-                    gone.extend(locations(beside.missing).chain(locations(beside.passed_over)));
+                    gone.extend(locations(beside.missing));
                 }
                 Err(cause) if needs_all && !cause.is_gone() => return Err(cause.into()),
                 Err(cause) => tracing::warn!("a closed list leads to an index that cannot be read: {}", chain(&cause)),
@@ -256,7 +256,7 @@ impl Synchronizer {
         if let Some(newest) = newest.filter(|_| leaves.is_empty()) {
             // Nothing was read yet, and all that is listed ended before: the newest tells what comes next.
             let child = DocumentLocation::Uri(newest.loc.clone());
-            match walk_asking(&self.client, &self.spool, &child, self.config.limits, asking, &|_| ()).await {
+            match crawl(&self.client, &self.spool, &child, self.config.limits, asking, &|_| ()).await {
                 Ok(below) => {
                     unread.retain(|location| location != newest.loc.as_str());
                     let listed = |leaf| Leaf { listed: Some(Box::new(newest.clone())), ..leaf };

@@ -2,7 +2,7 @@
 
 use crate::document::Entry;
 use crate::document::Uri;
-use crate::source::crawl::{Child, Walked};
+use crate::source::crawl::{Child, Crawled};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Children {
     }
 
     /// Notes a walk that chose by [`Children::choose`] at `now`.
-    pub fn note(&mut self, walked: &Walked, now: Instant) {
+    pub fn note(&mut self, walked: &Crawled, now: Instant) {
         for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
             if let Some(said) = said(entry)
                 && self.choose(entry, now) == Child::Ask
@@ -68,7 +68,7 @@ mod tests {
         Entry { lastmod: second.map(|seconds| Timestamp { seconds, nanos: 0 }), ..Entry::new(uri) }
     }
 
-    fn walked(entry: Entry) -> Walked {
+    fn walked(entry: Entry) -> Crawled {
         let location = DocumentLocation::Uri(entry.loc.clone());
         let header = Header {
             root: Root::UrlSet,
@@ -81,8 +81,8 @@ mod tests {
         };
         let document = CachedDocument { location, base: None, size: 0, digest: 0, modified: None };
         let (capability, has_packages, listed) = (None, false, Some(Box::new(entry)));
-        let leaf = Leaf { document, header, capability, has_packages, unchanged: true, listed };
-        Walked { leaves: vec![leaf], ..Walked::empty() }
+        let leaf = Leaf { document, header, capability, has_packages, listed };
+        Crawled { leaves: vec![leaf], ..Crawled::default() }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;
 use crate::document::{Capability, Change, Deviations, Entry, Header, Limits, Timestamp, Uri};
-use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, Walked};
+use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf};
 use crate::source::documents::DocumentCache;
 use crate::source::zip::{Listed, Manifest, PackageError, Packages};
 use crate::source::{DocumentLocation, Missing};
@@ -57,7 +57,7 @@ impl Synchronizer {
     }
 
     /// See [`read_dump`].
-    pub(super) async fn manifests(&self, walked: &Walked, bears_failure: bool) -> Result<ReadDump, SyncError> {
+    pub(super) async fn manifests(&self, walked: &Crawled, bears_failure: bool) -> Result<ReadDump, SyncError> {
         let Some(packages) = &self.packages else { return Ok(ReadDump::default()) };
         read_dump(packages, (&self.spool, self.config.limits), walked, bears_failure).await
     }
@@ -121,18 +121,17 @@ impl Synchronizer {
         };
         let asking = Asking {
             choice: &choice,
-            bears_failure: !known.is_of_the_past(),
+            tolerates_failure: !known.is_of_the_past(),
             past_caches: extent.is_past_caches(),
             is_patient: false,
             ..EVERYTHING
         };
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
-        read.is_torn = known.is_of_the_past() && !(walked.missing.is_empty() && walked.passed_over.is_empty());
+        read.is_torn = known.is_of_the_past() && !walked.missing.is_empty();
         let mut failed = walked.failed.first().map(|it| it.why.clone());
         let locations = |missing: &[Missing]| missing.iter().map(|it| it.location.to_string()).collect();
         let mut absent = Absent { gone: locations(&walked.missing), failed: locations(&walked.failed) };
-        absent.gone.extend(walked.passed_over.iter().map(|it| it.location.to_string()));
         let mut asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
@@ -217,7 +216,7 @@ impl Synchronizer {
 pub async fn read_dump(
     packages: &Packages,
     (spool, limits): (&Arc<DocumentCache>, Limits),
-    walked: &Walked,
+    walked: &Crawled,
     bears_failure: bool,
 ) -> Result<ReadDump, SyncError> {
     let mut dump = ReadDump::default();

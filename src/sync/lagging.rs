@@ -4,7 +4,7 @@ use super::position::ReadSet;
 use super::{Step, SyncError, Synchronizer};
 use crate::catalog::SetId;
 use crate::document::Timestamp;
-use crate::source::crawl::Walked;
+use crate::source::crawl::Crawled;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -58,7 +58,7 @@ impl Synchronizer {
         let is_whole = !step.is_first_tree && self.config.as_of.is_none() && !self.catalog.is_distrusted();
         let older = |it: &ReadSet| {
             let (at, shown) = step.position.is_newer_than(it)?;
-            let location = it.walks.iter().flat_map(Walked::documents).next()?.location.clone();
+            let location = it.walks.iter().flat_map(Crawled::documents).next()?.location.clone();
             Some((it.id, at, SyncError::OlderList { location, at, shown }))
         };
         let older: Vec<_> = read.iter().filter(|_| is_whole).filter_map(older).collect();

@@ -9,7 +9,7 @@ use super::{Extent, Progressing, Stage, SyncError, Synchronizer, baseline};
 use crate::catalog::{Naming, SetId};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Uri};
-use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Leaf, Walked, walk_asking};
+use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Crawled, Leaf, crawl};
 use crate::source::documents::CachedDocument;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
 use tokio::time::Instant;
@@ -77,7 +77,7 @@ impl Synchronizer {
             };
             let asking = Asking {
                 choice: &choice,
-                bears_failure: false,
+                tolerates_failure: false,
                 past_caches: extent.is_past_caches(),
                 is_patient: true,
                 reached: &reached,
@@ -92,7 +92,7 @@ impl Synchronizer {
                 Err(cause) if cause.is_gone() || cause.is_no_list() => {
                     let missing = Missing { location: list.clone(), entries: 0, why: cause.why() };
                     refused.get_or_insert(cause);
-                    Walked::without(missing)
+                    Crawled::without(missing)
                 }
                 Err(cause) => return Err(named(cause, (set, sets), list, &self.config.entry).into()),
             });
@@ -162,10 +162,10 @@ impl Synchronizer {
         root: &DocumentLocation,
         asking: Asking<'_>,
         progress: &Progressing,
-    ) -> Result<Walked, SourceError> {
+    ) -> Result<Crawled, SourceError> {
         let fetching = |so_far| progress(Stage::Fetching(so_far));
         let began = Instant::now();
-        let walked = walk_asking(&self.client, &self.spool, root, self.config.limits, asking, &fetching).await;
+        let walked = crawl(&self.client, &self.spool, root, self.config.limits, asking, &fetching).await;
         let now = Instant::now();
         match &walked {
             Ok(walked) => {

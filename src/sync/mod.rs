@@ -197,11 +197,11 @@ pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
 impl Synchronizer {
     /// A synchronizer that spools documents in `spool` and writes `catalog`, on one disk.
     pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: DocumentCache) -> Synchronizer {
-        let (schedule, limits) = (Schedule::new(config.poll), config.limits);
+        let schedule = Schedule::new(config.poll);
         Synchronizer {
             config,
             client,
-            spool: Arc::new(spool.leaving(catalog.room()).within(limits)),
+            spool: Arc::new(spool.leaving(catalog.room())),
             catalog,
             discovered: None,
             is_stale: false,

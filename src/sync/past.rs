@@ -15,7 +15,7 @@ use super::schedule::jitter;
 use super::{Extent, Outcome, Progressing, Stage, Step, SyncError, Synchronizer, no_resource_list};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Root, Timestamp};
-use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, Walked};
+use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf};
 use crate::source::{DocumentLocation, SourceError};
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 struct Found {
     at: Timestamp,
     roots: Vec<DocumentLocation>,
-    walks: Vec<Walked>,
+    walks: Vec<Crawled>,
 }
 
 /// What is looked for, and the earliest time that was met meanwhile.
@@ -252,7 +252,7 @@ impl Synchronizer {
         root: &DocumentLocation,
         as_of: Timestamp,
         progress: &Progressing,
-    ) -> Result<Walked, SourceError> {
+    ) -> Result<Crawled, SourceError> {
         let choice = |header: &Header, _: &Entry| if header.at > Some(as_of) { Child::Leave } else { Child::Ask };
         let asking = Asking { choice: &choice, ..EVERYTHING };
         self.walk(root, asking, progress).await
@@ -260,18 +260,18 @@ impl Synchronizer {
 }
 
 /// The time that a document says it speaks for; of an index without one the latest of its parts.
-fn own_time(walked: &Walked) -> Option<Timestamp> {
+fn own_time(walked: &Crawled) -> Option<Timestamp> {
     let of_leaf = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
     let of_index = walked.index_headers.first().and_then(|header| header.at);
     of_index.or_else(|| walked.leaves.iter().filter_map(of_leaf).max())
 }
 
-fn modified(walked: &Walked) -> Option<Timestamp> {
+fn modified(walked: &Crawled) -> Option<Timestamp> {
     walked.leaves.iter().filter_map(|leaf| leaf.document.modified).max()
 }
 
 /// An archived document may bear its time in the archive's entry alone: its parts that have none speak for `at`.
-fn speaking_for(mut walked: Walked, entry: Entry, at: Timestamp) -> Walked {
+fn speaking_for(mut walked: Crawled, entry: Entry, at: Timestamp) -> Crawled {
     if own_time(&walked).is_none() {
         for leaf in &mut walked.leaves {
             leaf.listed.get_or_insert_with(|| Box::new(entry.clone())).at = Some(at);

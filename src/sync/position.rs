@@ -6,7 +6,7 @@ use super::guard::{Guard, ListLoss};
 use super::incremental::{Known, latest_believed};
 use crate::catalog::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
-use crate::source::crawl::{Leaf, Walked};
+use crate::source::crawl::{Crawled, Leaf};
 use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, SourceError};
 use serde::{Deserialize, Serialize};
@@ -143,8 +143,8 @@ impl SetPosition {
         brought_to.max(self.at())
     }
 
-    fn made_of(&self, walks: &[Walked]) -> bool {
-        let (mut before, mut now) = (self.documents.iter(), walks.iter().flat_map(Walked::documents));
+    fn made_of(&self, walks: &[Crawled]) -> bool {
+        let (mut before, mut now) = (self.documents.iter(), walks.iter().flat_map(Crawled::documents));
         loop {
             match (before.next(), now.next()) {
                 (None, None) => return true,
@@ -449,7 +449,7 @@ pub struct ReadSet {
     /// The set.
     pub id: SetId,
     /// A walk for each of its lists, or where it has none for each of its dumps.
-    pub walks: Vec<Walked>,
+    pub walks: Vec<Crawled>,
     /// Why the first of these documents that is missing is so.
     pub refused: Option<SourceError>,
     /// All packages of the dumps; `None` where nobody asked, or nobody could tell.
@@ -485,9 +485,9 @@ impl ReadSet {
     /// Whether the lists of the set lead to what lies at `location`.
     fn leads_to(&self, location: &DocumentLocation) -> bool {
         let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);
-        let walks = |walked: &Walked| {
+        let walks = |walked: &Crawled| {
             let is_index = walked.indexes.iter().any(|index| index.location == *location);
-            is_index || lacks(&walked.missing) || lacks(&walked.passed_over)
+            is_index || lacks(&walked.missing)
         };
         lacks(&self.missing) || self.walks.iter().any(walks) || self.sources().any(|it| it == location.into())
     }
@@ -524,7 +524,7 @@ impl ReadSet {
 }
 
 /// The earliest `at` of the leaves, each by itself or by the index above, but none after `latest`.
-fn stated_at(walks: &[Walked], latest: Timestamp) -> Option<Timestamp> {
+fn stated_at(walks: &[Crawled], latest: Timestamp) -> Option<Timestamp> {
     let leaves = || walks.iter().flat_map(|walked| &walked.leaves);
     let indexes = || walks.iter().flat_map(|walked| &walked.index_headers);
     let leaf_at = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
@@ -533,7 +533,7 @@ fn stated_at(walks: &[Walked], latest: Timestamp) -> Option<Timestamp> {
 }
 
 /// The newest Last-Modified of lists.
-fn last_modified(walks: &[Walked]) -> Option<Timestamp> {
+fn last_modified(walks: &[Crawled]) -> Option<Timestamp> {
     walks.iter().flat_map(|walked| &walked.leaves).filter_map(|leaf| leaf.document.modified).max()
 }
 

@@ -5,7 +5,7 @@ use super::position::Position;
 use crate::catalog::Catalog;
 use crate::causes::chain;
 use crate::priority;
-use crate::source::documents::{CachedDocument, DocumentCache};
+use crate::source::documents::DocumentCache;
 use crate::source::zip::Packages;
 
 impl Synchronizer {
@@ -68,9 +68,8 @@ fn settle(catalog: &Catalog, spool: &DocumentCache, packages: Option<&Packages>)
     {
         tracing::warn!("packages are not settled: {}", chain(&cause));
     }
-    let keep: Vec<CachedDocument> =
-        keep.iter().flat_map(Position::locations).filter_map(|location| spool.known(&location)).collect();
-    if let Err(cause) = spool.settle(&keep) {
+    let keep: Vec<_> = keep.iter().flat_map(Position::locations).collect();
+    if let Err(cause) = spool.keep(&keep) {
         tracing::warn!(%cause, "the spool is not settled");
     }
 }

@@ -14,7 +14,7 @@ use crate::content::store::free_space;
 use crate::document::{Capability, Uri};
 use crate::mount::MountError;
 use crate::room::Room;
-use crate::source::crawl::walk;
+use crate::source::crawl::{EVERYTHING, crawl};
 use crate::source::discovery::discover;
 use crate::source::documents::DocumentCache;
 use crate::source::http::{Client, Method, Request};
@@ -113,7 +113,7 @@ async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in
     let packages =
         Packages::open(client.clone(), PackageConfig { whole: WHOLE_PACKAGES, documents: limits, ..packages })
             .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    let spool = Arc::new(DocumentCache::open(&spooled_in).map_err(spooling)?.leaving(room).within(limits));
+    let spool = Arc::new(DocumentCache::open(&spooled_in).map_err(spooling)?.leaving(room));
     let mut survey = Survey::default();
     survey.missing.extend(source.missing.iter().cloned());
     for found in &source.deviations {
@@ -124,7 +124,7 @@ async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in
         if survey.has_walked(location) {
             continue;
         }
-        let walked = match walk(&client, &spool, location, limits, &|_| ()).await {
+        let walked = match crawl(&client, &spool, location, limits, EVERYTHING, &|_| ()).await {
             Ok(walked) => walked,
             Err(cause) if cause.is_gone() || cause.is_no_list() => {
                 survey.missing.push(Missing { location: location.clone(), entries: 0, why: cause.why() });

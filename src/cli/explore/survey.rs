@@ -3,7 +3,7 @@
 use crate::document::{
     Algorithm, Deviation, Deviations, DocumentError, Href, Limits, Rule, Uri, believed_length, without_userinfo,
 };
-use crate::source::crawl::Walked;
+use crate::source::crawl::Crawled;
 use crate::source::documents::DocumentCache;
 use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, is_resource};
@@ -70,7 +70,7 @@ impl Survey {
     pub fn add(
         &mut self,
         root: &DocumentLocation,
-        walked: &Walked,
+        walked: &Crawled,
         manifests: &[Manifest],
         spool: &DocumentCache,
         limits: Limits,

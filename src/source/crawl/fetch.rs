@@ -1,11 +1,11 @@
-//! One document into the spool: conditionally, and anew where its body breaks.
+//! One document into the cache: conditionally, and again where its body breaks.
 
-use super::Asking;
+use super::{Asking, structure};
 use crate::document::{DocumentError, Limits, Timestamp, Uri};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
-    documents::{DocumentCache, Held, Validators},
-    http::{Client, HttpError, Request, Status},
+    documents::{Cached, CachedDocument, DocumentCache, Validators},
+    http::{Client, HttpError, Request, Response, Status},
     off_the_workers,
 };
 use std::{
@@ -15,13 +15,13 @@ use std::{
     time::Duration,
 };
 
-/// The head of a response is due within this, repetitions included; the body has the client's low-speed limit.
+/// Deadline for the head of a response, retries included; the body has the client's low-speed limit.
 const HEAD_DUE: Duration = Duration::from_secs(120);
 
-/// The same where nobody is patient: what fails is not asked for again.
+/// The same for a crawl that is not patient, which does not retry.
 const HURRIED_HEAD_DUE: Duration = Duration::from_secs(20);
 
-/// Times that a document is asked for anew after its body broke.
+/// Retries of a document whose body broke.
 const BODY_RETRIES: u32 = 4;
 
 /// Pause before the first of them; it doubles each time.
@@ -33,14 +33,14 @@ const WRITTEN_AT_ONCE: usize = 256 << 10;
 /// What files of packages and archives begin with: ZIP, empty ZIP, xz, 7z.
 const PACKAGE_MAGIC: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x05\x06", b"\xfd7zXZ\0", b"7z\xbc\xaf"];
 
-/// Bytes that the longest of these has: so many are waited for, however few come at once.
+/// Bytes of the longest of these: so many are collected, however few come at once.
 const MAGIC_BYTES: u64 = 6;
 
-/// What came of asking for a document.
+/// What a request for a document came to.
 pub(super) enum Fetched {
-    /// It is in the spool.
+    /// It is in the cache.
     Document {
-        held: Held,
+        document: CachedDocument,
         /// Bytes of its body that were transferred for this.
         bytes: u64,
         /// How long it may be kept without asking.
@@ -50,48 +50,49 @@ pub(super) enum Fetched {
     Package,
 }
 
-/// Why one try failed.
-enum Failure {
-    /// The body broke: the next one may be whole.
-    Broken(HttpError),
-    /// For good.
-    Final(SourceError),
-}
-
-impl From<SourceError> for Failure {
-    fn from(error: SourceError) -> Self {
-        Failure::Final(error)
-    }
-}
-
-/// Brings the document of `location` into `spool`, as `asking` says; `received` hears of bytes as they arrive.
+/// Brings the document of `location` into `cache`, as `asking` says; `received` is called with each count of bytes.
 pub(super) async fn fetch(
     client: &Client,
-    spool: &DocumentCache,
+    cache: &DocumentCache,
     location: &DocumentLocation,
     limits: Limits,
     asking: Asking<'_>,
     received: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Fetched, SourceError> {
+    let uri = match location {
+        DocumentLocation::Uri(uri) => uri,
+        DocumentLocation::File(path) => return off_the_workers(|| copy(cache, path, limits, received)),
+    };
     let mut retries = 0;
     loop {
-        let tried = match location {
-            DocumentLocation::Uri(_) => {
-                let asking = Asking { past_caches: asking.past_caches || retries > 0, ..asking };
-                fetch_once(client, spool, location, limits, asking, received).await
+        let asking = Asking { past_caches: asking.past_caches || retries > 0, ..asking };
+        let cached = cache.cached(location);
+        let response = client.send(request(uri, cached.as_ref(), asking)).await.map_err(|cause| {
+            let location = location.clone();
+            match cause.status() {
+                // No content is an empty document.
+                Some(204) => SourceError::Document { location, cause: DocumentError::Empty },
+                _ => SourceError::Http { location, cause },
             }
-            DocumentLocation::File(path) => {
-                off_the_workers(|| copy(spool, location, path, limits, received)).map_err(Failure::Final)
+        })?;
+        match (response.status, cached) {
+            (Status::NotModified, Some(cached)) => {
+                let written = response.modified.map(|modified| (modified, response.modified_validator));
+                let document = cache.confirm(cached, &response.final_uri, written)?.document;
+                return Ok(Fetched::Document { document, bytes: 0, max_age: response.max_age });
             }
-        };
-        match tried {
+            (Status::Full, _) => {}
+            (status, _) => {
+                return Err(structure(location, &format!("the server answered {status:?} to a plain request")));
+            }
+        }
+        match receive(cache, location, response, limits, received).await? {
             Ok(fetched) => return Ok(fetched),
-            Err(Failure::Final(error)) => return Err(error),
-            Err(Failure::Broken(cause)) if retries == BODY_RETRIES || !asking.is_patient => {
+            Err(cause) if retries == BODY_RETRIES || !asking.is_patient => {
                 return Err(SourceError::Http { location: location.clone(), cause });
             }
-            Err(Failure::Broken(cause)) => {
-                tracing::debug!(%location, error = %cause, "document broke off, asking anew");
+            Err(cause) => {
+                tracing::debug!(%location, error = %cause, "document broke off, asking again");
                 tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(retries)).await;
                 retries += 1;
             }
@@ -99,83 +100,64 @@ pub(super) async fn fetch(
     }
 }
 
-/// How a document is asked for, of which `held` is kept.
-fn request(uri: &Uri, held: Option<&Held>, asking: Asking<'_>) -> Request {
+/// How a document is asked for, of which `cached` is here.
+fn request(uri: &Uri, cached: Option<&Cached>, asking: Asking<'_>) -> Request {
     let mut request = Request::get(uri.clone(), if asking.is_patient { HEAD_DUE } else { HURRIED_HEAD_DUE });
     request.accept = Some(ACCEPT.into());
     request.accept_encoding = "gzip".into();
     request.no_cache = asking.past_caches;
     request.repeats = asking.is_patient;
     request.is_document = true;
-    if let Some(held) = held {
-        request.if_none_match = held.validators.etag.clone();
-        request.if_modified_since = held.validators.last_modified.clone();
+    if let Some(cached) = cached {
+        request.if_none_match = cached.validators.etag.clone();
+        request.if_modified_since = cached.validators.last_modified.clone();
     }
     request
 }
 
-async fn fetch_once(
-    client: &Client,
-    spool: &DocumentCache,
+/// Writes the body into the cache. The inner error is one of the body: the next try may be whole.
+async fn receive(
+    cache: &DocumentCache,
     location: &DocumentLocation,
+    mut response: Response,
     limits: Limits,
-    asking: Asking<'_>,
     received: &(dyn Fn(u64) + Send + Sync),
-) -> Result<Fetched, Failure> {
-    let DocumentLocation::Uri(uri) = location else {
-        return Err(unusable(location, "a file cannot be fetched").into());
-    };
-    let held = spool.held(location);
-    let mut response = client.send(request(uri, held.as_ref(), asking)).await.map_err(|cause| {
-        let location = location.clone();
-        Failure::Final(match cause.status() {
-            // No content is an empty document.
-            Some(204) => SourceError::Document { location, cause: DocumentError::Empty },
-            _ => SourceError::Http { location, cause },
-        })
-    })?;
-    match (response.status, held) {
-        (Status::NotModified, Some(held)) => {
-            let (validator, modified) = (response.modified_validator, response.modified);
-            let held = spool.confirmed(held, &response.final_uri, modified.map(|modified| (modified, validator)))?;
-            return Ok(Fetched::Document { held, bytes: 0, max_age: response.max_age });
-        }
-        (Status::Full, _) => {}
-        (status, _) => {
-            return Err(unusable(location, &format!("the server answered {status:?} to a plain request")).into());
-        }
-    }
-    let mut arriving = spool.receive(location)?;
+) -> Result<Result<Fetched, HttpError>, SourceError> {
+    let mut new = cache.receive(location)?;
     let (mut size, mut waiting) = (0, Vec::new());
-    while let Some(bytes) = response.body.chunk().await.map_err(Failure::Broken)? {
+    loop {
+        let bytes = match response.body.chunk().await {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => break,
+            Err(cause) => return Ok(Err(cause)),
+        };
         let is_beginning = size < MAGIC_BYTES;
         size += bytes.len() as u64;
-        if size > limits.document {
-            return Err(too_large(location, limits).into());
-        }
+        check_size(location, size, limits)?;
         received(bytes.len() as u64);
         waiting.extend_from_slice(&bytes);
         if is_beginning && PACKAGE_MAGIC.iter().any(|magic| waiting.starts_with(magic)) {
-            return Ok(Fetched::Package);
+            return Ok(Ok(Fetched::Package));
         }
         if waiting.len() >= WRITTEN_AT_ONCE {
-            off_the_workers(|| arriving.write(&waiting))?;
+            off_the_workers(|| new.write(&waiting))?;
             waiting.clear();
         }
     }
-    let lasts = response.modified_validator.is_some();
-    let tells_more = |tag: &str| lasts || !response.modified.is_some_and(|modified| is_of_the_second(tag, modified));
-    let etag = response.etag.filter(|tag| tells_more(tag));
+    let is_lasting = response.modified_validator.is_some();
+    let is_precise =
+        |tag: &str| is_lasting || !response.modified.is_some_and(|modified| is_of_the_second(tag, modified));
+    let etag = response.etag.filter(|tag| is_precise(tag));
     let validators = Validators { etag, last_modified: response.modified_validator };
-    let held = off_the_workers(|| {
-        arriving.write(&waiting)?;
-        arriving.complete(Some(response.final_uri), response.modified, validators)
+    let document = off_the_workers(|| {
+        new.write(&waiting)?;
+        new.commit(Some(response.final_uri), response.modified, validators)
     })?;
-    Ok(Fetched::Document { held, bytes: size, max_age: response.max_age })
+    Ok(Ok(Fetched::Document { document, bytes: size, max_age: response.max_age }))
 }
 
 /// Whether an `ETag` is made of nothing but the second of the last change and the length, as nginx makes it: a document that
-/// grows no longer in the same second has it still.
+/// changes again within the second, at the same length, still has it.
 fn is_of_the_second(tag: &str, modified: Timestamp) -> bool {
     let tag = tag.trim_start_matches("W/").trim_matches('"');
     let second = tag.split_once('-').and_then(|(second, _)| i64::from_str_radix(second, 16).ok());
@@ -184,17 +166,17 @@ fn is_of_the_second(tag: &str, modified: Timestamp) -> bool {
 
 /// A document on disk is copied, so that it stays the same while it is read.
 fn copy(
-    spool: &DocumentCache,
-    location: &DocumentLocation,
+    cache: &DocumentCache,
     path: &Path,
     limits: Limits,
     received: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Fetched, SourceError> {
+    let location = DocumentLocation::File(path.to_owned());
     let failed = |cause: io::Error| SourceError::File { path: path.to_owned(), cause };
     let mut file = File::open(path).map_err(failed)?;
     let modified = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
-    let mut arriving = spool.receive(location)?;
-    let mut block = vec![0; 128 * 1024];
+    let mut new = cache.receive(&location)?;
+    let mut block = vec![0; WRITTEN_AT_ONCE];
     let mut size = 0;
     loop {
         let length = match file.read(&mut block) {
@@ -204,35 +186,30 @@ fn copy(
             Err(error) => return Err(failed(error)),
         };
         size += length as u64;
-        if size > limits.document {
-            return Err(too_large(location, limits));
-        }
-        arriving.write(&block[..length])?;
+        check_size(&location, size, limits)?;
+        new.write(&block[..length])?;
         received(length as u64);
     }
-    let held = arriving.complete(None, Some(modified.into()), Validators::default())?;
-    Ok(Fetched::Document { held, bytes: 0, max_age: None })
+    let document = new.commit(None, Some(modified.into()), Validators::default())?;
+    Ok(Fetched::Document { document, bytes: 0, max_age: None })
 }
 
-fn too_large(location: &DocumentLocation, limits: Limits) -> SourceError {
-    unusable(location, &format!("larger than the limit of {} bytes", limits.document))
-}
-
-fn unusable(location: &DocumentLocation, what: &str) -> SourceError {
-    SourceError::Structure { location: location.clone(), what: what.to_owned() }
+fn check_size(location: &DocumentLocation, size: u64, limits: Limits) -> Result<(), SourceError> {
+    let limit = limits.document;
+    if size > limit { Err(structure(location, &format!("larger than the limit of {limit} bytes"))) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::walk;
+    use super::super::crawl;
     use super::*;
     use crate::source::crawl::EVERYTHING;
     use crate::source::tests::loopback::{Answer, Loopback, limits, resource_list};
     use std::time::Instant;
 
-    /// Promise: a look waits up to 120 s for the head of a list, and 20 s for that of a change document.
+    /// Promise: a poll waits up to 120 s for the head of a list, and 20 s for that of a change document.
     #[test]
-    fn the_head_of_a_document_is_due_in_time_and_sooner_where_it_is_asked_for_again() {
+    fn the_head_of_a_document_has_a_deadline() {
         let uri = Uri::parse("http://example.org/list.xml").unwrap();
         for (is_patient, seconds) in [(true, 120), (false, 20)] {
             let before = Instant::now();
@@ -244,7 +221,7 @@ mod tests {
 
     /// What nginx does with a list that is written twice within a second, at one length.
     #[tokio::test]
-    async fn a_list_written_twice_in_the_second_of_its_etag_is_read_again() {
+    async fn a_list_written_twice_in_one_second_is_read_again() {
         let (second, now, later) =
             ("Thu, 03 Jan 2013 09:00:00 GMT", "Thu, 03 Jan 2013 09:00:00 GMT", "Thu, 03 Jan 2013 09:00:01 GMT");
         let served = |resource: &str, etag: &str, date: &str| {
@@ -253,13 +230,13 @@ mod tests {
         };
         let read_of = async |etag: &str, date: &str| {
             let folder = tempfile::tempdir().unwrap();
-            let spool = DocumentCache::open(folder.path()).unwrap();
+            let cache = DocumentCache::open(folder.path()).unwrap();
             let server = Loopback::with(&[("/list.xml", served("/a", etag, date))]).await;
             let location = DocumentLocation::Uri(server.uri("/list.xml"));
-            walk(&server.client(), &spool, &location, limits(), &|_| {}).await.unwrap();
+            crawl(&server.client(), &cache, &location, limits(), EVERYTHING, &|_| {}).await.unwrap();
             server.put("/list.xml", served("/b", etag, date));
-            let walked = walk(&server.client(), &spool, &location, limits(), &|_| {}).await.unwrap();
-            let mut reader = spool.reader(&walked.leaves[0].document, limits()).unwrap();
+            let crawled = crawl(&server.client(), &cache, &location, limits(), EVERYTHING, &|_| {}).await.unwrap();
+            let mut reader = cache.reader(&crawled.leaves[0].document, limits()).unwrap();
             reader.next_entry().unwrap().unwrap().loc.path().to_owned()
         };
 

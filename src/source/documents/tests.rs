@@ -1,15 +1,17 @@
 use super::*;
+use crate::document::DocumentError;
 use flate2::read::MultiGzDecoder;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn location(text: &str) -> DocumentLocation {
     DocumentLocation::Uri(Uri::parse(text).unwrap())
 }
 
-fn store(spool: &DocumentCache, location: &DocumentLocation, bytes: &[u8]) -> Held {
-    let mut arriving = spool.receive(location).unwrap();
-    bytes.chunks(3).for_each(|piece| arriving.write(piece).unwrap());
+fn store(cache: &DocumentCache, location: &DocumentLocation, bytes: &[u8]) -> CachedDocument {
+    let mut written = cache.receive(location).unwrap();
+    bytes.chunks(3).for_each(|piece| written.write(piece).unwrap());
     let validators = Validators { etag: Some("\"1\"".into()), last_modified: None };
-    arriving.complete(Some(Uri::parse("http://a/final").unwrap()), None, validators).unwrap()
+    written.commit(Some(Uri::parse("http://a/final").unwrap()), None, validators).unwrap()
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -18,131 +20,134 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn content(spool: &DocumentCache, document: &CachedDocument) -> Vec<u8> {
+fn content(cache: &DocumentCache, document: &CachedDocument) -> Vec<u8> {
     let mut bytes = Vec::new();
-    spool.bytes(document, u64::MAX).unwrap().read_to_end(&mut bytes).unwrap();
+    cache.bytes(document, u64::MAX).unwrap().read_to_end(&mut bytes).unwrap();
     bytes
 }
 
 #[test]
-fn a_document_is_found_again_after_a_restart_with_what_it_came_with() {
+fn a_document_is_found_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let at = location("http://a/list.xml");
-    let held = store(&DocumentCache::open(folder.path()).unwrap(), &at, b"<urlset/>");
-    let spool = DocumentCache::open(folder.path()).unwrap();
-    assert_eq!(spool.held(&at), Some(held.clone()));
-    assert_eq!((held.document.size, held.settled), (9, false));
-    assert_eq!(content(&spool, &held.document), b"<urlset/>");
-    assert_eq!(spool.known(&location("http://a/other.xml")), None);
-    assert_eq!(spool.known(&DocumentLocation::File("http://a/list.xml".into())), None);
+    let document = store(&DocumentCache::open(folder.path()).unwrap(), &at, b"<urlset/>");
+    let cache = DocumentCache::open(folder.path()).unwrap();
+    let cached = cache.cached(&at).unwrap();
+    assert_eq!((&cached.document, cached.validators.etag.as_deref()), (&document, Some("\"1\"")));
+    assert_eq!(document.size, 9);
+    assert_eq!(content(&cache, &document), b"<urlset/>");
+    assert_eq!(cache.known(&location("http://a/other.xml")), None);
+    assert_eq!(cache.known(&DocumentLocation::File("http://a/list.xml".into())), None);
 }
 
 #[test]
-fn settling_compresses_what_is_kept_and_drops_the_rest() {
+fn kept_documents_are_compressed_and_the_others_dropped() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
+    let cache = DocumentCache::open(folder.path()).unwrap();
     let (kept, dropped) = (location("http://a/1"), location("http://a/2"));
     let bytes = b"<url/>".repeat(10_000);
-    let document = store(&spool, &kept, &bytes).document;
-    store(&spool, &dropped, b"other");
+    let document = store(&cache, &kept, &bytes);
+    store(&cache, &dropped, b"other");
     for _ in 0..2 {
-        spool.settle(std::slice::from_ref(&document)).unwrap();
-        assert_eq!(spool.known(&dropped), None);
-        let held = spool.held(&kept).unwrap();
-        assert_eq!((&held.document, held.settled), (&document, true));
-        let files = spool.files().unwrap();
+        cache.keep(std::slice::from_ref(&kept)).unwrap();
+        assert_eq!((cache.known(&kept).as_ref(), cache.known(&dropped)), (Some(&document), None));
+        let files = cache.files().unwrap();
         assert_eq!(files.len(), 2, "{files:?}");
         let stored: u64 = files.iter().map(|f| fs::metadata(folder.path().join(f)).unwrap().len()).sum();
         assert!(stored < 2_000, "{stored}");
         let mut plain = Vec::new();
-        MultiGzDecoder::new(&*content(&spool, &document)).read_to_end(&mut plain).unwrap();
+        MultiGzDecoder::new(&*content(&cache, &document)).read_to_end(&mut plain).unwrap();
         assert_eq!(plain, bytes);
     }
 }
 
 #[test]
-fn the_same_bytes_again_stay_settled_and_other_bytes_do_not() {
+fn the_same_bytes_again_stay_compressed_and_other_bytes_replace() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
+    let cache = DocumentCache::open(folder.path()).unwrap();
     let at = location("http://a/1");
-    let first = store(&spool, &at, b"first").document;
-    spool.settle(std::slice::from_ref(&first)).unwrap();
-    assert!(store(&spool, &at, b"first").settled);
-    assert!(!store(&spool, &at, b"other").settled);
-    assert_eq!(spool.files().unwrap().len(), 2, "the replaced content is gone");
-    assert!(spool.bytes(&first, u64::MAX).is_err(), "a replaced document is not read as if it were the old one");
-    spool.settle(&[first]).unwrap();
-    assert!(!spool.held(&at).unwrap().settled, "what was settled is not what is here");
+    let first = store(&cache, &at, b"first");
+    cache.keep(std::slice::from_ref(&at)).unwrap();
+    assert_eq!(store(&cache, &at, b"first"), first);
+    assert!(cache.files().unwrap().iter().any(|name| name.ends_with(".gz")));
+    let other = store(&cache, &at, b"other");
+    assert_eq!(cache.files().unwrap().len(), 2, "the replaced content is gone");
+    assert!(cache.bytes(&first, u64::MAX).is_err(), "a replaced document is not read as if it were the old one");
+    assert_eq!(content(&cache, &other), b"other");
 }
 
 #[test]
-fn what_a_killed_process_left_half_done_is_not_there() {
+fn half_written_documents_of_a_killed_process_are_gone() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
+    let cache = DocumentCache::open(folder.path()).unwrap();
     let (whole, cut, empty) = (location("http://a/1"), location("http://a/2"), location("http://a/3"));
-    store(&spool, &whole, b"whole");
-    store(&spool, &cut, b"to be cut");
-    store(&spool, &empty, b"");
+    store(&cache, &whole, b"whole");
+    store(&cache, &cut, b"to be cut");
+    store(&cache, &empty, b"");
     let files = |ending: &str| folder.path().join(format!("{}{ending}", key(&cut)));
-    fs::write(folder.path().join("7.tmp"), b"half a docu").unwrap();
+    fs::write(folder.path().join("new-7.tmp"), b"half a docu").unwrap();
     fs::write(folder.path().join("not ours.tmp"), b"").unwrap();
     fs::create_dir(folder.path().join("not.ours")).unwrap();
-    fs::write(folder.path().join(format!("{}.00ff", key(&whole))), b"content without sidecar").unwrap();
-    let name = spool.sidecar(&key(&cut)).unwrap().content;
+    fs::write(folder.path().join(format!("{}.00ff", key(&whole))), b"content without record").unwrap();
+    let name = cache.record(&key(&cut)).unwrap().content;
     fs::write(folder.path().join(name), b"to be").unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
-    assert_eq!(spool.known(&cut), None);
+    let cache = DocumentCache::open(folder.path()).unwrap();
+    assert_eq!(cache.known(&cut), None);
     assert!(!files(".json").exists());
-    assert!(spool.known(&whole).is_some() && spool.known(&empty).is_some());
-    assert_eq!(spool.files().unwrap().len(), 4);
+    assert!(cache.known(&whole).is_some() && cache.known(&empty).is_some());
+    assert_eq!(cache.files().unwrap().len(), 4);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4 + 2);
     fs::write(folder.path().join(format!("{}.json", key(&whole))), b"{\"location\":\"http").unwrap();
     assert_eq!(DocumentCache::open(folder.path()).unwrap().known(&whole), None);
 }
 
 /// Names the folder to the process that is to be killed.
-const VICTIM: &str = "RESYNCFS_TEST_SPOOL_VICTIM";
+const VICTIM: &str = "RESYNCFS_TEST_DOCUMENTS_VICTIM";
 
-/// Documents of four locations, replaced and settled without end; each says by its bytes how long it is.
-fn spool_without_end(folder: &Path) -> ! {
-    let spool = DocumentCache::open(folder).unwrap();
+/// Documents of four locations, replaced and compressed without end; the bytes of each depend on its length.
+fn write_without_end(folder: &Path) -> ! {
+    let cache = DocumentCache::open(folder).unwrap();
     for number in 0_usize.. {
         let bytes = vec![b'a' + (number % 7) as u8; 50_000 + number % 7];
-        let document = store(&spool, &location(&format!("http://a/{}", number % 4)), &bytes).document;
+        let document = store(&cache, &location(&format!("http://a/{}", number % 4)), &bytes);
         if number % 3 == 0 {
-            spool.settle(&[document]).unwrap();
+            cache.keep(&[document.location]).unwrap();
         }
-        println!("spooled {number}");
+        println!("written {number}");
     }
     unreachable!()
 }
 
 #[test]
-fn whenever_kill_9_comes_what_is_known_is_whole() {
+fn known_documents_are_whole_whenever_kill_9_comes() {
     if let Some(folder) = std::env::var_os(VICTIM) {
-        spool_without_end(Path::new(&folder));
+        write_without_end(Path::new(&folder));
     }
     let folder = tempfile::tempdir().unwrap();
     let rounds = std::env::var("ROUNDS").map_or(5, |rounds| rounds.parse().unwrap());
     for round in 0..rounds {
         let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "source::documents::tests::whenever_kill_9_comes_what_is_known_is_whole"])
+            .args([
+                "--exact",
+                "--nocapture",
+                "source::documents::tests::known_documents_are_whole_whenever_kill_9_comes",
+            ])
             .env(VICTIM, folder.path())
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
         let said = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
-        assert_eq!(said.filter(|line| line.contains("spooled")).take(3 + round % 11).count(), 3 + round % 11);
+        assert_eq!(said.filter(|line| line.contains("written")).take(3 + round % 11).count(), 3 + round % 11);
         victim.kill().unwrap();
         victim.wait().unwrap();
-        let spool = DocumentCache::open(folder.path()).unwrap();
-        let known: Vec<_> = (0..4).filter_map(|n| spool.known(&location(&format!("http://a/{n}")))).collect();
+        let cache = DocumentCache::open(folder.path()).unwrap();
+        let known: Vec<_> = (0..4).filter_map(|n| cache.known(&location(&format!("http://a/{n}")))).collect();
         assert!(!known.is_empty());
-        assert_eq!(spool.files().unwrap().len(), 2 * known.len());
+        assert_eq!(cache.files().unwrap().len(), 2 * known.len());
         for document in known {
             let mut bytes = Vec::new();
             // The reader of a document would undo the last compression.
-            let mut stored = spool.bytes(&document, u64::MAX).unwrap();
+            let mut stored = cache.bytes(&document, u64::MAX).unwrap();
             if stored.fill_buf().unwrap().starts_with(&GZIP_MAGIC) {
                 MultiGzDecoder::new(stored).read_to_end(&mut bytes).unwrap();
             } else {
@@ -154,46 +159,47 @@ fn whenever_kill_9_comes_what_is_known_is_whole() {
 }
 
 #[test]
-fn an_arrival_that_breaks_off_leaves_the_document_of_before() {
+fn a_document_that_breaks_off_leaves_the_one_of_before() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
+    let cache = DocumentCache::open(folder.path()).unwrap();
     let at = location("http://a/1");
-    let before = store(&spool, &at, b"before");
-    let mut arriving = spool.receive(&location("http://a/1")).unwrap();
-    arriving.write(b"aft").unwrap();
-    drop(arriving);
-    assert_eq!(spool.held(&at), Some(before));
-    assert_eq!(spool.files().unwrap().len(), 2);
+    let before = store(&cache, &at, b"before");
+    let mut written = cache.receive(&location("http://a/1")).unwrap();
+    written.write(b"aft").unwrap();
+    drop(written);
+    assert_eq!(cache.known(&at), Some(before));
+    assert_eq!(cache.files().unwrap().len(), 2);
 }
 
 /// RFC 9111, section 4.3.4.
 #[test]
-fn a_document_that_is_confirmed_was_written_when_its_server_says_so_now() {
+fn a_confirmed_document_has_the_time_that_its_server_says() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
+    let cache = DocumentCache::open(folder.path()).unwrap();
     let at = location("http://a/1");
-    let before = store(&spool, &at, b"the same");
+    store(&cache, &at, b"the same");
+    let before = cache.cached(&at).unwrap();
     let base = before.document.base.clone().unwrap();
     let later = Timestamp { seconds: 1000, nanos: 0 };
 
-    let after = spool.confirmed(before.clone(), &base, Some((later, Some("later".into())))).unwrap();
+    let after = cache.confirm(before.clone(), &base, Some((later, Some("later".into())))).unwrap();
 
     assert_eq!((after.document.modified, after.validators.last_modified.as_deref()), (Some(later), Some("later")));
     assert_eq!((&after.document.digest, &after.validators.etag), (&before.document.digest, &before.validators.etag));
-    assert_eq!(spool.held(&at), Some(after.clone()));
-    assert_eq!(spool.confirmed(after.clone(), &base, None).unwrap(), after, "one that does not say leaves it");
+    assert_eq!(cache.cached(&at), Some(after.clone()));
+    assert_eq!(cache.confirm(after.clone(), &base, None).unwrap(), after, "one that does not say leaves it");
 }
 
 #[test]
-fn a_forgotten_document_is_fetched_anew() {
+fn a_forgotten_document_is_gone() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
+    let cache = DocumentCache::open(folder.path()).unwrap();
     let at = location("http://a/1");
-    store(&spool, &at, b"broken");
-    spool.forget(&at).unwrap();
-    spool.forget(&at).unwrap();
-    assert_eq!(spool.known(&at), None);
-    assert_eq!(spool.files().unwrap(), Vec::<String>::new());
+    store(&cache, &at, b"broken");
+    cache.forget(&at).unwrap();
+    cache.forget(&at).unwrap();
+    assert_eq!(cache.known(&at), None);
+    assert_eq!(cache.files().unwrap(), Vec::<String>::new());
 }
 
 #[test]
@@ -227,12 +233,12 @@ fn a_folder_that_cannot_be_made_is_named() {
 #[test]
 fn gzip_members_that_hold_nothing_come_to_an_end() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
+    let cache = DocumentCache::open(folder.path()).unwrap();
     let list = b"<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"></urlset>";
     let after = |members: usize| [gzip(b"").repeat(members), gzip(list)].concat();
     let read = |bytes: &[u8]| {
-        let document = store(&spool, &location("http://a/list.xml"), bytes).document;
-        let mut reader = spool.reader(&document, Limits::default())?;
+        let document = store(&cache, &location("http://a/list.xml"), bytes);
+        let mut reader = cache.reader(&document, Limits::default())?;
         reader.next_entry().map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
     };
     for members in [after(1_000), gzip(&after(1_000))] {
@@ -247,20 +253,20 @@ fn gzip_members_that_hold_nothing_come_to_an_end() {
 #[test]
 fn each_layer_of_compression_keeps_to_the_limit_of_the_document() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap();
+    let cache = DocumentCache::open(folder.path()).unwrap();
     let list = b"<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"></urlset>";
     // It is longer than what it holds.
     let head = flate2::GzBuilder::new().comment(vec![b'x'; 5_000]);
     let mut loose = head.write(Vec::new(), Compression::fast());
     loose.write_all(list).unwrap();
     let twice = gzip(&loose.finish().unwrap());
-    let document = store(&spool, &location("http://a/list.xml"), &twice).document;
+    let document = store(&cache, &location("http://a/list.xml"), &twice);
     let limits = Limits { document: 2_000, ..Limits::default() };
-    let read = spool.reader(&document, limits).and_then(|mut reader| {
+    let read = cache.reader(&document, limits).and_then(|mut reader| {
         reader.next_entry().map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
     });
     assert!(read.is_err(), "{read:?}");
-    assert!(spool.reader(&document, Limits::default()).unwrap().next_entry().unwrap().is_none());
+    assert!(cache.reader(&document, Limits::default()).unwrap().next_entry().unwrap().is_none());
 }
 
 /// Counts the bytes that are taken of a file.
@@ -282,7 +288,7 @@ impl Seek for Counted<'_> {
 
 /// 4 GiB that come as some megabytes, and as some kilobytes where they are compressed once more.
 #[test]
-fn what_is_unpacked_is_counted_while_it_is_unpacked() {
+fn unpacked_bytes_are_counted_while_they_are_unpacked() {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     let list = b"<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">";
     let entries = gzip("<url><loc>http://a/x</loc></url>".repeat(1 << 15).as_bytes());
@@ -306,22 +312,7 @@ fn what_is_unpacked_is_counted_while_it_is_unpacked() {
     }
 }
 
-#[test]
-fn a_spool_looks_no_further_into_a_document_than_its_limits_allow() {
-    let list = |folder: &Path, limits: Limits| {
-        let spool = DocumentCache::open(folder).unwrap().within(limits);
-        let entries = "<url><loc>http://a/x</loc></url>".repeat(1_000);
-        let list = format!("<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{entries}</urlset>");
-        let before = store(&spool, &location("http://a/list.xml"), &gzip(list.as_bytes()));
-        let after = spool.confirmed(before.clone(), &Uri::parse("http://a/other/list.xml").unwrap(), None).unwrap();
-        before.document.digest == after.document.digest
-    };
-    let folder = || tempfile::tempdir().unwrap();
-    assert!(list(folder().path(), Limits::default()), "it holds nothing relative: it is the same wherever it lies");
-    assert!(!list(folder().path(), Limits { document: 4_096, ..Limits::default() }), "what is not looked at may be");
-}
-
-/// Bytes of a disk that holds nothing but the spool.
+/// Bytes of a disk that holds nothing but the cache.
 const DISK: u64 = 48 << 20;
 
 fn left_of_the_disk(folder: &Path) -> io::Result<u64> {
@@ -333,12 +324,12 @@ fn left_of_the_disk(folder: &Path) -> io::Result<u64> {
 }
 
 /// Bytes of an endless document that are taken, and how its end is told.
-fn taken_without_end(spool: &DocumentCache, location: &DocumentLocation) -> (u64, String) {
-    let mut arriving = spool.receive(location).unwrap();
+fn taken_without_end(cache: &DocumentCache, location: &DocumentLocation) -> (u64, String) {
+    let mut written = cache.receive(location).unwrap();
     let block = [b'a'; 1 << 16];
     let mut taken = 0;
     while taken < 2 * DISK {
-        match arriving.write(&block) {
+        match written.write(&block) {
             Ok(()) => taken += block.len() as u64,
             Err(error) => return (taken, error.to_string()),
         }
@@ -351,34 +342,34 @@ fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let at = location("http://a/endless.xml");
     let reserve = 16 << 20;
-    let spool = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(reserve, left_of_the_disk)));
+    let cache = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(reserve, left_of_the_disk)));
 
-    let (taken, told) = taken_without_end(&spool, &at);
+    let (taken, told) = taken_without_end(&cache, &at);
 
     assert!(taken <= DISK - reserve + (4 << 20), "{taken}: {told}");
     for what in ["http://a/endless.xml", "cache-reserve=", "max-document=", &folder.path().display().to_string()] {
         assert!(told.contains(what), "{told}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    store(&spool, &location("http://a/other.xml"), b"<urlset/>");
+    store(&cache, &location("http://a/other.xml"), b"<urlset/>");
 }
 
 #[test]
-fn of_less_than_twice_the_reserve_the_half_stays_free_however_many_documents_come() {
+fn of_less_than_twice_the_reserve_the_half_stays_free() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(1 << 30, left_of_the_disk)));
+    let cache = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(1 << 30, left_of_the_disk)));
     let mut came = 0;
     let told = loop {
-        let mut arriving = spool.receive(&location(&format!("http://a/{came}"))).unwrap();
+        let mut written = cache.receive(&location(&format!("http://a/{came}"))).unwrap();
         // Differs by its number: the same bytes would take room all the same.
         let bytes = vec![came as u8; 1 << 20];
-        if let Err(error) = arriving.write(&bytes) {
+        if let Err(error) = written.write(&bytes) {
             break error.to_string();
         }
-        arriving.complete(None, None, Validators::default()).unwrap();
+        written.commit(None, None, Validators::default()).unwrap();
         came += 1;
         assert!(came < 48, "the disk is full");
     };
     assert!((20..=32).contains(&came), "{came}: {told}");
-    assert!(spool.scratch(1).is_err());
+    assert!(cache.scratch(1).is_err());
 }

@@ -1,7 +1,8 @@
-//! What a walk asks for, what it bears, and of what it tells.
+//! What a crawl asks for, tolerates and reports.
 
 use super::*;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Barrier;
 
 #[tokio::test]
@@ -16,10 +17,10 @@ async fn only_chosen_entries_are_followed() {
         if entry.loc.path() == "/old.xml" { Child::Leave } else { Child::Ask }
     };
 
-    let walked = scene.walk_asking("/root.xml", Asking { choice: &choice, ..EVERYTHING }).await.unwrap();
+    let crawled = scene.crawl_asking("/root.xml", Asking { choice: &choice, ..EVERYTHING }).await.unwrap();
 
-    assert_eq!(walked.leaves.len(), 1);
-    assert_eq!(walked.leaves[0].listed.as_ref().map(|entry| entry.loc.path()), Some("/new.xml"));
+    assert_eq!(crawled.leaves.len(), 1);
+    assert_eq!(crawled.leaves[0].listed.as_ref().map(|entry| entry.loc.path()), Some("/new.xml"));
 }
 
 #[tokio::test]
@@ -28,13 +29,13 @@ async fn a_child_that_is_kept_is_asked_for_only_where_it_is_not_here() {
         Scene::new(&[("/root.xml", index("", &["/1.xml", "/2.xml"])), ("/1.xml", list("/1")), ("/2.xml", list("/2"))])
             .await;
     let keeping = Asking { choice: &|_, _| Child::Keep, ..EVERYTHING };
-    assert_eq!(scene.walk_asking("/root.xml", keeping).await.unwrap().leaves.len(), 2);
+    assert_eq!(scene.crawl_asking("/root.xml", keeping).await.unwrap().leaves.len(), 2);
     scene.server.put("/1.xml", list("/changed"));
     scene.server.asked();
 
-    let walked = scene.walk_asking("/root.xml", keeping).await.unwrap();
+    let crawled = scene.crawl_asking("/root.xml", keeping).await.unwrap();
 
-    assert_eq!(scene.resources(&walked), ["/1", "/2"]);
+    assert_eq!(scene.resources(&crawled), ["/1", "/2"]);
     assert_eq!(scene.server.asked().len(), 1, "the index alone");
 }
 
@@ -42,41 +43,41 @@ async fn a_child_that_is_kept_is_asked_for_only_where_it_is_not_here() {
 async fn a_child_that_is_gone_for_good_is_recorded() {
     let scene = Scene::new(&[("/root.xml", index("", &["/1.xml", "/gone.xml"])), ("/1.xml", list("/1"))]).await;
 
-    let walked = scene.walk("/root.xml").await.unwrap();
+    let crawled = scene.crawl("/root.xml").await.unwrap();
 
-    assert_eq!(scene.resources(&walked), ["/1"]);
-    assert_eq!(walked.missing.len(), 1);
-    assert_eq!(walked.missing[0].location, scene.at("/gone.xml"));
+    assert_eq!(scene.resources(&crawled), ["/1"]);
+    assert_eq!(crawled.missing.len(), 1);
+    assert_eq!(crawled.missing[0].location, scene.at("/gone.xml"));
     scene.server.put("/gone.xml", Answer::status(403));
-    assert!(scene.walk("/root.xml").await.is_err(), "that it may not be read does not mean gone");
-    assert!(scene.walk("/nothing.xml").await.is_err(), "the root itself");
+    assert!(scene.crawl("/root.xml").await.is_err(), "that it may not be read does not mean gone");
+    assert!(scene.crawl("/nothing.xml").await.is_err(), "the root itself");
 }
 
 #[tokio::test]
-async fn children_that_fail_are_told_where_the_walk_bears_it_but_only_so_many_are_waited_for() {
+async fn only_so_many_children_that_fail_are_tolerated() {
     let children: Vec<String> = (0..=FAILURES).map(|number| format!("/{number}.xml")).collect();
     let children: Vec<&str> = children.iter().map(String::as_str).collect();
     let scene = Scene::new(&[("/root.xml", index("", &children)), ("/0.xml", list("/0"))]).await;
-    let bearing = Asking { bears_failure: true, is_patient: false, ..EVERYTHING };
+    let tolerant = Asking { tolerates_failure: true, is_patient: false, ..EVERYTHING };
     children[1..].iter().for_each(|child| scene.server.put(child, Answer::html("<html/>")));
     scene.server.put("/1.xml", Answer::status(403));
 
-    let walked = scene.walk_asking("/root.xml", bearing).await.unwrap();
+    let crawled = scene.crawl_asking("/root.xml", tolerant).await.unwrap();
 
-    assert_eq!((scene.resources(&walked), walked.failed.len()), (vec!["/0".to_owned()], FAILURES));
-    assert!(walked.failed[0].why.contains("403"), "{:?}", walked.failed[0]);
+    assert_eq!((scene.resources(&crawled), crawled.failed.len()), (vec!["/0".to_owned()], FAILURES));
+    assert!(crawled.failed[0].why.contains("403"), "{:?}", crawled.failed[0]);
     children.iter().for_each(|child| scene.server.put(child, Answer::status(503)));
-    assert!(scene.walk_asking("/root.xml", bearing).await.is_err(), "one more than that");
-    assert!(scene.walk_asking("/nothing.xml", bearing).await.is_err(), "the root itself");
+    assert!(scene.crawl_asking("/root.xml", tolerant).await.is_err(), "one more than that");
+    assert!(scene.crawl_asking("/nothing.xml", tolerant).await.is_err(), "the root itself");
 }
 
 #[tokio::test]
-async fn what_a_walk_costs_and_how_long_its_root_keeps_are_told() {
+async fn the_cost_of_a_crawl_and_the_age_of_its_root_are_known() {
     let root = index("", &["/1.xml"]).etag("1").header("Cache-Control", "max-age=600");
     let scene = Scene::new(&[("/root.xml", root), ("/1.xml", list("/1").etag("2"))]).await;
 
-    let first = scene.walk("/root.xml").await.unwrap();
-    let second = scene.walk("/root.xml").await.unwrap();
+    let first = scene.crawl("/root.xml").await.unwrap();
+    let second = scene.crawl("/root.xml").await.unwrap();
 
     let bytes: u64 = first.documents().map(|document| document.size).sum();
     assert_eq!((first.transferred, second.transferred), (bytes, 0));
@@ -90,15 +91,17 @@ async fn progress_counts_up_to_everything() {
             .await;
     let seen = Mutex::new(Vec::new());
     let progress = |progress: Progress| seen.lock().unwrap().push(progress);
-    let walked = walk(&scene.server.client(), &scene.spool, &scene.at("/root.xml"), limits(), &progress).await.unwrap();
+    let crawled = crawl(&scene.server.client(), &scene.cache, &scene.at("/root.xml"), limits(), EVERYTHING, &progress)
+        .await
+        .unwrap();
     let seen = seen.into_inner().unwrap();
     assert!(seen.windows(2).all(|pair| pair[0].documents <= pair[1].documents && pair[0].bytes <= pair[1].bytes));
-    let bytes = walked.documents().map(|document| document.size).sum();
+    let bytes = crawled.documents().map(|document| document.size).sum();
     assert_eq!(seen.last(), Some(&Progress { documents: 3, known: 3, bytes }));
 }
 
 #[tokio::test]
-async fn leaves_are_told_of_in_document_order_each_as_soon_as_all_before_it_are_here() {
+async fn leaves_are_reported_early_and_in_document_order() {
     let (first, last) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let scene = Scene::new(&[
         ("/root.xml", index("", &["/below.xml", "/3.xml", "/4.xml"])),
@@ -113,7 +116,7 @@ async fn leaves_are_told_of_in_document_order_each_as_soon_as_all_before_it_are_
     let reached = |leaf: &Leaf| told.lock().unwrap().push(leaf.document.location.to_string());
     let count = || told.lock().unwrap().len();
     let opening = async {
-        while scene.spool.known(&scene.at("/3.xml")).is_none() {
+        while scene.cache.known(&scene.at("/3.xml")).is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(count(), 0, "what comes before them is not here");
@@ -124,10 +127,10 @@ async fn leaves_are_told_of_in_document_order_each_as_soon_as_all_before_it_are_
         last.wait().await;
     };
 
-    let (walked, ()) =
-        tokio::join!(scene.walk_asking("/root.xml", Asking { reached: &reached, ..EVERYTHING }), opening);
+    let (crawled, ()) =
+        tokio::join!(scene.crawl_asking("/root.xml", Asking { reached: &reached, ..EVERYTHING }), opening);
 
-    let leaves: Vec<_> = walked.unwrap().leaves.iter().map(|leaf| leaf.document.location.to_string()).collect();
+    let leaves: Vec<_> = crawled.unwrap().leaves.iter().map(|leaf| leaf.document.location.to_string()).collect();
     assert_eq!(leaves.len(), 4);
     assert_eq!(*told.lock().unwrap(), leaves);
 }

@@ -1,6 +1,7 @@
 mod asking;
 
 use super::*;
+use crate::causes::chain;
 use crate::source::tests::loopback::{
     Answer, Asked, Loopback, limits, offer, resource_list, sitemapindex, url, urlset,
 };
@@ -8,51 +9,60 @@ use flate2::{Compression, write::GzEncoder};
 use std::io::Write as _;
 use std::sync::Mutex;
 
-/// A server and the spool of whoever walks it.
+/// A server, and the cache of its crawls.
 struct Scene {
     server: Loopback,
-    spool: DocumentCache,
+    cache: DocumentCache,
     _folder: tempfile::TempDir,
 }
 
 impl Scene {
     async fn new(table: &[(&str, Answer)]) -> Scene {
         let folder = tempfile::tempdir().unwrap();
-        let spool = DocumentCache::open(folder.path()).unwrap();
-        Scene { server: Loopback::with(table).await, spool, _folder: folder }
+        let cache = DocumentCache::open(folder.path()).unwrap();
+        Scene { server: Loopback::with(table).await, cache, _folder: folder }
     }
 
     fn at(&self, path: &str) -> DocumentLocation {
         DocumentLocation::Uri(self.server.uri(path))
     }
 
-    async fn walk(&self, root: &str) -> Result<Walked, SourceError> {
-        walk(&self.server.client(), &self.spool, &self.at(root), limits(), &|_| {}).await
+    async fn crawl(&self, root: &str) -> Result<Crawled, SourceError> {
+        self.crawl_asking(root, EVERYTHING).await
     }
 
-    async fn walk_asking(&self, root: &str, asking: Asking<'_>) -> Result<Walked, SourceError> {
-        walk_asking(&self.server.client(), &self.spool, &self.at(root), limits(), asking, &|_| {}).await
+    async fn crawl_asking(&self, root: &str, asking: Asking<'_>) -> Result<Crawled, SourceError> {
+        crawl(&self.server.client(), &self.cache, &self.at(root), limits(), asking, &|_| {}).await
     }
 
-    /// Walks, and settles as sync does when all is stored.
-    async fn walk_and_settle(&self, root: &str) -> Walked {
-        let walked = self.walk(root).await.unwrap();
-        let documents: Vec<_> = walked.documents().cloned().collect();
-        self.spool.settle(&documents).unwrap();
-        walked
+    /// Crawls, and drops all other documents as sync does when all is stored.
+    async fn crawl_and_keep(&self, root: &str) -> Crawled {
+        let crawled = self.crawl(root).await.unwrap();
+        keep(&self.cache, &crawled);
+        crawled
     }
 
     /// The resources of the leaves, as sync reads them: paths in document order.
-    fn resources(&self, walked: &Walked) -> Vec<String> {
+    fn resources(&self, crawled: &Crawled) -> Vec<String> {
         let mut paths = Vec::new();
-        for leaf in &walked.leaves {
-            let mut reader = self.spool.reader(&leaf.document, limits()).unwrap();
+        for leaf in &crawled.leaves {
+            let mut reader = self.cache.reader(&leaf.document, limits()).unwrap();
             while let Some(entry) = reader.next_entry().unwrap() {
                 paths.push(entry.loc.path().to_owned());
             }
         }
         paths
     }
+}
+
+fn keep(cache: &DocumentCache, crawled: &Crawled) {
+    let locations: Vec<_> = crawled.documents().map(|document| document.location.clone()).collect();
+    cache.keep(&locations).unwrap();
+}
+
+/// What sync compares to know that nothing has changed.
+fn digests(crawled: &Crawled) -> Vec<u64> {
+    crawled.documents().map(|document| document.digest).collect()
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -72,13 +82,13 @@ fn index(md: &str, children: &[&str]) -> Answer {
 #[tokio::test]
 async fn a_plain_resource_list_is_one_leaf() {
     let scene = Scene::new(&[("/list.xml", list("/a").header("Last-Modified", "Thu, 03 Jan 2013 09:00:00 GMT"))]).await;
-    let walked = scene.walk("/list.xml").await.unwrap();
-    assert_eq!(scene.resources(&walked), ["/a"]);
-    let leaf = &walked.leaves[0];
+    let crawled = scene.crawl("/list.xml").await.unwrap();
+    assert_eq!(scene.resources(&crawled), ["/a"]);
+    let leaf = &crawled.leaves[0];
     assert_eq!(leaf.capability, Some(Capability::ResourceList));
     assert_eq!(leaf.document.modified.unwrap().to_string(), "2013-01-03T09:00:00Z");
-    assert!(leaf.header.at.is_some() && !leaf.unchanged && !walked.unchanged);
-    assert_eq!((walked.indexes.len(), walked.packages.len()), (0, 0));
+    assert!(leaf.header.at.is_some());
+    assert_eq!((crawled.indexes.len(), crawled.packages.len()), (0, 0));
 }
 
 #[tokio::test]
@@ -93,77 +103,77 @@ async fn indexes_of_indexes_give_their_leaves_in_document_order() {
         ("/l4.xml", list("/4")),
     ])
     .await;
-    let walked = scene.walk("/root.xml").await.unwrap();
-    assert_eq!(scene.resources(&walked), ["/1", "/2", "/3", "/4"]);
-    assert_eq!(walked.leaves[1].capability, Some(Capability::ResourceList), "a plain child is what its index is");
-    let indexes: Vec<String> = walked.indexes.iter().map(|index| index.location.to_string()).collect();
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&crawled), ["/1", "/2", "/3", "/4"]);
+    assert_eq!(crawled.leaves[1].capability, Some(Capability::ResourceList), "a plain child is what its index is");
+    let indexes: Vec<String> = crawled.indexes.iter().map(|index| index.location.to_string()).collect();
     assert!(indexes[0].ends_with("/root.xml") && indexes[1].ends_with("/i1.xml") && indexes[2].ends_with("/i2.xml"));
-    assert_eq!(walked.index_headers[0].capability, Some(Capability::ResourceList));
+    assert_eq!(crawled.index_headers[0].capability, Some(Capability::ResourceList));
 }
 
 #[tokio::test]
-async fn an_unchanged_poll_is_one_304_a_document_and_transfers_nothing() {
+async fn an_unchanged_poll_is_one_304_a_document() {
     let scene = Scene::new(&[
         ("/root.xml", index("", &["/1.xml", "/2.xml"]).etag("r")),
         ("/1.xml", list("/1").etag("1")),
         ("/2.xml", list("/2").header("Last-Modified", "Thu, 03 Jan 2013 09:00:00 GMT")),
     ])
     .await;
-    let first = scene.walk_and_settle("/root.xml").await;
+    let first = scene.crawl_and_keep("/root.xml").await;
     scene.server.asked();
-    let walked = scene.walk("/root.xml").await.unwrap();
-    assert!(walked.unchanged && walked.leaves.iter().all(|leaf| leaf.unchanged));
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    assert_eq!(digests(&crawled), digests(&first));
     let asked = scene.server.asked();
     assert_eq!(asked.len(), 3);
     assert!(asked.iter().all(|asked| asked.conditional && asked.sent == 0), "{asked:?}");
-    assert_eq!(scene.resources(&walked), scene.resources(&first));
+    assert_eq!(scene.resources(&crawled), scene.resources(&first));
 }
 
 #[tokio::test]
-async fn without_validators_the_bytes_tell_what_is_unchanged() {
+async fn without_validators_the_bytes_are_compared() {
     let scene =
         Scene::new(&[("/root.xml", index("", &["/1.xml", "/2.xml"])), ("/1.xml", list("/1")), ("/2.xml", list("/2"))])
             .await;
-    scene.walk_and_settle("/root.xml").await;
-    assert!(scene.walk_and_settle("/root.xml").await.unchanged);
+    let first = digests(&scene.crawl_and_keep("/root.xml").await);
+    assert_eq!(digests(&scene.crawl_and_keep("/root.xml").await), first);
     scene.server.put("/2.xml", list("/other"));
-    let walked = scene.walk("/root.xml").await.unwrap();
-    assert_eq!(walked.leaves.iter().map(|leaf| leaf.unchanged).collect::<Vec<_>>(), [true, false]);
-    assert!(!walked.unchanged);
-    assert_eq!(scene.resources(&walked), ["/1", "/other"]);
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    let now = digests(&crawled);
+    assert_eq!((&now[..2], now[2] == first[2]), (&first[..2], false));
+    assert_eq!(scene.resources(&crawled), ["/1", "/other"]);
 }
 
 #[tokio::test]
-async fn an_index_that_lost_a_child_is_not_unchanged() {
+async fn an_index_that_lost_a_child_is_another_document() {
     let scene =
         Scene::new(&[("/root.xml", index("", &["/1.xml", "/2.xml"])), ("/1.xml", list("/1")), ("/2.xml", list("/2"))])
             .await;
-    scene.walk_and_settle("/root.xml").await;
+    let first = digests(&scene.crawl_and_keep("/root.xml").await);
     scene.server.put("/root.xml", index("", &["/1.xml"]));
-    let walked = scene.walk_and_settle("/root.xml").await;
-    assert!(!walked.unchanged && walked.leaves[0].unchanged);
-    assert_eq!(scene.spool.known(&scene.at("/2.xml")), None, "what is not listed any more takes no room");
+    let crawled = scene.crawl_and_keep("/root.xml").await;
+    let now = digests(&crawled);
+    assert_eq!((now[0] == first[0], now[1]), (false, first[1]));
+    assert_eq!(scene.cache.known(&scene.at("/2.xml")), None, "what is not listed any more takes no room");
 }
 
 #[tokio::test]
-async fn a_walk_that_was_killed_goes_on_where_it_stopped_and_is_not_unchanged() {
+async fn a_crawl_that_was_killed_goes_on_where_it_stopped() {
     let scene = Scene::new(&[
         ("/root.xml", index("", &["/1.xml", "/2.xml"]).etag("r")),
         ("/1.xml", list("/1").etag("1")),
         ("/2.xml", Answer::status(403)),
     ])
     .await;
-    assert!(scene.walk("/root.xml").await.is_err());
+    assert!(scene.crawl("/root.xml").await.is_err());
     // The first child may have been under way when the second failed.
-    assert!(scene.walk("/1.xml").await.is_ok());
+    assert!(scene.crawl("/1.xml").await.is_ok());
     scene.server.put("/2.xml", list("/2").etag("2"));
     scene.server.asked();
-    let walked = scene.walk("/root.xml").await.unwrap();
+    let crawled = scene.crawl("/root.xml").await.unwrap();
     let unconditional: Vec<Asked> = scene.server.asked().into_iter().filter(|asked| asked.sent > 0).collect();
     assert_eq!(unconditional.len(), 1);
     assert_eq!((unconditional[0].path.as_str(), unconditional[0].conditional), ("/2.xml", false));
-    assert!(!walked.unchanged, "nothing of it has been settled");
-    assert_eq!(scene.resources(&walked), ["/1", "/2"]);
+    assert_eq!(scene.resources(&crawled), ["/1", "/2"]);
 }
 
 #[tokio::test]
@@ -171,7 +181,7 @@ async fn a_child_that_fails_is_named_with_its_index() {
     let scene = Scene::new(&[("/root.xml", index("", &["/1.xml", "/secret.xml"])), ("/1.xml", list("/1"))]).await;
     scene.server.put("/secret.xml", Answer::status(403));
 
-    let error = scene.walk("/root.xml").await.unwrap_err();
+    let error = scene.crawl("/root.xml").await.unwrap_err();
 
     let SourceError::Part { location, named_by, .. } = &error else { panic!("{error:?}") };
     assert_eq!((location, named_by), (&scene.at("/secret.xml"), &scene.at("/root.xml")));
@@ -180,7 +190,7 @@ async fn a_child_that_fails_is_named_with_its_index() {
 }
 
 #[tokio::test]
-async fn children_that_are_no_lists_are_passed_over() {
+async fn children_that_are_no_lists_are_missing() {
     let others = [
         ("login", Answer::html("<!DOCTYPE html><html><body>Please log in</body></html>").etag("login")),
         ("OAI-PMH", Answer::xml("<OAI-PMH xmlns=\"http://www.openarchives.org/OAI/2.0/\"><Identify/></OAI-PMH>")),
@@ -194,48 +204,48 @@ async fn children_that_are_no_lists_are_passed_over() {
         let scene =
             Scene::new(&[("/root.xml", root), ("/1.xml", list("/1")), ("/other", other), ("/2.xml", list("/2"))]).await;
 
-        let walked = scene.walk("/root.xml").await.unwrap();
+        let crawled = scene.crawl("/root.xml").await.unwrap();
 
-        assert_eq!(scene.resources(&walked), ["/1", "/2"], "{what}");
-        assert_eq!(walked.passed_over[0].location, scene.at("/other"), "{what}");
-        assert_eq!(scene.spool.known(&scene.at("/other")), None, "{what}");
+        assert_eq!(scene.resources(&crawled), ["/1", "/2"], "{what}");
+        assert_eq!(crawled.missing[0].location, scene.at("/other"), "{what}");
+        assert_eq!(scene.cache.known(&scene.at("/other")), None, "{what}");
     }
 }
 
 #[tokio::test]
-async fn an_index_that_ends_early_fails_the_walk_and_is_fetched_whole_the_next_time() {
+async fn an_index_that_ends_early_fails_and_is_fetched_again() {
     let whole = sitemapindex("", &[], &["/1.xml", "/2.xml"]);
     let cut = whole[..whole.len() - 20].to_owned();
     let scene =
         Scene::new(&[("/root.xml", Answer::xml(cut).etag("x")), ("/1.xml", list("/1")), ("/2.xml", list("/2"))]).await;
-    assert!(matches!(scene.walk("/root.xml").await, Err(SourceError::Document { .. })));
+    assert!(matches!(scene.crawl("/root.xml").await, Err(SourceError::Document { .. })));
     scene.server.put("/root.xml", Answer::xml(whole).etag("x"));
-    assert_eq!(scene.walk("/root.xml").await.unwrap().leaves.len(), 2);
+    assert_eq!(scene.crawl("/root.xml").await.unwrap().leaves.len(), 2);
 }
 
 #[tokio::test]
 async fn a_body_that_breaks_is_fetched_anew() {
     let scene = Scene::new(&[("/list.xml", list("/a").cut(2))]).await;
-    let walked = scene.walk("/list.xml").await.unwrap();
-    assert_eq!(scene.resources(&walked), ["/a"]);
+    let crawled = scene.crawl("/list.xml").await.unwrap();
+    assert_eq!(scene.resources(&crawled), ["/a"]);
     assert_eq!(scene.server.asked().len(), 3);
 }
 
 #[tokio::test]
-async fn where_nobody_is_patient_a_body_that_breaks_is_not_asked_for_again() {
+async fn a_hurried_crawl_does_not_repeat_a_broken_body() {
     let scene = Scene::new(&[("/list.xml", list("/a").cut(1))]).await;
     let hurried = Asking { is_patient: false, ..EVERYTHING };
-    assert!(matches!(scene.walk_asking("/list.xml", hurried).await, Err(SourceError::Http { .. })));
+    assert!(matches!(scene.crawl_asking("/list.xml", hurried).await, Err(SourceError::Http { .. })));
     assert_eq!(scene.server.asked().len(), 1);
-    assert_eq!(scene.walk_asking("/list.xml", hurried).await.unwrap().leaves.len(), 1, "the next time");
+    assert_eq!(scene.crawl_asking("/list.xml", hurried).await.unwrap().leaves.len(), 1, "the next time");
 }
 
 #[tokio::test]
-async fn a_body_that_always_breaks_fails_the_walk_and_leaves_what_was_there() {
+async fn a_body_that_always_breaks_leaves_the_document_of_before() {
     let scene = Scene::new(&[("/list.xml", list("/a"))]).await;
-    let before = scene.walk_and_settle("/list.xml").await;
+    let before = scene.crawl_and_keep("/list.xml").await;
     scene.server.put("/list.xml", list("/b").cut(usize::MAX));
-    let error = scene.walk("/list.xml").await.unwrap_err();
+    let error = scene.crawl("/list.xml").await.unwrap_err();
     assert!(matches!(&error, SourceError::Http { .. }), "{error:?}");
     assert_eq!(scene.resources(&before), ["/a"]);
 }
@@ -249,8 +259,8 @@ async fn cycles_end_and_a_child_listed_twice_is_one_leaf() {
         ("/2.xml", list("/2")),
     ])
     .await;
-    let walked = scene.walk("/root.xml").await.unwrap();
-    let mut resources = scene.resources(&walked);
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    let mut resources = scene.resources(&crawled);
     resources.sort();
     assert_eq!(resources, ["/1", "/2"]);
     assert_eq!(scene.server.asked().len(), 4);
@@ -259,19 +269,19 @@ async fn cycles_end_and_a_child_listed_twice_is_one_leaf() {
 #[tokio::test]
 async fn an_index_that_contains_only_itself_is_no_empty_source() {
     let scene = Scene::new(&[("/root.xml", index("", &["/root.xml"]))]).await;
-    let error = scene.walk("/root.xml").await.unwrap_err();
+    let error = scene.crawl("/root.xml").await.unwrap_err();
     assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
     scene.server.put("/root.xml", index("", &[]));
-    assert_eq!(scene.walk("/root.xml").await.unwrap().leaves.len(), 0, "an index of nothing is one");
+    assert_eq!(scene.crawl("/root.xml").await.unwrap().leaves.len(), 0, "an index of nothing is one");
 }
 
 #[tokio::test]
 async fn index_entries_that_cannot_be_understood_are_told() {
     let scene = Scene::new(&[("/root.xml", index("", &["ftp://a/1.xml", "/1.xml"])), ("/1.xml", list("/1"))]).await;
-    let walked = scene.walk("/root.xml").await.unwrap();
-    assert_eq!((walked.leaves.len(), walked.skipped, walked.deviations.len()), (1, 1, 1));
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    assert_eq!((crawled.leaves.len(), crawled.skipped, crawled.deviations.len()), (1, 1, 1));
     scene.server.put("/root.xml", index("", &["ftp://a/1.xml"]));
-    assert!(matches!(scene.walk("/root.xml").await, Err(SourceError::Structure { .. })));
+    assert!(matches!(scene.crawl("/root.xml").await, Err(SourceError::Structure { .. })));
 }
 
 #[tokio::test]
@@ -280,16 +290,16 @@ async fn indexes_without_end_are_refused() {
     for depth in 0..=DEPTH + 1 {
         scene.server.put(&format!("/{depth}.xml"), index("", &[&format!("/{}.xml", depth + 1)]));
     }
-    let error = scene.walk("/0.xml").await.unwrap_err();
+    let error = scene.crawl("/0.xml").await.unwrap_err();
     assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("more than 8")), "{error:?}");
 }
 
 #[tokio::test]
-async fn an_index_of_more_documents_than_the_bound_is_refused_before_they_are_asked() {
+async fn an_index_of_too_many_documents_is_refused_at_once() {
     let children: Vec<String> = (0..=DOCUMENTS).map(|n| format!("/{n}")).collect();
     let children: Vec<&str> = children.iter().map(String::as_str).collect();
     let scene = Scene::new(&[("/root.xml", index("", &children))]).await;
-    let error = scene.walk("/root.xml").await.unwrap_err();
+    let error = scene.crawl("/root.xml").await.unwrap_err();
     assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("50000")), "{error:?}");
     assert_eq!(scene.server.asked().len(), 1);
 }
@@ -302,13 +312,13 @@ async fn of_the_links_of_documents_those_that_lead_on_are_kept() {
         .replace("</sitemapindex>", &format!("{}{}</sitemapindex>", mirrored("/1.xml"), mirrored("/1.zip")));
     let leaf = Answer::xml(urlset("capability=\"resourcedump\"", &links[3..], &[]));
     let scene = Scene::new(&[("/root.xml", Answer::xml(root)), ("/1.xml", leaf.clone()), ("/2.xml", leaf)]).await;
-    let walked = scene.walk("/root.xml").await.unwrap();
+    let crawled = scene.crawl("/root.xml").await.unwrap();
     let relations = |links: &[crate::document::Link]| links.iter().map(|link| link.rel.to_string()).collect::<Vec<_>>();
-    assert_eq!(relations(&walked.index_headers[0].links), ["up", "next", "index"]);
-    assert_eq!(walked.index_headers[0].link("up"), Some(&scene.server.uri("/up")));
-    assert_eq!(relations(&walked.leaves[0].header.links), ["index"]);
-    assert_eq!(walked.leaves[0].listed.as_ref().unwrap().links, []);
-    assert_eq!(walked.packages[0].links, []);
+    assert_eq!(relations(&crawled.index_headers[0].links), ["up", "next", "index"]);
+    assert_eq!(crawled.index_headers[0].link("up"), Some(&scene.server.uri("/up")));
+    assert_eq!(relations(&crawled.leaves[0].header.links), ["index"]);
+    assert_eq!(crawled.leaves[0].listed.as_ref().unwrap().links, []);
+    assert_eq!(crawled.packages[0].links, []);
 }
 
 #[tokio::test]
@@ -316,7 +326,7 @@ async fn indexes_of_more_packages_than_the_bound_are_refused() {
     let children: Vec<String> = (0..=PACKAGES).map(|number| format!("/{number}.zip")).collect();
     let children: Vec<&str> = children.iter().map(String::as_str).collect();
     let scene = Scene::new(&[("/root.xml", index("capability=\"resourcedump\"", &children))]).await;
-    let error = scene.walk("/root.xml").await.unwrap_err();
+    let error = scene.crawl("/root.xml").await.unwrap_err();
     assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("packages")), "{error:?}");
 }
 
@@ -331,8 +341,8 @@ async fn a_urlset_of_lists_is_an_index() {
     ])
     .await;
     for root in ["/same.xml", "/none.xml"] {
-        let walked = scene.walk(root).await.unwrap();
-        assert_eq!(scene.resources(&walked), ["/1", "/2"], "{root}");
+        let crawled = scene.crawl(root).await.unwrap();
+        assert_eq!(scene.resources(&crawled), ["/1", "/2"], "{root}");
     }
 }
 
@@ -346,9 +356,9 @@ async fn an_archive_is_an_index_of_lists() {
         ("/2.xml", Answer::xml(changes)),
     ])
     .await;
-    let walked = scene.walk("/archive.xml").await.unwrap();
-    assert!(walked.leaves.iter().all(|leaf| leaf.capability == Some(Capability::ChangeList)));
-    assert_eq!(walked.leaves.len(), 2);
+    let crawled = scene.crawl("/archive.xml").await.unwrap();
+    assert!(crawled.leaves.iter().all(|leaf| leaf.capability == Some(Capability::ChangeList)));
+    assert_eq!(crawled.leaves.len(), 2);
 }
 
 #[tokio::test]
@@ -360,10 +370,10 @@ async fn packages_of_a_dump_are_recorded_and_not_fetched() {
         ("/list.xml", Answer::xml(urlset("capability=\"resourcedump\"", &[], &[url("/part3.zip", "")]))),
     ])
     .await;
-    let walked = scene.walk("/dump.xml").await.unwrap();
-    let packages: Vec<&str> = walked.packages.iter().map(|entry| entry.loc.path()).collect();
+    let crawled = scene.crawl("/dump.xml").await.unwrap();
+    let packages: Vec<&str> = crawled.packages.iter().map(|entry| entry.loc.path()).collect();
     assert_eq!(packages, ["/part1.zip", "/part"]);
-    assert_eq!(walked.leaves.len(), 1);
+    assert_eq!(crawled.leaves.len(), 1);
     assert!(!scene.server.asked().iter().any(|asked| asked.path.ends_with(".zip")));
 }
 
@@ -380,9 +390,9 @@ async fn a_package_is_known_by_however_few_bytes_come_first() {
             Scene::new(&[("/dump.xml", index("capability=\"resourcedump\"", &["/part?n=2"])), ("/part?n=2", part)])
                 .await;
 
-        let walked = scene.walk("/dump.xml").await.unwrap();
+        let crawled = scene.crawl("/dump.xml").await.unwrap();
 
-        assert_eq!(walked.packages.len(), 1, "{first} bytes");
+        assert_eq!(crawled.packages.len(), 1, "{first} bytes");
     }
 }
 
@@ -395,7 +405,7 @@ async fn packages_of_a_change_list_are_told_from_changes() {
         ("/changes.xml", Answer::xml(urlset("capability=\"changelist\"", &[], &changes))),
     ])
     .await;
-    let has_packages = async |root: &str| scene.walk(root).await.unwrap().leaves[0].has_packages;
+    let has_packages = async |root: &str| scene.crawl(root).await.unwrap().leaves[0].has_packages;
     assert!(has_packages("/packages.xml").await);
     assert!(!has_packages("/changes.xml").await, "changes of resources that are packages");
 }
@@ -404,12 +414,12 @@ async fn packages_of_a_change_list_are_told_from_changes() {
 async fn children_of_an_unknown_capability_do_not_stop_the_walk() {
     let page = Answer::html("<p>no list");
     let scene = Scene::new(&[("/root.xml", index_with_hologram()), ("/1.xml", list("/1")), ("/x", page)]).await;
-    let walked = scene.walk("/root.xml").await.unwrap();
-    assert_eq!(scene.resources(&walked), ["/1"]);
-    assert_eq!(walked.passed_over.len(), 1);
-    assert_eq!(walked.passed_over[0].location, scene.at("/x"));
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&crawled), ["/1"]);
+    assert_eq!(crawled.missing.len(), 1);
+    assert_eq!(crawled.missing[0].location, scene.at("/x"));
     scene.server.put("/x", list("/2"));
-    assert_eq!(scene.resources(&scene.walk("/root.xml").await.unwrap()), ["/1", "/2"], "its own capability counts");
+    assert_eq!(scene.resources(&scene.crawl("/root.xml").await.unwrap()), ["/1", "/2"], "its own capability counts");
 }
 
 /// The root of a Resource List whose second child is of a capability that nobody knows.
@@ -421,16 +431,16 @@ fn index_with_hologram() -> Answer {
 }
 
 #[tokio::test]
-async fn a_child_of_an_unknown_capability_that_is_a_package_is_passed_over() {
+async fn a_package_of_an_unknown_capability_is_missing() {
     let zip = Answer::new("application/zip", "PK\x03\x04");
     let scene = Scene::new(&[("/root.xml", index_with_hologram()), ("/1.xml", list("/1")), ("/x", zip)]).await;
-    let walked = scene.walk("/root.xml").await.unwrap();
-    assert_eq!(scene.resources(&walked), ["/1"]);
-    assert_eq!(walked.passed_over[0].location, scene.at("/x"));
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&crawled), ["/1"]);
+    assert_eq!(crawled.missing[0].location, scene.at("/x"));
 }
 
 #[tokio::test]
-async fn of_an_index_of_unknown_capability_that_breaks_nothing_is_taken() {
+async fn nothing_of_a_broken_index_of_unknown_capability_is_used() {
     // It breaks behind what is looked at to tell what it is.
     let children: Vec<String> = (2..20).map(|number| format!("/{number}.xml")).collect();
     let children: Vec<&str> = children.iter().map(String::as_str).collect();
@@ -442,9 +452,9 @@ async fn of_an_index_of_unknown_capability_that_breaks_nothing_is_taken() {
         ("/2.xml", list("/2")),
     ])
     .await;
-    let walked = scene.walk("/root.xml").await.unwrap();
-    assert_eq!(scene.resources(&walked), ["/2"], "what a whole index lists too");
-    assert_eq!(walked.passed_over[0].location, scene.at("/x"));
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&crawled), ["/2"], "what a whole index lists too");
+    assert_eq!(crawled.missing[0].location, scene.at("/x"));
 }
 
 #[tokio::test]
@@ -460,12 +470,12 @@ async fn pages_are_turned() {
         ("/last.xml", list("/4")),
     ])
     .await;
-    let walked = scene.walk("/root.xml").await.unwrap();
-    assert_eq!(scene.resources(&walked), ["/1", "/2", "/3", "/4"]);
+    let crawled = scene.crawl("/root.xml").await.unwrap();
+    assert_eq!(scene.resources(&crawled), ["/1", "/2", "/3", "/4"]);
 }
 
 #[tokio::test]
-async fn compression_is_undone_however_often_it_was_done_and_kept_as_it_came() {
+async fn several_compressions_are_undone_and_kept() {
     let plain = resource_list("/a").into_bytes();
     let twice = gzip(&gzip(&plain));
     let scene = Scene::new(&[
@@ -476,49 +486,45 @@ async fn compression_is_undone_however_often_it_was_done_and_kept_as_it_came() {
     ])
     .await;
     for root in ["/by-name.xml.gz", "/by-coding.xml", "/by-both.xml.gz", "/unsaid"] {
-        let walked = scene.walk_and_settle(root).await;
-        assert_eq!(scene.resources(&walked), ["/a"], "{root}");
-        assert!(scene.walk(root).await.unwrap().unchanged);
+        let crawled = scene.crawl_and_keep(root).await;
+        assert_eq!(scene.resources(&crawled), ["/a"], "{root}");
+        assert_eq!(digests(&scene.crawl(root).await.unwrap()), digests(&crawled));
     }
-    let size = scene.walk("/by-both.xml.gz").await.unwrap().leaves[0].document.size;
+    let size = scene.crawl("/by-both.xml.gz").await.unwrap().leaves[0].document.size;
     assert_eq!(size, twice.len() as u64);
 }
 
 #[tokio::test]
-async fn relative_locations_are_resolved_against_where_a_document_came_from() {
+async fn relative_locations_are_resolved_after_redirects() {
     let scene =
         Scene::new(&[("/list.xml", Answer::redirect("/deep/er/list.xml")), ("/deep/er/list.xml", list("a/b"))]).await;
-    let walked = scene.walk_and_settle("/list.xml").await;
-    assert_eq!(scene.resources(&walked), ["/deep/er/a/b"]);
-    assert_eq!(walked.leaves[0].document.location, scene.at("/list.xml"));
+    let crawled = scene.crawl_and_keep("/list.xml").await;
+    assert_eq!(scene.resources(&crawled), ["/deep/er/a/b"]);
+    assert_eq!(crawled.leaves[0].document.location, scene.at("/list.xml"));
 }
 
 #[tokio::test]
-async fn bytes_that_have_moved_are_another_document_where_they_hold_relative_references() {
-    let absolute = "http://example.org/a/b";
-    for (resource, is_other) in [("a/b", true), (absolute, false)] {
-        for etag in ["", "1"] {
-            let listed = || if etag.is_empty() { list(resource) } else { list(resource).etag(etag) };
-            let scene = Scene::new(&[
-                ("/list.xml", Answer::redirect("/old/list.xml")),
-                ("/old/list.xml", listed()),
-                ("/new/list.xml?1", listed()),
-                ("/new/list.xml?2", listed()),
-            ])
-            .await;
-            let before = scene.walk_and_settle("/list.xml").await;
-            scene.server.put("/list.xml", Answer::redirect("/new/list.xml?1"));
+async fn bytes_that_move_to_another_folder_are_another_document() {
+    for etag in ["", "1"] {
+        let listed = || if etag.is_empty() { list("a/b") } else { list("a/b").etag(etag) };
+        let scene = Scene::new(&[
+            ("/list.xml", Answer::redirect("/old/list.xml")),
+            ("/old/list.xml", listed()),
+            ("/new/list.xml?1", listed()),
+            ("/new/list.xml?2", listed()),
+        ])
+        .await;
+        let before = scene.crawl_and_keep("/list.xml").await;
+        scene.server.put("/list.xml", Answer::redirect("/new/list.xml?1"));
 
-            let walked = scene.walk_and_settle("/list.xml").await;
+        let crawled = scene.crawl_and_keep("/list.xml").await;
 
-            let expected = if is_other { "/new/a/b" } else { "/a/b" };
-            assert_eq!(scene.resources(&walked), [expected], "{resource} {etag}");
-            assert_eq!(walked.unchanged, !is_other, "{resource} {etag}");
-            assert_eq!(walked.leaves[0].document.digest != before.leaves[0].document.digest, is_other);
-            assert!(scene.walk("/list.xml").await.unwrap().unchanged, "{resource} {etag}");
-            scene.server.put("/list.xml", Answer::redirect("/new/list.xml?2"));
-            assert!(scene.walk("/list.xml").await.unwrap().unchanged, "another query");
-        }
+        assert_eq!(scene.resources(&crawled), ["/new/a/b"], "{etag}");
+        assert_ne!(digests(&crawled), digests(&before));
+        assert_eq!(digests(&scene.crawl("/list.xml").await.unwrap()), digests(&crawled), "{etag}");
+        scene.server.put("/list.xml", Answer::redirect("/new/list.xml?2"));
+        let other_query = scene.crawl("/list.xml").await.unwrap();
+        assert_eq!(digests(&other_query), digests(&crawled), "{etag}");
     }
 }
 
@@ -529,14 +535,14 @@ async fn a_list_on_disk_is_walked_and_its_children_are_fetched() {
     let path = folder.path().join("index.xml");
     std::fs::write(&path, sitemapindex("", &[], &[scene.server.uri("/1.xml").as_str()])).unwrap();
     let root = DocumentLocation::File(path.clone());
-    let (spool, client) = (&scene.spool, scene.server.client());
-    let walked = walk(&client, spool, &root, limits(), &|_| {}).await.unwrap();
-    assert_eq!(scene.resources(&walked), ["/1"]);
-    let documents: Vec<_> = walked.documents().cloned().collect();
-    scene.spool.settle(&documents).unwrap();
-    assert!(walk(&client, spool, &root, limits(), &|_| {}).await.unwrap().unchanged);
+    let (cache, client) = (&scene.cache, scene.server.client());
+    let crawled = crawl(&client, cache, &root, limits(), EVERYTHING, &|_| {}).await.unwrap();
+    assert_eq!(scene.resources(&crawled), ["/1"]);
+    keep(cache, &crawled);
+    let again = crawl(&client, cache, &root, limits(), EVERYTHING, &|_| {}).await.unwrap();
+    assert_eq!(digests(&again), digests(&crawled));
     std::fs::remove_file(&path).unwrap();
-    let error = walk(&client, spool, &root, limits(), &|_| {}).await.unwrap_err();
+    let error = crawl(&client, cache, &root, limits(), EVERYTHING, &|_| {}).await.unwrap_err();
     assert!(matches!(&error, SourceError::File { path: named, .. } if *named == path), "{error:?}");
 }
 
@@ -544,6 +550,8 @@ async fn a_list_on_disk_is_walked_and_its_children_are_fetched() {
 async fn a_document_above_the_limit_is_refused() {
     let scene = Scene::new(&[("/list.xml", list("/a"))]).await;
     let limits = Limits { document: 100, ..limits() };
-    let error = walk(&scene.server.client(), &scene.spool, &scene.at("/list.xml"), limits, &|_| {}).await.unwrap_err();
+    let error = crawl(&scene.server.client(), &scene.cache, &scene.at("/list.xml"), limits, EVERYTHING, &|_| {})
+        .await
+        .unwrap_err();
     assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
 }
