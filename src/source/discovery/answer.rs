@@ -1,4 +1,4 @@
-//! One place asked: a document, something else, or nothing there.
+//! One place asked: a document, a page, or nothing there.
 
 use super::{html, is_well_known};
 use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri};
@@ -6,7 +6,7 @@ use crate::source::{
     ACCEPT, DocumentLocation, SourceError,
     documents::outermost_but_one,
     head::{Head, Kind},
-    http::{Body, Client, HttpError, Request, Response, Status},
+    http::{Client, HttpError, Request, Status},
     off_the_workers,
 };
 use flate2::read::MultiGzDecoder;
@@ -15,25 +15,38 @@ use std::{
     fs::File,
     io::{BufRead, Cursor, Read},
     path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-/// The head of an answer is due within this, repetitions included, or sooner where less patience is asked for.
+/// Deadline for the head of an answer, retries included; a client with less patience has its own.
 const HEAD_DUE: Duration = Duration::from_secs(30);
 
-/// Received of a document that are looked at to tell what it is.
+/// Bytes of a document that show what it is.
 const BEGINNING: u64 = 64 * 1024;
 
-/// Received of a page, or of robots.txt, that are looked at.
+/// Bytes that are read of a page, or of robots.txt.
 const PAGE: u64 = 1024 * 1024;
 
-/// Received of a Source Description or Capability List as they come, and unpacked.
-const OFFERS: u64 = 32 * 1024 * 1024;
-const UNPACKED: u64 = 8 * OFFERS;
+/// Bytes of all Source Descriptions and Capability Lists together that are longer than [`BEGINNING`]: a Source that nests them
+/// must not fill the memory. It is also the most that one of them unpacks to.
+pub(super) const OFFERS: u64 = 64 * 1024 * 1024;
 
-/// Times that a body which broke is asked for anew, and the pause before.
+/// Retries of a request whose body broke, and the pause before the first.
 const BODY_RETRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How places are asked; clones count together.
+#[derive(Clone)]
+pub(super) struct Places {
+    pub client: Client,
+    pub limits: Limits,
+    /// Bytes that count against [`OFFERS`].
+    received: Arc<AtomicU64>,
+}
 
 /// What lies at a place that answered.
 pub(super) enum Answer {
@@ -50,7 +63,7 @@ pub(super) struct Document {
     /// Where it came from after redirects; `None` for a file.
     pub base: Option<Uri>,
     pub head: Head,
-    bytes: Received,
+    body: Beginning,
 }
 
 /// What a document of [`Kind::Offers`] holds.
@@ -61,7 +74,7 @@ pub(super) struct Offered {
     pub deviations: Deviations,
 }
 
-/// What is no document.
+/// An answer that is no document.
 pub(super) struct Page {
     /// Where it came from after redirects; `None` for a file.
     pub base: Option<Uri>,
@@ -70,22 +83,22 @@ pub(super) struct Page {
     /// Why it is no document.
     pub cause: DocumentError,
     media_type: Option<Box<str>>,
-    bytes: Received,
+    body: Beginning,
 }
 
 /// Why there is no answer to go on with.
 pub(super) enum Silence {
-    /// The place said for good that there is nothing for us.
+    /// The place answers for good that there is nothing for us.
     Nothing(HttpError),
-    /// It may say something else next time, so no other place may be taken instead.
+    /// It may answer differently next time, so no other place may be taken instead.
     Failed(SourceError),
 }
 
 /// The beginning of a body.
-struct Received {
+struct Beginning {
     bytes: Vec<u8>,
     /// Whether there are no more.
-    whole: bool,
+    is_whole: bool,
 }
 
 impl Document {
@@ -102,19 +115,15 @@ impl Document {
     /// All of a document of [`Kind::Offers`], of up to `most` entries.
     pub fn read(&self, limits: Limits, most: usize) -> Result<Offered, SourceError> {
         let broken = |cause| SourceError::Document { location: self.location.clone(), cause };
-        let too_much = |what: String| {
-            let what = format!("a Source Description or Capability List of more than {what}");
-            SourceError::Structure { location: self.location.clone(), what }
-        };
-        if !self.bytes.whole {
-            return Err(too_much(format!("{OFFERS} bytes")));
+        if !self.body.is_whole {
+            return Err(too_much(&self.location, &format!("{OFFERS} bytes")));
         }
-        let limits = Limits { document: limits.document.min(UNPACKED), ..limits };
-        let mut reader = self.bytes.reader(self.base.clone(), limits).map_err(broken)?;
+        let limits = Limits { document: limits.document.min(OFFERS), ..limits };
+        let mut reader = self.body.reader(self.base.clone(), limits).map_err(broken)?;
         let mut entries = Vec::new();
         while let Some(entry) = reader.next_entry().map_err(broken)? {
             if entries.len() >= most {
-                return Err(too_much(format!("{most} entries")));
+                return Err(too_much(&self.location, &format!("{most} entries")));
             }
             entries.push(entry);
         }
@@ -122,27 +131,32 @@ impl Document {
     }
 }
 
+fn too_much(location: &DocumentLocation, what: &str) -> SourceError {
+    let what = format!("a Source Description or Capability List of more than {what}");
+    SourceError::Structure { location: location.clone(), what }
+}
+
 impl Page {
     /// Targets of `<link rel="resourcesync">`, where this is HTML.
     pub fn html_links(&self) -> Vec<Uri> {
-        if !self.may_be_html() {
+        if !may_be_html(self.media_type.as_deref()) {
             return Vec::new();
         }
-        let links = html::resourcesync_links(&self.bytes.plain());
+        let links = html::resourcesync_links(&self.body.plain());
         let base =
             links.base.and_then(|base| Uri::resolve(self.base.as_ref(), &base).ok()).or_else(|| self.base.clone());
         links.hrefs.iter().filter_map(|href| Uri::resolve(base.as_ref(), href).ok()).collect()
     }
 
-    /// Its text, as far as it was read.
+    /// The beginning of its text.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes.plain()).into_owned()
+        String::from_utf8_lossy(&self.body.plain()).into_owned()
     }
 
-    /// Whether robots.txt may look like this: a web page in its place is none.
+    /// Whether it may be a robots.txt: a web page in its place is none.
     pub fn may_be_robots(&self) -> bool {
         let html = self.media_type.as_deref().is_some_and(|media_type| media_type.contains("html"));
-        !html && !self.bytes.plain().trim_ascii_start().starts_with(b"<")
+        !html && !self.body.plain().trim_ascii_start().starts_with(b"<")
     }
 
     /// What was found instead of a document.
@@ -153,20 +167,16 @@ impl Page {
             (None, None) => "no document".to_owned(),
         }
     }
-
-    fn may_be_html(&self) -> bool {
-        may_be_html(self.media_type.as_deref())
-    }
 }
 
-impl Received {
+impl Beginning {
     /// A reader at the start.
     fn reader(&self, base: Option<Uri>, limits: Limits) -> Result<Reader<Box<dyn BufRead + Send + '_>>, DocumentError> {
         Reader::new(outermost_but_one(Cursor::new(&*self.bytes), limits.document)?, base, limits)
     }
 
     /// The head, if this is a document. One that is damaged behind its root element is a document all the same:
-    /// whoever reads it to the end meets that, while to pass it over would be to name another tree.
+    /// the reader that reads it to the end finds that, while to pass it over would be to name another tree.
     fn head(&self, base: Option<&Uri>, limits: Limits) -> Result<Head, DocumentError> {
         off_the_workers(|| Head::read(&mut self.reader(base.cloned(), limits)?, true))
     }
@@ -177,20 +187,9 @@ impl Received {
             return Cow::Borrowed(&self.bytes);
         }
         let mut plain = Vec::new();
-        // A beginning ends within the compression: what came out until then is what there is to look at.
+        // A beginning ends within the compression: the bytes before that end are used.
         let _ = MultiGzDecoder::new(&*self.bytes).take(PAGE).read_to_end(&mut plain);
         Cow::Owned(plain)
-    }
-
-    /// How many bytes are worth having, after what is there now.
-    fn wanted(&self, asked: Option<&Uri>, base: Option<&Uri>, media_type: Option<&str>, limits: Limits) -> u64 {
-        match self.head(base, limits) {
-            Ok(head) if head.kind() == Kind::Offers || head.is_silent_index() => OFFERS,
-            Ok(head) if head.is_silent_list() && asked.is_some_and(is_well_known) => OFFERS,
-            Ok(_) => BEGINNING,
-            Err(_) if may_be_html(media_type) || media_type.is_some_and(|t| t.starts_with("text/")) => PAGE,
-            Err(_) => BEGINNING,
-        }
     }
 }
 
@@ -198,39 +197,83 @@ fn may_be_html(media_type: Option<&str>) -> bool {
     media_type.is_none_or(|media_type| media_type.contains("html"))
 }
 
-/// Asks `uri`, and reads as much of the answer as tells what it is.
-pub(super) async fn ask(client: &Client, uri: &Uri, limits: Limits) -> Result<Answer, Silence> {
-    let location = DocumentLocation::Uri(uri.clone());
-    let mut retries = 0;
-    loop {
-        let cause = match ask_once(client, uri, limits).await {
-            Ok((mut response, bytes)) => {
-                let base = Some(response.final_uri);
-                return Ok(match bytes.head(base.as_ref(), limits) {
-                    Ok(head) => Answer::Document(Document { location, base, head, bytes }),
-                    // More of a document than may be read is not for another place to make up for.
-                    Err(cause @ DocumentError::TooLong { .. }) => {
-                        return Err(Silence::Failed(SourceError::Document { location, cause }));
-                    }
-                    Err(cause) => {
-                        response.links.retain(|(relation, _)| {
-                            relation.split_ascii_whitespace().any(|r| r.eq_ignore_ascii_case("resourcesync"))
-                        });
-                        let headers = response.links.into_iter().map(|(_, target)| target).collect();
-                        Answer::Page(Page { base, headers, cause, media_type: response.media_type, bytes })
-                    }
-                });
+impl Places {
+    pub fn new(client: Client, limits: Limits) -> Places {
+        Places { client, limits, received: Arc::default() }
+    }
+
+    /// Asks `uri`, and reads as much of the answer as shows what it is.
+    pub async fn ask(&self, uri: &Uri) -> Result<Answer, Silence> {
+        let mut retries = 0;
+        loop {
+            match self.ask_once(uri).await {
+                Err(Silence::Failed(SourceError::Http { cause, .. }))
+                    if retries < BODY_RETRIES && is_of_the_body(&cause) =>
+                {
+                    tokio::time::sleep(PAUSE * 2_u32.pow(retries)).await;
+                    retries += 1;
+                }
+                answer => return answer,
             }
-            Err(Broken::Head(cause)) if is_definite(&cause) => return Err(Silence::Nothing(cause)),
-            Err(Broken::Head(cause)) => cause,
-            Err(Broken::Body(_)) if retries < BODY_RETRIES => {
-                tokio::time::sleep(PAUSE * 2_u32.pow(retries)).await;
-                retries += 1;
-                continue;
+        }
+    }
+
+    async fn ask_once(&self, uri: &Uri) -> Result<Answer, Silence> {
+        let location = DocumentLocation::Uri(uri.clone());
+        let failed = |cause| Silence::Failed(SourceError::Http { location: location.clone(), cause });
+        let mut request = Request::get(uri.clone(), self.client.patience().min(HEAD_DUE));
+        request.is_document = true;
+        request.accept = Some(ACCEPT.into());
+        request.accept_encoding = "gzip".into();
+        let sent = self.client.send(request).await;
+        let mut response =
+            sent.map_err(|cause| if is_definite(&cause) { Silence::Nothing(cause) } else { failed(cause) })?;
+        let media_type = response.media_type;
+        let base = Some(response.final_uri);
+        // Neither a range nor a condition was asked for: an answer without bytes is no document.
+        let mut body = Beginning { bytes: Vec::new(), is_whole: response.status != Status::Full };
+        let mut wanted = BEGINNING;
+        let head = loop {
+            while !body.is_whole && (body.bytes.len() as u64) < wanted {
+                let Some(bytes) = response.body.chunk().await.map_err(failed)? else {
+                    body.is_whole = true;
+                    break;
+                };
+                body.bytes.extend_from_slice(&bytes);
+                if wanted == OFFERS {
+                    let before = self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    if before + bytes.len() as u64 > OFFERS {
+                        let what = format!("{OFFERS} bytes, with those that were read before it");
+                        return Err(Silence::Failed(too_much(&location, &what)));
+                    }
+                }
             }
-            Err(Broken::Body(cause)) => cause,
+            let head = body.head(base.as_ref(), self.limits);
+            let more = match &head {
+                Ok(head) if head.kind() == Kind::Offers || head.is_silent_index() => OFFERS,
+                Ok(head) if head.is_silent_list() && is_well_known(uri) => OFFERS,
+                Err(_) if media_type.as_deref().is_none_or(|it| it.contains("html") || it.starts_with("text/")) => PAGE,
+                _ => BEGINNING,
+            };
+            if body.is_whole || more <= wanted {
+                break head;
+            }
+            wanted = more;
         };
-        return Err(Silence::Failed(SourceError::Http { location, cause }));
+        Ok(match head {
+            Ok(head) => Answer::Document(Document { location, base, head, body }),
+            // No other place makes up for a document that is longer than may be read.
+            Err(cause @ DocumentError::TooLong { .. }) => {
+                return Err(Silence::Failed(SourceError::Document { location, cause }));
+            }
+            Err(cause) => {
+                response.links.retain(|(relation, _)| {
+                    relation.split_ascii_whitespace().any(|r| r.eq_ignore_ascii_case("resourcesync"))
+                });
+                let headers = response.links.into_iter().map(|(_, target)| target).collect();
+                Answer::Page(Page { base, headers, cause, media_type, body })
+            }
+        })
     }
 }
 
@@ -247,64 +290,22 @@ fn is_definite(failure: &HttpError) -> bool {
     }
 }
 
-/// Reads as much of a file as tells what it is.
+/// Whether the head of the answer was here: the next body may be whole.
+fn is_of_the_body(failure: &HttpError) -> bool {
+    use HttpError::*;
+    matches!(failure, Stalled { .. } | Truncated { .. } | Overlong { .. } | Body { .. })
+}
+
+/// Reads as much of a file as shows what it is.
 pub(super) fn open(path: &Path, limits: Limits) -> Result<Answer, SourceError> {
-    let failed = |cause| SourceError::File { path: path.to_owned(), cause };
-    let mut file = File::open(path).map_err(failed)?;
-    let mut bytes = Received { bytes: Vec::new(), whole: false };
-    let mut wanted = BEGINNING;
-    while !bytes.whole && (bytes.bytes.len() as u64) < wanted {
-        let missing = wanted - bytes.bytes.len() as u64;
-        let read = file.by_ref().take(missing).read_to_end(&mut bytes.bytes).map_err(failed)?;
-        bytes.whole = (read as u64) < missing;
-        wanted = bytes.wanted(None, None, None, limits);
-    }
-    Ok(match bytes.head(None, limits) {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(OFFERS).read_to_end(&mut bytes));
+    let read = read.map_err(|cause| SourceError::File { path: path.to_owned(), cause })?;
+    let body = Beginning { bytes, is_whole: (read as u64) < OFFERS };
+    Ok(match body.head(None, limits) {
         Ok(head) => {
-            Answer::Document(Document { location: DocumentLocation::File(path.to_owned()), base: None, head, bytes })
+            Answer::Document(Document { location: DocumentLocation::File(path.to_owned()), base: None, head, body })
         }
-        Err(cause) => Answer::Page(Page { base: None, headers: Vec::new(), cause, media_type: None, bytes }),
+        Err(cause) => Answer::Page(Page { base: None, headers: Vec::new(), cause, media_type: None, body }),
     })
-}
-
-/// Where a request broke.
-enum Broken {
-    Head(HttpError),
-    Body(HttpError),
-}
-
-/// The response (its body read as far as wanted, and closed) and that much of its body.
-async fn ask_once(client: &Client, uri: &Uri, limits: Limits) -> Result<(Response, Received), Broken> {
-    let mut request = Request::get(uri.clone(), client.patience().min(HEAD_DUE));
-    request.is_document = true;
-    request.accept = Some(ACCEPT.into());
-    request.accept_encoding = "gzip".into();
-    let mut response = client.send(request).await.map_err(Broken::Head)?;
-    let mut bytes = Received { bytes: Vec::new(), whole: false };
-    if response.status != Status::Full {
-        // Neither a range nor a condition was asked for: an answer without bytes is no document.
-        bytes.whole = true;
-        return Ok((response, bytes));
-    }
-    let mut wanted = BEGINNING;
-    loop {
-        bytes.read_to(&mut response.body, wanted).await.map_err(Broken::Body)?;
-        let more = bytes.wanted(Some(uri), Some(&response.final_uri), response.media_type.as_deref(), limits);
-        if bytes.whole || more <= wanted {
-            return Ok((response, bytes));
-        }
-        wanted = more;
-    }
-}
-
-impl Received {
-    async fn read_to(&mut self, body: &mut Body, wanted: u64) -> Result<(), HttpError> {
-        while !self.whole && (self.bytes.len() as u64) < wanted {
-            match body.chunk().await? {
-                Some(bytes) => self.bytes.extend_from_slice(&bytes),
-                None => self.whole = true,
-            }
-        }
-        Ok(())
-    }
 }

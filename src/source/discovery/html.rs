@@ -1,164 +1,47 @@
-//! Links of a web page (section 6.3.3): a scan for tags, not a parse, over the first bytes of the page.
+//! Links of a web page (section 6.3.3), over the first bytes of the page.
+
+use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
+
+/// What [`resourcesync_links`] found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PageLinks {
+    /// `href` of the first `<base>`: what the links are relative to.
+    pub base: Option<String>,
+    /// `href` of each link.
+    pub hrefs: Vec<String>,
+}
 
 /// The `href`s of `<link rel="resourcesync">`, as written but for character references, in page order.
 ///
-/// `<base href>` is reported beside them, because it is what they are relative to. Comments and the contents of
-/// `script`, `style`, `template`, `textarea`, `title` and `noscript` are no markup and yield nothing. Tags and attributes may be in any
-/// case, values quoted by either quote or not at all. Whatever cannot be understood is passed over; a tag that
-/// the bytes cut off does not count.
+/// Text that is no markup (comments, scripts and the like) yields nothing, nor does a tag that the bytes cut off.
 pub(super) fn resourcesync_links(page: &[u8]) -> PageLinks {
+    let mut emitter = DefaultEmitter::default();
+    emitter.naively_switch_states(true);
     let mut links = PageLinks::default();
-    let mut rest = page;
-    while let Some(open) = rest.iter().position(|byte| *byte == b'<') {
-        rest = &rest[open + 1..];
-        if let Some(comment) = rest.strip_prefix(b"!--") {
-            rest = after(comment, b"-->");
-            continue;
-        }
-        let name_length = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
-        let name = rest[..name_length].to_ascii_lowercase();
-        if !name.first().is_some_and(u8::is_ascii_alphabetic) {
-            continue; // an end tag, a doctype, a processing instruction or a stray `<`
-        }
-        let Some((attributes, behind)) = attributes(&rest[name_length..]) else { break };
-        rest = behind;
-        let href = || attributes.href.as_ref().map(|href| href.trim().to_owned());
-        match name.as_slice() {
-            b"link" => {
-                let rel = attributes.rel.as_deref().unwrap_or_default();
-                if rel.split_ascii_whitespace().any(|r| r.eq_ignore_ascii_case("resourcesync")) {
-                    links.hrefs.extend(href());
-                }
-            }
-            b"base" if links.base.is_none() => links.base = href(),
-            b"script" | b"style" | b"template" | b"textarea" | b"title" | b"noscript" => {
-                rest = after_end_tag(rest, &name)
-            }
+    let mut templates: usize = 0;
+    for Ok(token) in Tokenizer::new_with_emitter(page, emitter) {
+        match token {
+            Token::StartTag(tag) if tag.name.as_slice() == b"template" => templates += 1,
+            Token::EndTag(tag) if tag.name.as_slice() == b"template" => templates = templates.saturating_sub(1),
+            // A template is markup for scripts, and no part of the page.
+            Token::StartTag(tag) if templates == 0 => match tag.name.as_slice() {
+                b"base" if links.base.is_none() => links.base = attribute(&tag, b"href"),
+                b"link" if is_resourcesync(&tag) => links.hrefs.extend(attribute(&tag, b"href")),
+                _ => {}
+            },
             _ => {}
         }
     }
     links
 }
 
-/// What [`resourcesync_links`] found.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct PageLinks {
-    /// `href` of the first `<base>`.
-    pub base: Option<String>,
-    /// `href` of each link.
-    pub hrefs: Vec<String>,
+fn is_resourcesync(link: &StartTag<()>) -> bool {
+    let relations = attribute(link, b"rel").unwrap_or_default();
+    relations.split_ascii_whitespace().any(|relation| relation.eq_ignore_ascii_case("resourcesync"))
 }
 
-/// The bytes after the first `pattern`; none where it does not occur.
-fn after<'a>(bytes: &'a [u8], pattern: &[u8]) -> &'a [u8] {
-    bytes.windows(pattern.len()).position(|window| window == pattern).map_or(&[], |at| &bytes[at + pattern.len()..])
-}
-
-/// The bytes behind `</name`, where `name` is in lower case.
-fn after_end_tag<'a>(bytes: &'a [u8], name: &[u8]) -> &'a [u8] {
-    let length = name.len() + 2;
-    bytes
-        .windows(length)
-        .position(|window| window.starts_with(b"</") && window[2..].eq_ignore_ascii_case(name))
-        .map_or(&[], |at| &bytes[at + length..])
-}
-
-/// The attributes of a tag that matter here; a tag may have as many others as it likes.
-#[derive(Default)]
-struct Attributes {
-    rel: Option<String>,
-    href: Option<String>,
-}
-
-/// The attributes of a tag and what follows its `>`; `None` where the tag does not end.
-fn attributes(bytes: &[u8]) -> Option<(Attributes, &[u8])> {
-    let mut found = Attributes::default();
-    let mut at = 0;
-    loop {
-        while bytes.get(at)?.is_ascii_whitespace() || bytes[at] == b'/' {
-            at += 1;
-        }
-        if bytes[at] == b'>' {
-            return Some((found, &bytes[at + 1..]));
-        }
-        // A name may begin with `=`, as in HTML: so each turn of the loop goes on by one byte at least.
-        let name_start = at;
-        at += 1;
-        while !matches!(bytes.get(at)?, b'=' | b'>' | b'/') && !bytes[at].is_ascii_whitespace() {
-            at += 1;
-        }
-        let name = &bytes[name_start..at];
-        while bytes.get(at)?.is_ascii_whitespace() {
-            at += 1;
-        }
-        let mut value: &[u8] = &[];
-        if bytes[at] == b'=' {
-            at += 1;
-            while bytes.get(at)?.is_ascii_whitespace() {
-                at += 1;
-            }
-            let quote = bytes[at];
-            if quote == b'"' || quote == b'\'' {
-                let length = bytes[at + 1..].iter().position(|byte| *byte == quote)?;
-                value = &bytes[at + 1..at + 1 + length];
-                at += length + 2;
-            } else {
-                let length = bytes[at..].iter().position(|byte| *byte == b'>' || byte.is_ascii_whitespace())?;
-                value = &bytes[at..at + length];
-                at += length;
-            }
-        }
-        let wanted = if name.eq_ignore_ascii_case(b"rel") {
-            &mut found.rel
-        } else if name.eq_ignore_ascii_case(b"href") {
-            &mut found.href
-        } else {
-            continue;
-        };
-        // Of an attribute written twice the first counts, as in HTML.
-        wanted.get_or_insert_with(|| unescaped(&String::from_utf8_lossy(value)));
-    }
-}
-
-/// Bytes of the longest reference that is undone, its `;` included.
-const REFERENCE: usize = 32;
-
-/// `value` with the character references that URIs hold undone; unknown ones stay as they are.
-fn unescaped(value: &str) -> String {
-    let mut text = String::with_capacity(value.len());
-    let mut rest = value;
-    while let Some(at) = rest.find('&') {
-        text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let end = rest.bytes().skip(1).take(REFERENCE).position(|byte| byte == b';');
-        let reference = end.map(|end| &rest[1..=end]);
-        let character = reference.and_then(|name| match name {
-            "amp" | "AMP" => Some('&'),
-            "quot" => Some('"'),
-            "apos" => Some('\''),
-            "lt" => Some('<'),
-            "gt" => Some('>'),
-            _ => {
-                let number = name.strip_prefix('#')?;
-                let code = match number.strip_prefix(['x', 'X']) {
-                    Some(hex) => u32::from_str_radix(hex, 16),
-                    None => number.parse(),
-                };
-                code.ok().and_then(char::from_u32)
-            }
-        });
-        match (character, reference) {
-            (Some(character), Some(name)) => {
-                text.push(character);
-                rest = &rest[name.len() + 2..];
-            }
-            _ => {
-                text.push('&');
-                rest = &rest[1..];
-            }
-        }
-    }
-    text + rest
+fn attribute(tag: &StartTag<()>, name: &[u8]) -> Option<String> {
+    tag.attributes.get(name).map(|value| String::from_utf8_lossy(value).trim().to_owned())
 }
 
 #[cfg(test)]
@@ -201,6 +84,8 @@ mod tests {
         assert_eq!(hrefs("<textarea><link rel=resourcesync href=no>"), Vec::<String>::new(), "never closed");
         assert_eq!(hrefs("<!-- never closed <link rel=resourcesync href=no>"), Vec::<String>::new());
         assert_eq!(hrefs("<p title='<link rel=resourcesync href=no>'>"), Vec::<String>::new());
+        let template = "<template><p><link rel=resourcesync href=no></template><link rel=resourcesync href=yes>";
+        assert_eq!(hrefs(template), ["yes"]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! From whatever a person pastes to the sets it names (section 6.3).
+//! From the address that a person pastes to the sets it names (section 6.3).
 //!
-//! What is pasted names the scope. A document speaks for itself: a Source Description (or an index of them) names all its
+//! The address names the scope. A document speaks for itself: a Source Description (or an index of them) names all its
 //! sets, a Capability List or a Resource List its own set. A page that links to a Capability List names that set.
 //! A site names all its sets. Of several ways the first of these that leads to a set is taken:
 //!
-//! 1. the well-known URI right below what was pasted; for a site (no path) also that of where it redirects to;
+//! 1. the well-known URI right below the address; for a site (no path) also that of where it redirects to;
 //! 2. the page's `Link` header;
 //! 3. the page's HTML `<link>`;
 //! 4. the well-known URIs of the folders above, the nearest first, at last the host's;
@@ -14,7 +14,7 @@
 //! Where a document is expected (`….xml`, `….gz`, the well-known URI itself) nothing else is taken in its place. A page that is
 //! not there names nothing but what lies below it.
 //!
-//! A way is left for the next only when its place said for good that there is nothing. One that fails
+//! The next way is taken only when the place before answered for good that there is nothing. A way that fails
 //! today may work tomorrow, and the same entry point must not name one tree today and another tomorrow.
 
 mod answer;
@@ -27,7 +27,7 @@ mod tests;
 use super::{DocumentLocation, EntryPoint, Set, Source, SourceError, head::Kind, http::Client};
 use crate::causes::chain;
 use crate::document::{Limits, Uri};
-use answer::{Answer, Document, Offered, Page, Silence, ask, open};
+use answer::{Answer, Document, Offered, Page, Places, Silence, open};
 use sets::Finder;
 
 /// Where a Source Description lies below its host (section 6.3.2), and in use below a context path.
@@ -39,8 +39,8 @@ const FOLDERS: usize = 8;
 /// Finds the Source behind `entry`; `set` picks one set by its Capability List or `describedby`.
 ///
 /// # Errors
-/// [`SourceError::NothingFound`] with every place looked at, [`SourceError::NoSuchSet`] with the sets there are, and
-/// what failed so that it may work later.
+/// [`SourceError::NothingFound`] with every place that was asked, [`SourceError::NoSuchSet`] with the sets there are, and
+/// failures that may pass.
 pub async fn discover(
     client: &Client,
     entry: &EntryPoint,
@@ -83,7 +83,7 @@ pub async fn discover(
 /// Where `pasted` was answered from, and its sets.
 async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), SourceError> {
     let location = || DocumentLocation::Uri(pasted.clone());
-    match ask(&finder.client, pasted, finder.limits).await {
+    match finder.places.ask(pasted).await {
         Ok(Answer::Document(document)) => {
             let answered_by = document.base.clone().unwrap_or_else(|| pasted.clone());
             finder.own(pasted, &answered_by);
@@ -150,7 +150,7 @@ async fn of_site(
         return Ok(sets);
     }
     if let Ok(robots) = Uri::resolve(Some(answered_by), "/robots.txt") {
-        match ask(&finder.client, &robots, finder.limits).await {
+        match finder.places.ask(&robots).await {
             Ok(Answer::Page(page)) if page.may_be_robots() => {
                 let sets = finder.of_robots(&robots, &page.text()).await?;
                 if !sets.is_empty() {

@@ -1,6 +1,6 @@
 //! From a document to the sets it names: down from Source Descriptions, up from lists.
 
-use super::{Answer, Document, Kind, Offered, Silence, ask, robots};
+use super::{Answer, Document, Kind, Offered, Places, Silence, robots};
 use crate::causes::chain;
 use crate::document::{Capability, Deviations, Entry, Limits, Link, Root, Rule, Uri};
 use crate::source::{
@@ -24,8 +24,8 @@ pub(super) const DOCUMENTS: usize = 50_000;
 /// Documents of one Capability List that are asked whether they are what it says.
 pub(super) const CHECKED: usize = 100;
 
-/// Entries of all Source Descriptions and Capability Lists together.
-const ENTRIES: usize = 500_000;
+/// Bytes of the addresses that all Source Descriptions and Capability Lists name together: they stay in memory.
+const NAMED: usize = 64 << 20;
 
 /// Links of one page that are followed.
 pub(super) const LINKS: usize = 1_000;
@@ -36,21 +36,20 @@ const SITEMAP_LINES: usize = 10_000;
 /// Channels of one set: each costs a subscription.
 const CHANNELS: usize = 100;
 
-/// What discovery has come to know.
+/// What discovery has found so far.
 pub(super) struct Finder {
-    pub client: Client,
+    pub places: Places,
     /// See [`Finder::own`].
     pub moved_to: Option<Box<str>>,
-    pub limits: Limits,
     /// Every place that led nowhere, with its outcome.
     pub tried: Vec<String>,
     pub description: Option<Uri>,
     pub missing: Vec<Missing>,
     pub deviations: Vec<DocumentDeviations>,
-    /// Entries read so far, and documents asked whether they are what is said of them.
-    entries: usize,
+    /// Bytes that count against [`NAMED`], and documents whose capability was checked.
+    named: usize,
     checked: usize,
-    /// The set that alone is wanted.
+    /// The only set that is wanted, if one was named.
     wanted: Option<Uri>,
     /// Places that [`Finder::of_first`] has asked.
     asked: HashSet<Uri>,
@@ -58,20 +57,19 @@ pub(super) struct Finder {
     above: HashMap<Uri, Vec<Set>>,
 }
 
-/// Documents already read on the way down: what is met again is not read again, so cycles end.
+/// Documents already read on the way down: a document that is met again is not read again, so cycles end.
 type Seen = HashSet<DocumentLocation>;
 
 impl Finder {
     pub fn new(client: Client, limits: Limits, wanted: Option<Uri>) -> Finder {
         Finder {
-            client,
+            places: Places::new(client, limits),
             moved_to: None,
-            limits,
             tried: Vec::new(),
             description: None,
             missing: Vec::new(),
             deviations: Vec::new(),
-            entries: 0,
+            named: 0,
             checked: 0,
             wanted,
             asked: HashSet::new(),
@@ -86,7 +84,7 @@ impl Finder {
         let downgraded = pasted.scheme() == "https" && answered_by.scheme() == "http";
         if pasted.authority() != answered_by.authority() && bare(pasted) == bare(answered_by) && !downgraded {
             let moved_to = format!("{}://{}", answered_by.scheme(), answered_by.authority());
-            self.client = self.client.with_own_authority(&moved_to);
+            self.places.client = self.places.client.with_own_authority(&moved_to);
             self.moved_to = Some(moved_to.into());
         }
     }
@@ -102,27 +100,20 @@ impl Finder {
         }
     }
 
-    /// Whether a document that does not say what it lists leads to sets: an index by the first child that is a document, a list in
-    /// the place of a Source Description by the first of its entries that is there. Where that is a page, it lists pages.
+    /// Whether a document that does not say what it lists leads to sets: its first entry that is a document decides. In the place
+    /// of a Source Description a page decides too: that list is one of pages.
     async fn is_index_of_offers(&self, document: &Document) -> Result<bool, SourceError> {
-        let head = &document.head;
-        if document.is_silent_description() {
-            let mut answers = self.answers(head.first.iter().map(|entry| entry.loc.clone()).collect());
-            while let Some((_, answer)) = answers.next().await {
-                match answer {
-                    Ok(Answer::Document(child)) => return Ok(!child.head.header.root.is_feed_or_text()),
-                    Ok(Answer::Page(_)) => return Ok(false),
-                    Err(Silence::Nothing(_)) => {}
-                    // Which tree is shown must not rest on how busy a host is.
-                    Err(Silence::Failed(error)) => return Err(error.named_by(&document.location, ANOTHER_LIST)),
-                }
-            }
+        let is_description = document.is_silent_description();
+        if !is_description && !document.head.is_silent_index() {
             return Ok(false);
         }
-        for child in head.first.iter().filter(|_| head.is_silent_index()) {
-            match ask(&self.client, &child.loc, self.limits).await {
+        for entry in &document.head.first {
+            match self.places.ask(&entry.loc).await {
+                Ok(Answer::Document(child)) if is_description => return Ok(!child.head.header.root.is_feed_or_text()),
                 Ok(Answer::Document(child)) => return Ok(child.kind() == Kind::Offers),
+                Ok(Answer::Page(_)) if is_description => return Ok(false),
                 Ok(Answer::Page(_)) | Err(Silence::Nothing(_)) => {}
+                // Which tree is shown must not rest on how busy a host is.
                 Err(Silence::Failed(error)) => return Err(error.named_by(&document.location, ANOTHER_LIST)),
             }
         }
@@ -131,7 +122,7 @@ impl Finder {
 
     /// The sets of the document at `place`; none where it said for good that there is none.
     pub async fn of_place(&mut self, place: &Uri) -> Result<Vec<Set>, SourceError> {
-        match ask(&self.client, place, self.limits).await {
+        match self.places.ask(place).await {
             Ok(Answer::Document(document)) => {
                 let sets = self.scope(document).await?;
                 if sets.is_empty() {
@@ -181,7 +172,7 @@ impl Finder {
 
     /// The sets of the `Sitemap:` lines: one for each Resource List, or one of all plain sitemaps where there is none.
     pub async fn of_robots(&mut self, robots: &Uri, text: &str) -> Result<Vec<Set>, SourceError> {
-        self.client.slow_down(robots, robots::crawl_delay(text).unwrap_or_default());
+        self.places.client.slow_down(robots, robots::crawl_delay(text).unwrap_or_default());
         let lines = robots::sitemaps(text, SITEMAP_LINES + 1);
         if lines.len() > SITEMAP_LINES {
             let what = format!("more than {SITEMAP_LINES} Sitemap lines");
@@ -246,10 +237,11 @@ impl Finder {
                 return Err(too_much(format!("lies below more than {DEPTH} Source Descriptions or pages of them")));
             }
             seen.insert(document.location.clone());
-            let Offered { entries, skipped, deviations } = document.read(self.limits, DOCUMENTS)?;
-            self.entries += entries.len();
-            if self.entries > ENTRIES {
-                return Err(too_much(format!("with what was read before it names more than {ENTRIES} documents")));
+            let Offered { entries, skipped, deviations } = document.read(self.places.limits, DOCUMENTS)?;
+            self.named += entries.iter().map(|entry| entry.loc.as_str().len()).sum::<usize>();
+            if self.named > NAMED {
+                let what = format!("with those that were read before it names more than {NAMED} bytes of addresses");
+                return Err(too_much(what));
             }
             if skipped > 0 {
                 let why = format!("{skipped} entries cannot be understood");
@@ -402,7 +394,7 @@ impl Finder {
 
     /// What an `up` link leads to, or why it leads nowhere for good.
     async fn above(&mut self, place: &Uri) -> Result<Result<Above, String>, SourceError> {
-        Ok(match ask(&self.client, place, self.limits).await {
+        Ok(match self.places.ask(place).await {
             Ok(Answer::Document(document)) => match document.kind() {
                 Kind::Offers => {
                     // The set that is meant is picked by what it lists: none may be left out on the way down.
@@ -461,11 +453,11 @@ impl Finder {
 
     /// Asks `places`, several at a time; answers come in the order of the places.
     fn answers(&self, places: Vec<Uri>) -> stream::BoxStream<'static, (Uri, Result<Answer, Silence>)> {
-        let (client, limits) = (self.client.clone(), self.limits);
+        let asking = self.places.clone();
         let asked = stream::iter(places).map(move |place| {
-            let client = client.clone();
+            let asking = asking.clone();
             async move {
-                let answer = ask(&client, &place, limits).await;
+                let answer = asking.ask(&place).await;
                 (place, answer)
             }
         });

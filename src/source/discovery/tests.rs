@@ -101,7 +101,7 @@ async fn an_index_of_source_descriptions_names_all_their_sets() {
 }
 
 #[tokio::test]
-async fn the_well_known_uri_is_found_under_a_context_path_and_above_a_page() {
+async fn the_well_known_uri_is_found_below_and_above_a_page() {
     let server = Loopback::with(&[
         ("/repo/.well-known/resourcesync", description(&["/one/cl.xml"])),
         (WELL_KNOWN, description(&["/two/cl.xml"])),
@@ -145,7 +145,7 @@ async fn a_site_that_redirects_into_its_context_path_is_found_there() {
 }
 
 #[tokio::test]
-async fn of_several_ways_the_well_known_wins_then_link_then_html_then_robots() {
+async fn well_known_wins_then_link_then_html_then_robots() {
     let page = Answer::html("<head><link rel=resourcesync href=/html/cl.xml></head>");
     let linking = page.clone().header("Link", "</about>; rel=\"author\", </link/cl.xml>; rel=\"resourcesync\"");
     let server = Loopback::with(&[
@@ -255,7 +255,7 @@ async fn plain_sitemaps_are_resource_lists_compressed_or_not() {
 }
 
 #[tokio::test]
-async fn the_link_up_of_a_list_may_lead_through_its_index_and_may_fail() {
+async fn the_link_up_may_lead_through_an_index_and_may_fail() {
     let server = two_sets().await;
     server.put("/one/part.xml", list_with_up("/one/list.xml"));
     assert_eq!(sets(&found(&server, "/one/part.xml").await.unwrap()), [ONE]);
@@ -277,7 +277,7 @@ async fn the_link_up_of_a_list_may_lead_through_its_index_and_may_fail() {
 }
 
 #[tokio::test]
-async fn a_list_that_its_capability_list_does_not_know_keeps_that_sets_changes() {
+async fn a_list_unknown_to_its_capability_list_keeps_the_changes() {
     let server = two_sets().await;
     server.put("/extra.xml", list_with_up("/one/cl.xml"));
     let source = found(&server, "/extra.xml").await.unwrap();
@@ -353,7 +353,7 @@ async fn an_entry_with_a_hub_is_a_channel() {
 }
 
 #[tokio::test]
-async fn capability_spellings_and_wrong_hints_are_settled_by_the_documents_themselves() {
+async fn wrong_hints_are_corrected_by_the_documents() {
     let server = Loopback::with(&[
         (
             "/description.xml",
@@ -513,7 +513,7 @@ async fn what_fails_for_now_on_the_way_to_the_sets_is_no_last_word() {
 }
 
 #[tokio::test]
-async fn an_index_that_does_not_say_of_what_is_known_by_its_first_child() {
+async fn the_first_child_decides_what_a_silent_index_lists() {
     let server = two_sets().await;
     server.put("/index.xml", xml(sitemapindex("", &[], &["/one/cl.xml", "/two/cl.xml"])));
     assert_eq!(sets(&found(&server, "/index.xml").await.unwrap()), [ONE, TWO]);
@@ -552,7 +552,7 @@ async fn an_entry_point_that_may_not_be_asked_is_that_error() {
 }
 
 #[tokio::test]
-async fn a_resource_list_on_disk_is_its_own_set_with_the_changes_of_its_capability_list() {
+async fn a_list_on_disk_has_the_changes_of_its_capability_list() {
     let server = two_sets().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("list.xml");

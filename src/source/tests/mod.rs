@@ -6,7 +6,7 @@ use super::*;
 use std::time::Duration;
 
 #[test]
-fn who_computes_for_long_keeps_no_other_from_the_only_worker() {
+fn long_work_leaves_the_only_worker_free() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let computing = runtime.spawn(async move {
@@ -18,7 +18,7 @@ fn who_computes_for_long_keeps_no_other_from_the_only_worker() {
 }
 
 #[test]
-fn who_computes_over_many_bytes_keeps_no_other_from_the_only_worker() {
+fn work_over_many_bytes_leaves_the_only_worker_free() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let others_go_on = |bytes| {
         let (tell, told) = std::sync::mpsc::channel();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_secrets_and_leases_outlive_a_restart_in_a_file_of_the_owner() {
+    fn paths_secrets_and_leases_outlive_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("websub.json");
         let wanted =

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verification_after_the_answer_makes_it_active_for_the_granted_lease() {
+    fn a_verification_after_the_answer_makes_it_active() {
         let mut subscription = Subscription::new(at(0));
         assert_eq!(subscription.wake(at(0)), Some(Mode::Subscribe));
         subscription.answered(at(1), Mode::Subscribe, true, None);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verification_before_the_answer_counts_whatever_the_answer_is() {
+    fn a_verification_before_the_answer_counts() {
         for accepted in [true, false] {
             let mut subscription = Subscription::new(at(0));
             subscription.wake(at(0));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_neither_believed_to_be_endless_nor_makes_us_ask_all_the_time() {
+    fn very_long_and_very_short_leases_are_bounded() {
         assert_eq!(subscribed(u64::MAX).lease_ends(), Some(at(31 * 86_400)));
         assert_eq!(subscribed(0).due(), Some(at(1)));
         let mut silent = Subscription::new(at(0));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hub_that_accepts_and_never_verifies_is_asked_again_and_may_still_verify() {
+    fn a_hub_that_never_verifies_is_asked_again() {
         let mut subscription = Subscription::new(at(0));
         subscription.wake(at(0));
         subscription.answered(at(0), Mode::Subscribe, true, None);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_an_earlier_mount_takes_deliveries_and_is_asked_for_when_it_is_wanted() {
+    fn a_subscription_of_an_earlier_mount_takes_deliveries() {
         let mut subscription = Subscription::kept(Some(at(100)));
         assert!(subscription.is_wanted() && subscription.is_active(at(99)));
         assert_eq!((subscription.due(), subscription.standing(at(0))), (None, Standing::Kept));
@@ -501,7 +501,7 @@ mod tests {
     /// Whatever hubs do and in whatever order: nothing is verified that was not sent, one request is under way at a time, and no
     /// hub makes us ask more often than once a second.
     #[test]
-    fn no_order_of_events_makes_us_confirm_what_we_did_not_ask_or_ask_all_the_time() {
+    fn no_order_of_events_breaks_the_rules() {
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
         let mut below = move |limit: u64| {
             random ^= random << 13;

@@ -137,7 +137,7 @@ async fn answered(stream: &mut TcpStream) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_verification_of_what_was_asked_for_is_answered_with_its_challenge() {
+async fn a_verification_is_answered_with_its_challenge() {
     let desk = Desk::start(LOCAL_HUB).await;
     desk.ask();
     let (status, text) = desk.verify("subscribe", TOPIC, "300").await;

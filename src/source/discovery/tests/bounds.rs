@@ -20,7 +20,7 @@ async fn a_compressed_description_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn a_compressed_list_that_passes_the_limit_at_its_beginning_is_told_by_the_limit() {
+async fn a_list_that_passes_the_limit_at_its_beginning_names_it() {
     use std::io::Write as _;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(urlset("capability=\"resourcelist\"", &[], &[]).strip_suffix("</urlset>").unwrap().as_bytes())
@@ -38,7 +38,7 @@ async fn a_compressed_list_that_passes_the_limit_at_its_beginning_is_told_by_the
 }
 
 #[tokio::test]
-async fn of_very_many_documents_without_a_list_among_them_the_hints_of_the_first_are_checked() {
+async fn only_so_many_hints_are_checked() {
     let entries: Vec<String> = (0..1_000).map(|number| offer("changelist", &format!("/{number}.xml"))).collect();
     let server = Loopback::with(&[("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries)))]).await;
     server.put("/3.xml", xml(resource_list("/a")));
@@ -55,4 +55,32 @@ async fn a_page_of_links_without_end_is_refused() {
     let error = found(&server, "/page").await.unwrap_err();
     assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
     assert!(server.asked().len() < 10);
+}
+
+/// Source Descriptions below one another are in memory together; each is small enough for itself.
+#[tokio::test]
+async fn large_descriptions_that_name_each_other_are_refused() {
+    let padding = " ".repeat(9 << 20);
+    let large = |below: &str| {
+        let document = urlset("capability=\"description\"", &[], &[offer("description", below)]);
+        xml(document.replace("<url>", &format!("{padding}<url>")))
+    };
+    let below: Vec<String> = (0..10).map(|number| offer("description", &format!("/{number}.xml"))).collect();
+    let server = Loopback::with(&[(WELL_KNOWN, xml(urlset("capability=\"description\"", &[], &below)))]).await;
+    (0..10).for_each(|number| server.put(&format!("/{number}.xml"), large(&format!("/{}.xml", number + 10))));
+
+    let error = found(&server, WELL_KNOWN).await.unwrap_err();
+
+    let limit = answer::OFFERS.to_string();
+    assert!(matches!(&error, SourceError::Part { .. } | SourceError::Structure { .. }), "{error:?}");
+    assert!(chain(&error).contains(&limit), "{}", chain(&error));
+}
+
+#[tokio::test]
+async fn a_large_description_is_read() {
+    let padding = " ".repeat(9 << 20);
+    let document = urlset("capability=\"description\"", &[], &[offer("capabilitylist", "/one/cl.xml")]);
+    let server = two_sets().await;
+    server.put(WELL_KNOWN, xml(document.replace("<url>", &format!("{padding}<url>"))));
+    assert_eq!(sets(&found(&server, WELL_KNOWN).await.unwrap()), [ONE]);
 }
