@@ -2,7 +2,7 @@
 
 use crate::causes::chain;
 use crate::source::http::Client;
-use crate::source::websub::{ChannelStatus, Delivery, Listener, Standing, Subject, Subscriber};
+use crate::source::websub::{Delivery, Listener, Member, Standing, Subject, Subscriber};
 use crate::sync::notification::{Inbox, SetChannel, Taken};
 use crate::sync::poll::Command;
 use std::path::PathBuf;
@@ -105,13 +105,13 @@ fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], del
 }
 
 /// Whether each set has a channel on which notifications arrive.
-fn are_live(channels: &[SetChannel], statuses: &[ChannelStatus], now: SystemTime) -> bool {
+fn are_live(channels: &[SetChannel], members: &[Member], now: SystemTime) -> bool {
     let lives = |channel: &SetChannel| {
-        let status = statuses.iter().find(|status| status.subject == subject(channel));
-        status.is_some_and(|status| {
-            let silent = status.last_delivery.and_then(|last| now.duration_since(last).ok());
-            status.standing == Standing::Active
-                && status.last_delivery.is_some()
+        let member = members.iter().find(|member| member.subject == subject(channel));
+        member.is_some_and(|member| {
+            let silent = member.last_delivery.and_then(|last| now.duration_since(last).ok());
+            member.subscription.standing(now) == Standing::Active
+                && member.last_delivery.is_some()
                 && silent.is_none_or(|silent| silent < SILENCE)
         })
     };

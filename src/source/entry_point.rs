@@ -1,9 +1,9 @@
-//! What a person pastes as the SOURCE, understood.
+//! The SOURCE that a person pastes.
 
 use crate::document::{Uri, UriError};
 use std::path::PathBuf;
 
-/// What a person pastes as the SOURCE.
+/// The SOURCE that a person pastes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryPoint {
     /// A site root, a page, or any document.
@@ -22,7 +22,7 @@ impl std::fmt::Display for EntryPoint {
     }
 }
 
-/// Why what was pasted names no Source.
+/// Why the text that was pasted names no Source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryPointError {
     /// Nothing was given.
@@ -31,7 +31,7 @@ pub enum EntryPointError {
     /// A scheme that cannot be fetched.
     #[error("{0:?}: only https:, http: and file: can be mounted")]
     Scheme(String),
-    /// A user name or password before the host. What was pasted is not repeated.
+    /// A user name or password before the host. The message does not repeat it.
     #[error(
         "the SOURCE has a user name or password before its host, and every user of this machine can read them in the list of \
          processes: write https://HOST/… and name a file with them, -o netrc=FILE or -o header-file=FILE"
@@ -50,15 +50,14 @@ pub enum EntryPointError {
 
 impl EntryPoint {
     /// Understands `https://…`, `http://…`, `file:///…`, `/path`, `./path`, `../path`, and `HOST[:PORT][/…]`, for which
-    /// https is assumed. A path is made absolute, because a mount is known by it wherever the next one is typed. Whether
-    /// there is such a host or file is not looked at.
+    /// https is assumed. A path is made absolute, because a mount is known by it in every folder. Host and file need not exist.
     pub fn parse(pasted: &str) -> Result<EntryPoint, EntryPointError> {
         let pasted = pasted.trim();
         if pasted.is_empty() {
             return Err(EntryPointError::Empty);
         }
         if pasted.starts_with('/') || matches!(pasted.split('/').next(), Some("." | "..")) {
-            // Without a working folder the path stays as it is, and opening it will tell.
+            // Without a working folder the path stays as it is, and opening it fails.
             return Ok(EntryPoint::File(std::path::absolute(pasted).unwrap_or_else(|_| PathBuf::from(pasted))));
         }
         if has_credentials(pasted) {
@@ -72,16 +71,16 @@ impl EntryPoint {
         }
     }
 
-    /// The same address over http, where nothing that was pasted says which scheme is meant: https was assumed then.
+    /// The same address over http, where it was pasted without a scheme: https was assumed then.
     pub fn over_http(pasted: &str) -> Option<Uri> {
         let pasted = pasted.trim();
         let is_address = matches!(EntryPoint::parse(pasted), Ok(EntryPoint::Uri(_)));
-        let says = scheme(pasted).is_some();
-        (is_address && !says).then(|| Uri::parse(&format!("http://{pasted}")).ok()).flatten()
+        let has_scheme = scheme(pasted).is_some();
+        (is_address && !has_scheme).then(|| Uri::parse(&format!("http://{pasted}")).ok()).flatten()
     }
 }
 
-/// Scheme and what follows its colon. `HOST:PORT` has none: a port is digits, and no scheme is followed by those.
+/// The scheme and the text after its colon. `HOST:PORT` has none: a port is digits, and no scheme is followed by those.
 fn scheme(pasted: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = pasted.split_once(':')?;
     let spelled = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -97,7 +96,7 @@ fn has_credentials(pasted: &str) -> bool {
     authority.contains('@') && !is_postal
 }
 
-/// What follows `file:`: a path, with `//`, `///` or `//localhost/` before it.
+/// The text after `file:`: a path, with `//`, `///` or `//localhost/` before it.
 fn file(rest: &str) -> Option<EntryPoint> {
     use std::os::unix::ffi::OsStringExt;
     let path = match rest.strip_prefix("//") {

@@ -1,11 +1,11 @@
-//! The beginning of a document: enough to tell what it is, whatever its parent said of it.
+//! The beginning of a document: enough to decide what it is by its own words.
 
 use super::Channel;
 use crate::document::{Capability, Change, DocumentError, Entry, Header, Link, Reader, Root};
 use std::collections::HashSet;
 use std::io::BufRead;
 
-/// Entries looked at to tell a list from an index.
+/// Entries that decide between a list and an index.
 const FIRST_ENTRIES: usize = 8;
 
 /// Relations of a document's own links that lead on from it; of each the first is kept.
@@ -30,7 +30,7 @@ pub(super) enum Kind {
 }
 
 impl Head {
-    /// Reads from the start of a document. With `cut` its bytes may end early without that being an error.
+    /// Reads from the start of a document. With `cut` it is no error that the bytes end early.
     pub fn read<R: BufRead>(reader: &mut Reader<R>, cut: bool) -> Result<Head, DocumentError> {
         let mut first = Vec::new();
         while first.len() < FIRST_ENTRIES {
@@ -49,8 +49,8 @@ impl Head {
         self.header.capability.as_ref().and_then(known)
     }
 
-    /// What the document is: its own capability decides, without one its entries do, and a document that says nothing
-    /// of ResourceSync is a plain sitemap, which is a Resource List.
+    /// What the document is: its own capability decides, without one its entries do. A document without any word of ResourceSync
+    /// is a plain sitemap, which is a Resource List.
     pub fn kind(&self) -> Kind {
         match self.capability() {
             Some(Capability::Description | Capability::CapabilityList) => return Kind::Offers,
@@ -98,8 +98,8 @@ impl Head {
         self.header.root == Root::SitemapIndex && self.capability().is_none() && self.hints().flatten().next().is_none()
     }
 
-    /// Whether the first entries are packages of changes and no changes, as in a Change Dump that calls itself a Change List: a
-    /// change says so itself.
+    /// Whether the first entries are packages of changes and no changes, as in a Change Dump that calls itself a Change List. An
+    /// entry that is a change has the attribute `change`.
     pub fn lists_packages(&self) -> bool {
         !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_none() && is_package(entry))
     }
@@ -119,13 +119,13 @@ impl Head {
         header.capability.is_some() || times.iter().any(Option::is_some) || header.link("up").is_some()
     }
 
-    /// What each of the first entries says that it is.
+    /// The capability that each of the first entries gives itself.
     fn hints(&self) -> impl Iterator<Item = Option<&Capability>> {
         self.first.iter().map(|entry| entry.capability.as_ref().and_then(known))
     }
 }
 
-/// Whether an entry of a dump says, or is named as if, it were a package and no list of packages.
+/// Whether an entry of a dump is a package and no list of packages, by its type or its name.
 pub(super) fn is_package(entry: &Entry) -> bool {
     const TYPES: [&str; 5] = ["application/zip", "application/x-zip", "x-tar", "x-xz", "x-7z"];
     const ENDINGS: [&str; 7] = [".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".7z"];
@@ -162,20 +162,11 @@ pub fn is_resource(entry: &Entry) -> bool {
 /// Whether documents of this capability are lists of resources, changes or packages, or archives of such lists.
 fn lists(capability: &Capability) -> bool {
     use Capability::*;
-    match capability {
-        ResourceList | ResourceDump | ChangeList | ChangeDump | ResourceListArchive | ResourceDumpArchive
-        | ChangeListArchive | ChangeDumpArchive => true,
-        Description
-        | CapabilityList
-        | ResourceDumpManifest
-        | ChangeDumpManifest
-        | ChangeNotification
-        | FrameworkNotification
-        | Other(_) => false,
-    }
+    let listed = archived(capability.clone());
+    matches!(listed, ResourceList | ResourceDump | ChangeList | ChangeDump)
 }
 
-/// The channel for notifications that an entry is: one with a hub, whatever its capability says, is no document.
+/// The channel for notifications that an entry is: an entry with a hub is no document, of any capability.
 pub(super) fn channel(entry: &Entry) -> Option<Channel> {
     let hubs = || entry.links.iter().filter(|link| link.rel.eq_ignore_ascii_case("hub")).filter_map(Link::uri);
     let hub = hubs().find(|hub| hub.scheme() == "https").or_else(|| hubs().next())?;

@@ -1,4 +1,4 @@
-//! The Source as seen from here: its documents found, walked and spooled, its bytes fetched.
+//! The Source: its documents found, crawled and cached, its bytes fetched.
 
 pub mod crawl;
 pub mod discovery;
@@ -19,7 +19,7 @@ use crate::causes::chain;
 use crate::document::{Capability, Deviations, DocumentError, Uri};
 use std::path::PathBuf;
 
-/// `Accept` for documents: sitemaps are XML, and whatever a server has instead is looked at.
+/// `Accept` for documents: sitemaps are XML, and other formats are recognised.
 const ACCEPT: &str = "application/xml, text/xml;q=0.9, */*;q=0.5";
 
 /// What discovery found: the sets that this entry point names.
@@ -30,13 +30,13 @@ pub struct Source {
     /// `HOST[:PORT]` whose resources lie below the root; `None` for a list on disk (its smallest URI's then).
     pub own_authority: Option<Box<str>>,
     /// Where the host of the entry point itself has moved to, if it has: `SCHEME://HOST[:PORT]` of the same name, `www.` or not,
-    /// and never from https down to http. It is trusted as the entry point's own; whatever else redirects lead to is not.
+    /// and never from https down to http. It is trusted as the entry point's own; other targets of redirects are not.
     pub moved_to: Option<Box<str>>,
     /// The Source Description, where one was found.
     pub description: Option<Uri>,
     /// The sets, in the order of the Source Description.
     pub sets: Vec<Set>,
-    /// What is offered and was not found. The sets are what is left, so that a set which is not among them may still exist.
+    /// Documents that are offered and missing: a set that is not among `sets` may still exist.
     pub missing: Vec<Missing>,
     /// Rules broken by the documents read on the way.
     pub deviations: Vec<DocumentDeviations>,
@@ -45,8 +45,8 @@ pub struct Source {
 /// What keeps absence from proving that something is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// A document that answered for good that it is not there or is no document (a dead Capability List, a dead `Sitemap:`
-    /// line), or some of whose entries cannot be understood.
+    /// A document that is gone for good or is none (a dead Capability List, a dead `Sitemap:` line), or some of whose entries
+    /// cannot be understood.
     pub location: DocumentLocation,
     /// How many entries cannot be understood; 0 where the document itself is missing.
     pub entries: u64,
@@ -61,9 +61,9 @@ pub struct Set {
     pub capability_list: Option<Uri>,
     /// What describes the set (`describedby` of the Capability List).
     pub described_by: Option<Uri>,
-    /// Every capability document offered, as (what it is, where), in document order and including ones not used yet;
-    /// channels are no documents. One capability may stand here several times. What it is was said by the parent; where the parent said
-    /// nothing known it was said by the document, and it is `Other` where that was silent too.
+    /// Every capability document offered, as (capability, location), in document order, the unused ones included; channels are
+    /// no documents. One capability may occur several times. The parent gives it; where the parent gives none that is known, the
+    /// document does, and it is `Other` where neither does.
     pub documents: Vec<(Capability, DocumentLocation)>,
     /// Where changes are announced, in document order, each topic once.
     pub channels: Vec<Channel>,
@@ -76,7 +76,7 @@ pub struct Channel {
     pub topic: Uri,
     /// Where subscriptions are asked for; of several hubs the first that speaks https, else the first.
     pub hub: Uri,
-    /// What the entry says it announces, `Other("")` where it says nothing: a hint.
+    /// What the entry announces, `Other("")` where it does not say: a hint.
     pub capability: Capability,
 }
 
@@ -89,6 +89,16 @@ pub enum DocumentLocation {
     File(PathBuf),
 }
 
+impl DocumentLocation {
+    /// The URI of a document at the Source.
+    pub fn uri(&self) -> Option<&Uri> {
+        match self {
+            DocumentLocation::Uri(uri) => Some(uri),
+            DocumentLocation::File(_) => None,
+        }
+    }
+}
+
 impl std::fmt::Display for DocumentLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -98,7 +108,7 @@ impl std::fmt::Display for DocumentLocation {
     }
 }
 
-/// Why a Source cannot be discovered or walked: names what, where and what to do.
+/// Why a Source cannot be discovered or crawled: names what, where and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// A request failed for good.
@@ -110,7 +120,7 @@ pub enum SourceError {
         #[source]
         cause: http::HttpError,
     },
-    /// A document came but is none.
+    /// The answer is no document.
     #[error("{location} is not a ResourceSync document or sitemap")]
     Document {
         /// The document.
@@ -139,9 +149,9 @@ pub enum SourceError {
         "{entry}: no Source Description, Capability List, Resource List or sitemap found; tried: {tried}. Paste the address of one of them"
     )]
     NothingFound {
-        /// What was pasted.
+        /// The address that was pasted.
         entry: String,
-        /// Every place looked at, with its outcome.
+        /// Every place that was asked, with its outcome.
         tried: String,
     },
     /// An index is nested too deeply, has too many children or contains itself and nothing else.
@@ -179,15 +189,15 @@ pub enum SourceError {
         location: DocumentLocation,
         /// Where it was written.
         folder: PathBuf,
-        /// Bytes of it that came.
+        /// Bytes of it that were written.
         size: u64,
         /// Bytes that are free on the file system.
         free: u64,
         /// Bytes that stay free.
         floor: u64,
     },
-    /// The spool cannot be read or written.
-    #[error("the document spool failed at {path}", path = .path.display())]
+    /// The document cache cannot be read or written.
+    #[error("the document cache failed at {path}", path = .path.display())]
     DocumentCache {
         /// The file.
         path: PathBuf,
@@ -198,13 +208,13 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Whether a document is not there, by its server's word: 404 or 410.
+    /// Whether its server answers that a document is gone: 404 or 410.
     pub fn is_gone(&self) -> bool {
         matches!(self, SourceError::Http { cause, .. } if cause.is_gone())
     }
 
-    /// Whether what lies there is something else than a list: a page, a text, another kind of XML, nothing at all. A list that
-    /// breaks off is one.
+    /// Whether the document is something else than a list: a page, a text, another kind of XML, empty. A list that breaks off
+    /// is one.
     pub fn is_no_list(&self) -> bool {
         use DocumentError::*;
         let SourceError::Document { cause, .. } = self else { return false };
@@ -214,7 +224,7 @@ impl SourceError {
         )
     }
 
-    /// Why a document is missing for good, for a person who knows which.
+    /// Why a document is missing, for a person who knows which.
     pub fn why(&self) -> String {
         match self {
             SourceError::Document { cause, .. } => chain(cause),
@@ -222,8 +232,8 @@ impl SourceError {
         }
     }
 
-    /// The same with the document that names the one that fails, where it does not say so yet, and with what a person can do
-    /// `instead`. What fails on this machine has neither.
+    /// The same with the document that names the one that fails, where it has none yet, and with what a person can do
+    /// `instead`. A failure of this machine has neither.
     pub fn named_by(self, named_by: &DocumentLocation, instead: &str) -> SourceError {
         let instead = instead.to_owned();
         match self {
@@ -239,19 +249,19 @@ impl SourceError {
     }
 }
 
-/// Names of other sets that a message tells at most.
-const SETS_TOLD: usize = 3;
+/// Other sets that a message names at most.
+const SETS_NAMED: usize = 3;
 
 /// What a person can do while one of several sets fails: the `others` by their names.
 pub(crate) fn another_set(others: &[&str]) -> String {
-    let mut told = others.iter().take(SETS_TOLD).map(|set| format!("-o set={set}")).collect::<Vec<_>>().join(" or ");
-    if others.len() > SETS_TOLD {
-        told += " or another";
+    let mut named = others.iter().take(SETS_NAMED).map(|set| format!("-o set={set}")).collect::<Vec<_>>().join(" or ");
+    if others.len() > SETS_NAMED {
+        named += " or another";
     }
-    format!(", or mount another set alone: {told}")
+    format!(", or mount another set alone: {named}")
 }
 
-/// Computes what may take long, and keeps nobody else from the worker that this runs on.
+/// Runs long work, and leaves the worker thread it runs on to other tasks.
 pub(crate) fn off_the_workers<T>(compute: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
@@ -260,10 +270,10 @@ pub(crate) fn off_the_workers<T>(compute: impl FnOnce() -> T) -> T {
     }
 }
 
-/// So few bytes are hashed, inflated or summed up within some tenths of a millisecond.
+/// Bytes that are hashed, inflated or summed up within some tenths of a millisecond.
 const FEW: u64 = 32 << 10;
 
-/// Computes over so many bytes, where these are more than a few [`off_the_workers`].
+/// Runs work over so many bytes, [`off_the_workers`] where they are many.
 pub(crate) fn over_bytes<T>(bytes: u64, compute: impl FnOnce() -> T) -> T {
     if bytes > FEW { off_the_workers(compute) } else { compute() }
 }

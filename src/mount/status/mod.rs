@@ -101,12 +101,13 @@ pub struct SubscriptionStatus {
 impl NotificationsStatus {
     fn of(subscriber: &Subscriber) -> NotificationsStatus {
         let time = |time: SystemTime| Timestamp::from(time).to_string();
+        let now = SystemTime::now();
         let channels = subscriber.channels().into_iter().map(|channel| SubscriptionStatus {
             set: channel.subject.set.map(|set| set.to_string()),
             topic: channel.subject.topic.to_string(),
             hub: channel.subject.hub.to_string(),
-            standing: channel.standing.as_str().to_owned(),
-            lease_ends: channel.lease_ends.map(time),
+            standing: channel.subscription.standing(now).as_str().to_owned(),
+            lease_ends: channel.subscription.lease_ends().map(time),
             deliveries: channel.deliveries,
             last_delivery: channel.last_delivery.map(time),
         });

@@ -242,6 +242,6 @@ mod tests {
 
         assert_eq!(read_of("50e54890-2a", now).await, "/b");
         assert_eq!(read_of("50e54890-2a", later).await, "/a", "its second was over");
-        assert_eq!(read_of("digest-of-the-bytes", now).await, "/a", "a tag of another kind tells all versions apart");
+        assert_eq!(read_of("digest-of-the-bytes", now).await, "/a", "a tag of another kind differs for every version");
     }
 }

@@ -109,7 +109,7 @@ impl Document {
 
     /// Whether it lies where a Source Description is expected and says nothing: its entries decide what it is.
     pub fn is_silent_description(&self) -> bool {
-        self.head.is_silent_list() && matches!(&self.location, DocumentLocation::Uri(uri) if is_well_known(uri))
+        self.head.is_silent_list() && self.location.uri().is_some_and(is_well_known)
     }
 
     /// All of a document of [`Kind::Offers`], of up to `most` entries.

@@ -196,30 +196,27 @@ fn is_well_known(uri: &Uri) -> bool {
 /// The one of `sets` that `wanted` names, or all of them where none is named.
 fn picked(sets: Vec<Set>, wanted: Option<&Uri>) -> Result<Vec<Set>, SourceError> {
     let Some(wanted) = wanted else { return Ok(sets) };
-    let (matching, others): (Vec<Set>, Vec<Set>) = sets.into_iter().partition(|set| names(set, wanted));
-    if !matching.is_empty() {
-        return Ok(matching);
+    let offered: Vec<String> = sets.iter().map(description).collect();
+    let sets: Vec<Set> = sets.into_iter().filter(|set| names(set, wanted)).collect();
+    if sets.is_empty() {
+        return Err(SourceError::NoSuchSet { wanted: wanted.clone(), offered: offered.join(", ") });
     }
-    let offered: Vec<String> = others
-        .iter()
-        .map(|set| {
-            let location = match (&set.capability_list, set.documents.first()) {
-                (Some(list), _) => list.to_string(),
-                (None, Some((_, location))) => location.to_string(),
-                (None, None) => "a set without documents".to_owned(),
-            };
-            match &set.described_by {
-                Some(description) => format!("{location} (described by {description})"),
-                None => location,
-            }
-        })
-        .collect();
-    Err(SourceError::NoSuchSet { wanted: wanted.clone(), offered: offered.join(", ") })
+    Ok(sets)
+}
+
+/// A set for a person: its Capability List, or its first list, and what describes it.
+fn description(set: &Set) -> String {
+    let list = set.capability_list.as_ref().map(Uri::to_string);
+    let list = list.or_else(|| set.documents.first().map(|(_, location)| location.to_string())).unwrap_or_default();
+    match &set.described_by {
+        Some(description) => format!("{list} (described by {description})"),
+        None => list,
+    }
 }
 
 /// Whether `wanted` names `set`: by its Capability List, its description, or for a list that stands alone by the list.
 fn names(set: &Set, wanted: &Uri) -> bool {
-    let alone = |(_, location): &(_, DocumentLocation)| matches!(location, DocumentLocation::Uri(uri) if uri == wanted);
+    let alone = |(_, location): &(_, DocumentLocation)| location.uri() == Some(wanted);
     set.capability_list.as_ref() == Some(wanted)
         || set.described_by.as_ref() == Some(wanted)
         || set.capability_list.is_none() && set.documents.iter().any(alone)

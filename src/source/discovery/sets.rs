@@ -21,11 +21,11 @@ const DEPTH: usize = 8;
 /// Capability Lists and the like that are read, and documents that one of them names.
 pub(super) const DOCUMENTS: usize = 50_000;
 
-/// Documents of one Capability List that are asked whether they are what it says.
+/// Documents of one Capability List whose capability is checked.
 pub(super) const CHECKED: usize = 100;
 
 /// Bytes of the addresses that all Source Descriptions and Capability Lists name together: they stay in memory.
-const NAMED: usize = 64 << 20;
+const NAMED: usize = 32 << 20;
 
 /// Links of one page that are followed.
 pub(super) const LINKS: usize = 1_000;
@@ -120,7 +120,7 @@ impl Finder {
         Ok(false)
     }
 
-    /// The sets of the document at `place`; none where it said for good that there is none.
+    /// The sets of the document at `place`; none where it answers for good that there is none.
     pub async fn of_place(&mut self, place: &Uri) -> Result<Vec<Set>, SourceError> {
         match self.places.ask(place).await {
             Ok(Answer::Document(document)) => {
@@ -254,10 +254,7 @@ impl Finder {
             let describes_sets = is_silent
                 || document.head.header.root == Root::SitemapIndex
                 || document.head.capability() == Some(&Capability::Description);
-            let own = match &document.location {
-                DocumentLocation::Uri(uri) => Some(uri.clone()),
-                DocumentLocation::File(_) => None,
-            };
+            let own = document.location.uri().cloned();
             if describes_sets {
                 self.description = self.description.take().or(own.clone());
             }
@@ -292,7 +289,7 @@ impl Finder {
         })
     }
 
-    /// Reads what the `offer` of a document leads to: the sets below it, and what became clear of its documents.
+    /// Reads what the `offer` of a document leads to: the sets below it, and the unclear capabilities of its documents.
     async fn descend(
         &mut self,
         document: &DocumentLocation,
@@ -321,7 +318,7 @@ impl Finder {
                 }
                 (Ok(Ok(child)), unclear) if child.head.header.root.is_feed_or_text() && !takes_sitemaps => {
                     if unclear.is_none() {
-                        self.miss(place.clone(), format!("{place} (a feed or a text, which nothing says is a list)"));
+                        self.miss(place.clone(), format!("{place} (a feed or a text, not listed as a list)"));
                     }
                 }
                 (Ok(Ok(child)), unclear) => {
@@ -332,7 +329,7 @@ impl Finder {
                         }
                     }
                 }
-                // An entry that nobody understands and that leads nowhere is kept as it was published.
+                // An entry of unknown capability that leads nowhere is kept as it was published.
                 (Ok(Err(_)), Some(_)) => {}
                 (Ok(Err(why)), None) => self.miss(place, why),
                 (Err(error), _) => return Err(error),
@@ -375,7 +372,7 @@ impl Finder {
             if let Some(set) = sets.iter().find(listed) {
                 return Ok(set.clone());
             }
-            // A Capability List that does not know of it tells at least of the changes.
+            // A Capability List without this list still names the changes.
             if let Some(mut set) = sets.into_iter().find(|set| set.capability_list.as_ref() == Some(&place)) {
                 if capability == Capability::ResourceList {
                     set.documents.retain(|(other, _)| *other != Capability::ResourceList);
@@ -397,7 +394,7 @@ impl Finder {
         Ok(match self.places.ask(place).await {
             Ok(Answer::Document(document)) => match document.kind() {
                 Kind::Offers => {
-                    // The set that is meant is picked by what it lists: none may be left out on the way down.
+                    // The set is picked by what it lists: none may be left out on the way down.
                     let wanted = self.wanted.take();
                     let sets = self.offered(document, 0, &mut Seen::new()).await;
                     self.wanted = wanted;
@@ -414,30 +411,27 @@ impl Finder {
         })
     }
 
-    /// Where no document is said to be a Resource List, the hints may be wrong: the documents are asked themselves.
+    /// Where no document is listed as a Resource List, the hints may be wrong: the documents themselves are asked.
     async fn mend_hints(&mut self, offer: &mut Offer) -> Result<(), SourceError> {
-        let told = |capability: &Capability| known(capability).is_some();
         if offer.documents.iter().any(|(capability, _)| *capability == Capability::ResourceList) {
             return Ok(());
         }
-        let places = offer.documents.iter().filter_map(|(capability, location)| match location {
-            DocumentLocation::Uri(uri) if told(capability) => Some(uri.clone()),
-            _ => None,
-        });
+        let places = offer.documents.iter().filter(|(capability, _)| known(capability).is_some());
+        let places = places.filter_map(|(_, location)| location.uri().cloned());
         let places: Vec<Uri> = places.take(CHECKED.min(DOCUMENTS.saturating_sub(self.checked))).collect();
         self.checked += places.len();
         let mut answers = self.answers(places);
         while let Some((place, answer)) = answers.next().await {
             let Ok(document) = self.document(&place, answer)? else { continue };
             if let (Some(own), Kind::Lists(_)) = (document.head.capability(), document.kind()) {
-                let said = offer.documents.iter_mut().filter(|(_, location)| is_at(location, &place));
-                said.for_each(|(capability, _)| *capability = own.clone());
+                let same = offer.documents.iter_mut().filter(|(_, location)| is_at(location, &place));
+                same.for_each(|(capability, _)| *capability = own.clone());
             }
         }
         Ok(())
     }
 
-    /// The entries that lead to the wanted set, where they tell; else all.
+    /// The entries that lead to the wanted set, where they name it; else all.
     fn chosen(&self, mut entries: Vec<Entry>) -> Vec<Entry> {
         let Some(wanted) = &self.wanted else { return entries };
         let leads = |entry: &Entry| {
@@ -492,7 +486,7 @@ enum Above {
 struct Offer {
     /// Documents of one capability; those whose capability is unclear are in `below` too.
     documents: Vec<(Capability, DocumentLocation)>,
-    /// What has to be read to go on.
+    /// Documents to be read next.
     below: Vec<Uri>,
     /// The next page of it, which is no set.
     next: Option<Uri>,
@@ -503,7 +497,7 @@ struct Offer {
 }
 
 impl Offer {
-    /// Sorts `entries`. Of a document that describes sets, entries that say nothing are taken for Capability Lists.
+    /// Sorts `entries`. Of a document that describes sets, entries without a capability are taken for Capability Lists.
     fn new(entries: Vec<Entry>, describes_sets: bool) -> Offer {
         let (mut documents, mut below) = (Vec::new(), Vec::new());
         let (mut channels, mut descriptions) = (Vec::<Channel>::new(), HashMap::new());
@@ -539,7 +533,7 @@ impl Offer {
 }
 
 fn is_at(location: &DocumentLocation, place: &Uri) -> bool {
-    matches!(location, DocumentLocation::Uri(uri) if uri == place)
+    location.uri() == Some(place)
 }
 
 /// `sets` with each Capability List, and each list that stands alone, once.

@@ -309,7 +309,7 @@ async fn everything_offered_is_kept_and_several_of_one_capability_too() {
     );
 }
 
-/// A channel is what has a hub, whatever its capability says: it is subscribed to and never read.
+/// A channel is an entry with a hub, of any capability: it is subscribed to and never read.
 #[tokio::test]
 async fn an_entry_with_a_hub_is_a_channel() {
     let hub = |uri: &str| format!("<rs:ln rel=\"hub\" href=\"{uri}\"/>");
@@ -419,7 +419,7 @@ async fn descriptions_that_contain_each_other_end() {
 }
 
 #[tokio::test]
-async fn a_dead_capability_list_is_told_and_the_others_are_taken() {
+async fn a_dead_capability_list_is_missing_and_the_others_are_used() {
     let server = two_sets().await;
     server.put("/one/cl.xml", Answer::html("<html>Please log in</html>"));
     let source = found(&server, "/").await.unwrap();
@@ -476,9 +476,9 @@ async fn a_way_that_fails_for_now_is_not_left_for_the_next() {
     server.put("/one/cl.xml", busy);
     let failed = found(&server, "/").await.unwrap_err();
     assert!(matches!(failed, SourceError::Part { .. }), "half the sets are no Source: {failed:?}");
-    let told = crate::causes::chain(&failed);
+    let message = crate::causes::chain(&failed);
     let others = format!("-o set={}", server.uri("/two/cl.xml"));
-    assert!(told.contains(WELL_KNOWN) && told.contains(&others), "{told}");
+    assert!(message.contains(WELL_KNOWN) && message.contains(&others), "{message}");
 }
 
 /// The same entry point must not name one tree while a server is busy and another when it is not.
@@ -520,17 +520,17 @@ async fn the_first_child_decides_what_a_silent_index_lists() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_found_every_place_is_told_with_its_outcome() {
+async fn where_nothing_is_found_every_place_is_named() {
     let server = Loopback::with(&[("/repo/page", Answer::html("<p>")), ("/robots.txt", Answer::html("<p>"))]).await;
     let error = found(&server, "/repo/page").await.unwrap_err().to_string();
-    for told in [
+    for message in [
         "/repo/page (text/html, no document)",
         "/repo/.well-known/resourcesync answered 404",
         "/.well-known/resourcesync answered 404",
         "/robots.txt (text/html, no document)",
         "/sitemap.xml answered 404",
     ] {
-        assert!(error.contains(told), "{told} in {error}");
+        assert!(error.contains(message), "{message} in {error}");
     }
 }
 

@@ -57,7 +57,7 @@ pub struct CachedDocument {
     pub base: Option<Uri>,
     /// Bytes as transferred.
     pub size: u64,
-    /// XXH3 of the bytes and of the folder they came from: tells a change where there is no validator.
+    /// XXH3 of the bytes and of the folder they came from: differs after a change, where there is no validator.
     pub digest: u64,
     /// `Last-Modified` of the response.
     pub modified: Option<Timestamp>,

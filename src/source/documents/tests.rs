@@ -305,8 +305,8 @@ fn unpacked_bytes_are_counted_while_they_are_unpacked() {
         };
         let error = read().unwrap_err();
 
-        let told = crate::causes::chain(&error);
-        assert!(told.contains(&limits.document.to_string()), "the limit is named: {told}");
+        let message = crate::causes::chain(&error);
+        assert!(message.contains(&limits.document.to_string()), "the limit is named: {message}");
         let taken = TAKEN.load(Ordering::Relaxed);
         assert!(taken <= 8 * BLOCK as u64, "{taken} bytes of {length} are taken");
     }
@@ -323,7 +323,7 @@ fn left_of_the_disk(folder: &Path) -> io::Result<u64> {
     Ok(DISK.saturating_sub(used))
 }
 
-/// Bytes of an endless document that are taken, and how its end is told.
+/// Bytes of an endless document that are written, and the message of its end.
 fn taken_without_end(cache: &DocumentCache, location: &DocumentLocation) -> (u64, String) {
     let mut written = cache.receive(location).unwrap();
     let block = [b'a'; 1 << 16];
@@ -344,11 +344,11 @@ fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
     let reserve = 16 << 20;
     let cache = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(reserve, left_of_the_disk)));
 
-    let (taken, told) = taken_without_end(&cache, &at);
+    let (taken, message) = taken_without_end(&cache, &at);
 
-    assert!(taken <= DISK - reserve + (4 << 20), "{taken}: {told}");
+    assert!(taken <= DISK - reserve + (4 << 20), "{taken}: {message}");
     for what in ["http://a/endless.xml", "cache-reserve=", "max-document=", &folder.path().display().to_string()] {
-        assert!(told.contains(what), "{told}");
+        assert!(message.contains(what), "{message}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     store(&cache, &location("http://a/other.xml"), b"<urlset/>");
@@ -359,7 +359,7 @@ fn of_less_than_twice_the_reserve_the_half_stays_free() {
     let folder = tempfile::tempdir().unwrap();
     let cache = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(1 << 30, left_of_the_disk)));
     let mut came = 0;
-    let told = loop {
+    let message = loop {
         let mut written = cache.receive(&location(&format!("http://a/{came}"))).unwrap();
         // Differs by its number: the same bytes would take room all the same.
         let bytes = vec![came as u8; 1 << 20];
@@ -370,6 +370,6 @@ fn of_less_than_twice_the_reserve_the_half_stays_free() {
         came += 1;
         assert!(came < 48, "the disk is full");
     };
-    assert!((20..=32).contains(&came), "{came}: {told}");
+    assert!((20..=32).contains(&came), "{came}: {message}");
     assert!(cache.scratch(1).is_err());
 }

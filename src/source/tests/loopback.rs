@@ -41,7 +41,7 @@ pub(crate) enum Ranges {
     FromStart,
     /// As `Right`, but it does not say of how many bytes they are.
     Lengthless,
-    /// Bytes beside those that were asked for.
+    /// Other bytes than those that were asked for.
     Shifted,
     /// It says that none can be satisfied.
     Refused,
@@ -143,12 +143,12 @@ impl Loopback {
         Loopback { authority, shared }
     }
 
-    /// What is said at `path`.
+    /// The answer at `path`.
     pub fn answer(&self, path: &str) -> Answer {
         self.shared.lock().unwrap().answers.get(path).cloned().unwrap_or_default()
     }
 
-    /// A server that says `table`.
+    /// A server with the answers of `table`.
     pub async fn with(table: &[(&str, Answer)]) -> Loopback {
         let server = Loopback::start().await;
         table.iter().for_each(|(path, answer)| server.put(path, answer.clone()));

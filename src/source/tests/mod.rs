@@ -8,10 +8,10 @@ use std::time::Duration;
 #[test]
 fn long_work_leaves_the_only_worker_free() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let computing = runtime.spawn(async move {
-        tokio::spawn(async move { tell.send(5) });
-        off_the_workers(|| told.recv_timeout(Duration::from_secs(60)))
+        tokio::spawn(async move { sender.send(5) });
+        off_the_workers(|| receiver.recv_timeout(Duration::from_secs(60)))
     });
 
     assert_eq!(runtime.block_on(computing).unwrap(), Ok(5));
@@ -21,10 +21,10 @@ fn long_work_leaves_the_only_worker_free() {
 fn work_over_many_bytes_leaves_the_only_worker_free() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let others_go_on = |bytes| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let computing = runtime.spawn(async move {
-            tokio::spawn(async move { tell.send(5) });
-            over_bytes(bytes, || told.recv_timeout(Duration::from_secs(1)))
+            tokio::spawn(async move { sender.send(5) });
+            over_bytes(bytes, || receiver.recv_timeout(Duration::from_secs(1)))
         });
         runtime.block_on(computing).unwrap().is_ok()
     };

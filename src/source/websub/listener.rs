@@ -1,7 +1,7 @@
 //! Where hubs verify and deliver. Any machine that reaches the port can speak to it: only requests for a path that a hub was
 //! given count, and everything is bounded: connections, time, bytes.
 
-use super::registry::Subject;
+use super::registry::{Member, Subject};
 use super::signature::is_genuine;
 use super::subscription::Mode;
 use super::{Delivery, Shared};
@@ -16,6 +16,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -48,14 +49,15 @@ impl Default for Bounds {
     }
 }
 
-/// Why a delivery is not passed on.
-#[derive(Clone, Copy)]
-struct Refusal {
-    status: StatusCode,
-    /// Its name in `status`.
-    name: &'static str,
-    why: &'static str,
-}
+/// Why a delivery is not passed on: the answer, the name in `status`, the reason for the log.
+struct Refusal(StatusCode, &'static str, &'static str);
+
+const TOO_LARGE: Refusal = Refusal(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "it is larger than any notification");
+const BROKEN: Refusal = Refusal(StatusCode::BAD_REQUEST, "malformed", "its body broke off");
+const WRONG_TOPIC: Refusal = Refusal(StatusCode::ACCEPTED, "wrong-topic", "its Link does not name the topic");
+/// Answered as a delivery is: the answer betrays nothing about signatures.
+const FORGED: Refusal = Refusal(StatusCode::ACCEPTED, "forged", "its signature is missing or wrong");
+const BUSY: Refusal = Refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many wait to be read");
 
 /// Answers on `listener` as long as the runtime lives.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, bounds: Bounds) {
@@ -101,84 +103,88 @@ async fn answer(shared: &Shared, request: Request<Incoming>, bounds: Bounds) -> 
 /// Verification of intent and denial (WebSub, 5.2 and 5.3).
 fn verify(shared: &Shared, path: &str, query: &str) -> Response {
     let fields: HashMap<_, _> = url::form_urlencoded::parse(query.as_bytes()).collect();
-    let field = |name: &str| fields.get(name).map(|value| &**value);
-    let topic = field("hub.topic").and_then(|topic| Uri::parse(topic).ok());
-    let now = SystemTime::now();
     let mut registry = shared.registry();
-    let Some(member) = registry.members.get_mut(path) else {
-        registry.count("unknown");
-        return StatusCode::NOT_FOUND.into_response();
-    };
-    let subscription = &mut member.subscription;
-    let (name, challenge) = match (field("hub.mode"), field("hub.challenge")) {
-        _ if topic.as_ref() != Some(&member.subject.topic) => ("not-asked", None),
-        (Some("denied"), _) => {
-            subscription.denied(now);
-            ("denied", Some(""))
-        }
-        (Some(mode), challenge) => {
-            let lease = field("hub.lease_seconds").and_then(|seconds| seconds.parse().ok());
-            let is_intended = |mode| challenge.is_some() && subscription.verify(now, mode, lease);
-            if Mode::parse(mode).is_some_and(is_intended) { ("verified", challenge) } else { ("not-asked", None) }
-        }
-        (None, _) => ("not-asked", None),
-    };
+    let (name, challenge) =
+        registry.members.get_mut(path).map_or(("unknown", None), |member| intended(member, &fields));
     registry.count(name);
     drop(registry);
     let Some(challenge) = challenge else { return StatusCode::NOT_FOUND.into_response() };
-    match name {
-        "denied" => {
-            let reason = field("hub.reason").unwrap_or_default();
-            tracing::warn!(
-                topic = field("hub.topic"),
-                ?reason,
-                "the hub denies the subscription: changes are polled for"
-            );
-        }
-        _ => tracing::info!(topic = field("hub.topic"), mode = field("hub.mode"), "verified to the hub"),
-    }
     shared.changed();
     // A peer chose the text: no browser may run it.
     let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (plain, challenge.to_owned()).into_response()
 }
 
-/// Content distribution (WebSub, 7). A forgery is answered as a delivery is: the answer betrays nothing about signatures.
+/// The name in `status`, and the text that confirms.
+fn intended<'a>(
+    member: &mut Member,
+    fields: &'a HashMap<Cow<'_, str>, Cow<'_, str>>,
+) -> (&'static str, Option<&'a str>) {
+    let field = |name: &str| fields.get(name).map(|value| &**value);
+    let topic = field("hub.topic").and_then(|topic| Uri::parse(topic).ok());
+    let (Some(topic), Some(mode)) = (topic.filter(|topic| *topic == member.subject.topic), field("hub.mode")) else {
+        return ("not-asked", None);
+    };
+    let now = SystemTime::now();
+    if mode == "denied" {
+        member.subscription.denied(now);
+        let reason = field("hub.reason").unwrap_or_default();
+        tracing::warn!(%topic, ?reason, "the hub denies the subscription: changes are polled for");
+        return ("denied", Some(""));
+    }
+    let lease = field("hub.lease_seconds").and_then(|seconds| seconds.parse().ok());
+    let confirmed = Mode::parse(mode).zip(field("hub.challenge"));
+    match confirmed.filter(|(mode, _)| member.subscription.verify(now, *mode, lease)) {
+        Some((_, challenge)) => {
+            tracing::info!(%topic, mode, ?lease, "verified to the hub");
+            ("verified", Some(challenge))
+        }
+        None => ("not-asked", None),
+    }
+}
+
+/// Content distribution (WebSub, 7).
 async fn deliver(shared: &Shared, path: &str, request: Request<Incoming>, bounds: Bounds) -> StatusCode {
     let found = shared
         .registry()
         .members
         .get(path)
         .map(|member| (member.subscription.is_wanted(), member.subject.clone(), member.secret.clone()));
-    let (name, status, subject) = match found {
-        None => ("unknown", StatusCode::NOT_FOUND, None),
-        Some((false, ..)) => ("gone", StatusCode::GONE, None),
-        Some((true, subject, secret)) => match pass_on(shared, &subject, secret.as_deref(), request, bounds).await {
-            Ok(()) => ("delivered", StatusCode::ACCEPTED, None),
-            Err(Refusal { status, name, why }) => (name, status, Some((subject, why))),
-        },
+    let Some((is_wanted, subject, secret)) = found else {
+        shared.registry().count("unknown");
+        return StatusCode::NOT_FOUND;
     };
+    if !is_wanted {
+        shared.registry().count("gone");
+        return StatusCode::GONE;
+    }
+    let topic = subject.topic.clone();
+    let passed_on = pass_on(shared, subject, secret.as_deref(), request, bounds).await;
     let mut registry = shared.registry();
-    let count = registry.count(name);
-    if name == "delivered"
-        && let Some(member) = registry.members.get_mut(path)
-    {
-        member.deliveries += 1;
-        member.last_delivery = Some(SystemTime::now());
+    match passed_on {
+        Ok(()) => {
+            registry.count("delivered");
+            if let Some(member) = registry.members.get_mut(path) {
+                member.deliveries += 1;
+                member.last_delivery = Some(SystemTime::now());
+            }
+            StatusCode::ACCEPTED
+        }
+        Err(Refusal(status, name, why)) => {
+            let count = registry.count(name);
+            // A hub that goes on doing wrong does not fill the log.
+            if count.is_power_of_two() {
+                tracing::warn!(%topic, count, "a delivery is ignored: {why}");
+            }
+            status
+        }
     }
-    // A hub that goes on doing wrong does not fill the log.
-    if let Some((subject, why)) = subject
-        && count.is_power_of_two()
-    {
-        tracing::warn!(topic = %subject.topic, count, "a delivery is ignored: {why}");
-    }
-    status
 }
 
 /// Reads the delivery, checks it and puts it into the queue.
 async fn pass_on(
     shared: &Shared,
-    subject: &Subject,
+    subject: Subject,
     secret: Option<&str>,
     request: Request<Incoming>,
     bounds: Bounds,
@@ -186,34 +192,26 @@ async fn pass_on(
     let (head, body) = request.into_parts();
     let body = whole(body, bounds.body).await?;
     if !names_topic(&head.headers, &subject.topic) {
-        let why = "its Link does not name the topic";
-        return Err(Refusal { status: StatusCode::ACCEPTED, name: "wrong-topic", why });
+        return Err(WRONG_TOPIC);
     }
     let signature = head.headers.get(SIGNATURE).and_then(|field| field.to_str().ok());
     if secret.is_some_and(|secret| !is_genuine(signature, secret, &body)) {
-        let why = "its signature is missing or wrong";
-        return Err(Refusal { status: StatusCode::ACCEPTED, name: "forged", why });
+        return Err(FORGED);
     }
-    let delivery = Delivery { subject: subject.clone(), body };
-    let why = "too many wait to be read";
-    let busy = Refusal { status: StatusCode::SERVICE_UNAVAILABLE, name: "busy", why };
-    shared.deliveries.try_send(delivery).map_err(|_| busy)
+    shared.deliveries.try_send(Delivery { subject, body }).map_err(|_| BUSY)
 }
 
 /// The whole body, of at most `most` bytes; one that announces more is not read at all.
 async fn whole(body: Incoming, most: usize) -> Result<Bytes, Refusal> {
-    let why = "it is larger than any notification";
-    let too_large = Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, name: "too-large", why };
     if body.size_hint().lower() > most as u64 {
-        return Err(too_large);
+        return Err(TOO_LARGE);
     }
     let mut bytes = BytesMut::new();
     let mut pieces = Body::new(body).into_data_stream();
     while let Some(piece) = pieces.next().await {
-        let broken = Refusal { status: StatusCode::BAD_REQUEST, name: "malformed", why: "its body broke off" };
-        let piece = piece.map_err(|_| broken)?;
+        let piece = piece.map_err(|_| BROKEN)?;
         if bytes.len() + piece.len() > most {
-            return Err(too_large);
+            return Err(TOO_LARGE);
         }
         bytes.extend_from_slice(&piece);
     }

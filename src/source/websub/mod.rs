@@ -13,7 +13,7 @@ mod subscription;
 #[cfg(test)]
 mod tests;
 
-pub use registry::Subject;
+pub use registry::{Member, Subject};
 pub use subscription::{LEASE_ASKED, Mode, Standing, Subscription};
 
 use super::http::Client;
@@ -55,7 +55,7 @@ pub enum WebsubError {
         cause: std::io::Error,
     },
     /// It listens on every address of this machine, and none was named for hubs.
-    #[error("hubs cannot be told to deliver to {address}: name a URL that reaches it with -o websub-callback=URL")]
+    #[error("hubs cannot deliver to {address}: name a URL that reaches it with -o websub-callback=URL")]
     NoCallback {
         /// Where it listens.
         address: SocketAddr,
@@ -77,26 +77,12 @@ pub struct Delivery {
     pub body: bytes::Bytes,
 }
 
-/// One subscription, for `status`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChannelStatus {
-    /// What it is for.
-    pub subject: Subject,
-    /// Its state.
-    pub standing: Standing,
-    /// When the hub stops delivering.
-    pub lease_ends: Option<SystemTime>,
-    /// Deliveries accepted since the mount began.
-    pub deliveries: u64,
-    /// When the last was accepted.
-    pub last_delivery: Option<SystemTime>,
-}
-
 /// A port that hubs can deliver to.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
     callback: Uri,
+    bounds: Bounds,
 }
 
 impl Listener {
@@ -110,7 +96,7 @@ impl Listener {
             None if address.ip().is_unspecified() => return Err(WebsubError::NoCallback { address }),
             None => Uri::parse(&format!("http://{address}/")).map_err(|_| WebsubError::NoCallback { address })?,
         };
-        Ok(Listener { listener, callback })
+        Ok(Listener { listener, callback, bounds: Bounds::default() })
     }
 
     /// The URL below which hubs deliver.
@@ -125,7 +111,7 @@ pub struct Subscriber {
     shared: Arc<Shared>,
 }
 
-/// What requests and the listener share. The lock is never held across an await.
+/// What requests and the listener share. The lock is never taken across an await.
 struct Shared {
     registry: Mutex<Registry>,
     /// Wakes the tasks that depend on the registry.
@@ -139,15 +125,6 @@ impl Subscriber {
     /// Answers hubs on `listener` from now on. Paths and secrets of earlier mounts are those of `state`, a file of this mount
     /// alone; nothing is asked for before [`Subscriber::follow`]. Within a runtime only.
     pub fn start(listener: Listener, state: PathBuf, client: Client) -> (Subscriber, mpsc::Receiver<Delivery>) {
-        Subscriber::start_within(listener, state, client, Bounds::default())
-    }
-
-    fn start_within(
-        listener: Listener,
-        state: PathBuf,
-        client: Client,
-        bounds: Bounds,
-    ) -> (Subscriber, mpsc::Receiver<Delivery>) {
         let (deliveries, receiver) = mpsc::channel(WAITING);
         let registry = Registry::load(&state);
         let saved = registry.text();
@@ -159,7 +136,7 @@ impl Subscriber {
             callback: listener.callback,
             deliveries,
         });
-        tokio::spawn(listener::serve(listener.listener, shared.clone(), bounds));
+        tokio::spawn(listener::serve(listener.listener, shared.clone(), listener.bounds));
         tokio::spawn(requests::send_due(shared.clone(), state, saved));
         (Subscriber { shared }, receiver)
     }
@@ -199,9 +176,8 @@ impl Subscriber {
     }
 
     /// Every subscription, ordered by subject.
-    pub fn channels(&self) -> Vec<ChannelStatus> {
-        let (registry, now) = (self.shared.registry(), SystemTime::now());
-        let mut channels: Vec<ChannelStatus> = registry.members.values().map(|member| member.status(now)).collect();
+    pub fn channels(&self) -> Vec<Member> {
+        let mut channels: Vec<Member> = self.shared.registry().members.values().cloned().collect();
         channels.sort_by(|a, b| a.subject.cmp(&b.subject));
         channels
     }

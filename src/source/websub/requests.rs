@@ -4,7 +4,7 @@ use super::Shared;
 use super::registry::{Subject, is_private, save};
 use super::subscription::{LEASE_ASKED, Mode};
 use crate::causes::chain;
-use crate::source::http::{Client, Posted};
+use crate::source::http::Posted;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,8 +20,7 @@ struct HubRequest {
     path: Box<str>,
     subject: Subject,
     mode: Mode,
-    form: String,
-    has_secret: bool,
+    secret: Option<Box<str>>,
 }
 
 /// Sends what the subscriptions ask for, when they ask for it, as long as the mount lives. The file `state` is written before
@@ -57,29 +56,22 @@ fn due(shared: &Shared, now: SystemTime) -> Vec<HubRequest> {
     let mut registry = shared.registry();
     let due = registry.members.iter_mut().filter_map(|(path, member)| {
         let mode = member.subscription.wake(now)?;
-        let callback = format!("{}{path}", shared.callback);
-        let secret = member.secret.as_deref().filter(|_| mode == Mode::Subscribe);
-        Some(HubRequest {
-            path: path.clone(),
-            subject: member.subject.clone(),
-            mode,
-            form: form(mode, &member.subject, &callback, secret),
-            has_secret: secret.is_some(),
-        })
+        let secret = member.secret.clone().filter(|_| mode == Mode::Subscribe);
+        Some(HubRequest { path: path.clone(), subject: member.subject.clone(), mode, secret })
     });
     due.collect()
 }
 
 /// The form of a request (WebSub, 5.1).
-fn form(mode: Mode, subject: &Subject, callback: &str, secret: Option<&str>) -> String {
+fn form(shared: &Shared, request: &HubRequest) -> String {
     let mut form = url::form_urlencoded::Serializer::new(String::new());
-    form.append_pair("hub.mode", mode.as_str());
-    form.append_pair("hub.topic", subject.topic.as_str());
-    form.append_pair("hub.callback", callback);
-    if mode == Mode::Subscribe {
+    form.append_pair("hub.mode", request.mode.as_str());
+    form.append_pair("hub.topic", request.subject.topic.as_str());
+    form.append_pair("hub.callback", &format!("{}{}", shared.callback, request.path));
+    if request.mode == Mode::Subscribe {
         form.append_pair("hub.lease_seconds", &LEASE_ASKED.as_secs().to_string());
     }
-    if let Some(secret) = secret {
+    if let Some(secret) = &request.secret {
         form.append_pair("hub.secret", secret);
     }
     form.finish()
@@ -88,7 +80,7 @@ fn form(mode: Mode, subject: &Subject, callback: &str, secret: Option<&str>) -> 
 async fn send(shared: Arc<Shared>, request: HubRequest) {
     let Subject { hub, topic, .. } = &request.subject;
     let mode = request.mode.as_str();
-    let (is_accepted, retry_after) = match post(&shared.client, &request).await {
+    let (is_accepted, retry_after) = match post(&shared, &request).await {
         Ok(posted) if (200..300).contains(&posted.status) => (true, None),
         Ok(Posted { status, text, retry_after, .. }) => {
             tracing::warn!(%hub, %topic, mode, status, ?text, "the hub refuses");
@@ -106,14 +98,15 @@ async fn send(shared: Arc<Shared>, request: HubRequest) {
 }
 
 /// Posts to the hub, or to the hub that it redirects to (307 and 308, WebSub 5.1.2). A secret is sent over private ways only.
-async fn post(client: &Client, request: &HubRequest) -> Result<Posted, String> {
+async fn post(shared: &Shared, request: &HubRequest) -> Result<Posted, String> {
+    let form = form(shared, request);
     let mut hub = request.subject.hub.clone();
     for _ in 0..=REDIRECTS {
-        let posted = client.post_form(&hub, &request.form, ANSWERED_WITHIN).await.map_err(|cause| chain(&cause))?;
+        let posted = shared.client.post_form(&hub, &form, ANSWERED_WITHIN).await.map_err(|cause| chain(&cause))?;
         let Some(next) = posted.location.clone().filter(|_| matches!(posted.status, 307 | 308)) else {
             return Ok(posted);
         };
-        if request.has_secret && !is_private(&next) {
+        if request.secret.is_some() && !is_private(&next) {
             return Err(format!("redirected to {next}, where the secret could be read on the way"));
         }
         hub = next;

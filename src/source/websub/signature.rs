@@ -1,4 +1,4 @@
-//! `X-Hub-Signature`: whether a delivery comes from whoever knows the secret (WebSub, section 7.1).
+//! `X-Hub-Signature`: whether the sender of a delivery knows the secret (WebSub, section 7.1).
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 pub const LEASE_ASKED: Duration = Duration::from_secs(86_400);
 /// No lease is believed to be longer (Framework Notification, 4.2: "not more than 1 month").
 const LONGEST_LEASE: Duration = Duration::from_secs(31 * 86_400);
-/// No hub makes us ask more often, whatever lease it grants.
+/// No hub makes us ask more often, however short its lease.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 /// A hub that has accepted a request and does not verify it within this is asked again.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(120);
@@ -29,12 +29,12 @@ const AFTER_DENIAL: Duration = Duration::from_secs(86_400);
 /// Requests to unsubscribe that fail before the lease is left to run out.
 const UNSUBSCRIPTIONS: u32 = 3;
 
-/// `hub.mode`: what is wished, and what a hub wants verified.
+/// `hub.mode`: what is asked for, and what a hub wants verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// To get what is announced.
+    /// To receive deliveries.
     Subscribe,
-    /// To get no more.
+    /// To receive no more.
     Unsubscribe,
 }
 
@@ -64,7 +64,7 @@ enum Intent {
     Verified(SystemTime),
 }
 
-/// One subscription. Whoever owns it sends what [`Subscription::wake`] says and reports what came of it.
+/// One subscription. Its owner sends the request of [`Subscription::wake`] and reports the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     mode: Mode,
@@ -79,10 +79,10 @@ pub struct Subscription {
     is_denied: bool,
 }
 
-/// Where a subscription stands, for a person.
+/// The state of a subscription, for `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Known from an earlier mount; nobody has said yet whether it is still wanted.
+    /// Known from an earlier mount; discovery has not found yet whether it is still wanted.
     Kept,
     /// Asked for, not verified yet.
     Asked,
@@ -138,7 +138,7 @@ impl Subscription {
         }
     }
 
-    /// It is no longer wanted: what the hub may hold is undone.
+    /// It is no longer wanted: a subscription that the hub may hold is undone.
     pub fn leave(&mut self, now: SystemTime) {
         if self.mode == Mode::Unsubscribe {
             return;
@@ -152,7 +152,7 @@ impl Subscription {
         };
     }
 
-    /// When [`Subscription::wake`] has something to say.
+    /// When [`Subscription::wake`] has a request.
     pub fn due(&self) -> Option<SystemTime> {
         self.due.filter(|_| !self.is_under_way)
     }
@@ -175,8 +175,8 @@ impl Subscription {
         Some(self.mode)
     }
 
-    /// What the hub answered to the request of [`Subscription::wake`]: whether it `accepted` it, and the pause it asked for.
-    /// `mode` is what was sent: what has been wished since then is not touched by it.
+    /// The hub's answer to the request of [`Subscription::wake`]: whether it `accepted` it, and the pause it asked for.
+    /// `mode` is what was sent: a wish that is newer is not touched by it.
     pub fn answered(&mut self, now: SystemTime, mode: Mode, accepted: bool, retry_after: Option<Duration>) {
         self.is_under_way = false;
         // Some verify before they answer; what is verified does not depend on the answer.
@@ -189,7 +189,7 @@ impl Subscription {
         self.due = (!self.has_given_up(now)).then(|| now + wait);
     }
 
-    /// Whether a hub that asks if `mode` is intended, with that `hub.lease_seconds`, is to be told yes. The lease granted
+    /// Whether the answer to a hub that asks if `mode` is intended, with that `hub.lease_seconds`, is yes. The lease granted
     /// counts from now on.
     pub fn verify(&mut self, now: SystemTime, mode: Mode, lease_seconds: Option<u64>) -> bool {
         if mode != self.mode {
@@ -217,7 +217,7 @@ impl Subscription {
         true
     }
 
-    /// The hub has said `hub.mode=denied`, which it may at any time.
+    /// The hub has sent `hub.mode=denied`, which it may at any time.
     pub fn denied(&mut self, now: SystemTime) {
         self.intent = Intent::None;
         self.lease_ends = None;
@@ -231,7 +231,7 @@ impl Subscription {
         self.mode == Mode::Subscribe && !self.is_denied
     }
 
-    /// Whether the hub delivers, as far as it has told.
+    /// Whether the hub delivers, by the lease it has granted.
     pub fn is_active(&self, now: SystemTime) -> bool {
         self.is_wanted() && self.lease_ends.is_some_and(|end| end > now)
     }
@@ -246,7 +246,7 @@ impl Subscription {
         self.lease_ends
     }
 
-    /// For a person.
+    /// For `status`.
     pub fn standing(&self, now: SystemTime) -> Standing {
         match self.mode {
             Mode::Unsubscribe => Standing::Left,
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_asked_for_is_left_without_a_word() {
+    fn a_subscription_never_asked_for_is_left_silently() {
         let mut subscription = Subscription::new(at(0));
         subscription.leave(at(1));
 
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_what_is_no_longer_wished_changes_nothing() {
+    fn a_late_answer_changes_nothing() {
         let mut subscription = Subscription::new(at(0));
         subscription.wake(at(0));
         subscription.leave(at(1));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsubscription_that_nobody_hears_is_given_up() {
+    fn an_unsubscription_without_answer_is_given_up() {
         let mut subscription = subscribed(86_400);
         subscription.leave(at(0));
         let mut now = at(0);
@@ -498,7 +498,7 @@ mod tests {
         assert!(subscription.is_active(at(99)));
     }
 
-    /// Whatever hubs do and in whatever order: nothing is verified that was not sent, one request is under way at a time, and no
+    /// In any order of events: nothing is verified that was not sent, one request is under way at a time, and no
     /// hub makes us ask more often than once a second.
     #[test]
     fn no_order_of_events_breaks_the_rules() {

@@ -43,7 +43,7 @@ impl Desk {
     async fn start_within(hub: &str, bounds: Bounds) -> Desk {
         let folder = tempfile::tempdir().unwrap();
         let config = WebsubConfig { listen: "127.0.0.1:0".into(), callback: None };
-        let listener = Listener::bind(&config).await.unwrap();
+        let listener = Listener { bounds, ..Listener::bind(&config).await.unwrap() };
         let address = listener.callback().authority().to_owned();
         let allowed: Vec<Box<str>> = match hub {
             LOCAL_HUB | OPEN_HUB => Vec::new(),
@@ -51,7 +51,7 @@ impl Desk {
         };
         let client = Client::new(HttpConfig { allowed_hosts: allowed, ..HttpConfig::default() }).unwrap();
         let state = folder.path().join("websub.json");
-        let (subscriber, deliveries) = Subscriber::start_within(listener, state, client, bounds);
+        let (subscriber, deliveries) = Subscriber::start(listener, state, client);
         subscriber.follow(&[subject(hub)]).unwrap();
         Desk { subscriber, deliveries, address, _folder: folder }
     }
@@ -73,7 +73,7 @@ impl Desk {
     }
 
     fn standing(&self) -> Standing {
-        self.subscriber.channels()[0].standing
+        self.subscriber.channels()[0].subscription.standing(SystemTime::now())
     }
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
@@ -83,7 +83,7 @@ impl Desk {
     /// Sends bytes and reads until the other side closes: status and what came.
     async fn exchange(&self, bytes: &[u8]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
-        // Whoever is refused early does not read to the end.
+        // A peer that is refused early does not read to the end.
         let _ = stream.write_all(bytes).await;
         answered(&mut stream).await
     }
@@ -146,8 +146,8 @@ async fn a_verification_is_answered_with_its_challenge() {
     assert!(text.ends_with("\r\n\r\na <b> & c"), "{text}");
     assert!(text.contains("text/plain") && text.contains("nosniff"), "{text}");
     let channel = &desk.subscriber.channels()[0];
-    assert_eq!(channel.standing, Standing::Active);
-    let lease = channel.lease_ends.unwrap().duration_since(SystemTime::now()).unwrap().as_secs();
+    assert_eq!(channel.subscription.standing(SystemTime::now()), Standing::Active);
+    let lease = channel.subscription.lease_ends().unwrap().duration_since(SystemTime::now()).unwrap().as_secs();
     assert!((290..=300).contains(&lease), "{lease}");
     assert_eq!(desk.counted(), [("verified", 1)]);
 }
@@ -201,7 +201,7 @@ async fn a_delivery_is_handed_out_as_it_came() {
     }
 }
 
-/// Behind a proxy the path has whatever the proxy puts before it.
+/// A proxy may put segments before the path.
 #[tokio::test]
 async fn what_stands_before_the_path_does_not_matter() {
     let mut desk = Desk::start(OPEN_HUB).await;
@@ -225,7 +225,7 @@ async fn a_delivery_without_its_signature_is_ignored() {
         "X-Hub-Signature: \u{ff}\r\n".to_owned(),
     ];
     for signature in &forged {
-        assert_eq!(desk.post(&path, &format!("{LINK}{signature}"), b"body").await, 202, "nobody learns what was wrong");
+        assert_eq!(desk.post(&path, &format!("{LINK}{signature}"), b"body").await, 202, "the answer betrays nothing");
     }
 
     assert!(desk.deliveries.try_recv().is_err());
@@ -254,8 +254,8 @@ async fn a_delivery_that_does_not_name_the_topic_is_ignored() {
 async fn a_huge_body_is_refused_before_it_has_come() {
     let mut desk = Desk::start_within(OPEN_HUB, Bounds { body: 1000, ..Bounds::default() }).await;
     let (path, _) = desk.path();
-    let told = format!("POST {path} HTTP/1.1\r\nHost: x\r\n{LINK}Content-Length: 99999999999\r\n\r\n");
-    assert_eq!(desk.exchange(told.as_bytes()).await.0, 413);
+    let message = format!("POST {path} HTTP/1.1\r\nHost: x\r\n{LINK}Content-Length: 99999999999\r\n\r\n");
+    assert_eq!(desk.exchange(message.as_bytes()).await.0, 413);
     let mut chunked =
         format!("POST {path} HTTP/1.1\r\nHost: x\r\n{LINK}Transfer-Encoding: chunked\r\n\r\n").into_bytes();
     for _ in 0..100 {
@@ -479,7 +479,7 @@ async fn a_hub_is_asked_to_subscribe_and_to_unsubscribe() {
     assert_eq!((form["hub.mode"].as_str(), form["hub.topic"].as_str()), ("unsubscribe", TOPIC));
     assert_eq!(form["hub.callback"], format!("http://{}{path}", desk.address));
     assert!(!leaving.is_finished());
-    // A look that was under way finds the channel once more.
+    // A poll that was under way finds the channel once more.
     desk.subscriber.follow(&[subject(&url)]).unwrap();
     assert_eq!(desk.verify("unsubscribe", TOPIC, "0").await.0, 200);
     leaving.await.unwrap();
@@ -508,7 +508,7 @@ async fn a_hub_may_pass_a_request_on_to_another() {
     }
 }
 
-/// 301, 302 and 303 would make a GET of it; a secret is not told where others can read it; a circle ends.
+/// 301, 302 and 303 would make a GET of it; a secret is not sent where others can read it; a circle ends.
 #[tokio::test]
 async fn a_hub_that_redirects_elsewhere_has_refused() {
     let insecure = "http://192.0.2.1/hub";

@@ -112,9 +112,9 @@ async fn leaves_are_reported_early_and_in_document_order() {
         ("/4.xml", list("/4").together(&last)),
     ])
     .await;
-    let told = Mutex::new(Vec::new());
-    let reached = |leaf: &Leaf| told.lock().unwrap().push(leaf.document.location.to_string());
-    let count = || told.lock().unwrap().len();
+    let reported = Mutex::new(Vec::new());
+    let reached = |leaf: &Leaf| reported.lock().unwrap().push(leaf.document.location.to_string());
+    let count = || reported.lock().unwrap().len();
     let opening = async {
         while scene.cache.known(&scene.at("/3.xml")).is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -132,5 +132,5 @@ async fn leaves_are_reported_early_and_in_document_order() {
 
     let leaves: Vec<_> = crawled.unwrap().leaves.iter().map(|leaf| leaf.document.location.to_string()).collect();
     assert_eq!(leaves.len(), 4);
-    assert_eq!(*told.lock().unwrap(), leaves);
+    assert_eq!(*reported.lock().unwrap(), leaves);
 }

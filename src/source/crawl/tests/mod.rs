@@ -185,8 +185,8 @@ async fn a_child_that_fails_is_named_with_its_index() {
 
     let SourceError::Part { location, named_by, .. } = &error else { panic!("{error:?}") };
     assert_eq!((location, named_by), (&scene.at("/secret.xml"), &scene.at("/root.xml")));
-    let told = chain(&error);
-    assert!(told.contains("403") && told.contains("another list"), "{told}");
+    let message = chain(&error);
+    assert!(message.contains("403") && message.contains("another list"), "{message}");
 }
 
 #[tokio::test]
@@ -422,7 +422,7 @@ async fn children_of_an_unknown_capability_do_not_stop_the_walk() {
     assert_eq!(scene.resources(&scene.crawl("/root.xml").await.unwrap()), ["/1", "/2"], "its own capability counts");
 }
 
-/// The root of a Resource List whose second child is of a capability that nobody knows.
+/// The root of a Resource List whose second child is of an unknown capability.
 fn index_with_hologram() -> Answer {
     let entries =
         "<sitemap><loc>/1.xml</loc></sitemap><sitemap><loc>/x</loc><rs:md capability=\"hologram\"/></sitemap>";
@@ -441,7 +441,7 @@ async fn a_package_of_an_unknown_capability_is_missing() {
 
 #[tokio::test]
 async fn nothing_of_a_broken_index_of_unknown_capability_is_used() {
-    // It breaks behind what is looked at to tell what it is.
+    // It breaks behind the bytes that show what it is.
     let children: Vec<String> = (2..20).map(|number| format!("/{number}.xml")).collect();
     let children: Vec<&str> = children.iter().map(String::as_str).collect();
     let cut = sitemapindex("", &[], &children).replace("</sitemapindex>", "<sitemap><loc>");

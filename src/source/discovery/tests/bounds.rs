@@ -57,13 +57,19 @@ async fn a_page_of_links_without_end_is_refused() {
     assert!(server.asked().len() < 10);
 }
 
+/// So many bytes that say nothing.
+fn comments(bytes: usize) -> String {
+    let comment = format!("<!--{}-->", " ".repeat((32 << 10) - 7));
+    comment.repeat(bytes >> 15)
+}
+
 /// Source Descriptions below one another are in memory together; each is small enough for itself.
 #[tokio::test]
 async fn large_descriptions_that_name_each_other_are_refused() {
-    let padding = " ".repeat(9 << 20);
+    let padding = comments(9 << 20);
     let large = |below: &str| {
         let document = urlset("capability=\"description\"", &[], &[offer("description", below)]);
-        xml(document.replace("<url>", &format!("{padding}<url>")))
+        xml(document.replace("</urlset>", &format!("{padding}</urlset>")))
     };
     let below: Vec<String> = (0..10).map(|number| offer("description", &format!("/{number}.xml"))).collect();
     let server = Loopback::with(&[(WELL_KNOWN, xml(urlset("capability=\"description\"", &[], &below)))]).await;
@@ -78,9 +84,9 @@ async fn large_descriptions_that_name_each_other_are_refused() {
 
 #[tokio::test]
 async fn a_large_description_is_read() {
-    let padding = " ".repeat(9 << 20);
+    let padding = comments(9 << 20);
     let document = urlset("capability=\"description\"", &[], &[offer("capabilitylist", "/one/cl.xml")]);
     let server = two_sets().await;
-    server.put(WELL_KNOWN, xml(document.replace("<url>", &format!("{padding}<url>"))));
+    server.put(WELL_KNOWN, xml(document.replace("</urlset>", &format!("{padding}</urlset>"))));
     assert_eq!(sets(&found(&server, WELL_KNOWN).await.unwrap()), [ONE]);
 }
