@@ -7,7 +7,7 @@ use common::rounds;
 use common::source::{Fault, Resource, Source};
 use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, Kind};
-use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
+use resyncfs::content::{Content, ContentConfig, Fixity, LocalRead, Mirrors, Revalidate, Unannounced};
 use resyncfs::document::Limits;
 use resyncfs::fs::attributes::Attributes;
 use resyncfs::fs::directory::Cookie;
@@ -166,9 +166,9 @@ impl Subject {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < size {
             let offset = bytes.len() as u64;
-            let piece = match self.filesystem.read_local(ino, offset, 64 << 10) {
-                Some(piece) => piece,
-                None => self.runtime.block_on(self.filesystem.read(ino, offset, 64 << 10, 0)).map_err(said)?,
+            let piece = match self.filesystem.read_in_memory(ino, offset, 64 << 10) {
+                LocalRead::Bytes(piece) => piece,
+                _ => self.runtime.block_on(self.filesystem.read(ino, offset, 64 << 10, 0)).map_err(said)?,
             };
             assert!(!piece.is_empty(), "a read within the size returned nothing");
             bytes.extend_from_slice(&piece);

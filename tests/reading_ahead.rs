@@ -445,6 +445,27 @@ fn sizes_are_asked_for_ahead_of_a_host_although_another_does_not_answer() {
     assert_eq!(listed.lines().filter(|line| line.ends_with(".txt")).count(), 120);
 }
 
+/// What is queued for a program that was killed is not asked of the host.
+#[test]
+fn what_is_fetched_ahead_of_a_process_ends_with_it() {
+    let source = collection(1, 120, Resource::new);
+    let mounted = Mounted::new(&source.list_url(), "connections=2");
+    (0..16).for_each(|number| drop(fs::read(mounted.join(&format!("top/d00/f{number:03}.txt"))).unwrap()));
+    source.wait_for_quiet();
+    source.pause(Duration::from_millis(1500));
+    source.take_log();
+    let grep = Command::new("grep").args(["-rc", "storm", "top/d00"]).current_dir(mounted.path()).spawn().unwrap();
+    let walk = Killed(grep);
+    eventually("its files are fetched ahead", || source.log().len() >= 2);
+
+    drop(walk);
+    std::thread::sleep(Duration::from_secs(4));
+    let after_kill = source.log().len();
+    std::thread::sleep(Duration::from_secs(4));
+
+    assert!(source.log().len() <= after_kill + 1, "{after_kill}, then {}", source.log().len());
+}
+
 #[test]
 fn two_walks_and_a_reader_that_jumps_all_get_on() {
     const EACH: usize = 300;

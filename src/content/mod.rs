@@ -10,7 +10,6 @@ pub mod metadata;
 mod metrics;
 pub mod patch;
 mod pins;
-pub mod prefetch;
 mod resource;
 pub mod store;
 pub mod stored;
@@ -22,7 +21,9 @@ use crate::memory;
 use crate::source::http::{Client, HttpError, Requester, Turns};
 use crate::source::zip::{PackageError, Packages};
 use bytes::Bytes;
-use download::{Cooldowns, Download, Ends, Failures, HandedOuts, QUESTIONS, Shares, SingleFlight, Standings, Windows};
+use download::{
+    Cooldowns, Download, Ends, Failures, HandedOuts, Held, QUESTIONS, Shares, SingleFlight, Standings, Windows,
+};
 use fixity::BlockDigests;
 use freshness::Asked;
 use fuser::INodeNo;
@@ -138,6 +139,17 @@ pub enum Verified {
     Transfer,
     /// They were wrong.
     Failed,
+}
+
+/// What this machine has of a read.
+#[derive(Debug)]
+pub enum LocalRead {
+    /// The bytes.
+    Bytes(Bytes),
+    /// They lie on the disk and not in memory: [`Content::read_local`] waits for it.
+    OnDisk,
+    /// They are not here, or may not be handed out: [`Content::read`].
+    Absent,
 }
 
 /// What content tells the rest of the mount; sent through one channel, never awaited.
@@ -393,11 +405,6 @@ impl Content {
         let _ = self.packages.set(packages);
     }
 
-    /// Requests to the host of `uri` that may be under way for nobody yet, as things stand: the rest is for readers.
-    pub fn beside_readers(&self, uri: &Uri) -> usize {
-        self.client.beside_readers(uri)
-    }
-
     /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.
     pub fn known_size(&self, ino: INodeNo) -> Option<u64> {
         self.observed.size(ino)
@@ -438,6 +445,19 @@ impl Content {
         let held = self.find_local(ino)?;
         self.note_served(ino, held.length());
         held.read(offset, length).inspect(|bytes| self.counters.hit(bytes.len()))
+    }
+
+    /// The same where no disk is waited for either, once the object is open.
+    pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
+        let Some(held) = self.find_local(ino) else { return LocalRead::Absent };
+        if let Held::Store(object) = &held
+            && object.waits_for_disk(offset, length as usize)
+        {
+            return LocalRead::OnDisk;
+        }
+        self.note_served(ino, held.length());
+        let bytes = held.read(offset, length).inspect(|bytes| self.counters.hit(bytes.len()));
+        bytes.map_or(LocalRead::Absent, LocalRead::Bytes)
     }
 
     /// The same for bytes that came for another file or are on their way already: whatever can be had without asking the

@@ -59,8 +59,10 @@ pub struct Unsized {
     pub node: Node,
     /// What to ask.
     pub wanted: FetchSpec,
-    /// Whoever asks is going to read it.
+    /// The reader that asks is going to read it.
     pub is_to_be_read: bool,
+    /// The thread that asks.
+    pub thread: u32,
 }
 
 impl Filesystem {
@@ -108,20 +110,18 @@ impl Filesystem {
                     let size = self.content.size_present(&wanted).ok_or(denial)?;
                     return Ok(Attributes::Known(self.shown_with_size(&node, Some(size))));
                 }
-                // Who has read the file before will read this one too: its size comes with its bytes.
-                let is_to_be_read = self.reading.expects(ino);
+                // A reader of the file before will read this one too: its size comes with its bytes.
+                let is_to_be_read = self.prefetch.expects(ino);
+                let reader = self.reader(thread);
                 if !is_to_be_read {
-                    self.asked_for_size(ino);
+                    self.prefetch.size_remote(ino, reader);
                 }
-                wanted.requester = Requester(self.programs.process(thread));
-                Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read })))
+                wanted.requester = Requester(reader.process);
+                Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread })))
             }
             (_, overdue) => {
-                let is_learnt = node.kind == Kind::File && node.size.is_none();
-                let asks_nothing = (is_learnt || overdue.is_some()) && self.denial(thread).is_some();
-                if is_learnt && !asks_nothing {
-                    self.passed_sized(ino);
-                }
+                let asks_nothing = overdue.is_some() && self.denial(thread).is_some();
+                self.size_was_here(ino, thread);
                 let mut shown = self.shown_with_size(&node, size);
                 if let (Freshness::Asked(changefreq), Some(wanted)) = (self.freshness(&node, size), overdue) {
                     if !asks_nothing {
@@ -148,12 +148,11 @@ impl Filesystem {
             Err(_) => {
                 // Its neighbours are likely to take as long: a program that asks for theirs next finds them asked for.
                 if !file.is_to_be_read {
-                    self.asked_in_vain(file.node.ino);
+                    self.prefetch.size_takes_long(file.node.ino, self.reader(file.thread));
                 }
                 size.await?
             }
         };
-        self.reading.sized(file.node.ino);
         Ok(self.shown_with_size(&file.node, Some(size)))
     }
 

@@ -42,9 +42,9 @@ pub struct DirEntry<'a> {
 }
 
 impl Filesystem {
-    /// `thread` begins to list `folder`: what it reads there next is taken for a walk the sooner.
+    /// `thread` begins to list `folder`: what it reads there next is known for a walk sooner.
     pub fn begins_to_list(&self, folder: INodeNo, thread: u32) {
-        self.reading.lists(folder, thread);
+        self.prefetch.listed(folder, thread);
     }
 
     /// READDIR: the entries of `folder` after `from`, `.` and `..` first, until `visit` answers `false` (the buffer is

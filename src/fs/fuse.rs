@@ -15,6 +15,7 @@ use super::waiting::Waiting;
 use super::xattr::XattrReply;
 use crate::catalog::Kind;
 use crate::causes::chain;
+use crate::content::LocalRead;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo,
     InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -53,8 +54,7 @@ pub struct Adapter {
 impl Adapter {
     /// An adapter; FORGETs of orphans go to `notices`.
     pub fn new(fs: Arc<Filesystem>, notices: Notices) -> Adapter {
-        // SAFETY: takes a number (sysconf(3)).
-        let page = u32::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let page = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
         let waiting = Arc::new(Waiting::new(MAX_BACKGROUND, page));
         Adapter { fs, notices, heartbeat: Arc::default(), waiting, opens_alone: false }
     }
@@ -179,11 +179,14 @@ impl fuser::Filesystem for Adapter {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _span = trace_span!("lookup", parent = parent.0, ?name).entered();
         match self.guarded(|| self.fs.lookup(parent, name.as_bytes())) {
             Ok(Some(shown)) => {
                 reply.entry_with_ttls(&shown.attributes_ttl, &shown.entry_ttl, &shown.attributes, GENERATION);
+                if !shown.attributes_ttl.is_zero() {
+                    self.fs.size_was_here(shown.attributes.ino, req.pid());
+                }
             }
             Ok(None) => {
                 tracing::debug!(parent = parent.0, ?name, "no such name");
@@ -237,40 +240,47 @@ impl fuser::Filesystem for Adapter {
         let _span = trace_span!("read", ino = ino.0, offset, size).entered();
         let thread = req.pid();
         let program = self.fs.programs().of(thread);
-        match self.guarded(|| Ok(self.fs.read_local(ino, offset, size))) {
-            Ok(Some(bytes)) => {
+        let is_on_disk = match self.guarded(|| Ok(self.fs.read_in_memory(ino, offset, size))) {
+            Ok(LocalRead::Bytes(bytes)) => {
                 self.fs.programs().read(program, bytes.len());
                 reply_data(reply, ino, Ok(bytes));
                 if offset == 0 {
                     self.fs.was_read_here(ino, thread);
                 }
+                return;
             }
-            Ok(None) => {
-                let waits = self.waiting.begin(ino, size);
-                // Past the page cache nothing is read ahead.
-                if waits.is_none() && flags.0 & libc::O_DIRECT == 0 {
-                    return reply.error(FsError::TooFarAhead(ino).errno());
-                }
-                let (fs, denial) = (Arc::clone(&self.fs), self.fs.denial(thread));
-                let counting = Arc::clone(&self.fs);
-                let read = async move {
-                    let _waits = waits;
-                    match denial {
-                        None => fs.read(ino, offset, size, thread).await,
-                        Some(denial) => fs.read_present(ino, offset, size, denial).await,
-                    }
-                };
-                self.wait(read, move |result| {
-                    match &result {
-                        Ok(bytes) => counting.programs().read(program, bytes.len()),
-                        Err(FsError::Denied(_)) => counting.programs().refused(thread),
-                        Err(_) => {}
-                    }
-                    reply_data(reply, ino, result);
-                });
-            }
-            Err(error) => reply_data(reply, ino, Err(error)),
+            Ok(LocalRead::OnDisk) => true,
+            Ok(LocalRead::Absent) => false,
+            Err(error) => return reply_data(reply, ino, Err(error)),
+        };
+        let waits = if is_on_disk { None } else { self.waiting.begin(ino, size) };
+        // Past the page cache nothing is read ahead.
+        if !is_on_disk && waits.is_none() && flags.0 & libc::O_DIRECT == 0 {
+            return reply.error(FsError::TooFarAhead(ino).errno());
         }
+        let (fs, denial) = (Arc::clone(&self.fs), self.fs.denial(thread));
+        let counting = Arc::clone(&self.fs);
+        let read = async move {
+            let _waits = waits;
+            if is_on_disk && let Some(bytes) = fs.read_on_disk(ino, offset, size).await {
+                if offset == 0 {
+                    fs.was_read_here(ino, thread);
+                }
+                return Ok(bytes);
+            }
+            match denial {
+                None => fs.read(ino, offset, size, thread).await,
+                Some(denial) => fs.read_present(ino, offset, size, denial).await,
+            }
+        };
+        self.wait(read, move |result| {
+            match &result {
+                Ok(bytes) => counting.programs().read(program, bytes.len()),
+                Err(FsError::Denied(_)) => counting.programs().refused(thread),
+                Err(_) => {}
+            }
+            reply_data(reply, ino, result);
+        });
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {

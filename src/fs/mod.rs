@@ -7,8 +7,7 @@
 //! | [`read`] | READ |
 //! | [`xattr`] | GETXATTR, LISTXATTR |
 //! | [`statistics`] | STATFS |
-//! | `ahead` | which sizes to ask for before somebody waits for them |
-//! | `reading_ahead` | which files to fetch before somebody reads them; `following`: in which order programs read |
+//! | `prefetch` | which files and sizes to fetch before they are asked for |
 //! | `links` | which bytes are shown, and where else they may be had |
 //! | [`programs`] | who reads, and who may not have anything fetched |
 //! | [`fuse`] | the adapter to fuser: decode, delegate, reply |
@@ -18,20 +17,16 @@
 //!
 //! Each operation takes one snapshot of the catalog and uses it to the end. Only the `async` ones wait on the network.
 
-mod ahead;
 pub mod attributes;
 pub mod directory;
 pub mod error;
-mod following;
 pub mod fuse;
 pub mod heartbeat;
 pub mod invalidator;
 mod links;
-mod listed;
-mod places;
+mod prefetch;
 pub mod programs;
 pub mod read;
-mod reading_ahead;
 pub mod session;
 pub mod statistics;
 #[cfg(test)]
@@ -43,13 +38,10 @@ pub use links::wanted;
 
 use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
-use crate::content::prefetch::Ledger;
 use crate::document::Timestamp;
-use crate::source::http::Turns;
-use ahead::{AHEAD, Sizing};
 use error::FsError;
+use prefetch::Prefetch;
 use programs::Programs;
-use reading_ahead::ReadingAhead;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,10 +86,7 @@ pub struct Filesystem {
     set_names: Option<Box<SetNames>>,
     runtime: tokio::runtime::Handle,
     programs: Arc<Programs>,
-    sizing: Sizing,
-    /// Sizes being asked for ahead of one host: with the one that is waited for meanwhile, [`AHEAD`].
-    sizing_turns: Arc<Turns>,
-    reading: Arc<ReadingAhead>,
+    prefetch: Arc<Prefetch>,
 }
 
 impl Filesystem {
@@ -108,10 +97,9 @@ impl Filesystem {
         options: FsOptions,
         runtime: tokio::runtime::Handle,
     ) -> Filesystem {
-        let reading =
-            ReadingAhead::new(Arc::clone(&catalog), Arc::clone(&content), options.clone(), runtime.clone(), 0, 0);
+        let prefetch = Prefetch::new(Arc::clone(&catalog), Arc::clone(&content), options.clone(), runtime.clone(), 0);
         Filesystem {
-            reading: Arc::new(reading),
+            prefetch: Arc::new(prefetch),
             catalog,
             content,
             options,
@@ -119,8 +107,6 @@ impl Filesystem {
             set_names: None,
             runtime,
             programs: Arc::new(Programs::new([])),
-            sizing: Sizing::default(),
-            sizing_turns: Arc::new(Turns::new(AHEAD - 1)),
         }
     }
 
@@ -149,23 +135,11 @@ impl Filesystem {
         self.programs.denied(thread).map(FsError::Denied)
     }
 
-    /// The same, fetching files ahead of whoever reads one after the other: `at_once` at a time, up to `limit` octets that
-    /// were not read yet; nothing where either is 0.
-    pub fn with_reading_ahead(self, at_once: usize, limit: u64) -> Filesystem {
-        let reading = ReadingAhead::new(
-            Arc::clone(&self.catalog),
-            Arc::clone(&self.content),
-            self.options.clone(),
-            self.runtime.clone(),
-            at_once,
-            limit,
-        );
-        Filesystem { reading: Arc::new(reading), ..self }
-    }
-
-    /// What reading ahead has brought since the start.
-    pub fn read_ahead(&self) -> Ledger {
-        self.reading.ledger()
+    /// The same, fetching ahead of readers up to `limit` bytes that were not read yet; for 0 sizes alone.
+    pub fn with_prefetch(self, limit: u64) -> Filesystem {
+        let (catalog, content) = (Arc::clone(&self.catalog), Arc::clone(&self.content));
+        let prefetch = Prefetch::new(catalog, content, self.options.clone(), self.runtime.clone(), limit);
+        Filesystem { prefetch: Arc::new(prefetch), ..self }
     }
 
     /// How the tree is shown.

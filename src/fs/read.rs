@@ -3,27 +3,42 @@
 use super::Filesystem;
 use super::error::FsError;
 use super::links::wanted;
+use super::prefetch::Reader;
 use crate::catalog::{Kind, Node};
-use crate::content::FetchSpec;
-use crate::content::prefetch::By;
+use crate::content::{FetchSpec, LocalRead};
 use crate::source::http::Requester;
 use bytes::Bytes;
 use fuser::INodeNo;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 impl Filesystem {
-    /// READ from this machine alone: `length` bytes at `offset`, fewer only at the end of the file. `None` where the
-    /// Source must be asked: [`Filesystem::read`].
-    pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
-        self.content.read_local(ino, offset, length)
+    /// READ from the memory of this machine alone: `length` bytes at `offset`, fewer only at the end of the file. Where the disk
+    /// has them: [`Filesystem::read_on_disk`]; where the Source must be asked: [`Filesystem::read`].
+    pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
+        self.content.read_in_memory(ino, offset, length)
     }
 
-    /// The first octets of a file were read from this machine by `thread`: what follows may have to be fetched now.
+    /// READ from the disk of this machine, while the FUSE threads answer others. `None`: the bytes are damaged.
+    pub async fn read_on_disk(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
+        let content = Arc::clone(&self.content);
+        let read = self.runtime.spawn_blocking(move || content.read_local(ino, offset, length));
+        read.await.ok().flatten()
+    }
+
+    /// The first bytes of a file were read from this machine by `thread`: what follows may have to be fetched now.
     pub fn was_read_here(&self, ino: INodeNo, thread: u32) {
-        if self.reading.is_worth_a_look(ino) && self.denial(thread).is_none() {
-            self.reading.read_here(ino, self.by(thread));
+        if self.prefetch.looks_out_for(ino) && self.denial(thread).is_none() {
+            self.prefetch.read_here(ino, self.reader(thread));
+        }
+    }
+
+    /// The size of a file was shown to `thread` as it was learnt: the next ones may have to be asked for now.
+    pub fn size_was_here(&self, ino: INodeNo, thread: u32) {
+        if self.prefetch.looks_out_for(ino) && self.denial(thread).is_none() {
+            self.prefetch.size_here(ino, self.reader(thread));
         }
     }
 
@@ -43,13 +58,13 @@ impl Filesystem {
     /// READ by `thread` (0: nobody's): waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32, thread: u32) -> Result<Bytes, FsError> {
         let (node, mut wanted) = self.readable(ino)?;
-        let by = self.by(thread);
-        wanted.requester = Requester(by.process);
+        let reader = self.reader(thread);
+        wanted.requester = Requester(reader.process);
         let mut bytes = pin!(self.content.read(&wanted, offset, length));
         // Begun before anything is fetched ahead of it: a connection that is open is for whoever waits.
         let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;
         if offset == 0 {
-            self.reading.read_remote(ino, by, node.size.or_else(|| self.content.known_size(ino)));
+            self.prefetch.read_remote(ino, reader, node.size.or_else(|| self.content.known_size(ino)));
         }
         let bytes = match begun {
             Poll::Ready(bytes) => bytes?,
@@ -58,8 +73,8 @@ impl Filesystem {
         self.checked(&node, offset, length, bytes)
     }
 
-    fn by(&self, thread: u32) -> By {
-        By { thread, process: self.programs.process(thread) }
+    pub(super) fn reader(&self, thread: u32) -> Reader {
+        Reader { thread, process: self.programs.process(thread) }
     }
 
     /// The file behind an inode, and what content must know of it.

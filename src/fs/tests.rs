@@ -6,14 +6,18 @@ use super::error::FsError;
 use super::xattr::XattrReply;
 use super::*;
 use crate::catalog::{Catalog, Kind, Naming};
-use crate::content::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
+use crate::content::{ContentConfig, Fixity, LocalRead, Mirrors, Revalidate, Unannounced};
 use crate::document::{Algorithm, Digest, Entry, Link, Timestamp, Uri};
 use crate::source::http::{Client, HttpConfig};
 use fuser::{Errno, INodeNo};
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{Errno as IoError, ReadWriteFlags, preadv2};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, IoSliceMut, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -27,14 +31,18 @@ struct Mounted {
     catalog: Arc<Catalog>,
     authority: String,
     runtime: Runtime,
-    _folder: TempDir,
+    folder: TempDir,
 }
+
+/// A body that is not read whole when its object is opened.
+static LARGE: LazyLock<String> = LazyLock::new(|| (0..400_000).map(|number| format!("{number:07}\n")).collect());
 
 /// What the Source on loopback answers: status line and body.
 fn answer(path: &str) -> (&'static str, &'static str) {
     match path {
         "/a/sized.txt" => ("200 OK", "hello"),
         "/a/unsized.txt" => ("200 OK", "not told"),
+        "/a/large" => ("200 OK", &LARGE),
         "/a/secret" => ("403 Forbidden", ""),
         _ if path.starts_with("/walk/") => ("200 OK", "hello"),
         _ => ("404 Not Found", ""),
@@ -99,7 +107,7 @@ impl Mounted {
             alternate: None,
         };
         let fs = Filesystem::new(Arc::clone(&catalog), content, options, runtime.handle().clone());
-        Mounted { fs: Arc::new(fs), catalog, authority, runtime, _folder: folder }
+        Mounted { fs: Arc::new(fs), catalog, authority, runtime, folder }
     }
 
     /// A Source with one file of each sort.
@@ -114,9 +122,9 @@ impl Mounted {
         mounted
     }
 
-    /// The same, with files fetched ahead of whoever reads one after the other.
-    fn with_reading_ahead(self) -> Mounted {
-        let fs = Arc::into_inner(self.fs).unwrap().with_reading_ahead(8, 1 << 20);
+    /// The same, with files fetched ahead of readers.
+    fn with_prefetch(self) -> Mounted {
+        let fs = Arc::into_inner(self.fs).unwrap().with_prefetch(1 << 20);
         Mounted { fs: Arc::new(fs), ..self }
     }
 
@@ -165,9 +173,10 @@ impl Mounted {
     }
 
     fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
-        match self.fs.read_local(ino, offset, length) {
-            Some(bytes) => Ok(bytes),
-            None => self.runtime.block_on(self.fs.read(ino, offset, length, 0)),
+        match self.fs.read_in_memory(ino, offset, length) {
+            LocalRead::Bytes(bytes) => Ok(bytes),
+            LocalRead::OnDisk => Ok(self.runtime.block_on(self.fs.read_on_disk(ino, offset, length)).unwrap()),
+            LocalRead::Absent => self.runtime.block_on(self.fs.read(ino, offset, length, 0)),
         }
     }
 
@@ -253,6 +262,37 @@ fn a_file_is_read_to_its_end_and_a_folder_is_not() {
     assert_eq!(&mounted.read(ino, 0, 4096).unwrap()[..], b"hello");
     assert_eq!(&mounted.read(ino, 3, 4096).unwrap()[..], b"lo");
     assert_eq!(errno(mounted.read(mounted.ino("a"), 0, 1)), Errno::EISDIR);
+}
+
+/// The files below `folder`.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+/// No FUSE thread waits for the disk while others could be answered.
+#[test]
+fn bytes_outside_the_page_cache_are_read_by_another_thread() {
+    let mounted = Mounted::new(true);
+    mounted.publish([mounted.entry("a/large", Some(LARGE.len() as u64))]);
+    let ino = mounted.ino("a/large");
+    let middle = LARGE.len() as u64 / 2;
+    mounted.read(ino, middle, 4096).unwrap();
+    let is_large = |path: &PathBuf| path.metadata().unwrap().len() >= LARGE.len() as u64;
+    let object = || files_below(&mounted.folder.path().join("cache")).into_iter().find(is_large);
+    let file = File::open(object().expect("the object")).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    let now = preadv2(&file, &mut [IoSliceMut::new(&mut [0; 16])], middle, ReadWriteFlags::NOWAIT);
+    if now != Err(IoError::AGAIN) {
+        return eprintln!("this file system does not say what is in the page cache: {now:?}");
+    }
+
+    assert!(matches!(mounted.fs.read_in_memory(ino, middle, 4096), LocalRead::OnDisk));
+    let bytes = mounted.runtime.block_on(mounted.fs.read_on_disk(ino, middle, 4096)).unwrap();
+    assert_eq!(bytes, LARGE.as_bytes()[middle as usize..][..4096]);
+    let LocalRead::Bytes(again) = mounted.fs.read_in_memory(ino, middle, 4096) else { panic!("it was read") };
+    assert_eq!(again, bytes);
 }
 
 #[test]
@@ -376,7 +416,7 @@ fn attributes_hold_no_longer_than_the_bytes_of_a_file_are_known_to_be_current() 
 /// As `rsync` reads: the files of a folder before its folders.
 #[test]
 fn a_walk_that_reads_files_first_goes_on_into_a_folder_behind_more_files_than_are_looked_at_at_once() {
-    let mounted = Mounted::new(true).with_reading_ahead();
+    let mounted = Mounted::new(true).with_prefetch();
     let many = |prefix: &'static str, count: usize| (0..count).map(move |number| format!("walk/{prefix}{number:03}"));
     let read: Vec<String> = many("a", 1).chain(many("c", 300)).chain(many("b/y", 8)).collect();
     let files = read.iter().cloned().chain(many("m/x", 8));
@@ -386,13 +426,13 @@ fn a_walk_that_reads_files_first_goes_on_into_a_folder_behind_more_files_than_ar
         mounted.runtime.block_on(mounted.fs.read(mounted.ino(path), 0, 5, 7)).unwrap();
     }
 
-    assert!(mounted.fs.reading.expects(mounted.ino("walk/m/x000")));
+    assert!(mounted.fs.prefetch.expects(mounted.ino("walk/m/x000")));
 }
 
 /// Promise: readers of what is here do not wait for each other, nor for those for whom something is fetched.
 #[test]
 fn a_warm_reader_takes_no_lock_of_those_for_whom_files_are_fetched_and_sized() {
-    let mounted = Mounted::new(true).with_reading_ahead();
+    let mounted = Mounted::new(true).with_prefetch();
     let walk = |number: u64| format!("walk/{number:03}");
     let of_walk = (0..100).map(|number| mounted.entry(&walk(number), None));
     let files = ["a/sized.txt", "a/unsized.txt"];
@@ -401,8 +441,6 @@ fn a_warm_reader_takes_no_lock_of_those_for_whom_files_are_fetched_and_sized() {
     for path in files {
         mounted.getattr(mounted.ino(path)).unwrap();
         mounted.read(mounted.ino(path), 0, 5).unwrap();
-        // What came with its size is looked out for until it is read.
-        mounted.fs.was_read_here(mounted.ino(path), 6);
     }
     let inodes = files.map(|path| mounted.ino(path));
     // A walk that is ahead of its reader, sizes among it.
@@ -412,8 +450,8 @@ fn a_warm_reader_takes_no_lock_of_those_for_whom_files_are_fetched_and_sized() {
     for number in 0..5 {
         mounted.runtime.block_on(mounted.fs.read(mounted.ino(&walk(number)), 0, 5, 7)).unwrap();
     }
-    assert!(mounted.fs.reading.expects(mounted.ino(&walk(6))));
-    let held = (mounted.fs.content.locked(&inodes), mounted.fs.reading.locked(), mounted.fs.sizing.locked());
+    assert!(mounted.fs.prefetch.expects(mounted.ino(&walk(6))));
+    let held = (mounted.fs.content.locked(&inodes), mounted.fs.prefetch.locked());
 
     let (done, is_done) = std::sync::mpsc::channel();
     let fs = Arc::clone(&mounted.fs);
@@ -426,7 +464,8 @@ fn a_warm_reader_takes_no_lock_of_those_for_whom_files_are_fetched_and_sized() {
             for (ino, size) in inodes.into_iter().zip([5, 8]) {
                 let Attributes::Known(shown) = fs.attributes_for(ino, thread).unwrap() else { panic!("it was read") };
                 seen += shown.attributes.size;
-                assert_eq!(fs.read_local(ino, 0, 100).unwrap().len() as u64, size);
+                let LocalRead::Bytes(bytes) = fs.read_in_memory(ino, 0, 100) else { panic!("it was read") };
+                assert_eq!(bytes.len() as u64, size);
                 fs.was_read_here(ino, thread);
             }
         }

@@ -1,13 +1,13 @@
-//! READs that wait for the Source, so that those of one file leave room for those of others.
+//! READs that wait for the Source: those of one file are bounded, so that those of others are asked for.
 //!
-//! The kernel has only so many background requests under way. Reading ahead is made of them, and so is a program's read of bytes that the
-//! page cache has not. A program that asks for gigabytes ahead (`posix_fadvise`) of a host that is silent would take them all.
+//! The kernel has a bounded number of background requests under way: its readahead, and reads of what the page cache has not.
+//! A program that asks for gigabytes ahead (`posix_fadvise`) of a silent host would take them all.
 
 use fuser::INodeNo;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A file's READs may take this part of what the others leave. One sequential reader has about eight.
+/// The READs of a file may take one part in so many of what the others leave. A sequential reader has about eight.
 const PART: usize = 16;
 
 /// The READs of one mount that wait.
@@ -15,7 +15,7 @@ const PART: usize = 16;
 pub struct Waiting {
     /// Background requests that the kernel has under way at most.
     most: usize,
-    /// Bytes of a page: the kernel asks for one when a READ ahead has failed and a program needs the bytes. It is no background request.
+    /// Bytes of a page. The kernel asks for one where readahead has failed and a program needs the bytes: no background request.
     page: u32,
     by_file: Mutex<ByFile>,
 }
@@ -34,13 +34,13 @@ pub struct Waits {
 }
 
 impl Waiting {
-    /// None waits; `most`: background requests under way at a time, `page`: bytes of a page of this machine.
+    /// No READ waits. `most`: background requests under way at a time; `page`: bytes of a page of this machine.
     pub fn new(most: u16, page: u32) -> Waiting {
         Waiting { most: most.into(), page, by_file: Mutex::default() }
     }
 
-    /// A READ of `length` bytes ahead of a program is to wait. `None`: its file has too many. A program that needs the bytes has them
-    /// asked for page by page.
+    /// A READ of `length` bytes begins to wait. `None`: its file has too many, and the READ is to fail. Where a program needs the
+    /// bytes, the kernel then asks for them page by page.
     pub fn begin(self: &Arc<Self>, ino: INodeNo, length: u32) -> Option<Waits> {
         let mut by_file = self.by_file();
         let left = self.most.saturating_sub(by_file.all);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_answered_counts_no_more() {
+    fn an_answered_read_counts_no_more() {
         let waiting = Arc::new(Waiting::new(64, 4096));
         let all: Vec<_> = (0..9).map_while(|_| waiting.begin(INodeNo(1), 1 << 20)).collect();
         assert_eq!(all.len(), 3);

@@ -270,7 +270,7 @@ pub fn run(
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
         .with_set_names(set_names)
         .with_programs(programs.clone())
-        .with_reading_ahead(config.http.connections, ahead_octets(config.readahead, content.quota()));
+        .with_prefetch(ahead_octets(config.readahead, content.quota()));
     let control = control_socket(&runtime, &folders.control);
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());

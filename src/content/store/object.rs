@@ -14,8 +14,9 @@
 use super::foreign::Owners;
 use super::{BLOCK, Cache, ObjectKey};
 use bytes::Bytes;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -161,6 +162,16 @@ impl Object {
         }
         self.drop_pages_behind(offset, end);
         Ok(buffer.slice((offset - start) as usize..(end - start) as usize))
+    }
+
+    /// Whether a read of these bytes waits for the disk: the last of them is not in the page cache. A file system that cannot
+    /// say so is not asked to wait elsewhere.
+    pub fn waits_for_disk(&self, offset: u64, length: usize) -> bool {
+        let end = offset.saturating_add(length as u64).min(self.length);
+        let in_memory = offset >= end || self.has_all.load(Ordering::Relaxed);
+        let mut byte = [0];
+        let mut probe = || preadv2(&self.file, &mut [IoSliceMut::new(&mut byte)], end - 1, ReadWriteFlags::NOWAIT);
+        !in_memory && probe() == Err(Errno::AGAIN)
     }
 
     /// What was read when it was opened, once: the kernel keeps what it was given.

@@ -1,17 +1,16 @@
-//! What follows in a walk through the tree: the files behind one of them, in the order in which programs read.
+//! The order in which programs go through the tree.
 //!
 //! Two orders are known, each by the entry ids of a folder's children. Most programs (`grep -r`, `tar`, `cp -r`, `find`) go into a
-//! folder as soon as they meet it ([`Order::Mixed`]); `rsync` reads a folder's files before it goes into its folders
-//! ([`Order::FilesFirst`]). A place in either is a [`Cursor`], so nothing is kept of a walk but that.
+//! folder as soon as they meet it ([`Order::Mixed`]). `rsync` reads a folder's files before it goes into its folders
+//! ([`Order::FilesFirst`]). A [`Cursor`] is a place in either.
 
 use crate::catalog::{CatalogError, EntryId, Kind, Node, Snapshot};
 use fuser::INodeNo;
 
-/// Names looked at for one question: a bound for folders where nearly all that follows is here. The next question goes on behind
-/// them.
-const LOOKED_AT: usize = 256;
+/// Names searched at a time: a bound for folders where nearly all that follows is here. The next search begins behind them.
+const SEARCHED: usize = 256;
 
-/// In which order a walk goes through a folder.
+/// The order of files and folders within a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Folders among the files, as they lie.
@@ -20,7 +19,7 @@ pub(super) enum Order {
     FilesFirst,
 }
 
-/// A place in a walk, and how far the walk is known to go.
+/// A place in a walk, and the folders that the walk is known to go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     folder: INodeNo,
@@ -30,21 +29,16 @@ pub(super) struct Cursor {
     in_folders: bool,
     /// The walk has been in more than one folder.
     roams: bool,
-    /// The uppermost folder that it has been in.
+    /// The uppermost folder of these.
     ceiling: INodeNo,
-    /// How often it went on in another folder, each time read by another program that read no more than a file.
-    crossings: u8,
 }
 
-/// So many [`Cursor::crossings`] tell that somebody goes through the tree, whoever reads.
-const CROSSINGS: u8 = 2;
-
-/// How a look at what follows ended.
+/// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
     /// No more was asked for.
     Enough,
-    /// As much was looked at as is for one question: what follows lies behind this.
+    /// Enough names were searched: what follows lies behind this.
     Further(Cursor),
     /// Nothing follows.
     End,
@@ -53,7 +47,7 @@ pub(super) enum Stopped {
 impl Cursor {
     /// Behind the child `after` of `folder`, where a walk begins.
     pub(super) fn behind(folder: INodeNo, after: EntryId) -> Cursor {
-        Cursor { folder, after, order: Order::Mixed, in_folders: false, roams: false, ceiling: folder, crossings: 0 }
+        Cursor { folder, after, order: Order::Mixed, in_folders: false, roams: false, ceiling: folder }
     }
 
     /// The same place in a walk that goes through all of `top`, which lies above it.
@@ -63,14 +57,7 @@ impl Cursor {
 
     /// The same place in a walk that may end with its folder.
     pub(super) fn in_its_folder(self) -> Cursor {
-        Cursor { roams: false, ceiling: self.folder, crossings: 0, ..self }
-    }
-
-    /// The same place in a walk that goes on in its folder, or, where it has crossed folders often enough, as far as it has been:
-    /// programs that read a file each are run for one after the other (`find -exec`).
-    pub(super) fn handed_on(self) -> Cursor {
-        let crossings = self.crossings.saturating_add(u8::from(self.roams));
-        if crossings < CROSSINGS { Cursor { crossings, ..self.in_its_folder() } } else { Cursor { crossings, ..self } }
+        Cursor { roams: false, ceiling: self.folder, ..self }
     }
 
     /// The same place in the other order.
@@ -82,19 +69,19 @@ impl Cursor {
         Cursor { order, in_folders: false, ..self }
     }
 
-    /// Whether the way from here to `other` leads out of what the walk is known to go through.
+    /// Whether the way from here to `other` leaves the folders that the walk is known to go through.
     pub(super) fn leads_further(&self, other: &Cursor) -> bool {
         (self.roams, self.ceiling) != (other.roams, other.ceiling)
     }
 
-    /// Calls `visit` for the files that follow, each with the cursor behind it, until it answers `false`.
+    /// Calls `visit` for the files that follow, each with the cursor behind it, until it returns `false`.
     pub(super) fn follow(
         self,
         snapshot: &Snapshot<'_>,
         visit: &mut dyn FnMut(Node, Cursor) -> bool,
     ) -> Result<Stopped, CatalogError> {
         let mut at = self;
-        let mut left = LOOKED_AT;
+        let mut left = SEARCHED;
         while left > 0 {
             let mut below = None;
             let mut is_stopped = false;

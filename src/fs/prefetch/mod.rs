@@ -1,0 +1,365 @@
+//! Files fetched before they are read, and sizes before they are asked for: drives the [`Tracker`] over the catalog and content.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `tracker` | which files to fetch, and how many: a pure state machine over all walks |
+//! | `walk` | one walk, and its window |
+//! | `ledger` | how much of what was fetched ahead was used |
+//! | `cursor` | the order in which programs go through the tree |
+//! | `listings` | which thread has listed which folder |
+//!
+//! The tracker sees READs of a file's first bytes and GETATTRs that wait, and those that are answered here where a walk
+//! looks out for the file. Any other costs one load ([`CountingFilter`]). What is ordered is fetched in tasks of low priority, which
+//! the tracker bounds and the limiter of the source orders.
+
+mod cursor;
+mod ledger;
+mod listings;
+#[cfg(test)]
+mod tests;
+mod tracker;
+mod walk;
+
+pub use walk::Reader;
+
+use super::FsOptions;
+use super::error::FsError;
+use super::links::wanted;
+use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
+use crate::causes::chain;
+use crate::content::Content;
+use crate::content::counting_filter::CountingFilter;
+use crate::content::fixity::WHOLE_LIMIT;
+use crate::source::http::Requester;
+use cursor::{Cursor, Stopped};
+use fuser::INodeNo;
+use listings::Listings;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tracker::{EXPECTED, SIZE_BYTES, Seen, Tracker, Wish};
+use walk::{Candidate, Consumer, Evidence};
+
+/// A file of unknown size is fetched ahead only among files that are usually not larger.
+const UNKNOWN_AMONG: u64 = 1 << 20;
+
+/// Bytes that may be fetched ahead where only sizes are.
+const FOR_SIZES: u64 = 1 << 20;
+
+/// Folders above a file that are looked at.
+const DEEP: usize = 64;
+
+/// So often walks are ended whose readers are gone.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Fetches ahead of readers.
+pub(super) struct Prefetch {
+    catalog: Arc<Catalog>,
+    content: Arc<Content>,
+    options: FsOptions,
+    runtime: Handle,
+    /// Held for a few instructions, and never while the catalog or content is asked.
+    state: Mutex<State>,
+    looked_out_for: Arc<CountingFilter>,
+    listings: Listings,
+    /// Whether the bytes of files are fetched, or sizes alone.
+    fetches_bytes: bool,
+}
+
+struct State {
+    tracker: Tracker<Cursor>,
+    /// The tasks that fetch bytes.
+    tasks: HashMap<INodeNo, AbortHandle>,
+    /// Whether a task sweeps the tracker.
+    is_swept: bool,
+}
+
+impl Prefetch {
+    /// Up to `limit` bytes that were not read yet; for 0 only sizes are asked for ahead.
+    pub(super) fn new(
+        catalog: Arc<Catalog>,
+        content: Arc<Content>,
+        options: FsOptions,
+        runtime: Handle,
+        limit: u64,
+    ) -> Prefetch {
+        let tracker = Tracker::new(limit.max(FOR_SIZES));
+        Prefetch {
+            catalog,
+            content,
+            options,
+            runtime,
+            looked_out_for: Arc::clone(tracker.looked_out_for()),
+            state: Mutex::new(State { tracker, tasks: HashMap::new(), is_swept: false }),
+            listings: Listings::default(),
+            fetches_bytes: limit > 0,
+        }
+    }
+
+    /// Whether a walk may look out for `ino`: the one thing that a warm read costs.
+    pub(super) fn looks_out_for(&self, ino: INodeNo) -> bool {
+        self.looked_out_for.may_hold(ino)
+    }
+
+    /// `thread` begins to list `folder`.
+    pub(super) fn listed(&self, folder: INodeNo, thread: u32) {
+        if self.fetches_bytes {
+            self.listings.note(thread, folder, Instant::now());
+        }
+    }
+
+    /// The first bytes of a file are to be read from the Source. `bytes`: all of it.
+    pub(super) fn read_remote(self: &Arc<Self>, ino: INodeNo, reader: Reader, bytes: Option<u64>) {
+        if self.fetches_bytes {
+            let seen = self.state().tracker.read((Consumer::Bytes, ino), bytes, reader, Instant::now());
+            self.follow(Consumer::Bytes, ino, reader, seen);
+        }
+    }
+
+    /// The first bytes of a file were read from this machine. What was here anyway begins no walk.
+    pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
+        let seen = self.state().tracker.read((Consumer::Bytes, ino), None, reader, Instant::now());
+        if seen != Seen::Elsewhere {
+            self.follow(Consumer::Bytes, ino, reader, seen);
+        }
+    }
+
+    /// The size of a file is asked for at the Source.
+    pub(super) fn size_remote(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
+        let seen = self.state().tracker.read((Consumer::Sizes, ino), Some(SIZE_BYTES), reader, Instant::now());
+        self.follow(Consumer::Sizes, ino, reader, seen);
+    }
+
+    /// The learnt size of a file was shown. What was not asked for ahead makes no walk: a size may come with the bytes.
+    pub(super) fn size_here(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
+        let is_ordered = self.state().tracker.is_ordered((Consumer::Sizes, ino));
+        if is_ordered {
+            self.size_remote(ino, reader);
+        }
+    }
+
+    /// A size is asked for and does not come: the next ones are asked for at once, in order or not.
+    pub(super) fn size_takes_long(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
+        let begun = self.begin(Consumer::Sizes, ino, reader, Evidence::LongWait);
+        self.report(ino, begun);
+    }
+
+    /// Whether the reader that asks for the size of `ino` is going to read it: a walk has fetched it or expects it.
+    pub(super) fn expects(&self, ino: INodeNo) -> bool {
+        self.looks_out_for(ino) && self.state().tracker.expects(Consumer::Bytes, ino)
+    }
+
+    /// While this is held, every other user of the tracker waits.
+    #[cfg(test)]
+    pub(super) fn locked(&self) -> impl Sized {
+        self.state()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn follow(self: &Arc<Self>, consumer: Consumer, ino: INodeNo, reader: Reader, seen: Seen<Cursor>) {
+        let followed = match seen {
+            Seen::Enough => Ok(()),
+            Seen::Follows(wish) => {
+                let from = if wish.is_another_readers { wish.from.in_its_folder() } else { wish.from };
+                self.supply(&Wish { from, ..wish })
+            }
+            Seen::Elsewhere => self.begin(consumer, ino, reader, Evidence::None),
+        };
+        self.report(ino, followed);
+    }
+
+    fn report(&self, ino: INodeNo, followed: Result<(), CatalogError>) {
+        if let Err(error) = followed {
+            tracing::debug!(ino = ino.0, "nothing is fetched ahead: {}", chain(&error));
+        }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        consumer: Consumer,
+        ino: INodeNo,
+        reader: Reader,
+        mut evidence: Evidence,
+    ) -> Result<(), CatalogError> {
+        let snapshot = self.catalog.snapshot()?;
+        let Some((folder, entry)) = snapshot.place(ino)? else { return Ok(()) };
+        let mut cursor = Cursor::behind(folder, entry);
+        if consumer == Consumer::Bytes && self.listings.is_last(reader.thread, folder, Instant::now()) {
+            let top = self.top_listed(&snapshot, folder, reader.thread)?;
+            cursor = if top == folder { cursor } else { cursor.all_of(top) };
+            if first_file(&snapshot, folder)? == Some(ino) {
+                evidence = Evidence::FirstListed;
+            }
+        }
+        drop(snapshot);
+        let bytes = if consumer == Consumer::Sizes { Some(SIZE_BYTES) } else { self.content.known_size(ino) };
+        let wish = self.state().tracker.begin(consumer, cursor, bytes, (reader, evidence), Instant::now());
+        self.sweep();
+        self.supply(&wish)
+    }
+
+    /// The uppermost folder of which `thread` has listed all that lead from there to `folder`: it goes through them.
+    fn top_listed(&self, snapshot: &Snapshot<'_>, folder: INodeNo, thread: u32) -> Result<INodeNo, CatalogError> {
+        let (mut top, now) = (folder, Instant::now());
+        for _ in 0..DEEP {
+            match snapshot.place(top)? {
+                Some((parent, _)) if parent != top && self.listings.has(thread, parent, now) => top = parent,
+                _ => break,
+            }
+        }
+        Ok(top)
+    }
+
+    /// Supplies a walk with what follows, and fetches what it orders.
+    fn supply(self: &Arc<Self>, wish: &Wish<Cursor>) -> Result<(), CatalogError> {
+        let snapshot = self.catalog.snapshot()?;
+        let mut candidates: Vec<Candidate<Cursor>> = Vec::with_capacity(wish.files);
+        let (mut front, mut bytes, mut is_end) = (wish.from, 0u64, false);
+        if wish.files > 0 {
+            let stopped = wish.from.follow(&snapshot, &mut |node, after| {
+                if wish.from.leads_further(&after) {
+                    is_end = true;
+                    return false;
+                }
+                let candidate = self.candidate(wish.consumer, &node, after);
+                let counted = candidate.bytes.unwrap_or(wish.usual_bytes);
+                let is_small = candidate.bytes.map_or(wish.usual_bytes <= UNKNOWN_AMONG, |bytes| bytes <= WHOLE_LIMIT);
+                // Large files stream fast enough when they are read.
+                if is_small && self.is_missing(wish.consumer, &node) {
+                    if !candidates.is_empty() && bytes + counted > wish.bytes {
+                        return false;
+                    }
+                    bytes += counted;
+                    candidates.push(candidate);
+                }
+                front = after;
+                candidates.len() < wish.files
+            })?;
+            match stopped {
+                Stopped::Enough => {}
+                // What was passed over is not searched again, so that each search comes further.
+                Stopped::Further(at) if !wish.from.leads_further(&at) => front = at,
+                Stopped::Further(_) | Stopped::End => is_end = true,
+            }
+        }
+        let mut expected: Vec<Candidate<Cursor>> = Vec::with_capacity(2 * EXPECTED);
+        for from in [front, front.in_other_order()] {
+            let mut left = EXPECTED;
+            from.follow(&snapshot, &mut |node, after| {
+                if self.is_missing(wish.consumer, &node) {
+                    if !expected.iter().any(|known| known.ino == node.ino) {
+                        expected.push(self.candidate(wish.consumer, &node, after));
+                    }
+                    left -= 1;
+                }
+                left > 0
+            })?;
+        }
+        drop(snapshot);
+        let mut state = self.state();
+        for ino in state.tracker.supply(wish, &candidates, expected, front, is_end) {
+            let fetching = Arc::clone(self).fetch(wish.consumer, ino, Requester(wish.process));
+            let task = self.runtime.spawn(fetching).abort_handle();
+            // A question for a size may have been joined by a reader, who must get its answer.
+            if wish.consumer == Consumer::Bytes {
+                state.tasks.insert(ino, task);
+            }
+        }
+        Ok(())
+    }
+
+    fn candidate(&self, consumer: Consumer, node: &Node, after: Cursor) -> Candidate<Cursor> {
+        let bytes = match consumer {
+            Consumer::Bytes => node.size.or_else(|| self.content.known_size(node.ino)),
+            Consumer::Sizes => Some(SIZE_BYTES),
+        };
+        Candidate { ino: node.ino, bytes, after }
+    }
+
+    /// Whether there is something to fetch.
+    fn is_missing(&self, consumer: Consumer, node: &Node) -> bool {
+        match consumer {
+            Consumer::Bytes => !self.content.is_here(node.ino),
+            Consumer::Sizes => node.size.is_none() && self.content.known_size(node.ino).is_none(),
+        }
+    }
+
+    /// The task of one file.
+    async fn fetch(self: Arc<Self>, consumer: Consumer, ino: INodeNo, requester: Requester) {
+        // The runtime polls first what was spawned last: the reader comes before this.
+        tokio::task::yield_now().await;
+        let fetched = self.fetch_now(consumer, ino, requester).await;
+        let (key, mut state) = ((consumer, ino), self.state());
+        if consumer == Consumer::Bytes {
+            state.tasks.remove(&ino);
+        }
+        match fetched {
+            Ok(Some(bytes)) => state.tracker.landed(key, bytes),
+            Ok(None) => state.tracker.dropped(key, false),
+            Err(FsError::Content(error)) if error.is_full() => state.tracker.no_room(key, Instant::now()),
+            Err(error) => {
+                state.tracker.dropped(key, true);
+                tracing::debug!(ino = ino.0, "not fetched ahead: {}", chain(&error));
+            }
+        }
+    }
+
+    /// Bytes fetched; `None` where there is nothing to fetch.
+    async fn fetch_now(&self, consumer: Consumer, ino: INodeNo, requester: Requester) -> Result<Option<u64>, FsError> {
+        let Some(mut wanted) = wanted(&self.catalog.snapshot()?, ino, &self.options)? else { return Ok(None) };
+        wanted.requester = requester;
+        match consumer {
+            Consumer::Bytes => Ok(self.content.fetch_ahead(&wanted, WHOLE_LIMIT).await?),
+            Consumer::Sizes => {
+                // Boxed, so that a task that waits for a permit is small.
+                Box::pin(self.content.size_ahead(&wanted)).await?;
+                Ok(Some(SIZE_BYTES))
+            }
+        }
+    }
+
+    /// Ends walks whose readers are gone, and the downloads that they leave, as long as there are walks.
+    fn sweep(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.state().is_swept, true) {
+            return;
+        }
+        let this = Arc::clone(self);
+        self.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                let State { tracker, tasks, is_swept } = &mut *this.state();
+                *is_swept = tracker.sweep(Instant::now(), is_gone);
+                // What was read goes on: its reader waits for it.
+                for (_, task) in tasks.extract_if(|ino, _| !tracker.is_ordered((Consumer::Bytes, *ino))) {
+                    task.abort();
+                }
+                if !*is_swept {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Whether a process has ended; of an unknown one that is not known.
+fn is_gone(process: u32) -> bool {
+    process != 0 && !Path::new(&format!("/proc/{process}")).exists()
+}
+
+/// The first file of a listing of `folder`.
+fn first_file(snapshot: &Snapshot<'_>, folder: INodeNo) -> Result<Option<INodeNo>, CatalogError> {
+    let mut first = None;
+    let mut left = EXPECTED;
+    snapshot.children(folder, EntryId(0), &mut |_, _, node| {
+        first = (node.kind == Kind::File).then_some(node.ino);
+        left -= 1;
+        first.is_none() && left > 0
+    })?;
+    Ok(first)
+}

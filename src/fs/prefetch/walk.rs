@@ -1,0 +1,263 @@
+//! One reader's walk through the files.
+
+use fuser::INodeNo;
+use std::time::Instant;
+
+/// Files read in order before others are fetched ahead, and the same while too much is wasted.
+const IN_ORDER: u32 = 3;
+const IN_ORDER_CAREFUL: u32 = 12;
+
+/// Files of the first window, and of one that begins on less evidence.
+const FIRST: usize = 16;
+const FIRST_CAREFUL: usize = 4;
+
+/// Files that a window grows by for each of its files that is read: it doubles each time it is read through.
+const GROWTH: usize = 2;
+
+/// Files of the largest window: a host is asked for 64 at a time, and as many may have come and not been read.
+const LARGEST: usize = 128;
+
+/// Bytes that a window may always hold, and at most.
+const BYTES_FIRST: u64 = 2 << 20;
+const BYTES_LARGEST: u64 = 64 << 20;
+
+/// A window may hold so many times the bytes that its walk has read.
+const BYTES_GROWTH: u64 = 2;
+
+/// The assumed size of a file of unknown size, until others of its walk were read.
+const UNKNOWN_BYTES: u64 = 64 << 10;
+
+/// A window is filled when one part in so many is free, so that the tree is not searched for every file.
+const REFILL: usize = 4;
+
+/// While too much is wasted a window holds one part in so many of what its walk has read.
+const PART_CAREFUL: u32 = 16;
+
+/// So many files behind its reader a file is taken to be left out: some read several at a time, or in another order.
+const LEFT_OUT: u64 = 64;
+
+/// What is fetched ahead for a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Consumer {
+    /// The bytes of files that are read.
+    Bytes,
+    /// The sizes of files that are listed.
+    Sizes,
+}
+
+/// The thread that reads, and its process (0: unknown), as the kernel numbers them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reader {
+    /// The thread.
+    pub thread: u32,
+    /// Its process.
+    pub process: u32,
+}
+
+/// What is known of a reader before its walk begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// Nothing.
+    None,
+    /// It has just listed the folder, and reads the first file of it.
+    FirstListed,
+    /// It waits for so long that the next files are likely to take as long.
+    LongWait,
+}
+
+/// A file that could be read next, in the order of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate<C> {
+    pub(super) ino: INodeNo,
+    /// What it costs to fetch, where that is known.
+    pub(super) bytes: Option<u64>,
+    /// Behind it in this order.
+    pub(super) after: C,
+}
+
+/// Names a walk for as long as it is remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct WalkId(u64);
+
+impl WalkId {
+    /// Of the walk that begins after this one.
+    pub(super) fn next(self) -> WalkId {
+        WalkId(self.0 + 1)
+    }
+}
+
+/// One walk.
+#[derive(Debug)]
+pub(super) struct Walk<C> {
+    pub(super) id: WalkId,
+    pub(super) consumer: Consumer,
+    /// The reader of the last file.
+    pub(super) reader: Reader,
+    /// Behind the last file that was read or ordered.
+    pub(super) front: C,
+    pub(super) last_read: Instant,
+    expected: Vec<Candidate<C>>,
+    /// Files read, and what the evidence before the first of them counts for.
+    read: u32,
+    credit: u32,
+    read_bytes: u64,
+    /// Files that the reader of the last one has read in a row.
+    in_a_row: u32,
+    /// Files ordered, or read without that.
+    numbered: u64,
+    /// Ordered and not read yet.
+    files: usize,
+    bytes: u64,
+    /// Files that may be ordered and not read.
+    window: usize,
+    /// Nothing follows behind `front`.
+    is_at_end: bool,
+}
+
+impl<C: Copy> Walk<C> {
+    /// A walk of which one file was read.
+    pub(super) fn new(
+        (id, consumer): (WalkId, Consumer),
+        front: C,
+        bytes: Option<u64>,
+        (reader, evidence): (Reader, Evidence),
+        now: Instant,
+    ) -> Walk<C> {
+        let (credit, window) = match evidence {
+            Evidence::None => (0, 0),
+            Evidence::FirstListed => (IN_ORDER - 1, 0),
+            Evidence::LongWait => (IN_ORDER_CAREFUL, FIRST),
+        };
+        Walk {
+            id,
+            consumer,
+            reader,
+            front,
+            last_read: now,
+            expected: Vec::new(),
+            read: 1,
+            credit,
+            read_bytes: bytes.unwrap_or(UNKNOWN_BYTES),
+            in_a_row: 1,
+            numbered: 0,
+            files: 0,
+            bytes: 0,
+            window,
+            is_at_end: false,
+        }
+    }
+
+    /// The files that may be read next.
+    pub(super) fn expected(&self) -> &[Candidate<C>] {
+        &self.expected
+    }
+
+    /// `reader` has read a file. `false`: the walk is another reader's from here on.
+    ///
+    /// Programs that read one file each and are run one after the other count as one reader.
+    pub(super) fn read_by(&mut self, reader: Reader, bytes: Option<u64>) -> bool {
+        self.read_bytes = self.read_bytes.saturating_add(bytes.unwrap_or_else(|| self.usual_bytes()));
+        self.read = self.read.saturating_add(1);
+        if std::mem::replace(&mut self.reader, reader).thread == reader.thread {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+            return true;
+        }
+        std::mem::replace(&mut self.in_a_row, 1) == 1
+    }
+
+    /// The file that was read was expected and not ordered. Returns its number.
+    pub(super) fn continue_at(&mut self, front: C) -> u64 {
+        self.front = front;
+        self.is_at_end = false;
+        self.numbered += 1;
+        self.numbered
+    }
+
+    /// A file is ordered. Returns its number.
+    pub(super) fn order(&mut self, bytes: u64) -> u64 {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.numbered += 1;
+        self.numbered
+    }
+
+    /// File `number` is read: those ordered before the returned number are not read any more. A learnt size is often shown with a
+    /// listing, which is not seen here.
+    pub(super) fn left_out_before(&self, number: u64) -> u64 {
+        match self.consumer {
+            Consumer::Bytes => number.saturating_sub(LEFT_OUT),
+            Consumer::Sizes => number,
+        }
+    }
+
+    /// An ordered file was read, or is not fetched.
+    pub(super) fn remove(&mut self, bytes: u64) {
+        self.files = self.files.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// An ordered file was read: the window grows.
+    pub(super) fn grow(&mut self) {
+        self.window = (self.window + GROWTH).min(LARGEST);
+    }
+
+    /// A file could not be fetched: those that follow it often cannot either.
+    pub(super) fn shrink(&mut self) {
+        self.window = (self.window / 2).max(FIRST_CAREFUL);
+    }
+
+    /// An ordered file turned out to have `after` bytes.
+    pub(super) fn resize(&mut self, before: u64, after: u64) {
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
+    }
+
+    /// The walk continues at `front` with one of `expected`. Returns what was expected before.
+    pub(super) fn expect(&mut self, front: C, expected: Vec<Candidate<C>>, is_at_end: bool) -> Vec<Candidate<C>> {
+        self.front = front;
+        self.is_at_end = is_at_end;
+        std::mem::replace(&mut self.expected, expected)
+    }
+
+    /// The expected file of this number.
+    pub(super) fn expects(&self, ino: INodeNo) -> Option<Candidate<C>> {
+        self.expected.iter().find(|candidate| candidate.ino == ino).copied()
+    }
+
+    /// Whether files are fetched ahead for it.
+    pub(super) fn is_known(&self) -> bool {
+        self.window > 0 || self.files > 0
+    }
+
+    /// Ordered and not read: files, and their bytes.
+    pub(super) fn outstanding(&self) -> (usize, u64) {
+        (self.files, self.bytes)
+    }
+
+    /// The usual size of its files.
+    pub(super) fn usual_bytes(&self) -> u64 {
+        self.read_bytes / u64::from(self.read.max(1))
+    }
+
+    /// How many more files to order, and bytes, of what all walks leave; `None`: none now.
+    pub(super) fn wants(&mut self, is_careful: bool, (files_left, bytes_left): (usize, u64)) -> Option<(usize, u64)> {
+        let needed = if is_careful { IN_ORDER_CAREFUL } else { IN_ORDER };
+        if self.read.saturating_add(self.credit) < needed || self.is_at_end {
+            return None;
+        }
+        let first = if is_careful || (self.read < needed && self.window == 0) { FIRST_CAREFUL } else { FIRST };
+        self.window = self.window.max(first);
+        let mut bytes = self.read_bytes.saturating_mul(BYTES_GROWTH).clamp(BYTES_FIRST, BYTES_LARGEST);
+        if is_careful {
+            // Whenever the walk ends, it has not wasted more than this part.
+            self.window = self.window.min((self.read / PART_CAREFUL) as usize);
+            bytes = bytes.min(self.read_bytes / u64::from(PART_CAREFUL));
+        }
+        let files = self.window.saturating_sub(self.files);
+        if files == 0 || files * REFILL < self.window {
+            return None;
+        }
+        let bytes = bytes.saturating_sub(self.bytes).min(bytes_left);
+        let files = files.min(files_left);
+        (files > 0 && bytes >= self.usual_bytes()).then_some((files, bytes))
+    }
+}
