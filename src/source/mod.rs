@@ -6,6 +6,7 @@ pub mod documents;
 pub mod entry_point;
 mod head;
 pub mod http;
+pub mod penalty_box;
 pub mod websub;
 pub mod zip;
 

@@ -23,7 +23,7 @@ impl Fetch {
             request.accept_encoding = coding.into();
         }
         request.no_cache = self.plan.past_caches();
-        request.awaited = self.download.urgency().awaited();
+        request.priority = self.download.urgency().awaited();
         request
     }
 

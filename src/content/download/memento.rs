@@ -75,7 +75,7 @@ impl Content {
         let failed = |cause: HttpError| ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(cause) };
         let mut request = Request::get(map.clone(), self.head_budget(places));
         request.accept = Some("application/link-format".into());
-        request.awaited = Priority::By(wanted.requester);
+        request.priority = Priority::Reader(wanted.requester);
         let mut response = self.client.send(request).await.map_err(failed)?;
         let mut document = Vec::new();
         loop {

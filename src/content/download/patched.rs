@@ -140,7 +140,7 @@ impl Fetch {
         }
         let mut request = Request::get(patch.uri.clone(), content.head_budget(self.plan.len() + 1));
         request.accept = patch.media_type.clone();
-        request.awaited = self.download.urgency().awaited();
+        request.priority = self.download.urgency().awaited();
         let response = content.client.send(request).await.inspect_err(|error| {
             tracing::debug!(uri = %patch.uri, %error, "a patch cannot be fetched");
         });

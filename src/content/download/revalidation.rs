@@ -146,6 +146,6 @@ fn conditional(wanted: &FetchSpec, observation: &Observation, within: Duration) 
     }
     request.if_none_match = observation.etag.clone();
     request.if_modified_since = observation.last_modified.clone();
-    request.awaited = Priority::by_nobody();
+    request.priority = Priority::Background;
     request
 }

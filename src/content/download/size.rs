@@ -106,7 +106,7 @@ impl Content {
         let asking = || {
             let (tell, awaited) = watch::channel(None);
             self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino, tell);
-            let asking = Box::pin(self.probe_ahead(wanted, Priority::Once(awaited)));
+            let asking = Box::pin(self.probe_ahead(wanted, Priority::Prefetch(wanted.requester, awaited)));
             async move {
                 let size = asking.await;
                 // While nobody else can lead.
@@ -217,7 +217,7 @@ impl Content {
             return size.map(Some);
         }
         if questions != Questions::Asked
-            && let Some(size) = self.size_by_questions(&wanted, Priority::By(wanted.requester)).await?
+            && let Some(size) = self.size_by_questions(&wanted, Priority::Reader(wanted.requester)).await?
         {
             return Ok(Some(size));
         }
@@ -331,7 +331,7 @@ impl Content {
 fn question(wanted: &FetchSpec, place: &Uri, method: Method, budget: Duration, awaited: Priority) -> Request {
     let mut request = Request::get(place.clone(), budget);
     request.method = method;
-    request.awaited = awaited;
+    request.priority = awaited;
     request.accept = wanted.media_type.clone();
     if let Some(coding) = published_coding(wanted) {
         request.accept_encoding = coding.into();

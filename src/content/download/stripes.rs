@@ -30,7 +30,7 @@ use super::state::Download;
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, ContentError};
 use crate::document::Uri;
-use crate::source::http::{Body, Priority, Request, Status};
+use crate::source::http::{Body, Priority, Request, Status, Way};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -344,7 +344,7 @@ impl Stripes {
             None => self.under_way.iter().any(Stripe::has_failed),
         };
         let all = (ALL_AT_ONCE - self.content.stripes.available_permits()).saturating_sub(here);
-        let free = self.content.client.beside_readers(&self.origin.place).saturating_sub(all);
+        let free = self.content.client.prefetch_permits(&self.origin.place).saturating_sub(all);
         let most = if is_over { 0 } else { self.usual.lanes().min(busy + free) };
         // What goes past the cache waits in memory for readers who may be slow.
         let left_to_others = if self.download.is_passing() { LEFT_TO_OTHERS } else { 0 };
@@ -386,7 +386,7 @@ impl Stripes {
         let has_failed = Arc::<AtomicBool>::default();
         let failed = [Arc::clone(&self.has_failed), Arc::clone(&has_failed)];
         // As ranges of what is read: they were never put off for other readers.
-        let awaited = Priority::By(self.download.urgency().demanded().unwrap_or_default());
+        let awaited = Priority::Reader(self.download.urgency().demanded().unwrap_or_default());
         let task = self.content.runtime.spawn(async move {
             let brought = bring(content, origin, range, &sender, usual, awaited).await;
             // What is cut of a range that nobody waits for says nothing of the others.
@@ -492,8 +492,8 @@ async fn bring(
     let mut request = Request::get(origin.place.clone(), content.head_budget(1));
     request.range = Some((first, Some(last)));
     request.if_range = Some(origin.etag.clone());
-    request.is_bulk = true;
-    request.awaited = awaited;
+    request.way = Way::Ranges;
+    request.priority = awaited;
     // Who refuses one of several is not asked for several again.
     request.repeats = false;
     let mut response = match content.client.send(request).await {

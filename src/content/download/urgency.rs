@@ -104,8 +104,11 @@ impl Urgency {
     pub(super) fn awaited(&self) -> Priority {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match waiting.demanded {
-            Some(requester) => Priority::By(requester),
-            None => Priority::Once(waiting.awaited.get_or_insert_with(|| watch::channel(None).0).subscribe()),
+            Some(requester) => Priority::Reader(requester),
+            None => Priority::Prefetch(
+                Requester::default(),
+                waiting.awaited.get_or_insert_with(|| watch::channel(None).0).subscribe(),
+            ),
         }
     }
 
@@ -137,11 +140,11 @@ mod tests {
         let demanded = Urgency::default();
         demanded.join(ahead, Requester(7));
         let told = demanded.awaited();
-        assert_eq!(told.now(), None, "for nobody, whoever it is fetched ahead of");
+        assert_eq!(told.reader(), None, "for nobody, whoever it is fetched ahead of");
         demanded.join(Joining::Read(0, 1), Requester(8));
         demanded.join(Joining::Size, Requester(9));
         assert_eq!(
-            (told.now(), demanded.awaited().now()),
+            (told.reader(), demanded.awaited().reader()),
             (Some(Requester(8)), Some(Requester(8))),
             "its request learns of it"
         );

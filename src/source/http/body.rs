@@ -1,17 +1,15 @@
 //! A body as it arrives.
 
 use super::HttpError;
-use super::limits::Host;
-use super::line::WORTH_MEASURING;
-use super::opening::Connection;
-use super::traffic::HostCounters;
+use super::host::Permit;
+use super::metrics::HostCounters;
 use crate::document::Uri;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A body as it arrives, under the low-speed limit; holds its place among the host's connections until its end, an
-/// error, or its drop. Who keeps one unread while asking the same host for more may wait for itself.
+/// A body as it arrives, under the low-speed limit. It holds its permit until its end, an error, or its drop: a caller that keeps one unread
+/// while it asks the same host for more may wait for itself.
 pub struct Body {
     uri: Uri,
     /// Bytes that must come, where known.
@@ -19,48 +17,31 @@ pub struct Body {
     got: u64,
     speed: LowSpeed,
     state: State,
-    transfer: Option<Transfer>,
-}
-
-/// A body as a measure of the way that it came.
-struct Transfer {
-    host: Arc<Host>,
-    begun: Instant,
-    /// How long its reader let it wait, and since when it does.
-    idle: Duration,
-    idle_since: Instant,
+    permit: Option<Permit>,
 }
 
 enum State {
-    Open { response: reqwest::Response, counters: Arc<HostCounters>, connection: Connection },
+    Open { response: reqwest::Response, counters: Arc<HostCounters> },
     Ended,
     Failed,
 }
 
 impl Body {
-    /// The body of `response`; `expected` of 0 is none at all, whatever the server sends. Its
-    /// bytes count as the host's.
+    /// The body of `response`; its bytes count as the host's.
     pub(super) fn new(
         uri: Uri,
         response: reqwest::Response,
         expected: Option<u64>,
         speed: LowSpeed,
         counters: Arc<HostCounters>,
-        connection: Connection,
+        permit: Permit,
     ) -> Body {
-        Body { uri, expected, got: 0, speed, state: State::Open { response, counters, connection }, transfer: None }
+        Body { uri, expected, got: 0, speed, state: State::Open { response, counters }, permit: Some(permit) }
     }
 
-    /// The body of an answer that has none.
+    /// The body of an answer that has none, whatever the server sends.
     pub(super) fn empty(uri: Uri, speed: LowSpeed) -> Body {
-        Body { uri, expected: Some(0), got: 0, speed, state: State::Ended, transfer: None }
-    }
-
-    /// Has the way to `host` measured by it, from now on.
-    pub(super) fn measured_for(mut self, host: Arc<Host>) -> Body {
-        let now = Instant::now();
-        self.transfer = Some(Transfer { host, begun: now, idle: Duration::ZERO, idle_since: now });
-        self
+        Body { uri, expected: Some(0), got: 0, speed, state: State::Ended, permit: None }
     }
 
     /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that
@@ -68,11 +49,10 @@ impl Body {
     /// as the server's silence nor as its work, so it is for who does that seldom.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         let (response, counters) = match &mut self.state {
-            State::Open { response, counters, .. } => (response, counters),
+            State::Open { response, counters } => (response, counters),
             State::Ended => return Ok(None),
             State::Failed => return Err(HttpError::Body { uri: self.uri.clone(), got: self.got, cause: None }),
         };
-        let asked = Instant::now();
         let outcome = self.speed.watch(response.chunk()).await;
         let verdict = match outcome {
             None => Err(HttpError::Stalled {
@@ -103,35 +83,17 @@ impl Body {
                 })
             }
         };
-        if let State::Open { response, connection, .. } = &mut self.state {
-            // What a Content-Length leaves to come.
-            if matches!(verdict, Ok(None)) || (verdict.is_ok() && response.content_length() == Some(0)) {
-                connection.give_back();
-            }
+        if (matches!(verdict, Ok(None)) || (verdict.is_ok() && self.expected == Some(self.got)))
+            && let Some(permit) = self.permit.take()
+        {
+            permit.release_with_connection();
         }
-        self.measure(asked, matches!(verdict, Ok(Some(_))));
         match &verdict {
             Ok(Some(_)) => {}
             Ok(None) => self.state = State::Ended,
-            Err(_) => self.state = State::Failed,
+            Err(_) => (self.state, self.permit) = (State::Failed, None),
         }
         verdict
-    }
-
-    /// A piece came that was asked for at `asked`, or, where `goes_on` is false, the end. The whole of a body is one measure.
-    fn measure(&mut self, asked: Instant, goes_on: bool) {
-        let Some(transfer) = &mut self.transfer else { return };
-        transfer.idle += asked.saturating_duration_since(transfer.idle_since);
-        transfer.idle_since = Instant::now();
-        if goes_on && self.expected != Some(self.got) {
-            return;
-        }
-        let took = transfer.idle_since.saturating_duration_since(transfer.begun);
-        // Who reads slowly makes the server slow.
-        if self.got >= WORTH_MEASURING && 2 * transfer.idle <= took {
-            transfer.host.line().brought(self.got, took);
-        }
-        self.transfer = None;
     }
 
     fn truncated(&self, expected: u64, cause: Option<reqwest::Error>) -> HttpError {

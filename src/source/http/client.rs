@@ -1,19 +1,15 @@
 //! The client: redirects inside tries, tries inside the deadline.
 
 use super::body::LowSpeed;
-use super::bulk::{Refusal, Way};
 use super::credentials::{Keys, OwnScheme};
-use super::due::Due;
-use super::exchange::Exchange;
-use super::head::{self, Head};
-use super::limits::{Admission, Host, Hosts, Paused};
-use super::opening::Connection;
-use super::places::Place;
+use super::deadline::Deadline;
+use super::host::{Host, Hosts, Permit, RangeRefusal};
+use super::metrics::HostTraffic;
 use super::policy::{AddressPolicy, AddressRefusal, Authority, Reach};
 use super::rewrite::Rewrites;
-use super::traffic::HostTraffic;
 use super::transport::{Pools, ProxySettings, Transport};
-use super::{Body, HttpConfig, HttpError, Line, Method, Posted, Request, Response, retry};
+use super::{Body, HttpConfig, HttpError, Line, Method, Posted, Request, Response, Way, head, retry};
+use crate::causes::chain;
 use crate::document::{Uri, UriError};
 use reqwest::header::{self, HeaderName};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -100,25 +96,24 @@ impl Client {
         Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Requests to the host of `uri` that may be under way for nobody yet, as things stand: the rest is for readers.
-    pub fn beside_readers(&self, uri: &Uri) -> usize {
-        self.shared.hosts.host(self.shared.rewrites.apply(uri).authority(), Instant::now()).beside_readers()
+    /// Requests to the host of `uri` that may be in flight for no reader, as things stand.
+    pub fn prefetch_permits(&self, uri: &Uri) -> usize {
+        self.host(uri).prefetch_permits()
     }
 
-    /// What each host was asked since the client was made, clones included, those asked most first, and how it stands.
+    /// The requests to each host since the client was made, clones included, busiest hosts first, and the state of each.
     pub fn traffic(&self) -> Vec<HostTraffic> {
-        self.shared.hosts.traffic(Instant::now())
+        self.shared.hosts.traffic()
     }
 
-    /// Hosts that wanted a pause (`Retry-After`) are asked again at once: a person wants to know now.
+    /// Hosts that asked for a pause (`Retry-After`) are asked again at once: a person wants to know now.
     pub fn end_pauses(&self) {
         self.shared.hosts.end_pauses();
     }
 
     /// The host of `uri` wants so much time between two requests (`Crawl-delay`).
     pub fn slow_down(&self, uri: &Uri, interval: Duration) {
-        let uri = self.shared.rewrites.apply(uri);
-        self.shared.hosts.host(uri.authority(), Instant::now()).pace().slow_down(interval);
+        self.host(uri).slow_down(interval);
     }
 
     /// Why a host does not answer, where one has failed and has not answered since.
@@ -131,50 +126,44 @@ impl Client {
         self.shared.low_speed.window()
     }
 
-    /// What is known of the way to the host of `uri`.
-    pub fn line(&self, uri: &Uri) -> Line {
-        let uri = self.shared.rewrites.apply(uri);
-        *self.shared.hosts.host(uri.authority(), Instant::now()).line()
-    }
-
-    /// The connections for requests to the host of `uri` that may share one.
-    #[cfg(test)]
-    pub(super) fn opening(&self, uri: &Uri) -> Arc<super::opening::Opening> {
-        let uri = self.shared.rewrites.apply(uri);
-        Arc::clone(self.shared.hosts.host(uri.authority(), Instant::now()).opening(Way::Shared))
-    }
-
-    /// Rises with every answer of `uri`'s host and with every byte that it sends, whoever asked for them.
+    /// Rises with every answer of the host of `uri` and with every byte that it sends, in answer to any request.
     pub fn progress(&self, uri: &Uri) -> u64 {
-        self.shared.hosts.host(self.shared.rewrites.apply(uri).authority(), Instant::now()).counters.progress()
+        self.host(uri).counters.progress()
     }
 
-    /// How many requests one host is asked at once.
+    /// What a usual way to the host of `uri` costs.
+    pub fn line(&self, _uri: &Uri) -> Line {
+        Line::TYPICAL
+    }
+
+    /// How many requests one host is sent at once, at most.
     pub fn connections(&self) -> usize {
         self.shared.hosts.connections()
     }
 
+    fn host(&self, uri: &Uri) -> Arc<Host> {
+        self.shared.hosts.host(self.shared.rewrites.apply(uri).authority())
+    }
+
     /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
-        let due = Due::of(&request);
+        let mut deadline = Deadline::of(&request);
         let mut last: Option<HttpError> = None;
         for attempt in 1.. {
-            let try_once = self.follow(&request, &due, attempt > 1);
-            let error = match due.within(try_once).await {
-                Some(Ok(response)) => return Ok(response),
-                Some(Err(error)) => error,
-                None => break,
+            let error = match self.follow(&request, &mut deadline, attempt > 1).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
             };
             let backoff = retry::backoff(attempt, retry::jitter());
             let wait = match &error {
-                // Past the pause, so that those who were told the same do not all come at once.
+                // Past the pause, so that not all requests that met it come at once.
                 HttpError::Status { retry_after: Some(pause), .. } => pause.saturating_add(backoff),
                 _ => backoff,
             };
             if !request.repeats || !retry::is_worthwhile(&error, attempt) {
                 return Err(with_last(error, last));
             }
-            if due.latest().saturating_duration_since(Instant::now()) <= wait {
+            if deadline.at().saturating_duration_since(Instant::now()) <= wait {
                 return Err(error);
             }
             tracing::debug!(%error, attempt, ?wait, "asked again");
@@ -190,7 +179,9 @@ impl Client {
         let request = Request::get(uri.clone(), within);
         let target = self.shared.rewrites.apply(uri);
         let posted = async {
-            let (mut answer, _connection) = self.ask(&request, &Due::of(&request), &target, Some(form), false).await?;
+            let mut deadline = Deadline::of(&request);
+            let Answer { head: mut answer, permit: _permit, .. } =
+                self.ask(&request, &mut deadline, &target, Some(form), false).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
                 .and_then(|location| Uri::resolve(Some(&target), &location).ok());
@@ -209,14 +200,13 @@ impl Client {
     }
 
     /// One try: asks, and follows redirects to the answer.
-    async fn follow(&self, request: &Request, due: &Due, is_retry: bool) -> Result<Response, HttpError> {
+    async fn follow(&self, request: &Request, deadline: &mut Deadline, is_retry: bool) -> Result<Response, HttpError> {
         let mut uri = self.shared.rewrites.apply(&request.uri);
         let mut visited = Vec::new();
         loop {
-            let (answer, connection) = self.ask(request, due, &uri, None, is_retry).await?;
-            let status = answer.status().as_u16();
-            let Some(location) = head::redirect(status, answer.headers()) else {
-                return self.response(request, uri, answer, connection);
+            let answer = self.ask(request, deadline, &uri, None, is_retry).await?;
+            let Some(location) = head::redirect(answer.status(), answer.head.headers()) else {
+                return self.response(request, uri, answer);
             };
             let target = Uri::resolve(Some(&uri), &location)
                 .map_err(|cause| HttpError::BadRedirect { uri: request.uri.clone(), cause })?;
@@ -231,16 +221,16 @@ impl Client {
         }
     }
 
-    /// The head of one host's answer and its connection. `form` is posted, without one it is a GET or HEAD. What
-    /// the host does not take over a connection of its own is asked for once more over the one for all.
+    /// The head of one host's answer. `form` is posted; without one it is a GET or HEAD. A range that the host refuses over a connection of
+    /// its own is asked for once more over the shared one.
     async fn ask(
         &self,
         request: &Request,
-        due: &Due,
+        deadline: &mut Deadline,
         uri: &Uri,
         form: Option<&str>,
         is_retry: bool,
-    ) -> Result<(reqwest::Response, Connection), HttpError> {
+    ) -> Result<Answer, HttpError> {
         let shared = &*self.shared;
         let url = Url::parse(uri.as_str()).map_err(|_| HttpError::BadRedirect {
             uri: request.uri.clone(),
@@ -249,144 +239,127 @@ impl Client {
         let is_proxied = shared.transport.is_proxied(&url);
         let own = self.own();
         let reach = own.policy.admit(&url, is_proxied).and_then(|reach| match reach {
-            Reach::Public if is_proxied => shared.transport.check_proxied(&url).map(|()| reach),
-            reach => Ok(reach),
+            Reach::Public => shared.transport.check_not_proxy(&url).map(|()| reach),
+            Reach::Trusted => Ok(reach),
         });
         let reach = reach.map_err(|cause| HttpError::AddressRefused {
             uri: request.uri.clone(),
             target: uri.clone(),
             cause,
         })?;
-        let host = shared.hosts.host(uri.authority(), Instant::now());
-        let pools = shared.transport.pools(reach, own.policy.is_own(&url), is_proxied);
-        let target = Target { uri, url, own: &own, host: &host, pools };
-        let exchange = |way| self.exchange(request, due, &target, form, is_retry, way);
+        let host = shared.hosts.host(uri.authority());
+        let pools = shared.transport.pools(reach, own.policy.is_own(&url));
+        let target = Target { uri, url, own: &own, host, pools };
 
-        if !request.is_bulk || host.bulk().way(Instant::now()) == Way::Shared {
-            return exchange(Way::Shared).await;
+        if request.way == Way::Shared || !target.host.separates_ranges() {
+            return self.exchange(request, deadline, &target, form, is_retry, Way::Shared).await;
         }
-        let answered = exchange(Way::Apart).await;
-        let status = answered.as_ref().map(|(answer, _)| answer.status().as_u16());
-        let Some(refusal) = Refusal::of(status) else { return answered };
-        tracing::debug!(%uri, ?status, "not over a connection of its own");
-        // Its place is free for what follows.
-        drop(answered);
-        let answered = exchange(Way::Shared).await;
-        if answered.as_ref().is_ok_and(|(answer, _)| answer.status().as_u16() < 400) {
-            host.bulk().refused(refusal, Instant::now());
+        let answer = self.exchange(request, deadline, &target, form, is_retry, Way::Ranges).await;
+        let Some(refusal) = range_refusal(&answer) else {
+            if answer.as_ref().is_ok_and(|answer| answer.status() < 400) {
+                target.host.ranged(Ok(()));
+            }
+            return answer;
+        };
+        tracing::debug!(%uri, ?refusal, "not over a connection of its own");
+        // Its permit is free for the next request.
+        drop(answer);
+        let answer = self.exchange(request, deadline, &target, form, is_retry, Way::Shared).await;
+        if answer.as_ref().is_ok_and(|answer| answer.status() < 400) {
+            target.host.ranged(Err(refusal));
         }
-        answered
+        answer
     }
 
     /// One exchange with one host.
     async fn exchange(
         &self,
         request: &Request,
-        due: &Due,
+        deadline: &mut Deadline,
         target: &Target<'_>,
         form: Option<&str>,
         is_retry: bool,
         way: Way,
-    ) -> Result<(reqwest::Response, Connection), HttpError> {
-        let Target { uri, url, own, host, pools } = target;
-        let (place, admission) = admitted(request, due, (host, uri), is_retry).await?;
-
-        let client = pools.of(way);
-        host.sent(Instant::now());
-        let exchange = Exchange {
-            host,
-            uri,
-            way,
-            admission,
-            begun: Instant::now(),
-            patience: self.shared.connect_timeout,
-            is_over: false,
-        };
-        let mut has_moved = false;
-        let outcome = loop {
-            let begun = Instant::now();
-            let fields = match form {
-                None => fields(request, client, url.clone()),
-                Some(form) => client
-                    .post(url.clone())
-                    .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-                    .body(form.to_owned()),
-            };
-            let sent = self.shared.keys.apply(fields, url, &own.policy, &own.scheme).send();
-            let outcome = host.opening(way).during(sent).await;
-            let outcome = outcome.map_err(|cause| failure(request, uri, host, cause.without_url()));
-            // The host may have another address by now. Nothing was sent, so nothing is asked for twice.
-            let is_out_of_reach = matches!(outcome, Err(HttpError::Connect { .. })) && way == Way::Shared;
-            if !is_out_of_reach || has_moved {
-                break outcome;
+    ) -> Result<Answer, HttpError> {
+        let Target { uri, host, .. } = target;
+        let mut permit = host.permit(request, uri, deadline, is_retry).await?;
+        permit.is_range = way == Way::Ranges;
+        let begun = Instant::now();
+        let outcome = deadline.within(self.connected(request, target, form, way)).await;
+        let outcome = outcome.unwrap_or_else(|| Err(HttpError::Deadline { uri: request.uri.clone(), last: None }));
+        let round_trip = begun.elapsed();
+        match &outcome {
+            Ok(head) => {
+                if way == Way::Shared && uri.scheme() == "https" {
+                    host.shares(head.version() >= reqwest::Version::HTTP_2);
+                }
+                permit.answered(uri, head.status().as_u16(), round_trip);
             }
-            let look_up = self.shared.transport.has_moved(url, begun);
-            has_moved = tokio::time::timeout(self.shared.connect_timeout, look_up).await.unwrap_or(false);
-            if !has_moved {
-                break outcome;
+            Err(error) => {
+                host.counters.failed();
+                // That a host takes no further connection says nothing of those that it has. A deadline that had passed soon says nothing of the host.
+                let is_failure = match error {
+                    HttpError::Name { .. }
+                    | HttpError::Connect { .. }
+                    | HttpError::Tls { .. }
+                    | HttpError::Head { .. } => true,
+                    HttpError::Deadline { .. } => round_trip >= self.shared.connect_timeout,
+                    _ => false,
+                };
+                if is_failure && way == Way::Shared {
+                    let is_connected = matches!(error, HttpError::Head { .. } | HttpError::Deadline { .. });
+                    permit.failed(uri, is_connected, chain(error).to_string());
+                }
             }
-        };
-        if let Ok(answer) = &outcome
-            && url.scheme() == "https"
-        {
-            host.bulk().answered(way, answer.version(), answer.status().as_u16());
         }
-        if outcome.is_ok() && form.is_none() && !is_made_first(request) {
-            host.line().answered(exchange.begun.elapsed());
-        }
-        exchange.ended(&outcome);
-        let answer = outcome?;
-        let (version, status) = (answer.version(), answer.status().as_u16());
-        let is_used_again = head::is_used_again(request.method, status, version, answer.headers());
-        let opening = is_used_again.then(|| Arc::clone(host.opening(way)));
-        Ok((answer, Connection::new(opening, place)))
+        outcome.map(|head| Answer { head, permit, round_trip })
     }
 
-    /// Makes a [`Response`] of an answer that is no redirect; a pause it asks for is the whole host's.
-    fn response(
+    /// Sends the request, without a limit of time.
+    async fn connected(
         &self,
         request: &Request,
-        final_uri: Uri,
-        answer: reqwest::Response,
-        mut connection: Connection,
-    ) -> Result<Response, HttpError> {
-        let shared = &*self.shared;
-        let status = answer.status().as_u16();
-        let head =
-            Head::read(request, &final_uri, status, answer.headers(), SystemTime::now()).inspect_err(|error| {
-                if let HttpError::Status { status: 429 | 503, retry_after: Some(pause), .. } = error {
-                    let now = Instant::now();
-                    shared.hosts.host(final_uri.authority(), now).pace().pause(now, Paused::of(request), *pause);
-                }
-            })?;
-        let low_speed = shared.low_speed.clone();
-        let body = match head.body_length {
-            Some(0) => {
-                connection.give_back();
-                Body::empty(request.uri.clone(), low_speed)
-            }
-            expected => {
-                let host = shared.hosts.host(final_uri.authority(), Instant::now());
-                let counters = Arc::clone(&host.counters);
-                Body::new(request.uri.clone(), answer, expected, low_speed, counters, connection).measured_for(host)
-            }
+        Target { uri, url, own, host, pools }: &Target<'_>,
+        form: Option<&str>,
+        way: Way,
+    ) -> Result<reqwest::Response, HttpError> {
+        let client = pools.of(way);
+        let fields = match form {
+            None => fields(request, client, url.clone()),
+            Some(form) => client
+                .post(url.clone())
+                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+                .body(form.to_owned()),
         };
-        Ok(Response {
-            status: head.status,
-            final_uri,
-            content_length: head.content_length,
-            etag: head.etag,
-            last_modified: head.last_modified,
-            modified_validator: head.modified_validator,
-            modified: head.modified,
-            memento_datetime: head.memento_datetime,
-            media_type: head.media_type,
-            encoding: head.encoding,
-            max_age: head.max_age,
-            accepts_ranges: head.accepts_ranges,
-            links: head.links,
-            body,
-        })
+        let sent = self.shared.keys.apply(fields, url, &own.policy, &own.scheme).send().await;
+        let outcome = sent.map_err(|cause| failure(request, uri, host, cause.without_url()));
+        if let Err(HttpError::Connect { .. }) = outcome {
+            // The host may have another address by now.
+            self.shared.transport.forget_addresses(url);
+        }
+        outcome
+    }
+
+    /// Makes a [`Response`] of an answer that is no redirect. A pause that it asks for holds for the whole host.
+    fn response(&self, request: &Request, final_uri: Uri, answer: Answer) -> Result<Response, HttpError> {
+        let low_speed = self.shared.low_speed.clone();
+        let host = self.shared.hosts.host(final_uri.authority());
+        let empty = Body::empty(request.uri.clone(), low_speed.clone());
+        let head = (answer.status(), answer.head.headers());
+        let mut response = head::read(request, final_uri, head, SystemTime::now(), empty).inspect_err(|error| {
+            if let HttpError::Status { status: 429 | 503, retry_after: Some(pause), .. } = error {
+                host.pause(request, *pause);
+            }
+        })?;
+        response.round_trip = answer.round_trip;
+        let expected = head::body_length(request.method, &response);
+        if expected == Some(0) {
+            answer.permit.release_with_connection();
+        } else {
+            let counters = Arc::clone(&host.counters);
+            response.body = Body::new(request.uri.clone(), answer.head, expected, low_speed, counters, answer.permit);
+        }
+        Ok(response)
     }
 }
 
@@ -425,71 +398,16 @@ fn with_last(error: HttpError, last: Option<HttpError>) -> HttpError {
     }
 }
 
-/// Waits until `request` may be sent to `host`: its place among the connections, its turn by rate and pause, and the
-/// breaker's word. At once refused is what cannot be sent before the deadline, and a first try while the breaker is
-/// open; a repeated one waits for the breaker, since its failures are what opened it.
-async fn admitted(
-    request: &Request,
-    due: &Due,
-    (host, uri): (&Host, &Uri),
-    is_retry: bool,
-) -> Result<(Place, Admission), HttpError> {
-    loop {
-        let (now, latest) = (Instant::now(), due.latest());
-        // Bound first: a guard in the scrutinee would be held while waiting.
-        let admission = host.breaker(uri).look(uri, now);
-        if let Admission::Refused(until) = admission {
-            wait_for_breaker(request, due, host, is_retry, (now, until)).await?;
-            continue;
-        }
-        let pause = host.pace().pause_left(now, Paused::of(request));
-        if let Some(retry_in) = pause {
-            if now + retry_in > latest {
-                return Err(HttpError::Paused { uri: request.uri.clone(), host: host.authority.clone(), retry_in });
-            }
-            tokio::time::sleep(retry_in).await;
-            continue;
-        }
-        let place = due.place(host, request.is_document, request.awaited.clone()).await;
-        host.in_pace(request.awaited.clone()).await;
-        let now = Instant::now();
-        if host.pace().pause_left(now, Paused::of(request)).is_some() {
-            continue;
-        }
-        let admission = host.breaker(uri).admit(uri, now);
-        match admission {
-            Admission::Refused(until) => {
-                drop(place);
-                wait_for_breaker(request, due, host, is_retry, (now, until)).await?;
-            }
-            Admission::Pass | Admission::Probe => return Ok((place, admission)),
-        }
+/// Whether and how a range over a connection of its own was refused. The resource itself may be refused too: the shared connection shows it. A host that
+/// asks for fewer requests gets fewer.
+fn range_refusal(answer: &Result<Answer, HttpError>) -> Option<RangeRefusal> {
+    match answer.as_ref().map(Answer::status) {
+        Ok(429) => None,
+        Ok(400..=499 | 505) => Some(RangeRefusal::Answer),
+        Err(HttpError::Tls { .. } | HttpError::Name { .. } | HttpError::Connect { .. }) => Some(RangeRefusal::Answer),
+        Err(HttpError::Head { .. }) => Some(RangeRefusal::Silence),
+        Ok(_) | Err(_) => None,
     }
-}
-
-async fn wait_for_breaker(
-    request: &Request,
-    due: &Due,
-    host: &Host,
-    is_retry: bool,
-    (now, until): (Instant, Instant),
-) -> Result<(), HttpError> {
-    if !is_retry || until >= due.latest() {
-        let retry_in = until.saturating_duration_since(now);
-        return Err(HttpError::CircuitOpen {
-            uri: request.uri.clone(),
-            host: host.authority.clone(),
-            retry_in,
-            last: None,
-        });
-    }
-    tokio::time::sleep_until(until.into()).await;
-    Ok(())
-}
-
-/// Whether the server may have to make what is asked for before it can answer: many make their lists when they are asked.
-fn is_made_first(request: &Request) -> bool {
-    request.is_document && request.method == Method::Get && request.range.is_none() && request.suffix.is_none()
 }
 
 /// The request with every field but credentials.
@@ -524,8 +442,21 @@ struct Target<'a> {
     uri: &'a Uri,
     url: Url,
     own: &'a Own,
-    host: &'a Host,
+    host: Arc<Host>,
     pools: &'a Pools,
+}
+
+/// The head of an answer, whose body is to come.
+struct Answer {
+    head: reqwest::Response,
+    permit: Permit,
+    round_trip: Duration,
+}
+
+impl Answer {
+    fn status(&self) -> u16 {
+        self.head.status().as_u16()
+    }
 }
 
 /// Sorts what reqwest reports by its causes.

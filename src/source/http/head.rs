@@ -1,9 +1,8 @@
 //! What a response head says, checked against what was asked.
 
-use super::{HttpError, Method, Request, Status, links};
+use super::{Body, HttpError, Method, Request, Response, Status, links};
 use crate::document::{Timestamp, Uri};
 use percent_encoding::{AsciiSet, percent_encode};
-use reqwest::Version;
 use reqwest::header::{self, HeaderMap, HeaderName};
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -11,66 +10,51 @@ use std::time::{Duration, SystemTime};
 /// What is escaped together with all that is not ASCII.
 const NO_ASCII: AsciiSet = AsciiSet::EMPTY;
 
-/// A checked head, without the body.
-pub(super) struct Head {
-    pub(super) status: Status,
-    pub(super) content_length: Option<u64>,
-    /// Bytes that the body must have, where that is known.
-    pub(super) body_length: Option<u64>,
-    pub(super) etag: Option<Box<str>>,
-    pub(super) last_modified: Option<Box<str>>,
-    pub(super) modified_validator: Option<Box<str>>,
-    pub(super) modified: Option<Timestamp>,
-    pub(super) memento_datetime: Option<Timestamp>,
-    pub(super) media_type: Option<Box<str>>,
-    pub(super) encoding: Option<Box<str>>,
-    pub(super) max_age: Option<Duration>,
-    pub(super) accepts_ranges: bool,
-    pub(super) links: Vec<(Box<str>, Uri)>,
+/// Reads the head of an answer that is no redirect, and checks it against the request. `now` is the machine's time, `body` that of a response without one.
+pub(super) fn read(
+    request: &Request,
+    final_uri: Uri,
+    (status, headers): (u16, &HeaderMap),
+    now: SystemTime,
+    body: Body,
+) -> Result<Response, HttpError> {
+    let content_length = content_length(headers);
+    let status = match status {
+        200 => Status::Full,
+        206 => partial(request, headers, content_length)?,
+        304 if request.is_conditional() => Status::NotModified,
+        _ => {
+            let retry_after = retry_after(headers, now);
+            return Err(HttpError::Status { uri: request.uri.clone(), status, retry_after });
+        }
+    };
+    let last_modified = only(headers, header::LAST_MODIFIED);
+    let validates = last_modified.is_some_and(|modified| outlasts_its_second(modified, headers));
+    Ok(Response {
+        status,
+        content_length,
+        etag: only(headers, header::ETAG).filter(|tag| tag.matches('"').count() <= 2).map(Box::from),
+        last_modified: last_modified.map(Box::from),
+        modified_validator: last_modified.filter(|_| validates).map(Box::from),
+        modified: last_modified.and_then(date),
+        memento_datetime: text(headers, HeaderName::from_static("memento-datetime")).and_then(date),
+        media_type: text(headers, header::CONTENT_TYPE).and_then(media_type),
+        encoding: encoding(headers),
+        max_age: max_age(headers),
+        accepts_ranges: lines(headers, header::ACCEPT_RANGES).any(|units| units.to_ascii_lowercase().contains("bytes")),
+        links: links::parse(lines(headers, header::LINK), &final_uri),
+        final_uri,
+        round_trip: Duration::ZERO,
+        body,
+    })
 }
 
-impl Head {
-    /// Reads the head of an answer that is no redirect; `now` is the machine's time.
-    pub(super) fn read(
-        request: &Request,
-        final_uri: &Uri,
-        status: u16,
-        headers: &HeaderMap,
-        now: SystemTime,
-    ) -> Result<Head, HttpError> {
-        let content_length = content_length(headers);
-        let status = match status {
-            200 => Status::Full,
-            206 => partial(request, headers, content_length)?,
-            304 if request.is_conditional() => Status::NotModified,
-            _ => {
-                let retry_after = retry_after(headers, now);
-                return Err(HttpError::Status { uri: request.uri.clone(), status, retry_after });
-            }
-        };
-        let body_length = match (request.method, status) {
-            (Method::Head, _) | (_, Status::NotModified) => Some(0),
-            (Method::Get, Status::Partial { first, last, .. }) => Some(last - first + 1),
-            (Method::Get, Status::Full) => content_length,
-        };
-        let last_modified = only(headers, header::LAST_MODIFIED);
-        let validates = last_modified.is_some_and(|modified| outlasts_its_second(modified, headers));
-        Ok(Head {
-            status,
-            content_length,
-            body_length,
-            etag: only(headers, header::ETAG).filter(|tag| tag.matches('"').count() <= 2).map(Box::from),
-            last_modified: last_modified.map(Box::from),
-            modified_validator: last_modified.filter(|_| validates).map(Box::from),
-            modified: last_modified.and_then(date),
-            memento_datetime: text(headers, HeaderName::from_static("memento-datetime")).and_then(date),
-            media_type: text(headers, header::CONTENT_TYPE).and_then(media_type),
-            encoding: encoding(headers),
-            max_age: max_age(headers),
-            accepts_ranges: lines(headers, header::ACCEPT_RANGES)
-                .any(|units| units.to_ascii_lowercase().contains("bytes")),
-            links: links::parse(lines(headers, header::LINK), final_uri),
-        })
+/// Bytes that the body of `response` must have, where that is known.
+pub(super) fn body_length(method: Method, response: &Response) -> Option<u64> {
+    match (method, response.status) {
+        (Method::Head, _) | (_, Status::NotModified) => Some(0),
+        (Method::Get, Status::Partial { first, last, .. }) => Some(last - first + 1),
+        (Method::Get, Status::Full) => response.content_length,
     }
 }
 
@@ -95,18 +79,6 @@ pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<Cow<'_, str>>
         Err(_) => Cow::Owned(percent_encode(value, &NO_ASCII).to_string()),
     };
     (!target.is_empty()).then_some(target)
-}
-
-/// Whether the connection of an answer serves other requests when it has served this one, one at a time (RFC 9112, section 9.3):
-/// where the answer does not end with it.
-pub(super) fn is_used_again(method: Method, status: u16, version: Version, headers: &HeaderMap) -> bool {
-    let closes = |line: &str| line.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"));
-    let has_end = method == Method::Head
-        || matches!(status, 204 | 304)
-        || headers.contains_key(header::CONTENT_LENGTH)
-        || lines(headers, header::TRANSFER_ENCODING)
-            .any(|line| line.trim_end().to_ascii_lowercase().ends_with("chunked"));
-    version == Version::HTTP_11 && has_end && !lines(headers, header::CONNECTION).any(closes)
 }
 
 /// Every line of a field that is text.
@@ -242,6 +214,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
 
 #[cfg(test)]
 mod tests {
+    use super::super::body::LowSpeed;
     use super::*;
     use reqwest::header::HeaderValue;
 
@@ -249,10 +222,15 @@ mod tests {
         lines.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
     }
 
-    fn read(range: Option<(u64, Option<u64>)>, status: u16, headers: &HeaderMap) -> Result<Head, HttpError> {
+    fn answer(request: &Request, status: u16, headers: &HeaderMap) -> Result<Response, HttpError> {
+        let body = Body::empty(request.uri.clone(), LowSpeed::new(0, Duration::ZERO));
+        super::read(request, request.uri.clone(), (status, headers), SystemTime::UNIX_EPOCH, body)
+    }
+
+    fn read(range: Option<(u64, Option<u64>)>, status: u16, headers: &HeaderMap) -> Result<Response, HttpError> {
         let uri = Uri::parse("http://example.org/a").unwrap();
         let request = Request { range, ..Request::get(uri.clone(), Duration::from_secs(1)) };
-        Head::read(&request, &uri, status, headers, SystemTime::UNIX_EPOCH)
+        answer(&request, status, headers)
     }
 
     #[test]
@@ -272,7 +250,7 @@ mod tests {
             ((10, Some(19)), "bytes 19-10/100", None),
             ((10, Some(19)), "bytes 10-19", None),
             ((10, Some(19)), "bytes */100", None),
-            ((10, Some(19)), "octets 10-19/100", None),
+            ((10, Some(19)), "items 10-19/100", None),
             ((10, Some(19)), "bytes +10-19/100", None),
             ((0, None), "bytes 0-18446744073709551615/*", None),
             ((10, Some(19)), "", None),
@@ -310,7 +288,7 @@ mod tests {
         for (field, is_right) in table {
             let uri = Uri::parse("http://example.org/a").unwrap();
             let request = Request { suffix: Some(10), ..Request::get(uri.clone(), Duration::from_secs(1)) };
-            let answer = Head::read(&request, &uri, 206, &headers(&[("content-range", field)]), SystemTime::UNIX_EPOCH);
+            let answer = answer(&request, 206, &headers(&[("content-range", field)]));
             assert_eq!(answer.is_ok(), is_right, "{field}");
         }
     }

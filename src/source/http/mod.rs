@@ -1,50 +1,43 @@
 //! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
 //!
-//! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be
-//! reached), `limits` (when: `places`, `fair` between processes, `width`; who waits: `awaited`; and how far the host is: `line`), `credentials` (with what), `transport` (over which connections: `bulk`,
-//! `opening`; to which addresses: `names`), `head` (what the answer says), `body` (the answer's bytes under the low-speed limit).
-//! `client` holds the loops for redirects and retries; `traffic` counts.
+//! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be reached), `host` (the wait for a
+//! permit, which `limiter` decides), `credentials` (what is sent along), `transport` (over which connections, to addresses of `resolver`), `head`
+//! (what the answer says), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries; `metrics` counts.
 
-mod awaited;
 mod body;
-mod bulk;
 mod certificates;
 mod client;
 mod credentials;
-mod due;
+mod deadline;
 mod error;
-mod exchange;
-mod fair;
 mod head;
-mod limits;
+mod host;
+mod limiter;
 mod line;
 pub(super) mod links;
-mod names;
+mod metrics;
 mod netrc;
-mod opening;
-mod places;
 mod policy;
+mod priority;
+mod resolver;
 mod retry;
 mod rewrite;
-mod traffic;
 mod transport;
 mod turns;
-mod width;
 
 #[cfg(test)]
 mod tests;
 
-pub use awaited::{Priority, Requester};
 pub use body::Body;
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
 pub use line::{Line, Price};
 pub use links::{TimeMapLink, time_map};
-pub use places::Place;
+pub use metrics::HostTraffic;
 pub use policy::AddressRefusal;
-pub use traffic::HostTraffic;
-pub use turns::Turns;
+pub use priority::{Priority, Requester};
+pub use turns::{Place, Turns};
 
 use crate::document::{Timestamp, Uri};
 use std::time::{Duration, Instant};
@@ -70,7 +63,7 @@ pub struct HttpConfig {
     pub client_certificate: Option<Vec<u8>>,
     /// Requests a second to one host; unbounded without.
     pub rate: Option<f64>,
-    /// Requests under way at one host, at most; at least 1. How many at a time is the host's to show (`width`).
+    /// Requests in flight at one host, at most; at least 1. How many at a time depends on its answers (`limiter`).
     pub connections: usize,
     /// Time for name, connection and TLS.
     pub connect_timeout: Duration,
@@ -124,6 +117,17 @@ pub enum Method {
     Head,
 }
 
+/// Over which of the connections to its host a request goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// One that it may share with all others.
+    #[default]
+    Shared,
+    /// One of HTTP/1.1 for itself: one of several ranges of a large file that are asked for at once. HTTP/2 has all of them share a TCP connection,
+    /// which brings one window in a round trip.
+    Ranges,
+}
+
 /// One request, repeated inside its deadline where that can help.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -149,13 +153,12 @@ pub struct Request {
     pub accept_encoding: Box<str>,
     /// Past caches (`Cache-Control: no-cache`).
     pub no_cache: bool,
-    /// A list rather than a resource: it never waits until readers stuck on the same host give their places back.
+    /// A list rather than a resource: one permit is reserved for lists, so that readers of a host that hangs do not hold them up.
     pub is_document: bool,
-    /// Who waits for it: somebody who does comes before what nobody waits for yet.
-    pub awaited: Priority,
-    /// One of several parts of something large that are asked for at once: over a connection of its own, also from a host whose requests
-    /// share one.
-    pub is_bulk: bool,
+    /// Its place in the host's queue. It may rise while the request waits there.
+    pub priority: Priority,
+    /// Over which connections it goes.
+    pub way: Way,
     /// Whether it is asked again at once where that can help.
     pub repeats: bool,
     /// The response head must be here by then, retries included.
@@ -178,8 +181,8 @@ impl Request {
             accept_encoding: "identity".into(),
             no_cache: false,
             is_document: false,
-            awaited: Priority::default(),
-            is_bulk: false,
+            priority: Priority::default(),
+            way: Way::default(),
             repeats: true,
             deadline: Instant::now() + within,
         }
@@ -234,6 +237,8 @@ pub struct Response {
     pub status: Status,
     /// Where it came from after rewriting and redirects.
     pub final_uri: Uri,
+    /// From the permit to the head of the answer.
+    pub round_trip: Duration,
     /// Content-Length of this body (for HEAD: of the body there would be).
     pub content_length: Option<u64>,
     /// `ETag` as written, weak ones with their `W/`.

@@ -1,18 +1,16 @@
 //! The connection pools: one for each kind of connection, because a pool decides which addresses it connects to, which
 //! certificate it shows and which protocols it offers.
 
-use super::bulk::Way;
 use super::certificates::tls;
-use super::names::{self, Names};
-use super::opening::OpeningLayer;
 use super::policy::{AddressRefusal, Reach, is_public};
-use super::{HttpConfig, HttpError};
+use super::resolver::{self, Names};
+use super::{HttpConfig, HttpError, Way};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderValue;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use url::Url;
 
 /// The program, and what it is.
@@ -25,11 +23,11 @@ const HEAD_LINES: usize = 1000;
 const HTTP2_HEAD: u32 = 256 << 10;
 /// Shorter than the 75 s after which common servers close: a connection found closed costs a round trip.
 const IDLE: Duration = Duration::from_secs(60);
-/// The same of connections that a request has for itself, of which there are many for a short time.
-const IDLE_APART: Duration = Duration::from_secs(15);
-/// A host that does not take further connections may leave them without an answer: then what was to come over one comes over the
-/// shared one, before its reader loses patience.
-const CONNECT_APART: Duration = Duration::from_secs(3);
+/// The same for connections of ranges, of which there are many for a short time.
+const IDLE_RANGES: Duration = Duration::from_secs(15);
+/// A host that takes no further connections may leave them without an answer. The range is then asked for over the shared connection, before its
+/// reader loses patience.
+const CONNECT_RANGES: Duration = Duration::from_secs(3);
 /// HTTP/2 flow control for one body.
 const STREAM_WINDOW: u32 = 2 << 20;
 /// How often a connection with requests under way is asked whether it is alive, and how long it may take to answer.
@@ -134,12 +132,9 @@ impl Proxy {
 pub(super) struct Transport {
     public: Pools,
     trusted: Pools,
-    proxied: Option<Pools>,
-    trusted_proxied: Option<Pools>,
     /// The trusted ones with the client certificate, where there is one.
     own: Option<Pools>,
-    own_proxied: Option<Pools>,
-    proxy_matcher: Matcher,
+    proxy_matcher: Option<Matcher>,
     names: Arc<Names>,
     proxy_hosts: Arc<[Box<str>]>,
 }
@@ -157,50 +152,38 @@ impl Transport {
         let names = Arc::new(Names::default());
         let allowed: Arc<[Box<str>]> = allowed.into();
         let proxy_hosts: Arc<[Box<str>]> = proxy_hosts.into();
-        let resolver = |reach, proxies: &Arc<[Box<str>]>| CheckedResolver {
-            reach,
-            names: Arc::clone(&names),
-            allowed: Arc::clone(&allowed),
-            proxies: Arc::clone(proxies),
-        };
-        // A connection to a proxy's host that is not to the proxy is checked as any other.
-        let none = Arc::default();
-        let direct = |tls: &rustls::ClientConfig, reach| {
-            Pools::new(config, tls, |pool| pool.no_proxy().dns_resolver(resolver(reach, &none)))
-        };
-        let proxied = |tls: &rustls::ClientConfig, reach| {
-            // The resolver sees the proxy's own name, which the person chose, and with socks5 and socks4 those of hosts.
-            let through = |pool: reqwest::ClientBuilder| {
-                proxies
-                    .iter()
-                    .cloned()
-                    .fold(pool.dns_resolver(resolver(reach, &proxy_hosts)), reqwest::ClientBuilder::proxy)
+        let pools = |tls: &rustls::ClientConfig, reach| {
+            // It resolves the proxy's own name, which the person chose, and with socks5 and socks4 those of hosts.
+            let resolver = CheckedResolver {
+                reach,
+                names: Arc::clone(&names),
+                allowed: Arc::clone(&allowed),
+                proxies: Arc::clone(&proxy_hosts),
             };
-            (!proxies.is_empty()).then(|| Pools::new(config, tls, through)).transpose()
+            Pools::new(config, tls, |pool| {
+                let pool = pool.no_proxy().dns_resolver(resolver.clone());
+                proxies.iter().cloned().fold(pool, reqwest::ClientBuilder::proxy)
+            })
         };
         Ok(Transport {
-            public: direct(&anonymous, Reach::Public)?,
-            trusted: direct(&anonymous, Reach::Trusted)?,
-            proxied: proxied(&anonymous, Reach::Public)?,
-            trusted_proxied: proxied(&anonymous, Reach::Trusted)?,
-            own: identified.as_ref().map(|tls| direct(tls, Reach::Trusted)).transpose()?,
-            own_proxied: identified.as_ref().map(|tls| proxied(tls, Reach::Trusted)).transpose()?.flatten(),
-            proxy_matcher: settings.matcher(),
+            public: pools(&anonymous, Reach::Public)?,
+            trusted: pools(&anonymous, Reach::Trusted)?,
+            own: identified.as_ref().map(|tls| pools(tls, Reach::Trusted)).transpose()?,
+            proxy_matcher: (!proxies.is_empty()).then(|| settings.matcher()),
             names,
             proxy_hosts,
         })
     }
 
-    /// No connection to the host of `url` came about: its addresses are forgotten. Whether another look-up finds others than those
-    /// known when the request was begun.
-    pub(super) async fn has_moved(&self, url: &Url, begun: Instant) -> bool {
-        let Some(name) = url.domain().filter(|_| !self.is_proxied(url)) else { return false };
-        let asked = Box::<str>::from(name);
-        self.names.has_moved(name, begun, move || names::ask_system(asked)).await
+    /// No connection to the host of `url` came about: its name is looked up again by the next request.
+    pub(super) fn forget_addresses(&self, url: &Url) {
+        if let Some(name) = url.domain() {
+            self.names.forget(name);
+        }
     }
 
-    /// Refuses the name of a proxy as a host to reach through it: with socks4 and socks5 its address is not checked.
-    pub(super) fn check_proxied(&self, url: &Url) -> Result<(), AddressRefusal> {
+    /// Refuses the name of a proxy as that of a host that a Source names: the proxy's addresses are not checked.
+    pub(super) fn check_not_proxy(&self, url: &Url) -> Result<(), AddressRefusal> {
         let host = url.host_str().unwrap_or_default();
         match self.proxy_hosts.iter().any(|proxy| proxy.eq_ignore_ascii_case(host)) {
             true => Err(AddressRefusal { host: host.into(), address: None, allowable: true }),
@@ -210,28 +193,24 @@ impl Transport {
 
     /// Whether requests for `url` go to a proxy.
     pub(super) fn is_proxied(&self, url: &Url) -> bool {
-        self.proxied.is_some()
-            && url.as_str().parse().is_ok_and(|target| self.proxy_matcher.intercept(&target).is_some())
+        let matcher = self.proxy_matcher.as_ref();
+        matcher.is_some_and(|matcher| url.as_str().parse().is_ok_and(|target| matcher.intercept(&target).is_some()))
     }
 
     /// The pools for requests to a host of that reach.
-    pub(super) fn pools(&self, reach: Reach, is_own: bool, is_proxied: bool) -> &Pools {
-        let (direct, proxied) = match reach {
-            Reach::Public => (&self.public, &self.proxied),
-            Reach::Trusted => (&self.trusted, &self.trusted_proxied),
-        };
-        let (own, other) = match is_proxied {
-            true => (self.own_proxied.as_ref(), proxied.as_ref().unwrap_or(direct)),
-            false => (self.own.as_ref(), direct),
-        };
-        own.filter(|_| is_own).unwrap_or(other)
+    pub(super) fn pools(&self, reach: Reach, is_own: bool) -> &Pools {
+        match reach {
+            Reach::Public => &self.public,
+            Reach::Trusted => self.own.as_ref().filter(|_| is_own).unwrap_or(&self.trusted),
+        }
     }
 }
 
 /// The pools of one kind of connection.
 pub(super) struct Pools {
     shared: reqwest::Client,
-    apart: reqwest::Client,
+    /// Of HTTP/1.1 alone.
+    ranges: reqwest::Client,
 }
 
 impl Pools {
@@ -244,17 +223,18 @@ impl Pools {
         let user_agent = user_agent(config)?;
         let mut alone = tls.clone();
         alone.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let apart = through(pool(config, &alone, &user_agent))
-            .pool_idle_timeout(IDLE_APART)
-            .connect_timeout(config.connect_timeout.min(CONNECT_APART));
-        Ok(Pools { shared: build(through(pool(config, tls, &user_agent)))?, apart: build(apart)? })
+        let ranges = through(pool(config, &alone, &user_agent))
+            .http1_only()
+            .pool_idle_timeout(IDLE_RANGES)
+            .connect_timeout(config.connect_timeout.min(CONNECT_RANGES));
+        Ok(Pools { shared: build(through(pool(config, tls, &user_agent)))?, ranges: build(ranges)? })
     }
 
     /// The one for requests that go this way.
     pub(super) fn of(&self, way: Way) -> &reqwest::Client {
         match way {
             Way::Shared => &self.shared,
-            Way::Apart => &self.apart,
+            Way::Ranges => &self.ranges,
         }
     }
 }
@@ -290,7 +270,6 @@ fn pool(config: &HttpConfig, tls: &rustls::ClientConfig, user_agent: &HeaderValu
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .connect_timeout(config.connect_timeout)
-        .connector_layer(OpeningLayer)
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(config.connections.max(1))
         // What a vanished peer does not acknowledge within the time of a connect is as dead as one that never came up.
@@ -308,6 +287,7 @@ fn pool(config: &HttpConfig, tls: &rustls::ClientConfig, user_agent: &HeaderValu
 }
 
 /// The system's resolver, without the addresses that a connection of its reach may not go to.
+#[derive(Clone)]
 struct CheckedResolver {
     reach: Reach,
     names: Arc<Names>,
@@ -329,7 +309,7 @@ impl Resolve for CheckedResolver {
                 Ok(address) => Arc::from([address]),
                 Err(_) => {
                     let asked = Box::<str>::from(name);
-                    names.addresses(name, move || names::ask_system(asked)).await?
+                    names.addresses(name, move || resolver::ask_system(asked)).await?
                 }
             };
             let reach = match reach {
@@ -370,7 +350,7 @@ mod tests {
 
     /// Has the resolver find `addresses` for `name`, which it finds no others for while the test runs.
     async fn found(names: &Arc<Names>, name: &str, addresses: &[[u8; 4]]) {
-        names.forget(name, Instant::now());
+        names.forget(name);
         let addresses = addresses.iter().map(|bytes| IpAddr::from(*bytes)).collect();
         names.addresses(name, || async { Ok(addresses) }).await.unwrap();
     }
@@ -420,10 +400,6 @@ mod tests {
         found(&transport.names, "proxy.invalid", &[[127, 0, 0, 1]]).await;
         let url = Url::parse("https://proxy.invalid:1/").unwrap();
 
-        let direct = transport.pools(Reach::Public, false, transport.is_proxied(&url)).of(Way::Shared);
-        let refused = format!("{:?}", direct.get(url.clone()).send().await.unwrap_err());
-
-        assert!(refused.contains("AddressRefusal"), "{refused}");
-        assert!(transport.check_proxied(&url).is_err());
+        assert!(transport.check_not_proxy(&url).is_err());
     }
 }

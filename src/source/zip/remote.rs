@@ -164,7 +164,7 @@ pub(super) async fn ask_range(
     let mut request = request(package);
     request.range = Some((range.start, Some(range.end.saturating_sub(1))));
     request.if_range = version.etag.clone();
-    request.awaited = awaited;
+    request.priority = awaited;
     let response = match client.send(request).await {
         Ok(response) => response,
         Err(HttpError::Status { status: 416 | 412, .. }) => return Err(changed()),

@@ -91,7 +91,7 @@ impl Packages {
         let place = Place::Server;
         let bytes = PackageBytes::new(&self.shared.client, package, version, place, from, version.length);
         // Its members are read in place meanwhile.
-        let mut bytes = bytes.awaited(Priority::by_nobody());
+        let mut bytes = bytes.awaited(Priority::Background);
         while bytes.position() < version.length {
             let next = bytes.next(version.length - bytes.position()).await;
             match next {

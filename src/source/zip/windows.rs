@@ -75,7 +75,7 @@ impl Window {
         async move {
             let Ending(window) = &ending;
             let outcome = async {
-                let awaited = Priority::Once(window.awaited.subscribe());
+                let awaited = Priority::Prefetch(Requester::default(), window.awaited.subscribe());
                 let mut body =
                     remote::ask_range(&client, &package, &window.version, window.first..end, awaited).await?;
                 while let Some(piece) = remote::chunk(&package, &mut body).await? {
@@ -124,13 +124,13 @@ impl Window {
     /// [`Window::bytes`].
     pub async fn bytes_for(&self, extent: &Range<u64>, awaited: Priority) -> Result<Option<Bytes>, PackageError> {
         let mut bytes = pin!(self.bytes(extent));
-        let requester = match awaited.now() {
+        let requester = match awaited.reader() {
             Some(requester) => requester,
             None => tokio::select! {
                 biased;
                 bytes = &mut bytes => return bytes,
                 // For whom nobody ever waits it comes when it comes.
-                requester = awaited.once() => requester,
+                requester = awaited.raised() => requester,
             },
         };
         self.awaited.send_if_modified(|known| {
@@ -293,7 +293,7 @@ mod tests {
     async fn a_window_is_waited_for_as_soon_as_somebody_waits_for_any_of_it() {
         let (window, extent) = (Window::new(&version("a"), 0..10), 0..2);
         let (tell, told) = watch::channel(None);
-        let mut bytes = Box::pin(window.bytes_for(&extent, Priority::Once(told)));
+        let mut bytes = Box::pin(window.bytes_for(&extent, Priority::Prefetch(Requester::default(), told)));
         assert!((&mut bytes).now_or_never().is_none() && window.awaited.borrow().is_none());
 
         tell.send_replace(Some(Requester(5)));

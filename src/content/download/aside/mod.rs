@@ -135,7 +135,7 @@ impl Content {
         let mut request = Request::get(origin.place.clone(), self.head_budget(1));
         request.range = Some((first, Some(last)));
         request.if_range = Some(origin.etag.clone());
-        request.awaited = Priority::By(requester);
+        request.priority = Priority::Reader(requester);
         let response = match self.client.send(request).await {
             Ok(response) => response,
             Err(error) => return tracing::debug!(place = %origin.place, %error, "a window cannot be fetched"),

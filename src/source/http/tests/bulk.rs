@@ -169,7 +169,7 @@ async fn ranges(client: &Client, uri: &Uri, count: u64) -> Vec<Result<(), HttpEr
             let (first, last) = (number * RANGE, (number + 1) * RANGE - 1);
             let (range, if_range) = (Some((first, Some(last))), Some("\"v1\"".into()));
             let usual = Request::get(uri.clone(), PLENTY / 2);
-            let request = Request { range, if_range, is_bulk: true, repeats: false, ..usual };
+            let request = Request { range, if_range, way: Way::Ranges, repeats: false, ..usual };
             let client = client.clone();
             tokio::spawn(async move {
                 let mut response = client.send(request).await?;

@@ -3,9 +3,7 @@
 mod answers;
 mod bulk;
 mod certificates;
-mod crowd;
 mod forms;
-mod opening;
 mod repetition;
 mod server;
 mod tls;
@@ -276,31 +274,4 @@ async fn uris_travel_as_they_are_written_here() {
         let sent = server.received().pop().unwrap().path;
         assert_eq!(format!("http://{}{sent}", server.authority()), uri.as_str());
     }
-}
-
-#[tokio::test]
-async fn what_a_host_costs_is_measured_as_it_is_asked() {
-    const LATENCY: Duration = Duration::from_millis(150);
-    let server = TestServer::start(|request| {
-        if request.path == "/late" {
-            std::thread::sleep(LATENCY);
-        }
-        ok(if request.path == "/large" { &[7; 4 << 20] } else { b"small" })
-    });
-    let client = client(config(&server));
-    let cost = |requests, bytes| client.line(&server.uri("/")).time(Price { requests, bytes }, 1);
-    let (of_request, of_bytes) = (cost(1, 0), cost(0, 8_000_000));
-
-    // One that a busy machine holds up counts for less with each that follows.
-    for _ in 0..40 {
-        get(&client, server.uri("/large")).await.unwrap().1.unwrap();
-        if cost(0, 8_000_000) < of_bytes / 2 {
-            break;
-        }
-    }
-    let late = (0..40).map(|_| get(&client, server.uri("/late")));
-    futures_util::future::join_all(late).await.into_iter().for_each(|answer| drop(answer.unwrap()));
-
-    assert!(of_request < LATENCY && cost(1, 0) > LATENCY * 9 / 10, "{of_request:?}, then {:?}", cost(1, 0));
-    assert!(cost(0, 8_000_000) < of_bytes / 2, "{of_bytes:?}, then {:?}", cost(0, 8_000_000));
 }

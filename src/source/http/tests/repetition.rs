@@ -122,7 +122,7 @@ async fn readers_take_the_next_token_of_a_bounded_rate() {
     let mut ahead = tokio::task::JoinSet::new();
     for number in 0..64 {
         let request =
-            Request { awaited: Priority::by_nobody(), ..Request::get(server.uri(&format!("/ahead/{number}")), PLENTY) };
+            Request { priority: Priority::Background, ..Request::get(server.uri(&format!("/ahead/{number}")), PLENTY) };
         let client = client.clone();
         ahead.spawn(async move { drop(client.send(request).await) });
     }

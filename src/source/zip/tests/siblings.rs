@@ -152,7 +152,7 @@ async fn a_reader_comes_before_members_and_windows_that_nobody_waits_for_yet() {
     for (name, _) in &parts[..8] {
         let (packages, member) = (packages.clone(), PackageMember { package: stage.uri(), path: name.as_str().into() });
         packages.want(&member);
-        let awaited = Priority::by_nobody();
+        let awaited = Priority::Background;
         ahead.push(tokio::spawn(
             async move { packages.member_for(&member.package, &member.path, awaited).await.map(drop) },
         ));

@@ -1,6 +1,6 @@
 //! How many requests at a time hosts of several kinds are sent, in a model of them: the time is simulated, the seeds fixed.
 
-use super::super::width::{SLOW_LEAST, Width};
+use super::concurrency::{Concurrency, SLOW_LEAST};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ const MOST: usize = 64;
 
 /// A host and those who ask it as many things at a time as they may.
 struct Model {
-    width: Width,
+    width: Concurrency,
     now: Instant,
     /// (when it is answered, when it was sent)
     under_way: BinaryHeap<Reverse<(Instant, Instant)>>,
@@ -21,7 +21,7 @@ struct Model {
 impl Model {
     fn new(seed: u64) -> Model {
         let under_way = BinaryHeap::new();
-        Model { width: Width::new(MOST), now: Instant::now(), under_way, workers: Vec::new(), seed }
+        Model { width: Concurrency::new(MOST), now: Instant::now(), under_way, workers: Vec::new(), seed }
     }
 
     /// At least 0, below 1.
@@ -34,16 +34,16 @@ impl Model {
     fn run(&mut self, count: usize, mut latency: impl FnMut(&mut Model, usize) -> Duration) -> (f64, usize) {
         let (begun, mut widths) = (self.now, 0);
         for _ in 0..count {
-            while self.under_way.len() < self.width.places() {
+            while self.under_way.len() < self.width.permits() {
                 let at_once = self.under_way.len() + 1;
-                self.width.sent(at_once, self.now);
+                self.width.sent(at_once);
                 let answered = self.now + latency(self, at_once);
                 self.under_way.push(Reverse((answered, self.now)));
             }
             let Some(Reverse((answered, sent))) = self.under_way.pop() else { break };
             self.now = answered;
             self.width.answered(answered - sent, answered);
-            widths += self.width.places();
+            widths += self.width.permits();
         }
         (count as f64 / (self.now - begun).as_secs_f64(), widths / count)
     }

@@ -1,89 +1,67 @@
-//! What each host was asked and how it answered, counted since the client was made.
-//!
-//! Whoever counts adds to numbers and takes no lock; the table of hosts is looked into once for each request.
+//! The requests to each host and its answers, counted since the client was made.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Hosts counted by name; what further ones do is counted together, so that the numbers stay few.
+/// Hosts counted by name; further ones are counted together, so that the numbers stay few.
 const NAMED: usize = 64;
 
 /// A new latency counts one part in so many of the smoothed one.
-const SMOOTHING: u64 = 8;
+const SMOOTHING: u32 = 8;
 
-/// What one host was asked.
+/// The counters of one host.
 #[derive(Debug, Default)]
 pub(super) struct HostCounters {
-    requests: AtomicU64,
-    failures: AtomicU64,
-    refusals: AtomicU64,
-    bytes: AtomicU64,
-    answers: AtomicU64,
-    waited_micros: AtomicU64,
-    smoothed_micros: AtomicU64,
+    /// Held for a few instructions.
+    counted: Mutex<HostTraffic>,
 }
 
 impl HostCounters {
+    fn counted(&self) -> MutexGuard<'_, HostTraffic> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A request was sent.
     pub(super) fn sent(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.counted().requests += 1;
     }
 
     /// The head of an answer came after `latency`.
     pub(super) fn answered(&self, status: u16, latency: Duration) {
-        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        if status >= 400 {
-            self.refusals.fetch_add(1, Ordering::Relaxed);
-        }
-        self.waited_micros.fetch_add(micros, Ordering::Relaxed);
-        let smoothed = match self.answers.fetch_add(1, Ordering::Relaxed) {
-            0 => micros,
-            // Of two answers at once one may be lost here: it is a smoothed number.
-            _ => {
-                let before = self.smoothed_micros.load(Ordering::Relaxed);
-                before - before / SMOOTHING + micros / SMOOTHING
-            }
+        let mut counted = self.counted();
+        counted.refusals += u64::from(status >= 400);
+        counted.waited += latency;
+        counted.latency = match counted.answers {
+            0 => latency,
+            _ => counted.latency - counted.latency / SMOOTHING + latency / SMOOTHING,
         };
-        self.smoothed_micros.store(smoothed, Ordering::Relaxed);
+        counted.answers += 1;
     }
 
     /// No answer came.
     pub(super) fn failed(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.counted().failures += 1;
     }
 
     /// Bytes of a body came.
     pub(super) fn received(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counted().bytes += bytes;
     }
 
-    /// Rises with whatever comes from the host.
+    /// Rises with each answer and each byte of the host.
     pub(super) fn progress(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed).wrapping_add(self.answers.load(Ordering::Relaxed))
+        let counted = self.counted();
+        counted.bytes.wrapping_add(counted.answers)
     }
 
     fn snapshot(&self, host: Option<Box<str>>) -> HostTraffic {
-        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        HostTraffic {
-            host,
-            requests: number(&self.requests),
-            failures: number(&self.failures),
-            refusals: number(&self.refusals),
-            bytes: number(&self.bytes),
-            answers: number(&self.answers),
-            waited: Duration::from_micros(number(&self.waited_micros)),
-            latency: Duration::from_micros(number(&self.smoothed_micros)),
-            failures_in_a_row: 0,
-            opens_in: None,
-            paused_for: None,
-        }
+        HostTraffic { host, ..self.counted().clone() }
     }
 }
 
-/// What one host was asked since the client was made, and how it stands now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The requests to one host since the client was made, and its state now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostTraffic {
     /// `HOST[:PORT]`; `None`: all hosts together that came after the first 64.
     pub host: Option<Box<str>>,

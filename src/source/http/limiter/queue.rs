@@ -1,0 +1,177 @@
+//! The queue of one host: ordered by class, and within a class by process in turns. Pure.
+
+use crate::source::http::Requester;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// The classes, the first one served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Class {
+    Reader,
+    Prefetch,
+    Background,
+}
+
+/// Where a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::source::http) struct Ticket {
+    pub(super) number: u64,
+    pub(super) class: Class,
+    pub(super) requester: Requester,
+}
+
+/// Invariant: `order` holds each process that waits in its class, once.
+#[derive(Debug)]
+struct Turns<T> {
+    waiting: HashMap<Requester, BTreeMap<u64, T>>,
+    order: VecDeque<Requester>,
+}
+
+impl<T> Turns<T> {
+    fn push(&mut self, requester: Requester, number: u64, item: T) {
+        let own = self.waiting.entry(requester).or_insert_with(|| {
+            self.order.push_back(requester);
+            BTreeMap::new()
+        });
+        own.insert(number, item);
+    }
+
+    fn remove(&mut self, requester: Requester, number: u64) -> Option<T> {
+        let own = self.waiting.get_mut(&requester)?;
+        let item = own.remove(&number);
+        if own.is_empty() {
+            self.waiting.remove(&requester);
+            self.order.retain(|other| *other != requester);
+        }
+        item
+    }
+
+    /// The first request of the process whose turn it is. That process goes to the end.
+    fn pop(&mut self) -> Option<(Requester, u64, T)> {
+        let requester = *self.order.front()?;
+        self.order.rotate_left(1);
+        let number = *self.waiting.get(&requester)?.first_key_value()?.0;
+        self.remove(requester, number).map(|item| (requester, number, item))
+    }
+}
+
+/// What waits for a host.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    classes: [Turns<T>; 3],
+    /// Tickets of documents, which have a permit of their own, oldest first.
+    documents: BTreeMap<u64, Ticket>,
+    last: u64,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        let turns = || Turns { waiting: HashMap::new(), order: VecDeque::new() };
+        Queue { classes: [turns(), turns(), turns()], documents: BTreeMap::new(), last: 0 }
+    }
+}
+
+impl<T> Queue<T> {
+    pub(super) fn push(&mut self, class: Class, requester: Requester, is_document: bool, item: T) -> Ticket {
+        self.last += 1;
+        let ticket = Ticket { number: self.last, class, requester };
+        self.classes[class as usize].push(requester, ticket.number, item);
+        if is_document {
+            self.documents.insert(ticket.number, ticket);
+        }
+        ticket
+    }
+
+    /// Takes a request out; `None` where it was served.
+    pub(super) fn remove(&mut self, ticket: &Ticket) -> Option<T> {
+        self.documents.remove(&ticket.number);
+        self.classes[ticket.class as usize].remove(ticket.requester, ticket.number)
+    }
+
+    pub(super) fn has(&self, class: Class) -> bool {
+        !self.classes[class as usize].order.is_empty()
+    }
+
+    pub(super) fn has_document(&self) -> bool {
+        !self.documents.is_empty()
+    }
+
+    pub(super) fn pop(&mut self, class: Class) -> Option<T> {
+        let (_, number, item) = self.classes[class as usize].pop()?;
+        self.documents.remove(&number);
+        Some(item)
+    }
+
+    pub(super) fn pop_document(&mut self) -> Option<T> {
+        let (_, ticket) = self.documents.pop_first()?;
+        self.remove(&ticket)
+    }
+
+    /// Takes all requests out.
+    pub(super) fn drain(&mut self) -> Vec<T> {
+        let queue = std::mem::take(self);
+        self.last = queue.last;
+        queue
+            .classes
+            .into_iter()
+            .flat_map(|turns| turns.waiting.into_values())
+            .flat_map(BTreeMap::into_values)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(queue: &mut Queue<u32>, class: Class) -> Vec<u32> {
+        std::iter::from_fn(|| queue.pop(class)).collect()
+    }
+
+    #[test]
+    fn processes_are_served_in_turns_whatever_they_ask() {
+        let mut queue = Queue::default();
+        for item in [10, 11, 12, 13] {
+            queue.push(Class::Reader, Requester(1), false, item);
+        }
+        queue.push(Class::Reader, Requester(2), false, 20);
+        queue.push(Class::Reader, Requester(3), false, 30);
+        queue.push(Class::Reader, Requester(2), false, 21);
+        assert_eq!(served(&mut queue, Class::Reader), [10, 20, 30, 11, 21, 12, 13]);
+    }
+
+    #[test]
+    fn a_process_that_comes_back_waits_one_turn_of_each_other() {
+        let mut queue = Queue::default();
+        for item in 0..100 {
+            queue.push(Class::Reader, Requester(1), false, item);
+        }
+        assert_eq!(queue.pop(Class::Reader), Some(0));
+        for round in 0..10 {
+            queue.push(Class::Reader, Requester(2), false, 1000 + round);
+            let two = [queue.pop(Class::Reader), queue.pop(Class::Reader)];
+            assert!(two.contains(&Some(1000 + round)), "{two:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_left_is_not_served() {
+        let mut queue = Queue::default();
+        let first = queue.push(Class::Reader, Requester(1), true, 1);
+        queue.push(Class::Reader, Requester(2), false, 2);
+        assert_eq!(queue.remove(&first), Some(1));
+        assert_eq!(queue.remove(&first), None);
+        assert!(!queue.has_document());
+        assert_eq!(served(&mut queue, Class::Reader), [2]);
+        assert!(!queue.has(Class::Reader));
+    }
+
+    #[test]
+    fn a_document_is_served_once_in_either_way() {
+        let mut queue = Queue::default();
+        for item in [1, 2] {
+            queue.push(Class::Reader, Requester(0), true, item);
+        }
+        assert_eq!((queue.pop_document(), queue.pop(Class::Reader)), (Some(1), Some(2)));
+        assert!(!queue.has_document() && queue.pop(Class::Reader).is_none());
+    }
+}
