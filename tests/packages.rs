@@ -35,7 +35,7 @@ async fn read_all(packages: &Packages, package: &Uri, root: &str) -> BTreeMap<Pa
     let mut resources = BTreeMap::new();
     while let Some(entry) = reader.next_entry().unwrap() {
         let wanted: PackageMember = manifest.member(&entry).unwrap();
-        packages.want(&wanted).unwrap();
+        packages.want(&wanted);
         let mut member = packages.member(package, &wanted.path).await.unwrap();
         assert_eq!(Some(member.length()), entry.length);
         let mut octets = Vec::new();
@@ -332,7 +332,7 @@ fn of_a_dump_with_an_unreadable_package_the_rest_is_shown_and_stays() {
 }
 
 #[test]
-fn a_walk_through_a_package_takes_few_requests_and_at_most_twice_its_octets() {
+fn a_walk_through_a_package_takes_few_requests_and_at_most_twice_its_bytes() {
     let nginx = Nginx::serving_plain_names(600);
     nginx.write_dump(50_000, false);
     let package = fs::read_dir(nginx.documents()).unwrap().map(|it| it.unwrap().path());

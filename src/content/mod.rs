@@ -22,7 +22,7 @@ use crate::source::http::{Client, HttpError, Requester, Turns};
 use crate::source::zip::{PackageError, Packages};
 use bytes::Bytes;
 use download::{
-    Cooldowns, Download, Ends, Failures, HandedOuts, Held, QUESTIONS, Shares, SingleFlight, Standings, Windows,
+    Cooldowns, Download, Ends, Failures, HandedOuts, Held, PackagePenalties, QUESTIONS, Shares, SingleFlight, Windows,
 };
 use fixity::BlockDigests;
 use freshness::Asked;
@@ -280,7 +280,7 @@ const PREFETCHES: usize = 8;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `in_flight`, then `failures`, `cooldowns`, `handed`, that of `uncached`, `ends`, `pinned`, `asked` and `standings`, none of
+/// Lock order: `in_flight`, then `failures`, `cooldowns`, `handed`, that of `uncached`, `ends`, `pinned`, `asked` and `package_penalties`, none of
 /// which is held while another of these eight is taken; the locks inside a download come last.
 pub struct Content {
     config: ContentConfig,
@@ -316,7 +316,7 @@ pub struct Content {
     ends: Mutex<Ends>,
     pinned: Mutex<Pins>,
     packages: OnceLock<Packages>,
-    standings: Mutex<Standings>,
+    package_penalties: Mutex<PackagePenalties>,
     fetches: Turns,
     /// Of those that nobody's read waits for.
     ahead: Turns,
@@ -388,7 +388,7 @@ impl Content {
             ends: Mutex::default(),
             pinned: Mutex::default(),
             packages: OnceLock::new(),
-            standings: Mutex::default(),
+            package_penalties: Mutex::default(),
             fetches,
             ahead,
             memory: Arc::default(),
@@ -594,7 +594,7 @@ impl Content {
     pub(crate) fn locked(&self, known: &[INodeNo]) -> impl Sized {
         let in_flight = self.in_flight.lock().unwrap();
         let kept = (self.failures.lock().unwrap(), self.cooldowns.lock().unwrap(), self.handed.lock().unwrap());
-        let others = (self.ends.lock().unwrap(), self.pinned.lock().unwrap(), self.standings.lock().unwrap());
+        let others = (self.ends.lock().unwrap(), self.pinned.lock().unwrap(), self.package_penalties.lock().unwrap());
         (in_flight, kept, others, self.observed.locked(known))
     }
 

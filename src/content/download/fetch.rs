@@ -15,7 +15,6 @@ use crate::content::store::ObjectKey;
 use crate::content::{Content, ContentError, FetchSpec, Unannounced, Verified};
 use crate::document::{Digest, Timestamp, Uri};
 use crate::source::http::{self, Body, Requester, Status};
-use crate::source::zip::Packages;
 use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -140,7 +139,7 @@ impl Fetch {
         let strong_etag = observation.as_ref().and_then(|observation| strong(observation.etag.as_deref()));
         let etag = strong_etag.map(Box::from);
         let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
-        let plan = Plan::new(content.places(&wanted, proof, Packages::want));
+        let plan = Plan::new(content.places(&wanted, proof, content.turn_of_member(&wanted)));
         let rest = Gathered::new(Arc::clone(&content.buffers));
         Fetch {
             content,

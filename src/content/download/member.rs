@@ -1,4 +1,4 @@
-//! A version out of a package: whether that is the cheaper way, and its bytes into the same fetch as any body's.
+//! A version out of a package: whether the package is asked first, and its member as an ordered body.
 
 use super::fetch::{Fetch, Landed, Provenance, Stop};
 use super::held::Origin;
@@ -9,121 +9,102 @@ use super::writer::Room;
 use crate::causes::chain;
 use crate::content::{Content, ContentError, FetchSpec, Patch};
 use crate::document::{PackageMember, Uri};
-use crate::source::http::{Body, Line, Price};
-use crate::source::zip::{Member, PackageError, Packages};
+use crate::source::http::Body;
+use crate::source::penalty_box::PenaltyBox;
+use crate::source::zip::{Member, PackageError};
 use bytes::{Bytes, BytesMut};
-use lru::LruCache;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Packages whose standing is remembered, the least recent forgotten.
-const PACKAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+/// Penalties that are remembered, the least recent forgotten.
+const PENALTIES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 
 /// How long a package at fault is asked last.
-const ASIDE: Duration = Duration::from_secs(600);
+const FAULT: Duration = Duration::from_secs(600);
 
-/// How long a package is asked first after it had what the resource's own URI had not.
-const RELIED_ON: Duration = Duration::from_secs(3600);
+/// How long the resources' own URIs are asked after their package, once only that had one of them. So long a fault is reported once.
+const ABSENCE: Duration = Duration::from_secs(3600);
 
-/// How often it is looked how much of a package has come.
+/// How often the progress of a package is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a resource of unknown length is taken to have.
-const USUAL: u64 = 64 << 10;
+/// What a package is remembered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::content) enum Fault {
+    /// It is at fault.
+    Package,
+    /// The own URIs of the resources in it are.
+    OwnUris,
+    /// A fault of it was reported.
+    Reported,
+}
 
 /// How packages fared lately.
-pub(in crate::content) struct Standings {
-    packages: LruCache<Uri, Standing>,
-}
+pub(in crate::content) struct PackagePenalties(PenaltyBox<(Uri, Fault)>);
 
-impl Default for Standings {
+impl Default for PackagePenalties {
     fn default() -> Self {
-        Standings { packages: LruCache::new(PACKAGES) }
+        PackagePenalties(PenaltyBox::new(PENALTIES))
     }
 }
 
-#[derive(Clone, Copy, Default)]
-struct Standing {
-    aside_until: Option<Instant>,
-    relied_on_until: Option<Instant>,
-    /// Its faults have been told.
-    is_told: bool,
-}
-
-impl Standings {
-    fn turn(&mut self, package: &Uri, now: Instant) -> Option<Turn> {
-        let standing = self.packages.get(package)?;
-        let counts = |until: Option<Instant>| until.is_some_and(|until| now < until);
-        match (counts(standing.aside_until), counts(standing.relied_on_until)) {
-            (true, _) => Some(Turn::Later),
-            (false, true) => Some(Turn::First),
-            (false, false) => None,
-        }
+impl PackagePenalties {
+    fn is_punished(&self, package: &Uri, fault: Fault, now: Instant) -> bool {
+        self.0.is_punished(&(package.clone(), fault), now)
     }
 
-    fn of(&mut self, package: &Uri) -> &mut Standing {
-        self.packages.get_or_insert_mut(package.clone(), Standing::default)
+    fn punish(&mut self, package: &Uri, fault: Fault, now: Instant) {
+        let length = if fault == Fault::Package { FAULT } else { ABSENCE };
+        self.0.punish((package.clone(), fault), length, (), now);
     }
 }
 
 impl Content {
-    /// When the member of `wanted` is asked for: first where it is cheaper than the resource's own URI, or that failed lately.
-    /// `price` is [`Packages::want`] where its bytes are read: the siblings of what is read are to be known.
-    pub(super) fn turn_of_member(
-        &self,
-        wanted: &FetchSpec,
-        price: fn(&Packages, &PackageMember) -> Option<Price>,
-    ) -> Turn {
+    /// When the member of `wanted`, which is about to be read, is asked for: first where its package is the way to it, or the
+    /// resource's own URI failed lately.
+    pub(super) fn turn_of_member(&self, wanted: &FetchSpec) -> Turn {
         let (Some(packages), Some(member)) = (self.packages.get(), &wanted.member) else { return Turn::Never };
-        // Asked for also where it does not decide.
-        let price = price(packages, member);
-        let standing =
-            self.standings.lock().unwrap_or_else(PoisonError::into_inner).turn(&member.package, Instant::now());
-        match (standing, price) {
-            (Some(turn), _) => turn,
-            (None, Some(price))
-                if is_cheaper(
-                    (price, self.client.line(&member.package)),
-                    (wanted.length, self.client.line(&wanted.uri)),
-                ) =>
-            {
-                Turn::First
-            }
-            (None, _) => Turn::Later,
+        // Counted also where it does not decide.
+        let is_way = packages.want(member);
+        let (penalties, now) = (self.package_penalties(), Instant::now());
+        let is_punished = |fault| penalties.is_punished(&member.package, fault, now);
+        match !is_punished(Fault::Package) && (is_way || is_punished(Fault::OwnUris)) {
+            true => Turn::First,
+            false => Turn::Later,
         }
+    }
+
+    fn package_penalties(&self) -> MutexGuard<'_, PackagePenalties> {
+        self.package_penalties.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The right bytes came from `place`; `after_others` that failed.
     pub(super) fn member_served(&self, place: &Place, after_others: bool) {
-        let Place::Member(member) = place else { return };
-        if after_others {
-            let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
-            standings.of(&member.package).relied_on_until = Some(Instant::now() + RELIED_ON);
+        if let Place::Member(member) = place
+            && after_others
+        {
+            self.package_penalties().punish(&member.package, Fault::OwnUris, Instant::now());
         }
     }
 
-    /// A package, or its member, is at fault; told once of each package.
+    /// A package, or its member, is at fault; reported once for each package.
     fn member_failed(&self, member: &PackageMember, error: &PackageError) {
-        let is_told = {
-            let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
-            let standing = standings.of(&member.package);
+        let is_reported = {
+            let (mut penalties, now) = (self.package_penalties(), Instant::now());
             if !error.is_of_one_member() {
-                standing.aside_until = Some(Instant::now() + ASIDE);
+                penalties.punish(&member.package, Fault::Package, now);
             }
-            std::mem::replace(&mut standing.is_told, true)
+            let is_reported = penalties.is_punished(&member.package, Fault::Reported, now);
+            penalties.punish(&member.package, Fault::Reported, now);
+            is_reported
         };
         let error = chain(error);
-        if is_told {
+        if is_reported {
             tracing::debug!(package = %member.package, %error, "a member cannot be read");
         } else {
             tracing::warn!(package = %member.package, %error, "a package is at fault; its resources come from their own URIs");
         }
-    }
-
-    /// Changes with whatever comes of a package: into a file where it is needed whole, or in ranges, which its host alone tells.
-    pub(super) fn came_of(&self, packages: &Packages, package: &Uri) -> (Option<u64>, u64) {
-        (packages.arrived(package), self.client.progress(package))
     }
 
     /// The size of a member, where its directory is known already.
@@ -131,13 +112,6 @@ impl Content {
         let (packages, member) = (self.packages.get()?, wanted.member.as_ref()?);
         packages.known(&member.package)?.length_of(&member.path)
     }
-}
-
-/// Whether a member at this price is the cheaper way to a resource of this length than a request for the resource itself, each
-/// over the line to its host.
-fn is_cheaper((member, packages): (Price, Line), (length, own): (Option<u64>, Line)) -> bool {
-    let request = Price { requests: 1, bytes: length.unwrap_or(USUAL) };
-    packages.time(member, 1) < own.time(request, 1)
 }
 
 /// Bytes as they come.
@@ -222,7 +196,7 @@ impl Fetch {
         })
     }
 
-    /// The bytes of a patch, fewer than `limit`, that lies beside the member in a Change Dump's package (section 14.4).
+    /// The bytes of a patch, fewer than `limit`, that lies in the same package of a Change Dump (section 14.4).
     pub(super) async fn packed_patch(&self, patch: &Patch, limit: u64) -> Option<Bytes> {
         let package = self.wanted.member.as_ref()?.package.clone();
         let member = PackageMember { package, path: patch.path.clone()? };
@@ -240,33 +214,29 @@ impl Fetch {
     }
 
     async fn open_member(&self, member: &PackageMember) -> Result<Member, PackageError> {
-        let gone = || PackageError::Changed { package: member.package.clone() };
-        let packages = self.content.packages.get().ok_or_else(gone)?.clone();
-        let (package, budget) = (member.package.clone(), self.content.head_budget(self.plan.len()));
-        let opening = {
-            let packages = packages.clone();
-            // It goes on when nobody waits any more: the siblings will want it.
-            self.content.runtime.spawn(async move { packages.directory(&package).await.map(drop) })
-        };
+        let (package, path) = (&member.package, &member.path);
+        let gone = || PackageError::Changed { package: package.clone() };
+        let packages = self.content.packages.get().ok_or_else(gone)?;
         let opened = async {
-            opening.await.map_err(|_| gone())??;
-            if self.published.is_none() && packages.is_contradicted(&member.package) {
+            packages.directory(package).await?;
+            if self.published.is_none() && packages.is_contradicted(package) {
                 // It may be another resource's by now.
                 return Err(gone());
             }
-            packages.member_for(&member.package, &member.path, self.download.urgency().awaited()).await
+            packages.member_for(package, path, self.download.urgency().awaited()).await
         };
         tokio::pin!(opened);
-        // As long as its package comes, or its host answers others, its readers wait for it.
-        let (mut arrived, mut moved) = (self.content.came_of(&packages, &member.package), Instant::now());
+        // While bytes of its package come its readers wait for it.
+        let budget = self.content.head_budget(self.plan.len());
+        let (mut received, mut moved) = (packages.received(package), Instant::now());
         loop {
             let look = budget.saturating_sub(moved.elapsed()).min(LOOK);
             if let Ok(opened) = tokio::time::timeout(look, &mut opened).await {
                 return opened;
             }
-            let now = self.content.came_of(&packages, &member.package);
-            if now != arrived {
-                (arrived, moved) = (now, Instant::now());
+            let now = packages.received(package);
+            if now != received {
+                (received, moved) = (now, Instant::now());
                 self.download.touch();
             } else if moved.elapsed() >= budget {
                 return Err(gone());
@@ -278,35 +248,5 @@ impl Fetch {
         self.content.member_failed(member, &cause);
         let uri = self.wanted.uri.clone();
         Stop::Failure(Failure::Refused(ContentError::Package { uri, cause: Arc::new(cause) }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cheaper_way_is_the_one_of_fewer_requests_or_bytes() {
-        let length = Some(100_000);
-        let is_cheaper = |price, length| is_cheaper((price, Line::TYPICAL), (length, Line::TYPICAL));
-        assert!(is_cheaper(Price { requests: 0, bytes: 100_300 }, length), "a sibling");
-        assert!(is_cheaper(Price { requests: 1, bytes: 30_000 }, length), "deflated");
-        assert!(!is_cheaper(Price { requests: 1, bytes: 100_300 }, length), "stored, alone");
-        assert!(!is_cheaper(Price { requests: 3, bytes: 131_072 }, length), "of a directory not known");
-        assert!(is_cheaper(Price { requests: 3, bytes: 131_072 }, Some(10_000_000)));
-        assert!(is_cheaper(Price::default(), None), "a package that is here");
-    }
-
-    #[test]
-    fn a_package_at_fault_is_asked_last_and_one_relied_on_first_for_a_while() {
-        let package = Uri::parse("http://example.org/dump.zip").unwrap();
-        let (mut standings, now) = (Standings::default(), Instant::now());
-        assert_eq!(standings.turn(&package, now), None);
-        standings.of(&package).relied_on_until = Some(now + RELIED_ON);
-        assert_eq!(standings.turn(&package, now), Some(Turn::First));
-        standings.of(&package).aside_until = Some(now + ASIDE);
-        assert_eq!(standings.turn(&package, now), Some(Turn::Later));
-        assert_eq!(standings.turn(&package, now + ASIDE), Some(Turn::First));
-        assert_eq!(standings.turn(&package, now + RELIED_ON), None);
     }
 }

@@ -50,7 +50,7 @@ pub(super) use failures::Failures;
 pub(super) use followed::{latest_places, resting_places};
 pub(super) use handed::HandedOuts;
 pub(super) use held::Held;
-pub(super) use member::Standings;
+pub(super) use member::PackagePenalties;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
 pub(super) use revalidation::QUESTIONS;
 pub(super) use shares::Shares;
@@ -62,16 +62,14 @@ pub(super) use window::Ends;
 use super::fixity::WHOLE_LIMIT;
 use super::store::{Moment, ObjectKey};
 use super::{Content, ContentError, Event, FetchSpec, Mirrors, Unannounced, Verified};
-use crate::document::{PackageMember, Uri};
-use crate::source::http::Price;
-use crate::source::zip::Packages;
+use crate::document::Uri;
 use bytes::Bytes;
 use cooldown::Fault;
 use ending::Crash;
 use fetch::{Ended, Fetch};
 use fuser::INodeNo;
 use handed::{Bonds, Kept};
-use plan::{Place, Proof, places};
+use plan::{Place, Proof, Turn, places};
 use promise::strong;
 use state::Look;
 use std::sync::{Arc, PoisonError};
@@ -449,13 +447,7 @@ impl Content {
     }
 
     /// See [`places`].
-    fn places(
-        &self,
-        wanted: &FetchSpec,
-        proof: Proof,
-        price: fn(&Packages, &PackageMember) -> Option<Price>,
-    ) -> Vec<Place> {
-        let turn = self.turn_of_member(wanted, price);
+    fn places(&self, wanted: &FetchSpec, proof: Proof, turn: Turn) -> Vec<Place> {
         let now = Instant::now();
         let cooldowns = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner);
         let is_cooling = |uri: &Uri| cooldowns.is_cooling(uri.authority(), now);

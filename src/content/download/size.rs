@@ -4,14 +4,13 @@
 //! the body. That a file is empty only its body shows.
 
 use super::Joined;
-use super::plan::{Place, Proof};
+use super::plan::{Place, Proof, Turn};
 use super::promise::{is_decoded, published_coding, soft_failure};
 use super::{Joining, ROUNDS};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, FetchSpec};
 use crate::document::{Timestamp, Uri};
 use crate::source::http::{HttpError, Method, Priority, Request, Response, Status};
-use crate::source::zip::Packages;
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -258,7 +257,7 @@ impl Content {
     /// Asks every current place without fetching the whole; `None`: that is left.
     async fn probe(&self, wanted: &FetchSpec, awaited: Priority) -> Result<Option<u64>, ContentError> {
         let vouched = self.vouching_digest(wanted).is_some();
-        let mut places = self.places(wanted, Proof { vouched, earlier: false }, Packages::price);
+        let mut places = self.places(wanted, Proof { vouched, earlier: false }, Turn::Never);
         places.retain(Place::is_current);
         // Two questions a place, and as much time again for the whole.
         let questions = u32::try_from(3 * places.len()).unwrap_or(u32::MAX);

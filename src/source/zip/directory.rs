@@ -1,12 +1,12 @@
 //! The directory of one version of a package: where each member lies and what it must be, in few bytes.
 
 use super::PackageError;
-use super::end::End;
-use super::package_bytes::Place;
+use super::bytes::Place;
 use super::path::{behind, plain};
+use super::remote::Version;
 use crate::document::Uri;
 use std::collections::HashMap;
-use std::io::{Read, Seek};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use zip::HasZipMetadata;
@@ -19,8 +19,7 @@ pub(super) const LOCAL_HEADER: u64 = 30;
 /// Fixed bytes of an entry of the directory (APPNOTE 4.3.12).
 const CENTRAL_HEADER: usize = 46;
 
-/// Room for the extra fields of a local header, whose length the directory does not tell: one that is longer costs one
-/// request more.
+/// Allowance for the extra fields of a local header, whose length the directory does not hold: a longer one costs one more request.
 const EXTRA: u64 = 256;
 
 /// Deflate makes of one byte at most so many (RFC 1951: 258 of two bits), and a little more in one block.
@@ -34,39 +33,34 @@ pub(super) const DEFLATED: u16 = 8;
 /// The encrypted bit of the general purpose flags (APPNOTE 4.4.4).
 pub(super) const ENCRYPTED: u16 = 1;
 
-/// Which version of a package bytes belong to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Version {
-    /// Where it came from, after redirects: the base of its manifest.
-    pub final_uri: Uri,
-    /// A strong ETag: only under one can it be read in place.
-    pub etag: Option<Box<str>>,
-    /// A weak one: it tells whether the whole is still the same.
-    pub weak_etag: Option<Box<str>>,
-    /// `Last-Modified`, as the server wrote it, where it is old enough to tell two versions apart.
-    pub last_modified: Option<Box<str>>,
-    /// PackageBytes of the whole.
-    pub length: u64,
-}
-
 /// What the directory says of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// Offset of its local header in the package.
     pub header: u64,
-    /// PackageBytes as they lie in the package.
+    /// Bytes as they lie in the package.
     pub packed: u64,
-    /// PackageBytes when unpacked.
+    /// Bytes when unpacked.
     pub length: u64,
     /// CRC-32 of the unpacked bytes.
     pub crc: u32,
-    /// Where its name begins in [`Directory::names`].
+    /// Where its name begins in [`Parsed::names`].
     pub name: u32,
     pub name_length: u16,
     /// Compression method.
     pub method: u16,
     /// General purpose flags.
     pub flags: u16,
+}
+
+/// The members of a package.
+#[derive(Debug, Default)]
+pub(super) struct Parsed {
+    /// Offset of the central directory: every member ends before it.
+    pub start: u64,
+    /// All names, one behind the other.
+    pub names: Vec<u8>,
+    pub records: Vec<Record>,
 }
 
 /// The directory of one version of a package. Members are numbered in the order in which they lie.
@@ -76,19 +70,14 @@ pub struct Directory {
     pub(super) version: Version,
     /// Where the bytes of this version are.
     pub(super) place: Place,
-    /// Offset of the central directory: every member ends before it.
-    start: u64,
-    names: Box<[u8]>,
-    /// In the order of `header`; none overlaps the next.
-    records: Box<[Record]>,
+    /// Its records are in the order of `header`; none overlaps the next.
+    parsed: Parsed,
     /// Numbers of the records in the order of their names.
     by_name: Box<[u32]>,
-    /// Members by plain name, of several the last that is the same as the others; made when first needed.
+    /// Members by plain name, of several identical ones the last; made when first needed.
     spellings: OnceLock<HashMap<Box<str>, Spelling>>,
     /// Segments that the manifest's paths have in excess, once that was looked for.
-    pub(super) excess: OnceLock<Option<usize>>,
-    /// Held by who looks for it.
-    pub(super) learning: tokio::sync::Mutex<()>,
+    pub(super) excess: tokio::sync::OnceCell<Option<usize>>,
 }
 
 /// A member of a plain name.
@@ -108,71 +97,38 @@ pub(super) enum Found {
 }
 
 impl Directory {
-    /// Reads the directory at the end of a package. `Ok(None)`: it begins before `end` does, where [`End::missed`] says.
+    /// Reads the directory of a package from `file`, which may be an [`End`] of it.
     pub(super) fn read(
-        package: &Uri,
-        version: &Version,
-        end: &mut End,
-        limit: u64,
-    ) -> Result<Option<Directory>, PackageError> {
-        match parse(package, &mut *end, limit) {
-            Ok(parsed) => Directory::new(package.clone(), version.clone(), Place::Server, parsed).map(Some),
-            Err(Unread::Package(error)) => Err(error),
-            Err(Unread::Zip(cause)) => match end.missed() {
-                Some(_) => Ok(None),
-                None => Err(unreadable(package, cause)),
-            },
-        }
-    }
-
-    /// Reads the directory of a package that lies in a file.
-    pub(super) fn of_file(
         package: &Uri,
         version: &Version,
         place: Place,
         file: impl Read + Seek,
         limit: u64,
     ) -> Result<Directory, PackageError> {
-        match parse(package, file, limit) {
-            Ok(parsed) => Directory::new(package.clone(), version.clone(), place, parsed),
-            Err(Unread::Package(error)) => Err(error),
-            Err(Unread::Zip(cause)) => Err(unreadable(package, cause)),
-        }
+        Directory::new(package.clone(), version.clone(), place, parse(package, file, limit)?)
     }
 
     /// Checks what holds between members and makes them findable.
     pub(super) fn new(package: Uri, version: Version, place: Place, parsed: Parsed) -> Result<Directory, PackageError> {
-        let Parsed { start, names, mut records } = parsed;
-        records.sort_unstable_by_key(|record| record.header);
-        let name = |record: &Record| String::from_utf8_lossy(slice(&names, record)).into_owned();
-        let mut before: Option<&Record> = None;
-        for record in &records {
-            if least_end(record).is_none_or(|end| end > start) {
+        let mut parsed = parsed;
+        parsed.records.sort_unstable_by_key(|record| record.header);
+        let name = |record: &Record| String::from_utf8_lossy(parsed.name(record)).into_owned();
+        for (number, record) in parsed.records.iter().enumerate() {
+            let Some(end) = record.least_end().filter(|end| *end <= parsed.start) else {
                 let what = format!("the member {:?} lies past the directory", name(record));
                 return Err(PackageError::damaged(&package, what));
-            }
-            if let Some(before) = before.filter(|before| least_end(before) > Some(record.header)) {
-                let what = format!("the members {:?} and {:?} overlap", name(before), name(record));
+            };
+            if let Some(next) = parsed.records.get(number + 1).filter(|next| next.header < end) {
+                let what = format!("the members {:?} and {:?} overlap", name(record), name(next));
                 return Err(PackageError::damaged(&package, what));
             }
-            before = Some(record);
         }
-        let mut by_name: Vec<u32> = (0..records.len() as u32).collect();
+        let mut by_name: Vec<u32> = (0..parsed.records.len() as u32).collect();
         by_name.sort_unstable_by_key(|number| {
-            records.get(*number as usize).map(|record| (slice(&names, record), record.header))
+            parsed.records.get(*number as usize).map(|record| (parsed.name(record), record.header))
         });
-        Ok(Directory {
-            package,
-            version,
-            place,
-            start,
-            names: names.into(),
-            records: records.into(),
-            by_name: by_name.into(),
-            spellings: OnceLock::new(),
-            excess: OnceLock::new(),
-            learning: tokio::sync::Mutex::default(),
-        })
+        let (by_name, spellings, excess) = (by_name.into(), OnceLock::new(), tokio::sync::OnceCell::new());
+        Ok(Directory { package, version, place, parsed, by_name, spellings, excess })
     }
 
     /// The package.
@@ -180,28 +136,27 @@ impl Directory {
         &self.package
     }
 
-    /// PackageBytes of the whole package.
+    /// Bytes of the whole package.
     pub fn length(&self) -> u64 {
         self.version.length
     }
 
     /// Number of members, folders included.
     pub fn len(&self) -> usize {
-        self.records.len()
+        self.parsed.records.len()
     }
 
     /// Whether it has no member.
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.parsed.records.is_empty()
     }
 
-    /// The names of the members, in the order in which they lie; what is not UTF-8 is shown with U+FFFD. They are whatever
-    /// the publisher wrote: never paths of this machine.
-    pub fn names(&self) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
-        self.records.iter().map(|record| String::from_utf8_lossy(slice(&self.names, record)))
+    /// Whether its members are read at the server.
+    pub(super) fn is_read_in_place(&self) -> bool {
+        self.version.etag.is_some() && matches!(self.place, Place::Server)
     }
 
-    /// PackageBytes that the member has which the `path` of a manifest's entry means.
+    /// Bytes that the member has which the `path` of a manifest's entry means.
     pub fn length_of(&self, path: &str) -> Option<u64> {
         match self.find(path) {
             Found::Member(number) => self.record(number).map(|record| record.length),
@@ -209,54 +164,51 @@ impl Directory {
         }
     }
 
-    /// PackageBytes of memory it takes.
+    /// Bytes of memory it takes.
     pub(super) fn bytes(&self) -> u64 {
-        let spellings = if self.spellings.get().is_some() { self.names.len() + 64 * self.records.len() } else { 0 };
-        let records = (size_of::<Record>() + size_of::<u32>()) * self.records.len();
-        let held = if let Place::Memory { bytes, .. } = &self.place { bytes.len() } else { 0 };
-        (self.names.len() + records + spellings + held + size_of::<Directory>()) as u64
+        let (names, records) = (self.parsed.names.len(), self.parsed.records.len());
+        let spellings = if self.spellings.get().is_some() { names + 64 * records } else { 0 };
+        let held = if let Place::Memory(bytes) = &self.place { bytes.len() } else { 0 };
+        (names + (size_of::<Record>() + size_of::<u32>()) * records + spellings + held + size_of::<Directory>()) as u64
     }
 
     pub(super) fn record(&self, number: u32) -> Option<&Record> {
-        self.records.get(number as usize)
+        self.parsed.records.get(number as usize)
     }
 
     pub(super) fn name(&self, record: &Record) -> &[u8] {
-        slice(&self.names, record)
+        self.parsed.name(record)
     }
 
-    /// The parts from which [`Directory::new`] makes it again.
-    pub(super) fn parts(&self) -> (u64, &[u8], &[Record]) {
-        (self.start, &self.names, &self.records)
+    /// What [`Directory::new`] makes it of.
+    pub(super) fn parts(&self) -> &Parsed {
+        &self.parsed
     }
 
-    /// PackageBytes of the package in which a member lies, local header included: at least all of it, but for an unusually long
-    /// header.
+    /// Bytes of the package in which a member lies, local header included: all of it, but for an unusually long header.
     pub(super) fn extent(&self, number: u32) -> Range<u64> {
-        let Some(record) = self.record(number) else { return 0..0 };
-        let next = self.records.get(number as usize + 1).map_or(self.start, |next| next.header);
-        let likely = least_end(record).unwrap_or(self.start).saturating_add(EXTRA);
-        record.header..likely.min(next)
+        let (record, start) = (self.record(number), self.parsed.start);
+        let Some(record) = record else { return 0..0 };
+        let next = self.parsed.records.get(number as usize + 1).map_or(start, |next| next.header);
+        record.header..record.least_end().unwrap_or(start).saturating_add(EXTRA).min(next)
     }
 
-    /// Where the last member ends that, with all before it from `number` on, ends by `most`; at least the end of the first.
-    pub(super) fn run_end(&self, number: u32, most: u64) -> u64 {
-        let first = self.extent(number).end;
-        let others = self.records.partition_point(|record| record.header < most);
-        let last = (number as usize + 1..others).rev().map(|other| self.extent(other as u32).end);
-        last.into_iter().find(|end| *end <= most).map_or(first, |end| end.max(first))
-    }
-
-    /// Where the last member ends that begins before `offset`.
-    pub(super) fn end_near(&self, offset: u64) -> u64 {
-        let behind = self.records.partition_point(|record| record.header < offset);
-        behind.checked_sub(1).map_or(0, |last| self.extent(last as u32).end)
+    /// Where the last member ends that ends by `most`.
+    pub(super) fn last_end(&self, most: u64) -> u64 {
+        let behind = self.parsed.records.partition_point(|record| record.header < most) as u32;
+        let ends = (behind.saturating_sub(2)..behind).map(|number| self.extent(number).end);
+        ends.filter(|end| *end <= most).max().unwrap_or_default()
     }
 
     /// The member that the `path` of a manifest's entry means: the one of that name, with or without leading slash; else
     /// the one whose name differs in slashes and escapes alone; else, where the manifest's paths are those of the
     /// publisher's own disk, the one behind what they all have in excess.
     pub(super) fn find(&self, path: &str) -> Found {
+        self.find_behind(path, self.excess.get().copied().flatten())
+    }
+
+    /// The same of paths that all have so many segments in excess.
+    pub(super) fn find_behind(&self, path: &str, excess: Option<usize>) -> Found {
         for name in [path.strip_prefix('/').unwrap_or(path), path] {
             match self.exact(name.as_bytes()) {
                 Found::Nothing => {}
@@ -264,20 +216,9 @@ impl Directory {
             }
         }
         let plain = plain(path);
-        match (self.spelt(&plain), self.excess.get()) {
-            (Found::Nothing, Some(Some(segments))) => {
-                behind(&plain, *segments).map_or(Found::Nothing, |rest| self.spelt(rest))
-            }
-            (found, _) => found,
-        }
-    }
-
-    /// As [`Directory::find`], of paths that all have so many segments in excess.
-    pub(super) fn find_behind(&self, path: &str, excess: Option<usize>) -> Found {
-        match (self.find(path), excess) {
-            (Found::Nothing, Some(segments)) => {
-                behind(&plain(path), segments).map_or(Found::Nothing, |rest| self.spelt(rest))
-            }
+        let rest = excess.and_then(|segments| behind(&plain, segments));
+        match (self.spelt(&plain), rest) {
+            (Found::Nothing, Some(rest)) => self.spelt(rest),
             (found, _) => found,
         }
     }
@@ -301,9 +242,9 @@ impl Directory {
 
     fn spellings(&self) -> &HashMap<Box<str>, Spelling> {
         self.spellings.get_or_init(|| {
-            let mut spellings: HashMap<Box<str>, Spelling> = HashMap::with_capacity(self.records.len());
-            for (number, record) in (0u32..).zip(&self.records) {
-                let name = self::plain(&decoded(slice(&self.names, record)));
+            let mut spellings: HashMap<Box<str>, Spelling> = HashMap::with_capacity(self.parsed.records.len());
+            for (number, record) in (0u32..).zip(&self.parsed.records) {
+                let name = self::plain(&decoded(self.parsed.name(record)));
                 let spelling = match spellings.get(name.as_str()) {
                     None => Spelling::One(number),
                     Some(Spelling::One(before)) if self.is_same(*before, number) => Spelling::One(number),
@@ -337,7 +278,12 @@ impl Directory {
 }
 
 impl Record {
-    /// Why its bytes cannot be had, if they cannot.
+    /// Where it ends at the earliest: its local header may have extra fields.
+    fn least_end(&self) -> Option<u64> {
+        self.header.checked_add(LOCAL_HEADER + u64::from(self.name_length))?.checked_add(self.packed)
+    }
+
+    /// Why its bytes cannot be unpacked, if they cannot.
     pub fn unreadable(&self) -> Option<String> {
         if self.flags & ENCRYPTED != 0 {
             return Some("is encrypted".into());
@@ -351,40 +297,82 @@ impl Record {
     }
 }
 
-/// A directory as it was read, unchecked.
-#[derive(Debug, Default)]
-pub(super) struct Parsed {
-    pub start: u64,
-    pub names: Vec<u8>,
-    pub records: Vec<Record>,
+impl Parsed {
+    fn name(&self, record: &Record) -> &[u8] {
+        let first = record.name as usize;
+        self.names.get(first..first + usize::from(record.name_length)).unwrap_or_default()
+    }
 }
 
-enum Unread {
-    Zip(ZipError),
-    Package(PackageError),
+/// The end of a package as a file of which the rest is missing. A read of other bytes fails, and where it began is known.
+#[derive(Debug)]
+pub(super) struct End {
+    /// Bytes of the whole.
+    pub length: u64,
+    /// Offset of the first byte that is here.
+    pub first: u64,
+    /// The bytes from there to the end.
+    pub bytes: Vec<u8>,
+    position: u64,
+    /// Where the last failed read began.
+    pub missed: Option<u64>,
 }
 
-impl From<ZipError> for Unread {
-    fn from(error: ZipError) -> Unread {
-        Unread::Zip(error)
+impl End {
+    pub fn new(first: u64, bytes: Vec<u8>) -> End {
+        End { length: first + bytes.len() as u64, first, bytes, position: 0, missed: None }
+    }
+
+    /// Whether something here looks like the record that a directory ends with.
+    pub fn has_directory(&self) -> bool {
+        self.bytes.windows(4).any(|bytes| bytes == b"PK\x05\x06")
+    }
+}
+
+impl Read for End {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.position < self.first && !buffer.is_empty() {
+            self.missed = Some(self.position);
+            return Err(io::Error::other("this part of the package was not fetched"));
+        }
+        let offset = self.position.saturating_sub(self.first).min(self.bytes.len() as u64);
+        let count = self.bytes.get(offset as usize..).unwrap_or_default().read(buffer)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for End {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::End(offset) => self.length.checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        self.position = position.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.position)
     }
 }
 
 /// Reads entry by entry, so that memory is bounded by what is there, and by `limit`, not by what is claimed.
-fn parse(package: &Uri, bytes: impl Read + Seek, limit: u64) -> Result<Parsed, Unread> {
-    let mut zip = ZipIterable::try_new(bytes, Default::default())?;
+fn parse(package: &Uri, file: impl Read + Seek, limit: u64) -> Result<Parsed, PackageError> {
+    let unreadable = |cause: ZipError| {
+        let what = "its directory cannot be read".into();
+        PackageError::Damaged { package: package.clone(), what, cause: Some(Arc::new(cause)) }
+    };
+    let mut zip = ZipIterable::try_new(file, Default::default()).map_err(unreadable)?;
     let mut parsed = Parsed::default();
     let mut start = None;
-    for entry in zip.files()? {
-        let entry = entry?;
+    for entry in zip.files().map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
         let (name, member) = (entry.name_raw(), entry.get_metadata());
         start.get_or_insert(member.central_header_start);
         if (parsed.names.len() + parsed.records.len() * CENTRAL_HEADER) as u64 > limit {
-            return Err(Unread::Package(too_large(package, limit)));
+            return Err(too_large(package, limit));
         }
         let position = u32::try_from(parsed.names.len());
         let (Ok(position), Ok(name_length)) = (position, u16::try_from(name.len())) else {
-            return Err(Unread::Package(too_large(package, limit)));
+            return Err(too_large(package, limit));
         };
         parsed.records.push(Record {
             header: member.header_start,
@@ -399,6 +387,8 @@ fn parse(package: &Uri, bytes: impl Read + Seek, limit: u64) -> Result<Parsed, U
         parsed.names.extend_from_slice(name);
     }
     parsed.start = start.unwrap_or_default();
+    parsed.names.shrink_to_fit();
+    parsed.records.shrink_to_fit();
     Ok(parsed)
 }
 
@@ -414,18 +404,8 @@ fn method(method: zip::CompressionMethod) -> u16 {
     }
 }
 
-fn unreadable(package: &Uri, cause: ZipError) -> PackageError {
-    let what = "its directory cannot be read".into();
-    PackageError::Damaged { package: package.clone(), what, cause: Some(Arc::new(cause)) }
-}
-
 pub(super) fn too_large(package: &Uri, limit: u64) -> PackageError {
     PackageError::TooLarge { package: package.clone(), what: "its directory", limit }
-}
-
-fn slice<'a>(names: &'a [u8], record: &Record) -> &'a [u8] {
-    let first = record.name as usize;
-    names.get(first..first + usize::from(record.name_length)).unwrap_or_default()
 }
 
 /// A name as text: UTF-8, or the code page 437 of old archives (APPNOTE, appendix D), of which ASCII is the same.
@@ -443,9 +423,4 @@ fn cp437(byte: u8) -> char {
         None => char::from(byte),
         Some(upper) => UPPER.chars().nth(usize::from(upper)).unwrap_or(char::REPLACEMENT_CHARACTER),
     }
-}
-
-/// Where a member ends at the earliest, its local header without extra fields.
-fn least_end(record: &Record) -> Option<u64> {
-    record.header.checked_add(LOCAL_HEADER + u64::from(record.name_length))?.checked_add(record.packed)
 }

@@ -7,7 +7,7 @@ use zip::result::ZipError;
 
 /// Why a package, or a member of one, cannot be read: names what, where, and what to do.
 ///
-/// Everyone who waited for the same bytes gets the same error, so it can be cloned.
+/// All requests that waited for the same bytes get the same error, so it can be cloned.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PackageError {
     /// A request failed for good.
@@ -39,13 +39,13 @@ pub enum PackageError {
         cause: Option<Arc<ZipError>>,
     },
     /// The server has another version than the one whose directory was read.
-    #[error("{package} changed while it was read; it is read anew at the next attempt")]
+    #[error("{package} changed while it was read; the next attempt reads it again")]
     Changed {
         /// The package.
         package: Uri,
     },
     /// There is no `manifest.xml` in it.
-    #[error("{package} has no manifest.xml: nobody knows which resources its members are")]
+    #[error("{package} has no manifest.xml: which resources its members are is unknown")]
     NoManifest {
         /// The package.
         package: Uri,
@@ -85,14 +85,14 @@ pub enum PackageError {
         /// What is wrong with it.
         what: String,
     },
-    /// More than this machine is to bear.
+    /// More than the limits allow.
     #[error("{package}: {what} passes the limit of {limit} bytes")]
     TooLarge {
         /// The package.
         package: Uri,
         /// What is too large.
         what: &'static str,
-        /// PackageBytes.
+        /// Bytes.
         limit: u64,
     },
     /// The folder for packages cannot be read or written.
@@ -107,7 +107,7 @@ pub enum PackageError {
 }
 
 impl PackageError {
-    /// Whether the same may succeed later, with nothing changed at the Source but its mood.
+    /// Whether the same may succeed later, although nothing changes at the Source.
     pub fn is_retryable(&self) -> bool {
         match self {
             PackageError::Http { cause, .. } => cause.is_retryable(),
@@ -126,10 +126,6 @@ impl PackageError {
     /// Whether it is about one member alone: others of the same package may be sound.
     pub fn is_of_one_member(&self) -> bool {
         matches!(self, PackageError::NoMember { .. } | PackageError::Ambiguous { .. } | PackageError::Member { .. })
-    }
-
-    pub(super) fn http(package: &Uri, cause: HttpError) -> PackageError {
-        PackageError::Http { package: package.clone(), cause: Arc::new(cause) }
     }
 
     pub(super) fn damaged(package: &Uri, what: impl Into<String>) -> PackageError {

@@ -1,17 +1,18 @@
 //! A package's own manifest, `manifest.xml` at its top (sections 11.1.1 and 13.1.1), on this machine's disk.
 
-use super::decoder::Decoder;
-use super::directory::{Directory, Found, Version};
-use super::kept::{failed, key, remove};
-use super::package_bytes::PackageBytes;
+use super::directory::{Directory, Found};
+use super::folder::{Unnamed, failed, key, remove};
+use super::member::Member;
 use super::path::{Excess, plain};
+use super::remote::Version;
 use super::{PackageError, Packages};
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, PackageMember, Reader, Uri};
+use crate::source::http::Priority;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::io::AsyncWriteExt;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Name of the member.
@@ -36,10 +37,12 @@ impl Manifest {
         package: Uri,
         base: Uri,
         path: Arc<Path>,
-        fingerprint: u64,
+        sum: Sum,
         limits: Limits,
     ) -> Result<Manifest, PackageError> {
         let header = read(&package, &path, &base, limits)?.header().clone();
+        let folder = base.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
+        let fingerprint = xxh3_64(format!("{:08x} {} {folder}", sum.crc, sum.length).as_bytes());
         Ok(Manifest { package, base, path, header, limits, fingerprint })
     }
 
@@ -48,8 +51,8 @@ impl Manifest {
         self.fingerprint
     }
 
-    pub(super) fn limits(&self) -> Limits {
-        self.limits
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The package that it lies in.
@@ -65,7 +68,11 @@ impl Manifest {
     /// [`Capability::ResourceDumpManifest`] or [`Capability::ChangeDumpManifest`], also where the publisher wrote the dump's
     /// own capability; `None` where it says neither.
     pub fn capability(&self) -> Option<Capability> {
-        capability(&self.header)
+        match self.header.capability {
+            Some(Capability::ResourceDumpManifest | Capability::ResourceDump) => Some(Capability::ResourceDumpManifest),
+            Some(Capability::ChangeDumpManifest | Capability::ChangeDump) => Some(Capability::ChangeDumpManifest),
+            _ => None,
+        }
     }
 
     /// Its entries, from the first.
@@ -82,21 +89,6 @@ impl Manifest {
     }
 }
 
-/// See [`Manifest::capability`].
-pub(super) fn capability(header: &Header) -> Option<Capability> {
-    match header.capability {
-        Some(Capability::ResourceDumpManifest | Capability::ResourceDump) => Some(Capability::ResourceDumpManifest),
-        Some(Capability::ChangeDumpManifest | Capability::ChangeDump) => Some(Capability::ChangeDumpManifest),
-        _ => None,
-    }
-}
-
-/// [`Manifest::fingerprint`] of these bytes, whose relative references are relative to `base`.
-pub(super) fn fingerprint(crc: u32, length: u64, base: &Uri) -> u64 {
-    let folder = base.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
-    xxh3_64(format!("{crc:08x} {length} {folder}").as_bytes())
-}
-
 fn read(
     package: &Uri,
     path: &Path,
@@ -105,17 +97,16 @@ fn read(
 ) -> Result<Reader<Box<dyn BufRead + Send>>, PackageError> {
     let file = File::open(path).map_err(failed(path))?;
     let bytes: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(128 << 10, file));
-    let failed = |cause| PackageError::Manifest { package: package.clone(), cause: Arc::new(cause) };
-    let reader = Reader::new(bytes, Some(base.clone()), limits).map_err(failed)?;
+    let reader = Reader::new(bytes, Some(base.clone()), limits).map_err(|cause| broken(package, cause))?;
     if reader.header().root.is_feed_or_text() {
-        return Err(failed(DocumentError::FEED_OR_TEXT));
+        return Err(broken(package, DocumentError::FEED_OR_TEXT));
     }
     Ok(reader)
 }
 
 impl Packages {
-    /// The manifest of the version that the server has now. The one inside the package counts, whatever copy of it is
-    /// published beside it.
+    /// The manifest of the version that the server has now. The one inside the package counts, not a
+    /// published copy of it.
     ///
     /// # Errors
     /// [`PackageError::NoManifest`], [`PackageError::Manifest`], any error of the package.
@@ -134,102 +125,92 @@ impl Packages {
     }
 
     /// The manifest of one version, from the folder or out of the package.
-    pub(super) async fn manifest_of(&self, directory: &Directory) -> Result<Manifest, PackageError> {
-        let package = directory.package();
-        let Found::Member(number) = directory.find(NAME) else {
-            return Err(PackageError::NoManifest { package: package.clone() });
-        };
-        let Some(record) = directory.record(number).copied() else {
-            return Err(PackageError::NoManifest { package: package.clone() });
-        };
-        let limits = self.shared.config.documents;
-        if record.length > limits.document {
-            let what = "its manifest.xml";
-            return Err(PackageError::TooLarge { package: package.clone(), what, limit: limits.document });
+    pub(super) async fn manifest_of(&self, directory: &Arc<Directory>) -> Result<Manifest, PackageError> {
+        let (package, limits) = (directory.package().clone(), self.shared.config.documents);
+        let Some((number, inside)) = inside(directory) else { return Err(PackageError::NoManifest { package }) };
+        if inside.length > limits.document {
+            return Err(PackageError::TooLarge { package, what: "its manifest.xml", limit: limits.document });
         }
-        let path = manifest_file(&self.shared.config.folder, package, &directory.version, (record.crc, record.length));
-        if !std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() == record.length) {
+        let path = manifest_file(&self.shared.config.folder, &package, &directory.version, inside);
+        if !std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() == inside.length) {
             self.unpack(directory, number, &path).await?;
         }
-        let base = directory.version.final_uri.clone();
-        let fingerprint = fingerprint(record.crc, record.length, &base);
-        Manifest::open(package.clone(), base, path.into(), fingerprint, limits)
+        let base = directory.version.base(&package);
+        Manifest::open(package, base, path.into(), inside, limits)
     }
 
-    /// Puts a member at `path`, whole or not at all.
-    async fn unpack(&self, directory: &Directory, number: u32, path: &Path) -> Result<(), PackageError> {
-        let package = directory.package();
-        let Some(record) = directory.record(number).copied() else {
-            return Err(PackageError::NoManifest { package: package.clone() });
-        };
-        let extent = directory.extent(number);
-        let (client, place) = (&self.shared.client, directory.place.clone());
-        let mut bytes = PackageBytes::new(client, package, &directory.version, place, extent.start, extent.end);
-        let mut decoder = Decoder::begin(directory, record, NAME, &mut bytes).await?;
-        let temporary = tempfile::Builder::new()
-            .suffix(".tmp")
-            .tempfile_in(&self.shared.config.folder)
-            .map_err(failed(&self.shared.config.folder))?;
-        let (file, temporary) = temporary.into_parts();
-        let mut file = tokio::fs::File::from_std(file);
-        while let Some(chunk) = decoder.chunk(directory, &mut bytes).await? {
-            file.write_all(&chunk).await.map_err(failed(&temporary))?;
+    /// Puts the manifest at `path`, whole or not at all.
+    async fn unpack(&self, directory: &Arc<Directory>, number: u32, path: &Path) -> Result<(), PackageError> {
+        let (remote, place) = (self.remote(directory.package()), directory.place.clone());
+        let mut member = Member::begin(remote, directory, (number, NAME), place, Priority::default()).await?;
+        let mut file = Unnamed::new(&self.shared.config.folder)?;
+        while let Some(chunk) = member.chunk().await? {
+            file.write(&chunk)?;
         }
-        file.flush().await.map_err(failed(&temporary))?;
-        temporary.persist(path).map_err(|error| failed(path)(error.error))
+        file.name(path)
     }
 
-    /// Finds out what the paths of the manifest have in excess of the members' names, once.
+    /// Finds out what the paths of the manifest have in excess of the members' names, once for all that wait for it.
     pub(super) async fn learn_excess(&self, directory: &Arc<Directory>) {
-        // Whoever comes while somebody reads the manifest waits for what he finds.
-        let _learning = directory.learning.lock().await;
-        if directory.excess.get().is_some() {
-            return;
+        let learning = directory.excess.get_or_try_init(async || match self.excess(directory).await {
+            Err(error) if !error.is_retryable() => Ok(None),
+            learnt => learnt,
+        });
+        if let Err(error) = learning.await {
+            tracing::debug!(package = %directory.package(), %error, "the paths of a manifest are not understood for now");
         }
-        let manifest = match self.manifest_of(directory).await {
-            Ok(manifest) => manifest,
-            Err(error) => {
-                if !error.is_retryable() {
-                    // Nobody else has set it.
-                    let _ = directory.excess.set(None);
-                }
-                return;
-            }
+    }
+
+    async fn excess(&self, directory: &Arc<Directory>) -> Result<Option<usize>, PackageError> {
+        let manifest = match self.stand_in_of(directory.package()) {
+            // Its paths are those that were stated.
+            Some(stand_in) => self.opened_stand_in(directory.package(), &stand_in)?,
+            None => self.manifest_of(directory).await?,
         };
         let own = Arc::clone(directory);
-        let learning = tokio::task::spawn_blocking(move || {
-            let mut excess = Excess::default();
-            let mut reader = manifest.reader()?;
-            let broken = |cause| PackageError::Manifest { package: own.package().clone(), cause: Arc::new(cause) };
-            while let Some(entry) = reader.next_entry().map_err(broken)? {
-                if let Some(path) = &entry.path {
-                    excess.add(&plain(path), |name| own.spelt(name) != Found::Nothing);
-                }
-            }
-            Ok::<_, PackageError>(excess.segments())
-        });
-        let learnt = match learning.await {
-            Ok(Ok(segments)) => segments,
-            Ok(Err(error)) if !error.is_retryable() => None,
-            Ok(Err(_)) | Err(_) => return,
-        };
-        // As above.
-        let _ = directory.excess.set(learnt);
+        let gone = |_| PackageError::Changed { package: directory.package().clone() };
+        tokio::task::spawn_blocking(move || excess_of(&manifest, &own)).await.map_err(gone)?
     }
 }
 
-/// Where the manifest of this version, of this CRC-32 and length, is kept.
-pub(super) fn manifest_file(folder: &Path, package: &Uri, version: &Version, (crc, length): (u32, u64)) -> PathBuf {
-    let version = format!("{version:?} {crc:08x} {length}");
-    folder.join(format!("{}.{:016x}.manifest", key(package), xxh3_64(version.as_bytes())))
+/// How many segments the paths of a manifest have in excess of the members' names.
+pub(super) fn excess_of(manifest: &Manifest, directory: &Directory) -> Result<Option<usize>, PackageError> {
+    let (mut excess, mut reader) = (Excess::default(), manifest.reader()?);
+    while let Some(entry) = reader.next_entry().map_err(|cause| broken(&manifest.package, cause))? {
+        if let Some(path) = &entry.path {
+            excess.add(&plain(path), |name| directory.spelt(name) != Found::Nothing);
+        }
+    }
+    Ok(excess.segments())
+}
+
+/// CRC-32 and length of a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Sum {
+    pub crc: u32,
+    pub length: u64,
+}
+
+/// Number, CRC-32 and length of the member that is the manifest.
+pub(super) fn inside(directory: &Directory) -> Option<(u32, Sum)> {
+    let Found::Member(number) = directory.find(NAME) else { return None };
+    let record = directory.record(number)?;
+    Some((number, Sum { crc: record.crc, length: record.length }))
+}
+
+fn broken(package: &Uri, cause: DocumentError) -> PackageError {
+    PackageError::Manifest { package: package.clone(), cause: Arc::new(cause) }
+}
+
+/// The file with the manifest of this version.
+fn manifest_file(folder: &Path, package: &Uri, version: &Version, sum: Sum) -> PathBuf {
+    let version = xxh3_64(format!("{version:?} {sum:?}").as_bytes());
+    folder.join(format!("{}.{version:016x}.manifest", key(package)))
 }
 
 /// Removes the manifest of a version that is about to be forgotten.
 pub(super) fn remove_manifest(folder: &Path, directory: &Directory) {
-    if let Found::Member(number) = directory.find(NAME)
-        && let Some(record) = directory.record(number)
-    {
-        let of = (record.crc, record.length);
-        remove(&manifest_file(folder, directory.package(), &directory.version, of));
+    if let Some((_, sum)) = inside(directory) {
+        remove(&manifest_file(folder, directory.package(), &directory.version, sum));
     }
 }

@@ -1,25 +1,25 @@
 //! Packages of Resource Dumps and Change Dumps, read in place over ranges (sections 11.1 and 13.1): a ZIP's directory from
-//! its end, members by their ranges, neighbours joined; the whole package where that is cheaper or ranges are not to be had.
+//! its end, members by their ranges; a local copy where that is cheaper or the server has no ranges.
 //!
-//! `remote` asks the server, `end` is what the `zip` crate sees of it, `directory` keeps what it says of the members and
-//! finds them by a manifest's `path` (`path`); `bytes` reads on from an offset wherever the package lies, `decoder` makes
-//! a member of that, `members` several of one request. A package is read in place only under a strong ETag, which every
-//! range is bound to; each member is checked against the directory and by its CRC-32 before its last bytes go out.
+//! `remote` asks the server, `directory` keeps what the `zip` crate reads from the end and finds members by a manifest's
+//! `path`; `bytes` reads on from an offset wherever the package lies, `member` unpacks one member of that; `window` decides
+//! what comes together. A package is read in place only under a strong ETag, which every range is bound to; each member is
+//! checked against the directory and by its CRC-32 before its last bytes go out.
 
-mod decoder;
+mod arriving;
+mod bytes;
 mod directory;
-mod end;
 mod error;
-mod kept;
+mod folder;
+mod local_copy;
+mod local_header;
 mod manifest;
-mod members;
-mod package_bytes;
+mod member;
 mod path;
+mod persisted;
 mod preview;
 mod remote;
-mod siblings;
-mod whole;
-mod windows;
+mod window;
 
 #[cfg(test)]
 mod tests;
@@ -27,109 +27,116 @@ mod tests;
 pub use directory::Directory;
 pub use error::PackageError;
 pub use manifest::Manifest;
-pub use members::{Member, Members, Stored};
+pub use member::{Member, Stored};
 pub use preview::Listed;
 
 use super::http::Client;
+use super::penalty_box::PenaltyBox;
+use crate::causes::chain;
 use crate::document::{Limits, Uri};
-use directory::{Version, too_large};
-use end::End;
+use crate::memory::Budget;
+use bytes::Place;
+use directory::{End, too_large};
+use local_copy::LocalCopies;
 use lru::LruCache;
-use package_bytes::Place;
-use preview::Previews;
-use remote::Answer;
-use siblings::Siblings;
+use preview::StandIns;
+use remote::{Answer, Remote, Version};
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tokio::sync::{Notify, OwnedMutexGuard};
+use window::Walks;
 
-/// How long a package that cannot be read is left alone.
-const LEFT_ALONE: Duration = Duration::from_secs(60);
+/// How long a package that cannot be read is not asked for.
+const PENALTY: Duration = Duration::from_secs(60);
 
-/// How long a failure that may pass is told to all who ask.
-const FAILED_FOR: Duration = Duration::from_secs(5);
+/// The same after a failure that may pass.
+const SHORT_PENALTY: Duration = Duration::from_secs(5);
+
+/// Failures remembered; an older one is met again.
+const FAILURES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 
 /// Ranges of one directory: its end, its beginning, and what a wrong account of its beginning costs.
 const RANGES: usize = 3;
 
-/// What packages may ask of this machine.
-#[derive(Clone, Debug)]
+/// Memory for windows where no budget is handed in.
+const MEMORY: usize = 32 << 20;
+
+/// What packages may take of this machine.
+#[derive(Clone)]
 pub struct PackageConfig {
-    /// A folder of this mount alone, for manifests, directories and whole packages.
+    /// A folder of this mount alone, for manifests, directories and local copies.
     pub folder: PathBuf,
-    /// PackageBytes of memory for directories.
+    /// Bytes of memory for directories.
     pub memory: u64,
-    /// PackageBytes that one directory may have at the server.
+    /// Bytes that one directory may have at the server.
     pub directory: u64,
-    /// PackageBytes of the folder that whole packages may take.
+    /// Bytes of the folder that local copies may take.
     pub whole: u64,
-    /// PackageBytes that whole packages leave free on the file system.
+    /// Bytes that local copies leave free on the file system.
     pub reserve: u64,
     /// How the free bytes of the file system of a folder are asked.
     pub free_space: fn(&Path) -> std::io::Result<u64>,
     /// Bounds on manifests.
     pub documents: Limits,
+    /// Memory for windows.
+    pub(crate) budget: Budget,
 }
 
 impl PackageConfig {
-    /// 32 MiB of memory, directories up to 64 MiB (about 700,000 members), 4 GiB for whole packages, no reserve.
+    /// 32 MiB of memory, directories up to 64 MiB (about 700,000 members), 4 GiB for local copies, no reserve.
     pub fn new(folder: PathBuf) -> PackageConfig {
-        let documents = Limits::default();
-        let (memory, directory, whole) = (32 << 20, 64 << 20, 4 << 30);
-        PackageConfig { folder, memory, directory, whole, reserve: 0, free_space: |_| Ok(u64::MAX), documents }
+        let (memory, directory, whole, reserve) = (32 << 20, 64 << 20, 4 << 30, 0);
+        let (documents, budget) = (Limits::default(), Budget::new(MEMORY));
+        PackageConfig { folder, memory, directory, whole, reserve, free_space: |_| Ok(u64::MAX), documents, budget }
     }
 }
 
 /// The packages of a Source; cheap to clone, clones share everything.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Packages {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
     client: Client,
     config: PackageConfig,
-    /// Lock order: `opening` before `known`; neither is held while anything is waited for. Of one package the turn for its
-    /// directory is taken first, and those for its other parts are never held together.
-    opening: Mutex<Turns>,
+    /// Each is held for nothing else, and while nothing is waited for and no file is touched.
+    turns: Mutex<Turns>,
     known: Mutex<Known>,
-    /// PackageBytes that whole packages on their way may take, by [`kept::key`]; held for nothing else.
-    arriving: Mutex<HashMap<String, u64>>,
-    /// One of them is here, or was given up.
-    arrived: tokio::sync::Notify,
-    siblings: Siblings,
-    /// Taken last, held for nothing else.
-    previews: Mutex<Previews>,
+    stand_ins: Mutex<StandIns>,
+    copies: LocalCopies,
+    walks: Walks,
     /// A package says other things than what was stated of it.
-    contradiction: tokio::sync::Notify,
+    contradiction: Notify,
 }
 
-/// The turns that are taken or waited for.
-type Turns = HashMap<(Uri, Piece), Arc<tokio::sync::Mutex<()>>>;
-
-/// What of a package one task at a time brings here: a question for its directory or its copy waits for no whole package.
+/// What one task at a time does for a package; of one package [`Piece::Directory`] is taken before [`Piece::StandIn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Piece {
     Directory,
-    Whole,
-    /// The published copy of its manifest.
-    Copy,
+    StandIn,
+    LocalCopy,
 }
 
+/// The turns that are taken or waited for.
+type Turns = HashMap<(Uri, Piece), Weak<tokio::sync::Mutex<()>>>;
+
 /// What is in memory.
-#[derive(Debug)]
 struct Known {
     directories: LruCache<Uri, Arc<Directory>>,
-    /// PackageBytes that `directories` take.
+    /// Bytes that `directories` take.
     bytes: u64,
-    failures: LruCache<Uri, (Instant, PackageError)>,
-    /// Versions that are no ZIP, with what is wrong: one that the server still has is not fetched again.
-    refused: LruCache<Uri, (Version, PackageError)>,
-    /// Hosts that have shown that packages can be read in place.
-    ranged: LruCache<Box<str>, ()>,
+    failures: PenaltyBox<(Uri, Piece), PackageError>,
+}
+
+impl std::fmt::Debug for Packages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packages").field("folder", &self.shared.config.folder).finish_non_exhaustive()
+    }
 }
 
 impl Packages {
@@ -138,20 +145,19 @@ impl Packages {
     /// # Errors
     /// [`PackageError::Folder`]
     pub fn open(client: Client, config: PackageConfig) -> Result<Packages, PackageError> {
-        fs::create_dir_all(&config.folder).map_err(kept::failed(&config.folder))?;
-        kept::sweep(&config.folder, None)?;
-        let failures = LruCache::new(FAILURES);
-        let (refused, ranged) = (LruCache::new(FAILURES), LruCache::new(RANGED_HOSTS));
-        let known = Known { directories: LruCache::unbounded(), bytes: 0, failures, refused, ranged };
-        let previews = preview::left(&config.folder)?;
-        let contradiction = tokio::sync::Notify::new();
-        if previews.values().any(|preview| preview.is_contradicted) {
+        fs::create_dir_all(&config.folder).map_err(folder::failed(&config.folder))?;
+        // What was half written when a process was killed.
+        folder::sweep(&config.folder, |name, _| !name.ends_with(".tmp"))?;
+        let failures = PenaltyBox::new(FAILURES);
+        let known = Known { directories: LruCache::unbounded(), bytes: 0, failures };
+        let (stand_ins, copies) = (preview::left(&config.folder)?, LocalCopies::new(config.whole));
+        let contradiction = Notify::new();
+        if stand_ins.values().any(|stand_in| stand_in.is_contradicted) {
             contradiction.notify_one();
         }
-        let (opening, siblings) = (Mutex::default(), Siblings::new());
-        let (known, previews) = (Mutex::new(known), Mutex::new(previews));
-        let (arriving, arrived) = (Mutex::default(), tokio::sync::Notify::new());
-        let shared = Shared { client, config, opening, known, arriving, arrived, siblings, previews, contradiction };
+        let (turns, walks) = (Mutex::default(), Walks::new());
+        let (known, stand_ins) = (Mutex::new(known), Mutex::new(stand_ins));
+        let shared = Shared { client, config, turns, known, stand_ins, copies, walks, contradiction };
         Ok(Packages { shared: Arc::new(shared) })
     }
 
@@ -161,23 +167,26 @@ impl Packages {
     }
 
     /// The directory of a package: the one that is known, else read from the end of the package. Where it cannot be read
-    /// in place the whole package is fetched, up to [`PackageConfig::whole`].
+    /// in place the whole package is fetched, up to [`PackageConfig::whole`]. It goes on where this is dropped.
     ///
     /// # Errors
-    /// Any [`PackageError`] of the package; one that was met lately is told again without asking.
+    /// Any [`PackageError`] of the package; a recent one is repeated without a request.
     pub async fn directory(&self, package: &Uri) -> Result<Arc<Directory>, PackageError> {
         if let Some(directory) = self.known(package) {
             return Ok(directory);
         }
-        let _turn = self.turn(package, Piece::Directory).await;
-        if let Some(known) = self.recall(package) {
-            return known;
-        }
-        let read = match self.left(package).await {
-            Some(left) => Ok(left),
-            None => self.read(package, None).await,
-        };
-        self.opened(package, read).await
+        let (packages, own) = (self.clone(), package.clone());
+        let reading = tokio::spawn(async move {
+            let _turn = packages.turn(&own, Piece::Directory).await;
+            match packages.recall(&own) {
+                Some(known) => known,
+                None => match packages.left(&own).await {
+                    Some(left) => packages.opened(&own, Ok(left)).await,
+                    None => packages.opened(&own, packages.read(&own, None).await).await,
+                },
+            }
+        });
+        reading.await.unwrap_or_else(|_| Err(PackageError::damaged(package, "reading its directory failed")))
     }
 
     /// The directory of the version that the server has now: it is asked whether it is still the known one.
@@ -187,71 +196,63 @@ impl Packages {
     pub async fn current(&self, package: &Uri) -> Result<Arc<Directory>, PackageError> {
         let _turn = self.turn(package, Piece::Directory).await;
         let known = match self.recall(package) {
-            Some(Ok(known)) => Some(known),
-            Some(Err(error)) => return Err(error),
+            Some(known) => Some(known?),
             None => self.left(package).await,
         };
-        let read = self.read(package, known).await;
-        self.opened(package, read).await
+        self.opened(package, self.read(package, known).await).await
     }
 
-    /// A directory has been read: it is remembered, and held against what was stated of the package.
+    /// A directory has been read: it is compared with what was stated of the package, and remembered.
     async fn opened(
         &self,
         package: &Uri,
         read: Result<Arc<Directory>, PackageError>,
     ) -> Result<Arc<Directory>, PackageError> {
         if let Ok(directory) = &read {
-            if directory.version.etag.is_some() && matches!(directory.place, Place::Server) {
-                self.lock().ranged.put(package.authority().into(), ());
-            }
             self.confirm(directory).await;
         }
         self.remember(package, read)
     }
 
-    /// Whether the host of `package` has shown that packages can be read in place.
-    fn has_ranges(&self, package: &Uri) -> bool {
-        self.lock().ranged.contains(package.authority())
-    }
-
-    /// Drops everything that is kept of other packages than these and those that are being read just now.
+    /// Drops everything of other packages than these and those that are being read just now.
     ///
     /// # Errors
     /// [`PackageError::Folder`]
     pub fn retain(&self, packages: &HashSet<Uri>) -> Result<(), PackageError> {
-        // Held to the end: nobody begins to read a package while its files are dropped.
-        let opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let retained: HashSet<&Uri> = packages.iter().chain(opening.keys().map(|(package, _)| package)).collect();
-        let others: Vec<Arc<Directory>> = {
-            let known = self.lock();
-            let others = known.directories.iter().filter(|(package, _)| !retained.contains(package));
-            others.map(|(_, directory)| Arc::clone(directory)).collect()
-        };
-        others.iter().for_each(|directory| self.forget(directory));
-        self.retain_previews(&retained);
-        kept::sweep(&self.shared.config.folder, Some(&retained))
+        let mut in_use = self.shared.copies.packages();
+        {
+            let turns = self.shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = turns.iter().filter(|(_, turn)| turn.strong_count() > 0);
+            in_use.extend(taken.map(|((package, _), _)| package.clone()));
+        }
+        let retained: HashSet<Uri> = packages.iter().cloned().chain(in_use).collect();
+        let others = self.directories().into_iter().filter(|directory| !retained.contains(directory.package()));
+        others.for_each(|directory| self.forget(&directory));
+        self.retain_stand_ins(&retained);
+        let keys: HashSet<String> = retained.iter().map(folder::key).collect();
+        // A package that begins to be read meanwhile may lose a file, and asks for it again.
+        folder::sweep(&self.shared.config.folder, |name, key| name.ends_with(".tmp") || keys.contains(key))
     }
 
-    /// What an earlier process has left: the whole package, or the directory of a version with a strong ETag, to which every
+    /// What an earlier process has left: a local copy, or the directory of a version with a strong ETag, to which every
     /// range will be bound.
     async fn left(&self, package: &Uri) -> Option<Arc<Directory>> {
-        if let Some(whole) = self.left_whole(package).await {
-            return Some(Arc::new(whole));
+        if let Some(copy) = self.left_copy(package).await {
+            return Some(Arc::new(copy));
         }
         let (folder, limit) = (self.shared.config.folder.clone(), self.shared.config.directory);
         let package = package.clone();
-        let kept = tokio::task::spawn_blocking(move || kept::kept(&folder, &package, limit));
-        kept.await.ok()?.map(Arc::new)
+        let left = tokio::task::spawn_blocking(move || persisted::read(&folder, &package, limit));
+        left.await.ok()?.map(Arc::new)
     }
 
-    /// Forgets a directory whose version the server does not have any more, and what is kept of it.
+    /// Forgets a directory whose version the server does not have any more, and its files.
     fn forget(&self, directory: &Directory) {
         let package = directory.package();
         {
             let mut known = self.lock();
             if known.directories.peek(package).is_some_and(|known| known.version != directory.version) {
-                // Someone else has the new version already.
+                // The new version is here already.
                 return;
             }
             if let Some(gone) = known.directories.pop(package) {
@@ -259,54 +260,43 @@ impl Packages {
             }
         }
         let folder = &self.shared.config.folder;
-        if self.bytes_of_preview(package).is_none() {
-            manifest::remove_manifest(folder, directory);
-        }
-        for kind in ["directory", "whole", "part", "json"] {
-            kept::remove(&kept::file(folder, package, kind));
+        manifest::remove_manifest(folder, directory);
+        for kind in ["directory", "whole", "json"] {
+            folder::remove(&folder::file(folder, package, kind));
         }
     }
 
-    /// Forgets the directory of a whole package that is about to be removed.
-    fn forget_file(&self, path: &Path) {
-        let gone = self.lock().directories.iter().find_map(|(_, directory)| match &directory.place {
-            Place::File { path: own, .. } if own.as_path() == path => Some(Arc::clone(directory)),
-            _ => None,
-        });
-        if let Some(gone) = gone {
-            self.forget(&gone);
-        }
-    }
-
-    /// Waits until no other task brings this `piece` of `package` here.
-    async fn turn(&self, package: &Uri, piece: Piece) -> Turn<'_> {
-        let of = (package.clone(), piece);
-        let lock = {
-            let mut opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(opening.entry(of.clone()).or_default())
+    /// Waits until no other task does the same for this package.
+    async fn turn(&self, package: &Uri, piece: Piece) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let of = (package.clone(), piece);
+            turns.get(&of).and_then(Weak::upgrade).unwrap_or_else(|| {
+                turns.retain(|_, turn| turn.strong_count() > 0);
+                let turn = Arc::default();
+                turns.insert(of, Arc::downgrade(&turn));
+                turn
+            })
         };
-        let guard = Arc::clone(&lock).lock_owned().await;
-        Turn { packages: self, of, guard: Some(guard) }
+        turn.lock_owned().await
     }
 
-    /// What is known of `package`, a failure included.
+    fn remote(&self, package: &Uri) -> Remote {
+        Remote::new(&self.shared.client, package, self.shared.walks.received(package))
+    }
+
+    /// What is known of `package`, a recent failure included.
     fn recall(&self, package: &Uri) -> Option<Result<Arc<Directory>, PackageError>> {
-        let mut known = self.lock();
-        if let Some(directory) = known.directories.get(package) {
-            return Some(Ok(Arc::clone(directory)));
-        }
-        let (since, error) = known.failures.peek(package)?;
-        let counts = if error.is_retryable() { FAILED_FOR } else { LEFT_ALONE };
-        if since.elapsed() < counts {
-            return Some(Err(error.clone()));
-        }
-        known.failures.pop(package);
-        None
+        self.known(package).map(Ok).or_else(|| self.failure(package, Piece::Directory).map(Err))
     }
 
-    /// Whether a failure of `package` is remembered that counts still.
-    fn has_failed(&self, package: &Uri) -> bool {
-        matches!(self.recall(package), Some(Err(_)))
+    fn failure(&self, package: &Uri, piece: Piece) -> Option<PackageError> {
+        self.lock().failures.cause(&(package.clone(), piece), Instant::now()).cloned()
+    }
+
+    fn punish(&self, package: &Uri, piece: Piece, error: &PackageError) {
+        let length = if error.is_retryable() { SHORT_PENALTY } else { PENALTY };
+        self.lock().failures.punish((package.clone(), piece), length, error.clone(), Instant::now());
     }
 
     fn remember(
@@ -314,154 +304,110 @@ impl Packages {
         package: &Uri,
         read: Result<Arc<Directory>, PackageError>,
     ) -> Result<Arc<Directory>, PackageError> {
+        let directory = read.inspect_err(|error| self.punish(package, Piece::Directory, error))?;
         let mut known = self.lock();
-        match &read {
-            Ok(directory) => {
-                known.failures.pop(package);
-                // The whole of this version came while the server was asked for it.
-                if matches!(directory.place, Place::Server)
-                    && let Some(whole) = known.directories.get(package)
-                    && whole.version == directory.version
-                    && !matches!(whole.place, Place::Server)
-                {
-                    return Ok(Arc::clone(whole));
-                }
-                known.bytes += directory.bytes();
-                if let Some(before) = known.directories.put(package.clone(), Arc::clone(directory)) {
-                    known.bytes = known.bytes.saturating_sub(before.bytes());
-                }
-                // The newest stays, however large it is: it is about to be used.
-                while known.bytes > self.shared.config.memory
-                    && known.directories.len() > 1
-                    && let Some((_, evicted)) = known.directories.pop_lru()
-                {
-                    known.bytes = known.bytes.saturating_sub(evicted.bytes());
-                }
-            }
-            Err(error) => {
-                known.failures.put(package.clone(), (Instant::now(), error.clone()));
-            }
+        known.failures.forgive(&(package.clone(), Piece::Directory));
+        // The local copy of this version came while the server was asked for it.
+        if directory.is_read_in_place()
+            && let Some(copy) = known.directories.get(package)
+            && copy.version == directory.version
+            && !copy.is_read_in_place()
+        {
+            return Ok(Arc::clone(copy));
         }
-        read
+        known.bytes += directory.bytes();
+        if let Some(before) = known.directories.put(package.clone(), Arc::clone(&directory)) {
+            known.bytes = known.bytes.saturating_sub(before.bytes());
+        }
+        // The newest stays, however large it is: it is about to be used.
+        while known.bytes > self.shared.config.memory
+            && known.directories.len() > 1
+            && let Some((_, evicted)) = known.directories.pop_lru()
+        {
+            known.bytes = known.bytes.saturating_sub(evicted.bytes());
+        }
+        Ok(directory)
     }
 
     /// Reads the directory from the server, or finds that the `known` one is still right.
     async fn read(&self, package: &Uri, known: Option<Arc<Directory>>) -> Result<Arc<Directory>, PackageError> {
-        let client = &self.shared.client;
-        let refused = self.lock().refused.get(package).cloned().filter(|_| known.is_none());
+        let remote = self.remote(package);
         for _ in 0..RANGES {
-            let version = known.as_ref().map(|known| &known.version);
-            let version = version.or(refused.as_ref().map(|(version, _)| version));
-            match (remote::ask_end(client, package, version).await?, &known) {
+            match (remote.end(known.as_ref().map(|known| &known.version)).await?, &known) {
                 (Answer::Same, Some(known)) => return Ok(Arc::clone(known)),
-                (Answer::Same, None) => match refused {
-                    Some((_, error)) => return Err(error),
-                    // A 304 to a question without condition is refused by the client.
-                    None => break,
-                },
-                (Answer::Whole(response), _) => return self.arrive(package, *response).await.map(Arc::new),
-                (Answer::End(version, end), _) => match self.in_place(package, version.clone(), end).await {
-                    // Another version came up between two ranges.
-                    Err(PackageError::Changed { .. }) => {}
-                    Err(error) => return Err(self.refuse(package, version, error)),
-                    Ok(directory) => return Ok(self.keep(directory).await),
-                },
+                // A 304 to a question without condition is refused by the client.
+                (Answer::Same, None) => break,
+                (Answer::Whole(response), _) => return self.receive(&remote, *response).await.map(Arc::new),
+                (Answer::End(version, first, bytes), _) => {
+                    match self.in_place(&remote, version, End::new(first, bytes)).await {
+                        // Another version came up between two ranges.
+                        Err(PackageError::Changed { .. }) => {}
+                        Err(error) => return Err(error),
+                        Ok(directory) => return Ok(self.persist(directory).await),
+                    }
+                }
             }
         }
         Err(PackageError::Changed { package: package.clone() })
     }
 
-    /// Remembers of which version it is that it is no ZIP.
-    fn refuse(&self, package: &Uri, version: Version, error: PackageError) -> PackageError {
-        if matches!(error, PackageError::NotZip { .. }) {
-            self.lock().refused.put(package.clone(), (version, error.clone()));
-        }
-        error
-    }
-
     /// Writes a directory down for the next process.
-    async fn keep(&self, directory: Directory) -> Arc<Directory> {
+    async fn persist(&self, directory: Directory) -> Arc<Directory> {
         let (folder, directory) = (self.shared.config.folder.clone(), Arc::new(directory));
-        if !matches!(directory.place, Place::Server) {
-            return directory;
-        }
-        let own = Arc::clone(&directory);
-        let written =
-            tokio::task::spawn_blocking(move || kept::keep(&folder, &own)).await.map_err(std::io::Error::other);
-        if let Err(error) = written.and_then(|written| written) {
-            let package = directory.package();
-            tracing::warn!(%package, %error, "a directory cannot be kept; it will be asked for after a restart");
+        if directory.is_read_in_place() {
+            let own = Arc::clone(&directory);
+            let written = tokio::task::spawn_blocking(move || persisted::write(&folder, &own)).await;
+            if let Ok(Err(error)) = written {
+                tracing::warn!(error = %chain(&error), "a directory cannot be written; a restart will ask for it again");
+            }
         }
         directory
     }
 
     /// Reads the directory of a version of which the end is here, and more of it where it is larger than that.
-    async fn in_place(&self, package: &Uri, version: Version, mut end: End) -> Result<Directory, PackageError> {
-        let limit = self.shared.config.directory;
+    async fn in_place(&self, remote: &Remote, version: Version, mut end: End) -> Result<Directory, PackageError> {
+        let (package, limit) = (&remote.package, self.shared.config.directory);
         for _ in 0..RANGES {
-            let (package_, version_) = (package.clone(), version.clone());
+            let (own, of) = (package.clone(), version.clone());
             // A directory of a million members takes a second to read.
-            let task = tokio::task::spawn_blocking(move || {
-                let read = Directory::read(&package_, &version_, &mut end, limit);
+            let reading = tokio::task::spawn_blocking(move || {
+                let read = Directory::read(&own, &of, Place::Server, &mut end, limit);
                 (read, end)
             });
             let (read, back) =
-                task.await.map_err(|_| PackageError::damaged(package, "reading its directory failed"))?;
+                reading.await.map_err(|_| PackageError::damaged(package, "reading its directory failed"))?;
             end = back;
-            match (read, end.missed()) {
-                (Ok(Some(mut directory)), _) => {
-                    if let Some(bytes) = end.into_whole() {
-                        directory.place = Place::Memory { first: 0, bytes: bytes.into() };
+            match (read, end.missed.take()) {
+                (Ok(mut directory), _) => {
+                    if end.first == 0 {
+                        directory.place = Place::Memory(end.bytes.into());
                     }
                     return Ok(directory);
                 }
-                (Ok(None), Some(missed)) => {
-                    if end.length() - missed > limit {
-                        return Err(too_large(package, limit));
-                    }
-                    let range = missed..end.first();
-                    end.prepend(remote::range(&self.shared.client, package, &version, range).await?);
+                (Err(_), Some(missed)) if end.length - missed > limit => return Err(too_large(package, limit)),
+                (Err(PackageError::Damaged { cause: Some(_), .. }), Some(missed)) => {
+                    let (range, length) = (missed..end.first, end.first - missed);
+                    let body = remote.range(&version, range, Default::default()).await?;
+                    let mut bytes = remote.all(body, length).await?;
+                    bytes.append(&mut end.bytes);
+                    end = End::new(missed, bytes);
                 }
-                (Err(PackageError::Damaged { cause: Some(cause), .. }), _) if !end.has_directory() => {
+                (Err(PackageError::Damaged { cause: Some(cause), .. }), None) if !end.has_directory() => {
                     tracing::debug!(%package, error = %cause, "no directory at the end of a package");
-                    let seen = remote::describe(&self.shared.client, package).await;
+                    let seen = remote.kind().await;
                     return Err(PackageError::NotZip { package: package.clone(), seen });
                 }
                 (Err(error), _) => return Err(error),
-                (Ok(None), None) => break,
             }
         }
         Err(PackageError::damaged(package, "its directory begins at ever other places"))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn directories(&self) -> Vec<Arc<Directory>> {
+        self.lock().directories.iter().map(|(_, directory)| Arc::clone(directory)).collect()
     }
-}
 
-/// Hosts remembered for their ranges.
-const RANGED_HOSTS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(255);
-
-/// Failures remembered; an older one is met again.
-const FAILURES: std::num::NonZeroUsize = match std::num::NonZeroUsize::new(1024) {
-    Some(failures) => failures,
-    None => std::num::NonZeroUsize::MIN,
-};
-
-/// The right to bring one part of one package here.
-struct Turn<'a> {
-    packages: &'a Packages,
-    of: (Uri, Piece),
-    guard: Option<tokio::sync::OwnedMutexGuard<()>>,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut opening = self.packages.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        self.guard = None;
-        // Those who wait hold clones of it; who comes later makes another.
-        if opening.get(&self.of).is_some_and(|lock| Arc::strong_count(lock) == 1) {
-            opening.remove(&self.of);
-        }
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

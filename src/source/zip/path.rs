@@ -18,7 +18,7 @@ pub(super) fn plain(path: &str) -> String {
     plain
 }
 
-/// Whether a manifest's `path` can be the name of a member that somebody packed on purpose.
+/// Whether a manifest's `path` can be the name of a member that was packed on purpose.
 pub(super) fn is_plausible(path: &str) -> bool {
     let decoded = percent_decode_str(path).decode_utf8().unwrap_or(path.into());
     let has_name = decoded.split(['/', '\\']).any(|segment| !matches!(segment, "" | "."));
@@ -45,7 +45,7 @@ pub(super) struct Excess {
 }
 
 impl Excess {
-    /// Takes one more path into account; `is_member` tells whether there is a member of a plain name.
+    /// Takes one more path into account; `is_member`: whether there is a member of a plain name.
     pub fn add(&mut self, plain: &str, is_member: impl Fn(&str) -> bool) {
         let depth = plain.split('/').take(DEEPEST).count();
         let explains = |segments: &usize| behind(plain, *segments).is_some_and(&is_member);

@@ -3,13 +3,13 @@
 use flate2::{Compression, Crc, write::DeflateEncoder};
 use std::io::Write as _;
 
-/// One member, as its two headers tell of it.
+/// One member, as its two headers describe it.
 #[derive(Clone, Debug)]
 pub struct Raw {
     pub name: Vec<u8>,
     /// The name in the local header.
     pub local_name: Vec<u8>,
-    /// PackageBytes as they lie in the package.
+    /// Bytes as they lie in the package.
     pub packed: Vec<u8>,
     pub method: u16,
     pub flags: u16,
@@ -24,7 +24,7 @@ pub struct Raw {
     pub after: Vec<u8>,
 }
 
-/// A stored member that tells the truth.
+/// A stored member with right headers.
 pub fn stored(name: &str, bytes: &[u8]) -> Raw {
     let (crc, length) = (crc(bytes), bytes.len() as u32);
     Raw {
@@ -42,7 +42,7 @@ pub fn stored(name: &str, bytes: &[u8]) -> Raw {
     }
 }
 
-/// A deflated member that tells the truth.
+/// A deflated member with right headers.
 pub fn deflated(name: &str, bytes: &[u8]) -> Raw {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Servers that lie about ranges and versions, or are slow to tell the truth.
+//! Servers that lie about ranges and versions, or answer slowly.
 
 use super::crafted::{craft, stored};
 use super::*;
@@ -56,7 +56,7 @@ async fn a_wrong_range_is_an_error_and_never_bytes() {
     stage.member("a").await.unwrap_err();
 }
 
-/// A 206 whose length is `*` does not tell where the end lies.
+/// A 206 whose length is `*` does not show where the end lies.
 #[tokio::test]
 async fn a_server_that_does_not_tell_the_length_in_a_range_is_asked_otherwise() {
     let (bytes, parts) = package(1);
@@ -160,42 +160,6 @@ async fn directories_take_no_more_memory_than_allowed() {
 }
 
 #[tokio::test]
-async fn neighbours_come_by_one_request() {
-    let parts: Vec<Vec<u8>> = (0..100).map(|seed| noise(seed, 20_000)).collect();
-    let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
-    let members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| stored(name, part)).collect();
-    let stage = Stage::with(craft(&members).bytes, Ranges::Right).await;
-    stage.packages.directory(&stage.uri()).await.unwrap();
-    stage.asked();
-
-    // Ten in a row, two with a small gap, and one far away; asked for in no order, and one that is not there.
-    let wanted = [7, 3, 5, 4, 6, 8, 9, 0, 2, 1, 13, 90];
-    let mut paths: Vec<Box<str>> = wanted.iter().map(|number| names[*number].as_str().into()).collect();
-    paths.push("missing".into());
-    let mut members = stage.packages.members(&stage.uri(), &paths).await.unwrap();
-    let mut came = 0;
-    while let Some((number, begun)) = members.next().await {
-        let Some(wanted) = wanted.get(number) else {
-            assert!(matches!(begun, Err(PackageError::NoMember { .. })));
-            continue;
-        };
-        assert_eq!(begun.unwrap(), 20_000);
-        // What is not read is passed over.
-        if number % 3 == 0 {
-            continue;
-        }
-        let mut bytes = Vec::new();
-        while let Some(chunk) = members.chunk().await.unwrap() {
-            bytes.extend_from_slice(&chunk);
-        }
-        assert!(bytes == parts[*wanted], "{wanted}");
-        came += 1;
-    }
-    assert_eq!(came, 8);
-    assert_eq!(stage.asked().len(), 2);
-}
-
-#[tokio::test]
 async fn of_what_is_no_zip_only_the_beginning_is_fetched() {
     let beginnings: [(&[u8], &str); 3] =
         [(b"\xfd7zXZ\0", "xz"), (b"\n<!DOCTYPE html>", "an HTML or XML page"), (b"\x1f\x8b\x08", "gzip")];
@@ -209,7 +173,7 @@ async fn of_what_is_no_zip_only_the_beginning_is_fetched() {
     }
 }
 
-/// A server with `Last-Modified` alone cannot tell two versions of one second apart (RFC 9110, 8.8.2.2).
+/// A server with `Last-Modified` alone cannot distinguish two versions of one second (RFC 9110, 8.8.2.2).
 #[tokio::test]
 async fn a_package_that_is_replaced_within_the_second_of_its_last_modified_is_read_again() {
     let second = "Thu, 03 Jan 2013 12:00:00 GMT";

@@ -1,4 +1,8 @@
-//! What the allocator keeps of memory that was freed.
+//! The memory budget, and what the allocator keeps of memory that was freed.
+
+mod budget;
+
+pub(crate) use budget::{Budget, Reservation};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -7,7 +7,7 @@ use std::fs;
 
 /// The one file of the folder that is of this kind.
 pub(super) fn file(stage: &Stage, kind: &str) -> std::path::PathBuf {
-    super::super::kept::file(stage.folder.path(), &stage.uri(), kind)
+    super::super::folder::file(stage.folder.path(), &stage.uri(), kind)
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_directory_of_before_the_restart_never_gives_bytes_of_another_version(
     stage.restart();
     stage.asked();
     assert!(stage.member("c").await.unwrap() == parts[2]);
-    assert_eq!(stage.asked().len(), 1, "the new directory is the one that is kept");
+    assert_eq!(stage.asked().len(), 1, "the new directory is the one on the disk");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_whole_package_is_fetched_once_and_serves_every_member() {
     let (bytes, parts) = package(1);
     let length = bytes.len();
     let mut stage = Stage::with(bytes, Ranges::Right).await;
-    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    copied(&stage.packages, &stage.uri()).await.unwrap();
     assert_eq!(stage.asked(), ["bytes=-131072".to_owned(), format!("bytes=0-{}", length - 1)]);
     for _ in 0..2 {
         for (name, part) in ["a", "b", "c"].iter().zip(&parts) {
@@ -97,37 +97,6 @@ async fn a_whole_package_is_fetched_once_and_serves_every_member() {
         assert_eq!(stage.asked().len(), 0);
         stage.restart();
     }
-}
-
-#[tokio::test]
-async fn a_whole_package_goes_on_where_a_killed_process_stopped() {
-    let (bytes, parts) = package(1);
-    let length = bytes.len();
-    let mut stage = Stage::with(bytes.clone(), Ranges::Right).await;
-    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
-    fs::write(file(&stage, "part"), &bytes[..1_000_000]).unwrap();
-    fs::remove_file(file(&stage, "whole")).unwrap();
-    stage.asked();
-
-    stage.restart();
-    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
-    assert_eq!(stage.asked(), [format!("bytes=1000000-{}", length - 1)]);
-    assert!(stage.member("c").await.unwrap() == parts[2]);
-}
-
-#[tokio::test]
-async fn a_part_of_another_version_is_begun_anew() {
-    let (bytes, _) = package(1);
-    let mut stage = Stage::with(bytes.clone(), Ranges::Right).await;
-    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
-    fs::write(file(&stage, "part"), &bytes[..1_000_000]).unwrap();
-    fs::remove_file(file(&stage, "whole")).unwrap();
-    let (after, parts) = package(5);
-    stage.server.put("/dump.zip", Answer::new("application/zip", after).etag("v2").ranges(Ranges::Right));
-
-    stage.restart();
-    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
-    assert!(stage.member("c").await.unwrap() == parts[2]);
 }
 
 #[tokio::test]
@@ -140,7 +109,7 @@ async fn whole_packages_make_room_for_each_other_and_keep_to_their_limit() {
         let path = format!("/{number}.zip");
         let (bytes, parts) = package(number * 10);
         stage.server.put(&path, Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right));
-        packages.whole(&stage.server.uri(&path), u64::MAX).await.unwrap();
+        copied(&packages, &stage.server.uri(&path)).await.unwrap();
         // Begun before it is evicted, read to its end after.
         members.push((packages.member(&stage.server.uri(&path), "b").await.unwrap(), parts));
         let lengths = fs::read_dir(stage.folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
@@ -153,8 +122,6 @@ async fn whole_packages_make_room_for_each_other_and_keep_to_their_limit() {
         }
         assert!(bytes == parts[1]);
     }
-    let error = packages.whole(&stage.server.uri("/0.zip"), 1 << 20).await.unwrap_err();
-    assert!(matches!(error, PackageError::TooLarge { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -168,8 +135,8 @@ async fn whole_packages_leave_the_reserve_free_and_make_room_for_it_by_each_othe
         Packages::open(stage.server.client(), PackageConfig { reserve, free_space, ..stage.config() }).unwrap()
     };
 
-    open(1 << 20).whole(&stage.uri(), u64::MAX).await.unwrap();
-    let error = open(1 << 40).whole(&other, u64::MAX).await.unwrap_err();
+    copied(&open(1 << 20), &stage.uri()).await.unwrap();
+    let error = copied(&open(1 << 40), &other).await.unwrap_err();
     assert!(
         matches!(&error, PackageError::Folder { cause, .. } if cause.kind() == std::io::ErrorKind::StorageFull),
         "{error:?}"
@@ -177,9 +144,9 @@ async fn whole_packages_leave_the_reserve_free_and_make_room_for_it_by_each_othe
     assert!(file(&stage, "whole").exists(), "nothing goes where that would not do");
 
     let packages = open((8 << 20) + 1);
-    packages.whole(&other, u64::MAX).await.unwrap_err();
+    copied(&packages, &other).await.unwrap_err();
     assert!(file(&stage, "whole").exists(), "one byte more than it takes itself");
-    open(8 << 20).whole(&other, u64::MAX).await.unwrap();
+    copied(&open(8 << 20), &other).await.unwrap();
     assert!(!file(&stage, "whole").exists());
 }
 
@@ -189,18 +156,15 @@ async fn packages_on_their_way_keep_their_room_and_are_not_removed_for_each_othe
     let packages = Packages::open(stage.server.client(), PackageConfig { whole: 5 << 20, ..stage.config() }).unwrap();
     let (second, way) = (stage.server.uri("/second.zip"), stage.server.uri("/way.zip"));
     stage.server.put("/second.zip", Answer::new("application/zip", package(2).0).etag("v1").ranges(Ranges::Right));
-    let part = super::super::kept::file(stage.folder.path(), &way, "part");
-    packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    copied(&packages, &stage.uri()).await.unwrap();
 
-    let claim = packages.claim(&way, Some(2 << 20));
-    fs::write(&part, vec![0; 1000]).unwrap();
-    packages.whole(&second, u64::MAX).await.unwrap();
+    let reservation = packages.reserve(&way, 2 << 20, None);
+    copied(&packages, &second).await.unwrap();
     assert!(!file(&stage, "whole").exists(), "what is still to come has its room too");
-    assert!(part.exists());
 
-    drop(claim);
-    packages.whole(&stage.uri(), u64::MAX).await.unwrap();
-    assert!(super::super::kept::file(stage.folder.path(), &second, "whole").exists());
+    drop(reservation);
+    copied(&packages, &stage.uri()).await.unwrap();
+    assert!(super::super::folder::file(stage.folder.path(), &second, "whole").exists());
 }
 
 #[tokio::test]
@@ -209,11 +173,11 @@ async fn a_package_waits_for_those_on_their_way_that_leave_it_no_room() {
     let packages = Packages::open(stage.server.client(), PackageConfig { whole: 4 << 20, ..stage.config() }).unwrap();
     let (second, way) = (stage.server.uri("/second.zip"), stage.server.uri("/way.zip"));
     stage.server.put("/second.zip", Answer::new("application/zip", package(2).0).etag("v1").ranges(Ranges::Right));
-    let claim = packages.claim(&way, None).unwrap();
-    assert!(packages.claim(&second, Some(1)).is_none(), "nobody knows how long it is");
+    let reservation = packages.reserve(&way, 4 << 20, None).unwrap();
+    assert!(packages.reserve(&second, 1, None).is_none());
 
     let first = stage.uri();
-    let fetching = async { tokio::join!(packages.directory(&first), packages.whole(&second, u64::MAX)) };
+    let fetching = async { tokio::join!(packages.directory(&first), copied(&packages, &second)) };
     let mut fetching = std::pin::pin!(fetching);
     let asked = async {
         while packages.known(&second).is_none() || stage.server.asked_ranges("/dump.zip").is_empty() {
@@ -224,7 +188,7 @@ async fn a_package_waits_for_those_on_their_way_that_leave_it_no_room() {
         _ = &mut fetching => panic!("there is no room"),
         () = asked => {}
     }
-    drop(claim);
+    drop(reservation);
 
     let (first, second) = fetching.await;
     assert_eq!((first.unwrap().len(), second.unwrap().len()), (3, 3));
@@ -234,7 +198,7 @@ async fn a_package_waits_for_those_on_their_way_that_leave_it_no_room() {
 async fn what_is_being_read_is_not_dropped() {
     let (bytes, _) = package(1);
     let stage = Stage::with(bytes, Ranges::Right).await;
-    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    copied(&stage.packages, &stage.uri()).await.unwrap();
     let turn = stage.packages.turn(&stage.uri(), Piece::Directory).await;
     stage.packages.retain(&HashSet::new()).unwrap();
     assert!(file(&stage, "whole").exists());
@@ -249,21 +213,24 @@ async fn a_directory_is_had_while_the_whole_is_on_its_way() {
     let (bytes, parts) = package(1);
     let answer = |bytes: &[u8]| Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right);
     // The end of the package comes, the whole never does.
-    let stage = Stage::answering(answer(&bytes).stalls_after(200_000)).await;
+    let mut stage = Stage::answering(answer(&bytes).stalls_after(200_000)).await;
     let uri = stage.uri();
     stage.packages.directory(&uri).await.unwrap();
-    let (packages, own) = (stage.packages.clone(), uri.clone());
-    let whole = tokio::spawn(async move { packages.whole(&own, u64::MAX).await });
-    while stage.packages.arrived(&uri).unwrap_or_default() == 0 {
+    let directory = stage.packages.known(&uri).unwrap();
+    let copy = stage.packages.begin_local_copy(&directory).unwrap();
+    while copy.here() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 
     let current = tokio::time::timeout(Duration::from_secs(20), stage.packages.current(&uri)).await;
 
-    assert_eq!(current.expect("nothing waits for the whole").unwrap().len(), 3);
-    whole.abort();
+    assert_eq!(current.expect("nothing waits for the copy").unwrap().len(), 3);
+    stage.packages.retain(&HashSet::new()).unwrap();
+    assert!(copy.end() == copy.range.end && fs::read_dir(stage.folder.path()).unwrap().count() >= 2, "it stays");
+    drop(copy);
+    stage.restart();
     stage.server.put("/dump.zip", answer(&bytes));
-    assert!(matches!(stage.packages.whole(&uri, u64::MAX).await.unwrap().place, Place::File { .. }));
+    assert!(matches!(copied(&stage.packages, &uri).await.unwrap().place, Place::File { .. }));
     // What is here stays known as here, whichever request asks for the directory.
     assert!(matches!(stage.packages.current(&uri).await.unwrap().place, Place::File { .. }));
     assert!(stage.member("b").await.unwrap() == parts[1]);
@@ -287,7 +254,7 @@ async fn a_whole_package_of_weak_validators_is_asked_about() {
 async fn what_is_no_longer_listed_is_dropped() {
     let (bytes, _) = package(1);
     let stage = Stage::with(bytes, Ranges::Right).await;
-    stage.packages.whole(&stage.uri(), u64::MAX).await.unwrap();
+    copied(&stage.packages, &stage.uri()).await.unwrap();
     let uri = stage.uri();
     stage.packages.manifest(&uri).await.unwrap_err();
     stage.packages.retain(&HashSet::from([uri.clone()])).unwrap();
