@@ -338,6 +338,41 @@ fn a_damaged_object_is_found_removed_and_fetched_again() {
     }
 }
 
+/// Damage on the disk costs a download and never an error, however many read the file meanwhile.
+#[test]
+fn readers_of_a_damaged_object_get_its_bytes_again() {
+    let source = Source::start();
+    let bytes = Random::new(5).bytes(24 << 20);
+    source.put("big", Resource::new(bytes.clone()));
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    assert!(fs::read(mounted.join("big")).unwrap() == bytes);
+    source.take_log();
+
+    for at in [1 << 20, 12 << 20, (24 << 20) - 5] {
+        let [object] = &objects(mounted.cache())[..] else { panic!("one object") };
+        let file = fs::File::options().write(true).open(object).unwrap();
+        file.write_all_at(&[!bytes[at]], at as u64).unwrap();
+        // The kernel's own pages are right.
+        fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
+        std::thread::scope(|scope| {
+            for reader in 0..6 {
+                let (mounted, bytes) = (&mounted, &bytes);
+                scope.spawn(move || {
+                    let file = fs::File::open(mounted.join("big")).unwrap();
+                    let mut piece = vec![0; 300_000];
+                    for step in 0..8 {
+                        let from = (at + reader * 70_000 + step * (3 << 20)) % (bytes.len() - piece.len());
+                        file.read_exact_at(&mut piece, from as u64).unwrap();
+                        assert!(piece == bytes[from..][..piece.len()], "from {from}");
+                    }
+                });
+            }
+        });
+        assert!(fs::read(mounted.join("big")).unwrap() == bytes);
+        assert!(!source.take_log().is_empty(), "it is downloaded again");
+    }
+}
+
 /// Whatever somebody put where an object lay: the file is fetched again, the log tells what became of it, and nobody's data go.
 #[test]
 fn a_folder_where_an_object_lay_goes_aside_and_the_file_is_fetched_again() {

@@ -6,7 +6,7 @@ mod common;
 use common::mounted::Mounted;
 use common::random::Random;
 use common::source::{Resource, Source, URLSET};
-use resyncfs::content::store::{ObjectKey, Store};
+use resyncfs::content::store::{EvictionPolicy, ObjectKey, Store};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
@@ -296,9 +296,9 @@ fn key(number: u64) -> ObjectKey {
 }
 
 fn put(disk: &Store, number: u64) {
-    let partial = disk.begin(&key(number), Some(SIZE as u64)).unwrap();
-    partial.write_at(0, &[number as u8; SIZE]).unwrap();
-    partial.commit(&key(number), SIZE as u64).unwrap();
+    let partial = disk.begin(&key(number), Some(SIZE as u64), EvictionPolicy::Any).unwrap();
+    partial.append(&[number as u8; SIZE], EvictionPolicy::Any).unwrap();
+    partial.commit(&key(number), SIZE as u64, EvictionPolicy::Any).unwrap();
 }
 
 fn files_below(folder: &Path) -> usize {

@@ -5,7 +5,7 @@ use super::options::Options;
 use super::printable::printable_value;
 use super::{CliError, Exit, tell};
 use crate::causes::printable_json;
-use crate::content::stored::Checked;
+use crate::content::verify::Checked;
 use crate::mount::identity::default_cache;
 use crate::mount::kept::{Cleared, Kept, Listing, Which};
 use serde_json::json;
@@ -117,8 +117,8 @@ fn verify(kept: &Kept, json: bool) -> Result<Exit, CliError> {
         let mut output = std::io::stderr().lock();
         // Who has closed standard error does not want to know.
         let _ = match checked {
-            Checked::Damaged(what) | Checked::Failed(what) => {
-                let became = if matches!(checked, Checked::Damaged(_)) { "damaged, removed" } else { "failed" };
+            Checked::Corrupt(what) | Checked::Failed(what) => {
+                let became = if matches!(checked, Checked::Corrupt(_)) { "damaged, removed" } else { "failed" };
                 damaged.push(json!({ "object": key.to_string(), "became": became, "what": what }));
                 if json { Ok(()) } else { writeln!(output, "resyncfs: {key}: {became}: {}", printable_value(what)) }
             }

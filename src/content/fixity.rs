@@ -1,16 +1,19 @@
-//! Digests while the bytes pass, and the verdict: what may be handed out, when, and whether it was right.
+//! Digests of the bytes, and the verdict: what may be handed out, when, and whether it was right.
 //!
-//! Everything here is pure: bytes in, answers out. [`Verifier`] sees the bytes of one attempt in order, [`judge`]
-//! compares what it saw with what is expected, [`releasable`] says how far a reader may go before the verdict, and
-//! [`HandedOut`] remembers what went out before it, so that a later attempt can be held to it byte for byte.
+//! [`Verifier`] sees the bytes of one attempt in order, [`judge`] compares them with what is expected, [`releasable`] says how far a
+//! reader may go before the verdict, and [`HandedOut`] holds later attempts, block by block, to what was handed out before it.
 
 use super::{Fixity, Verified};
 use crate::document::{Algorithm, Digest};
 use ring::digest::{self, Context};
 use sha2::Digest as _;
 use std::collections::HashMap;
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Objects up to this many bytes are verified whole before their first byte is handed out.
@@ -159,82 +162,164 @@ pub fn releasable(fixity: Fixity, length: Option<u64>, frontier: u64) -> u64 {
     }
 }
 
-/// Digests of single blocks, comparable within one process: the seed is unknown to any server, so that two different
-/// blocks of one digest cannot be made.
+/// Digests of single blocks, comparable within one process: no server knows the seed, so none can make two different
+/// blocks of one digest.
 #[derive(Clone, Copy)]
-pub struct BlockDigests {
+pub struct BlockHasher {
     seed: u64,
 }
 
-impl Default for BlockDigests {
+impl Default for BlockHasher {
     fn default() -> Self {
-        BlockDigests { seed: RandomState::new().hash_one(BLOCK) }
+        BlockHasher { seed: RandomState::new().hash_one(BLOCK) }
     }
+}
+
+impl BlockHasher {
+    /// The digest of each block of `bytes`, which begin with a block. None is 0.
+    pub fn digests(self, bytes: &[u8]) -> Vec<u128> {
+        bytes.chunks(BLOCK as usize).map(|block| xxh3_128_with_seed(block, self.seed).max(1)).collect()
+    }
+}
+
+/// So many digests of one list are kept in memory: those of 512 MiB.
+const IN_MEMORY: usize = 4096;
+
+/// Bytes of a digest in a file.
+const DIGEST: u64 = 16;
+
+/// A digest a block, of any blocks of an object. However many there are, they take a bounded amount of memory: a long list
+/// is a file without a name.
+#[derive(Default)]
+pub struct BlockDigests {
+    in_memory: HashMap<u64, u128>,
+    /// A digest lies at its block's number times [`DIGEST`]; 0: there is none.
+    file: Option<File>,
+    in_file: u64,
+    /// Behind the last block.
+    end: u64,
 }
 
 impl BlockDigests {
-    /// The digest of one block.
-    pub fn of(self, block: &[u8]) -> u128 {
-        xxh3_128_with_seed(block, self.seed)
+    /// How many blocks have a digest.
+    pub fn len(&self) -> u64 {
+        self.in_memory.len() as u64 + self.in_file
+    }
+
+    /// Whether no block has one.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many of them are in memory.
+    pub fn in_memory(&self) -> usize {
+        self.in_memory.len()
+    }
+
+    /// The number behind that of the last block.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The digest of a block. A file that cannot be read has 0 for it, which is no block's: a comparison fails.
+    pub fn get(&self, block: u64) -> Option<u128> {
+        if block >= self.end {
+            return None;
+        }
+        let in_memory = self.in_memory.get(&block).copied();
+        in_memory.or_else(|| self.file.as_ref().and_then(|file| read_digest(file, block).unwrap_or(Some(0))))
+    }
+
+    /// Adds the digest of a block that has none. `folder` is where a file is made.
+    pub fn put(&mut self, block: u64, digest: u128, folder: &Path) {
+        self.end = self.end.max(block + 1);
+        self.in_memory.insert(block, digest);
+        if self.in_memory.len() > IN_MEMORY
+            && let Err(error) = self.spill(folder)
+        {
+            // They stay in memory: to forget one would let other bytes be handed out in its place.
+            tracing::warn!(%error, folder = %folder.display(), "digests of blocks cannot be written to the cache folder");
+        }
+    }
+
+    fn spill(&mut self, folder: &Path) -> io::Result<()> {
+        let file = match self.file.take() {
+            Some(file) => self.file.insert(file),
+            None => self.file.insert(tempfile::tempfile_in(folder)?),
+        };
+        for (block, digest) in &self.in_memory {
+            file.write_all_at(&digest.to_le_bytes(), block * DIGEST)?;
+        }
+        self.in_file += self.in_memory.len() as u64;
+        self.in_memory.clear();
+        Ok(())
     }
 }
 
-/// What was handed out of one inode before its verdict, a digest for each [`BLOCK`]. Outlives the fetch it belongs to:
-/// the kernel keeps the pages, so every later fetch must agree with them.
+fn read_digest(file: &File, block: u64) -> io::Result<Option<u128>> {
+    let mut digest = [0; DIGEST as usize];
+    match file.read_exact_at(&mut digest, block * DIGEST) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        read => read.map(|()| Some(u128::from_le_bytes(digest)).filter(|digest| *digest != 0)),
+    }
+}
+
+/// What was handed out of one inode before its verdict. It outlives the download: the kernel keeps the pages, so every later
+/// download must agree with them.
 #[derive(Default)]
 pub struct HandedOut {
-    blocks: HashMap<u64, u128>,
+    blocks: BlockDigests,
+}
+
+impl From<BlockDigests> for HandedOut {
+    fn from(blocks: BlockDigests) -> HandedOut {
+        HandedOut { blocks }
+    }
 }
 
 impl HandedOut {
-    /// Nothing went out.
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+    /// The digests of the blocks.
+    pub fn blocks(&self) -> &BlockDigests {
+        &self.blocks
     }
 
-    /// How many blocks went out.
-    pub fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// Whether the block of this number went out.
-    pub fn went_out(&self, block: u64) -> bool {
-        self.blocks.contains_key(&block)
+    /// Whether the block of this number was handed out.
+    pub fn has(&self, block: u64) -> bool {
+        self.blocks.get(block).is_some()
     }
 
     /// Whether these blocks would complete the `of` blocks of an object. A reader who has all of them, in whichever order, has passed
     /// the verdict by: the last one missing waits for it, as the end of a stream does.
     pub fn would_complete(&self, blocks: Range<u64>, of: u64) -> bool {
-        let new = blocks.filter(|block| !self.went_out(*block)).count() as u64;
-        new > 0 && self.blocks.len() as u64 + new >= of
+        if self.blocks.len() + (blocks.end - blocks.start) < of {
+            return false;
+        }
+        let new = blocks.filter(|block| !self.has(*block)).count() as u64;
+        new > 0 && self.blocks.len() + new >= of
     }
 
-    /// Whether each of these blocks, numbered from `first`, went out with this digest.
+    /// Whether each of these blocks, numbered from `first`, was handed out with this digest.
     pub fn holds(&self, first: u64, digests: &[u128]) -> bool {
-        (first..).zip(digests).all(|(block, digest)| self.blocks.get(&block) == Some(digest))
+        (first..).zip(digests).all(|(block, digest)| self.blocks.get(block) == Some(*digest))
     }
 
-    /// Whether another block went out in the place of one of these.
+    /// Whether another block was handed out in the place of one of these.
     pub fn contradicts(&self, first: u64, digests: &[u128]) -> bool {
-        (first..).zip(digests).any(|(block, digest)| self.blocks.get(&block).is_some_and(|out| out != digest))
+        let mut blocks = (first..).zip(digests);
+        blocks.any(|(block, digest)| self.blocks.get(block).is_some_and(|out| out != *digest))
     }
 
-    /// The blocks of these digests go out, numbered from `first`. False, and none of them must, where another block
-    /// went out in the place of one.
+    /// Hands out the blocks of these digests, numbered from `first`. False, and none of them must go out, where another block
+    /// was handed out in the place of one.
     #[must_use]
-    pub fn record(&mut self, first: u64, digests: &[u128]) -> bool {
+    pub fn record(&mut self, first: u64, digests: &[u128], folder: &Path) -> bool {
         let agrees = !self.contradicts(first, digests);
-        if agrees {
-            self.blocks.extend((first..).zip(digests.iter().copied()));
+        for (block, digest) in (first..).zip(digests).filter(|_| agrees) {
+            if !self.has(block) {
+                self.blocks.put(block, *digest, folder);
+            }
         }
         agrees
-    }
-
-    /// Whether a whole object of these block digests is what went out: no block of another digest, none past its end.
-    pub fn agrees_with(&self, digests: &[u128]) -> bool {
-        self.blocks
-            .iter()
-            .all(|(block, out)| usize::try_from(*block).is_ok_and(|block| digests.get(block) == Some(out)))
     }
 }
 
@@ -334,30 +419,55 @@ mod tests {
         assert_eq!(releasable(Fixity::Off, Some(length), length), WHOLE_LIMIT - BLOCK);
     }
 
-    #[test]
-    fn what_went_out_binds_what_may_follow() {
-        let digests = BlockDigests::default();
-        let (a, b) = (digests.of(b"a"), digests.of(b"b"));
-        let mut out = HandedOut::default();
-        assert!(out.is_empty() && out.record(1, &[a]));
-
-        assert!(out.record(1, &[a]));
-        assert!(!out.record(0, &[a, b]) && out.record(0, &[b]), "of a refused range nothing is recorded");
-        assert!(out.agrees_with(&[b, a]) && !out.agrees_with(&[b, b]));
-        assert!(!out.agrees_with(&[a]), "a block past the end went out");
+    fn digests(blocks: &[&str]) -> Vec<u128> {
+        let hasher = BlockHasher { seed: 7 };
+        blocks.iter().flat_map(|block| hasher.digests(block.as_bytes())).collect()
     }
 
     #[test]
-    fn the_last_block_missing_waits_whichever_it_is() {
-        let digest = BlockDigests::default().of(b"a");
+    fn handed_out_blocks_bind_later_ones() {
+        let folder = tempfile::tempdir().unwrap();
         let mut out = HandedOut::default();
-        assert!(out.record(2, &[digest, digest]));
+        let mut record = |first, blocks: &[&str]| out.record(first, &digests(blocks), folder.path());
+        assert!(record(1, &["a"]) && record(1, &["a"]));
+
+        assert!(!record(0, &["a", "b"]));
+        assert!(record(0, &["b"]), "of a refused range nothing is recorded");
+        assert!(out.holds(0, &digests(&["b", "a"])) && !out.holds(1, &digests(&["a", "a"])));
+        assert!(out.contradicts(1, &digests(&["b"])) && !out.contradicts(2, &digests(&["b"])));
+        assert_eq!((out.blocks().len(), out.blocks().end()), (2, 2));
+    }
+
+    #[test]
+    fn the_last_missing_block_waits_whichever_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut out = HandedOut::default();
+        assert!(out.record(2, &digests(&["a", "a"]), folder.path()));
 
         assert!(!out.would_complete(0..1, 4) && !out.would_complete(2..4, 4));
         assert!(out.would_complete(0..2, 4), "both at once");
-        assert!(out.record(0, &[digest]));
+        assert!(out.record(0, &digests(&["a"]), folder.path()));
         assert!(out.would_complete(1..2, 4) && out.would_complete(0..3, 4));
         assert!(!out.would_complete(1..2, 5));
-        assert!(out.record(1, &[digest]) && !out.would_complete(0..4, 4), "what went out may go out again");
+        assert!(out.record(1, &digests(&["a"]), folder.path()) && !out.would_complete(0..4, 4), "again");
+    }
+
+    /// However long an object is, its digests take a bounded amount of memory, and are compared all the same.
+    #[test]
+    fn digests_of_many_blocks_are_kept_outside_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut out = HandedOut::default();
+        let far = (1 << 40) / BLOCK;
+        let blocks: Vec<u64> = (0..3 * IN_MEMORY as u64 + 5).chain([far - 1]).collect();
+        for block in &blocks {
+            assert!(out.record(*block, &[u128::from(*block) + 1], folder.path()));
+            assert!(out.blocks().in_memory() <= IN_MEMORY);
+        }
+        assert_eq!((out.blocks().len(), out.blocks().end()), (blocks.len() as u64, far));
+        for block in &blocks {
+            assert!(out.holds(*block, &[u128::from(*block) + 1]) && out.contradicts(*block, &[u128::MAX]));
+        }
+        assert!(!out.has(far - 2) && !out.has(far));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its file has no name");
     }
 }

@@ -1,49 +1,40 @@
-//! When an entry that does not tell of its changes is asked about again, and what the answer means. Pure.
+//! When an entry that does not announce its changes is revalidated, and what the answer proves. Pure.
 //!
-//! An entry with neither `lastmod` nor hash, as most sitemaps have, is revalidated behind whoever looks at it: what is
-//! here is answered at once, the Source is asked conditionally, and other bytes become a new version through sync.
-//! Bytes that the Source still vouches for keep their inode, and the kernel its pages.
+//! An entry with neither `lastmod` nor hash, as in most sitemaps, is revalidated when it is looked at. The local bytes are the answer at
+//! once. The Source is asked conditionally in the background, and other bytes become a new version through sync.
+//! Bytes that the Source confirms keep their inode, and the kernel its pages.
 
 use super::FetchSpec;
 use super::metadata::Observation;
 use crate::document::{ChangeFrequency, Digest, Timestamp};
-use fuser::INodeNo;
-use lru::LruCache;
-use std::num::NonZeroUsize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Without option and `changefreq` an entry is revalidated so often.
+/// The interval without option and `changefreq`.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// What `changefreq` calls `always` changes at each look; so often it is looked at.
+/// The interval of `always`, which stands for a change at each access.
 const ALWAYS: Duration = Duration::from_secs(5 * 60);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// An inode that was asked about is left alone for so long (or its interval, if that is shorter), whatever came of it.
-const PAUSE: Duration = Duration::from_secs(60);
-
-/// Inodes whose last question is remembered.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
-
-/// Bodies up to so many bytes are fetched whole and compared where no validator tells; of larger ones length and
-/// validators alone tell.
+/// The most bytes of a body that is fetched whole and compared, where validators prove nothing. Larger ones are compared by length
+/// and validators alone.
 pub const COMPARE_LIMIT: u64 = 16 << 20;
 
-/// How often entries that do not tell of their changes are revalidated.
+/// How often entries that do not announce their changes are revalidated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Revalidate {
     /// As their `changefreq` says, else each hour.
     #[default]
     AsPublished,
-    /// This often, whatever `changefreq` says.
+    /// This often, also against `changefreq`.
     Every(Duration),
     /// Never.
     Never,
 }
 
 impl Revalidate {
-    /// How long the bytes of an entry are taken for current once the Source has said so; `None`: for ever.
+    /// How long the bytes of an entry count as current once the Source has confirmed them; `None`: for ever.
     pub fn interval(self, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
         match (self, changefreq) {
             (Revalidate::Every(interval), _) => Some(interval),
@@ -58,8 +49,8 @@ impl Revalidate {
     }
 }
 
-/// How long from `now` what was validated at `validated_at` is current; nothing where it must be asked about. A clock set
-/// back makes it due: what lies in the future is no validation.
+/// How long from `now` bytes that were validated at `validated_at` are current; zero: they are due. A clock set back makes them due,
+/// as a validation cannot lie in the future.
 pub fn remaining(validated_at: Timestamp, interval: Duration, now: Timestamp) -> Duration {
     match u64::try_from(now.seconds.saturating_sub(validated_at.seconds)) {
         Ok(age) => interval.saturating_sub(Duration::from_secs(age)),
@@ -67,33 +58,9 @@ pub fn remaining(validated_at: Timestamp, interval: Duration, now: Timestamp) ->
     }
 }
 
-/// Which inodes were asked about lately.
-pub struct Asked {
-    until: LruCache<INodeNo, Instant>,
-}
-
-impl Default for Asked {
-    fn default() -> Self {
-        Asked { until: LruCache::new(REMEMBERED) }
-    }
-}
-
-impl Asked {
-    /// Whether `ino` may be asked about now; from then on it may not for a while.
-    pub fn may_ask(&mut self, ino: INodeNo, interval: Duration, now: Instant) -> bool {
-        if self.until.get(&ino).is_some_and(|until| now < *until) {
-            return false;
-        }
-        self.until.put(ino, now + interval.min(PAUSE));
-        true
-    }
-}
-
-/// The head of an answer to a conditional request.
+/// The head of a full answer to a conditional request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answer<'a> {
-    /// 304.
-    pub not_modified: bool,
     /// As sent.
     pub etag: Option<&'a str>,
     /// As sent.
@@ -102,30 +69,27 @@ pub struct Answer<'a> {
     pub length: Option<u64>,
 }
 
-/// What an answer says of the version that was observed.
+/// What an answer proves of the version that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// The Source has the same bytes.
     Same,
     /// It has others.
     Other,
-    /// The body tells: the same if it gives this digest.
+    /// The body decides: the same if it has this digest.
     Compare(Digest),
-    /// Nothing that can be relied upon.
+    /// Nothing.
     Unclear,
 }
 
-/// Compares an answer with what was observed of `wanted`; `decoded`: its body is not what a read returns.
+/// Compares an answer with the known version of `wanted`; `decoded`: a read returns other bytes than its body.
 pub fn finding(wanted: &FetchSpec, observed: &Observation, decoded: bool, answer: Answer<'_>) -> Finding {
-    if answer.not_modified {
-        return Finding::Same;
-    }
     let is_strong = |etag: &&str| etag.starts_with('"');
     if answer.etag.filter(is_strong).is_some_and(|etag| observed.etag.as_deref() == Some(etag)) {
         return Finding::Same;
     }
     if let Some(announced) = answer.length {
-        // Only the list can say that its own length is no longer right.
+        // Only a list can correct a published length.
         if wanted.length.is_some_and(|published| published != announced) {
             return Finding::Unclear;
         }
@@ -144,7 +108,7 @@ pub fn finding(wanted: &FetchSpec, observed: &Observation, decoded: bool, answer
         // The validators of mirrors are not those of `loc`.
         (true, Some(_)) if wanted.mirrors.is_empty() => Finding::Other,
         (true, Some(_)) => Finding::Unclear,
-        // Of a version of which nobody has read anything only the size was told, and it is the same.
+        // Only the size of this version was shown, and it is the same.
         (true, None) | (false, _) => Finding::Same,
     }
 }
@@ -153,6 +117,7 @@ pub fn finding(wanted: &FetchSpec, observed: &Observation, decoded: bool, answer
 mod tests {
     use super::*;
     use crate::document::{Algorithm, Uri};
+    use fuser::INodeNo;
 
     fn wanted() -> FetchSpec {
         FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap())
@@ -173,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_option_wins_then_changefreq_then_an_hour() {
+    fn the_option_counts_then_changefreq_then_an_hour() {
         let minute = Duration::from_secs(60);
 
         assert_eq!(Revalidate::Every(minute).interval(Some(ChangeFrequency::Never)), Some(minute));
@@ -184,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_validated_is_current_for_its_interval_and_never_from_the_future() {
+    fn a_validation_counts_for_its_interval_and_never_from_the_future() {
         let at = |seconds| Timestamp { seconds, nanos: 0 };
         let interval = Duration::from_secs(60);
 
@@ -194,29 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn an_inode_is_asked_about_once_in_a_while_whatever_came_of_it() {
-        let (mut asked, now) = (Asked::default(), Instant::now());
-        let hour = Duration::from_secs(3600);
-
-        assert!(asked.may_ask(INodeNo(2), hour, now));
-        assert!(!asked.may_ask(INodeNo(2), hour, now));
-        assert!(asked.may_ask(INodeNo(3), hour, now));
-        assert!(asked.may_ask(INodeNo(2), hour, now + PAUSE));
-        assert!(asked.may_ask(INodeNo(4), Duration::ZERO, now) && asked.may_ask(INodeNo(4), Duration::ZERO, now));
-    }
-
-    #[test]
-    fn validators_and_304_keep_the_version() {
-        let unmodified = Answer { not_modified: true, ..Answer::default() };
+    fn an_equal_validator_keeps_the_version() {
         let none = Observation { digests: Vec::new(), ..observed(9) };
 
-        assert_eq!(finding(&wanted(), &observed(9), false, unmodified), Finding::Same);
         assert_eq!(finding(&wanted(), &observed(9), false, full(Some("\"v1\""), 9)), Finding::Same);
-        assert_eq!(
-            finding(&wanted(), &none, false, full(Some("\"v2\""), 9)),
-            Finding::Same,
-            "nobody read the old bytes"
-        );
+        let other = finding(&wanted(), &none, false, full(Some("\"v2\""), 9));
+        assert_eq!(other, Finding::Same, "the old bytes were never read");
     }
 
     #[test]
@@ -228,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn without_equal_validators_the_body_tells_if_it_is_small() {
+    fn without_equal_validators_a_small_body_decides() {
         let (small, large) = (observed(9), observed(COMPARE_LIMIT + 1));
         let mirrored = FetchSpec { mirrors: vec![(1, Uri::parse("http://m.example/a").unwrap())], ..wanted() };
         let weak = Observation { etag: Some("W/\"v1\"".into()), ..observed(9) };
@@ -243,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coded_body_is_told_by_its_validators_alone() {
+    fn a_coded_body_is_compared_by_its_validators_alone() {
         let answer = full(Some("\"v2\""), 5);
 
         assert_eq!(finding(&wanted(), &observed(9), true, answer), Finding::Other);

@@ -1,8 +1,10 @@
 //! The bytes: fetched once, verified, kept on disk within a quota, handed out only when they are right.
 
-pub mod check;
+mod block_cache;
+mod config;
 pub mod counting_filter;
 pub mod download;
+mod error;
 mod evict;
 pub mod fixity;
 pub mod freshness;
@@ -12,106 +14,38 @@ pub mod patch;
 mod pins;
 mod resource;
 pub mod store;
-pub mod stored;
-mod uncached;
+pub mod verify;
 
-use crate::document::{ChangeFrequency, Digest, Timestamp, Uri};
+use crate::document::{ChangeFrequency, Digest};
 use crate::inodes::InodeSet;
-use crate::memory;
-use crate::source::http::{Client, HttpError, Requester, Turns};
-use crate::source::zip::{PackageError, Packages};
+use crate::memory::{self, Budget};
+use crate::source::http::Client;
+use crate::source::zip::Packages;
+use block_cache::BlockCache;
 use bytes::Bytes;
-use download::{
-    Cooldowns, Download, Ends, Failures, HandedOuts, Held, PackagePenalties, QUESTIONS, Shares, SingleFlight, Windows,
-};
-use fixity::BlockDigests;
-use freshness::Asked;
+use download::{CachedObject, Download, Failures, PackagePenalties, QUESTIONS, Questions, RandomReads, ServedBlocks};
+use fixity::BlockHasher;
 use fuser::INodeNo;
 use metadata::LearntMetadata;
 use pins::Pins;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use store::{ObjectKey, Store};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{Semaphore, watch};
-use uncached::Uncached;
 
+pub use config::{ContentConfig, Fixity, Mirrors, Unannounced};
 pub use download::Prefetched;
-pub use evict::Dropped;
+pub use error::ContentError;
 pub use freshness::Revalidate;
-pub use metrics::{Cooling, Failure, Tally};
+pub use metrics::{Cooling, Failure, Metrics};
 pub use resource::{FetchSpec, Patch};
-
-/// How strictly bytes are verified before they are handed out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fixity {
-    /// Everything whole before the first byte.
-    Strict,
-    /// Whole up to 16 MiB; above, streamed with the last block withheld.
-    #[default]
-    Stream,
-    /// Published hashes are ignored (a Source whose hashes are wrong); lengths still count.
-    Off,
-}
-
-/// Where a resource with mirrors (`duplicate`) is asked for first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mirrors {
-    /// With a published hash mirrors first, without one `loc` first.
-    #[default]
-    Auto,
-    /// Always mirrors first.
-    First,
-    /// Always `loc` first.
-    Last,
-    /// Never asked.
-    Off,
-}
-
-/// What is done about bytes that are others than those published because they are newer than the list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unannounced {
-    /// Reading fails, until a list tells of them.
-    #[default]
-    Error,
-    /// The name gets a new version of which no length and no digest is known.
-    Show,
-}
-
-/// What the cache needs to know.
-#[derive(Clone, Debug)]
-pub struct ContentConfig {
-    /// The cache folder, shared by all mounts that name it.
-    pub folder: PathBuf,
-    /// A folder of this mount alone, for what was observed.
-    pub observed_folder: PathBuf,
-    /// A folder whose files count in the quota too: the catalogs and observations of all mounts.
-    pub counted_folder: Option<PathBuf>,
-    /// Distinguishes objects without digest of different Sources in one folder.
-    pub source: String,
-    /// Bytes the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
-    pub quota: Option<u64>,
-    /// Bytes of free space to leave on the file system.
-    pub reserve: u64,
-    /// See [`Fixity`].
-    pub fixity: Fixity,
-    /// See [`Mirrors`].
-    pub mirrors: Mirrors,
-    /// See [`Revalidate`].
-    pub revalidate: Revalidate,
-    /// See [`Unannounced`].
-    pub unannounced: Unannounced,
-    /// A fetch without progress for so long has failed for its waiters.
-    pub stall: Duration,
-    /// All of a GETATTR's wait for a size.
-    pub size_deadline: Duration,
-}
 
 /// How much of an inode's bytes is here: `user.resyncfs.state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +61,10 @@ pub enum State {
 }
 
 /// What is known of the bytes' truth: `user.resyncfs.verified`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verified {
     /// Not fetched whole yet.
+    #[default]
     NotYet,
     /// They gave the published digest of this algorithm.
     Digest(crate::document::Algorithm),
@@ -152,12 +87,12 @@ pub enum LocalRead {
     Absent,
 }
 
-/// What content tells the rest of the mount; sent through one channel, never awaited.
+/// What the rest of the mount has to know; sent through one channel, never awaited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Bytes already handed out turned out wrong: drop the kernel's pages, give the name a new inode.
     Poisoned(INodeNo),
-    /// The Source serves another version than the one whose size or bytes were told: look at its lists.
+    /// The Source serves another version than the one whose size or bytes were shown: look at its lists.
     Changed(INodeNo),
     /// The Source serves bytes newer than its list, and they are to be shown ([`Unannounced::Show`]): give the name a
     /// version of which nothing is published, and drop the kernel's pages of the old one.
@@ -169,119 +104,16 @@ pub enum Event {
     Sized(INodeNo, u64),
 }
 
-/// Why bytes or a size cannot be had. `fs::error` maps each to an errno.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ContentError {
-    /// Every place failed; the last failure.
-    #[error("{uri} cannot be fetched")]
-    Fetch {
-        /// The resource.
-        uri: Uri,
-        /// The last failure.
-        #[source]
-        cause: Arc<HttpError>,
-    },
-    /// The bytes are not those the Source published.
-    #[error("{uri}: {what}")]
-    Mismatch {
-        /// The resource.
-        uri: Uri,
-        /// Which digest or length, published and seen.
-        what: String,
-    },
-    /// The bytes are not those the Source published, and newer than its list: it has not announced the change yet.
-    #[error("{uri} has changed at {modified}, after the list was made, which its Source has not announced: {what}")]
-    Unannounced {
-        /// The resource.
-        uri: Uri,
-        /// Its Last-Modified.
-        modified: Timestamp,
-        /// Which digest or length, published and seen.
-        what: String,
-        /// Whether the name gets a version that can be read ([`Unannounced::Show`]).
-        shown: bool,
-    },
-    /// The Source serves another version now and the old bytes are not here.
-    #[error("{uri} has changed at the Source")]
-    Changed {
-        /// The resource.
-        uri: Uri,
-    },
-    /// The mount shows the Source as it was, and nothing has the bytes of then.
-    #[error("no memento and no package has {uri} as it was at {at}")]
-    Unarchived {
-        /// The resource.
-        uri: Uri,
-        /// The time that is shown.
-        at: Timestamp,
-    },
-    /// Its member of a package cannot be read.
-    #[error("{uri} cannot be had from its package")]
-    Package {
-        /// The resource.
-        uri: Uri,
-        /// What is wrong with the package or the member.
-        #[source]
-        cause: Arc<PackageError>,
-    },
-    /// No progress in time.
-    #[error("{uri}: no progress in time")]
-    Stalled {
-        /// The resource.
-        uri: Uri,
-    },
-    /// The cache failed and streaming past it failed too.
-    #[error("the cache at {path} failed", path = .path.display())]
-    Cache {
-        /// File or folder.
-        path: PathBuf,
-        /// The operating system's answer.
-        #[source]
-        cause: Arc<std::io::Error>,
-    },
-}
+/// Bytes that all of this holds in memory.
+const MEMORY: usize = 192 << 20;
 
-impl ContentError {
-    /// Whether nobody answered, so that the same may be asked again later.
-    pub fn is_silence(&self) -> bool {
-        match self {
-            ContentError::Fetch { cause, .. } => cause.is_retryable(),
-            ContentError::Stalled { .. } => true,
-            _ => false,
-        }
-    }
-
-    /// Whether there is no room in the cache folder.
-    pub fn is_full(&self) -> bool {
-        matches!(self, ContentError::Cache { cause, .. } if cause.kind() == io::ErrorKind::StorageFull)
-    }
-
-    /// The resource, where it is one that fails.
-    pub fn uri(&self) -> Option<&Uri> {
-        match self {
-            ContentError::Fetch { uri, .. }
-            | ContentError::Mismatch { uri, .. }
-            | ContentError::Unannounced { uri, .. }
-            | ContentError::Changed { uri }
-            | ContentError::Unarchived { uri, .. }
-            | ContentError::Package { uri, .. }
-            | ContentError::Stalled { uri } => Some(uri),
-            ContentError::Cache { .. } => None,
-        }
-    }
-}
-
-/// Fetches under way at once of one host that somebody waits for, or as many as it is sent requests: those that wait for a dead
-/// one hold up nobody else's.
-const FETCHES: usize = 64;
-
-/// Prefetches under way at once of one host, at most: half of the connections that it is given before it is known.
-const PREFETCHES: usize = 8;
+/// Bytes of these that blocks are cached in, as long as nothing else needs them.
+const CACHED_BLOCKS: usize = 96 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `in_flight`, then `failures`, `cooldowns`, `handed`, that of `uncached`, `ends`, `pinned`, `asked` and `package_penalties`, none of
-/// which is held while another of these eight is taken; the locks inside a download come last.
+/// Lock order: `in_flight`, then `failures`, `served_blocks`, `pinned` and `package_penalties`, none of
+/// which is held while another of these four is taken; the locks inside a download come last.
 pub struct Content {
     config: ContentConfig,
     client: Client,
@@ -289,40 +121,24 @@ pub struct Content {
     events: UnboundedSender<Event>,
     disk: Arc<Store>,
     observed: Arc<LearntMetadata>,
-    block_digests: BlockDigests,
+    block_hasher: BlockHasher,
+    /// Where digests of blocks are kept that are too many for memory.
+    spill_folder: Arc<Path>,
     in_flight: Mutex<HashMap<INodeNo, Arc<Download>>>,
-    /// `None`: only the body tells, and it was asked for ahead.
-    sizes: SingleFlight<INodeNo, Result<Option<u64>, ContentError>>,
-    /// Tells the questions for sizes that nobody waits for when somebody does.
-    sizes_ahead: Mutex<HashMap<INodeNo, watch::Sender<Option<Requester>>>>,
-    windows: Windows,
-    buffers: Arc<download::Buffers>,
+    sizes: Questions,
+    block_cache: Arc<BlockCache>,
+    random_reads: Arc<RandomReads>,
     freed: Arc<memory::Watch>,
-    /// Leave for ranges of large objects.
-    stripes: Arc<Semaphore>,
-    /// Leave for downloads to hold what came last.
-    latest: Arc<Semaphore>,
-    /// Leave for large objects to stand still while nobody reads on.
-    resting: Arc<Semaphore>,
     failures: Mutex<Failures>,
-    cooldowns: Mutex<Cooldowns>,
-    handed: Mutex<HandedOuts>,
-    uncached: Uncached,
+    served_blocks: Mutex<ServedBlocks>,
     /// Large inodes of which verified bytes went out: the kernel may hold any page of them. Taken last.
     served: Mutex<InodeSet>,
-    /// Poisoned inodes of which was told in this mount that their names need others.
+    /// Poisoned inodes for which [`Event::Poisoned`] was sent in this mount.
     reminded: Mutex<InodeSet>,
-    /// Of objects that went past the cache.
-    ends: Mutex<Ends>,
     pinned: Mutex<Pins>,
     packages: OnceLock<Packages>,
     package_penalties: Mutex<PackagePenalties>,
-    fetches: Turns,
-    /// Of those that nobody's read waits for.
-    ahead: Turns,
-    memory: Arc<Shares>,
-    /// Which inodes were asked about lately, whether their bytes are current.
-    asked: Mutex<Asked>,
+    memory: Budget,
     questions: Arc<Semaphore>,
     /// Fetches that ended with [`ContentError::Unannounced`].
     unannounced: AtomicU64,
@@ -353,15 +169,16 @@ impl Content {
             path: config.folder.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
+        let spill_folder = config.folder.as_path().into();
         if let Some(beside) = &config.counted_folder {
-            disk.count_beside(beside);
+            disk.count_folder(beside);
         }
-        let fetches = Turns::new(FETCHES.max(client.connections()));
-        let ahead = Turns::new((client.connections() / 2).clamp(1, PREFETCHES));
         let observed = LearntMetadata::open(&config.observed_folder, crash).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
+        let memory = Budget::new(MEMORY);
+        let block_cache = BlockCache::new(&memory, CACHED_BLOCKS);
         Ok(Arc::new(Content {
             config,
             client,
@@ -369,30 +186,21 @@ impl Content {
             events,
             disk,
             observed: Arc::new(observed),
-            block_digests: BlockDigests::default(),
+            block_hasher: BlockHasher::default(),
+            spill_folder,
             in_flight: Mutex::default(),
-            sizes: SingleFlight::default(),
-            sizes_ahead: Mutex::default(),
-            windows: Windows::default(),
-            buffers: Arc::default(),
+            sizes: Questions::default(),
+            random_reads: RandomReads::new(&block_cache, &memory),
+            block_cache,
             freed: Arc::default(),
-            stripes: download::stripe_places(),
-            latest: download::latest_places(),
-            resting: download::resting_places(),
             failures: Mutex::default(),
-            cooldowns: Mutex::default(),
-            handed: Mutex::default(),
-            uncached: Uncached::default(),
+            served_blocks: Mutex::default(),
             served: Mutex::default(),
             reminded: Mutex::default(),
-            ends: Mutex::default(),
             pinned: Mutex::default(),
             packages: OnceLock::new(),
             package_penalties: Mutex::default(),
-            fetches,
-            ahead,
-            memory: Arc::default(),
-            asked: Mutex::default(),
+            memory,
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             unannounced: AtomicU64::new(0),
             counters: metrics::Counters::default(),
@@ -420,7 +228,7 @@ impl Content {
         self.learnt_size(wanted, false).await
     }
 
-    /// The same of a file that whoever asks is going to read: its size comes with its bytes, in one request, unless they are
+    /// The same of a file that is about to be read: its size comes with its bytes, in one request, unless they are
     /// too many to wait for.
     pub async fn size_with_body(self: &Arc<Self>, wanted: &FetchSpec) -> Result<u64, ContentError> {
         self.learnt_size(wanted, true).await
@@ -431,11 +239,11 @@ impl Content {
         self.config.size_deadline / 8
     }
 
-    /// Learns a size that somebody is expected to ask for next, while nobody's read needs what that takes: where only the body
-    /// tells, as [`Content::fetch_ahead`] does, within `size_deadline`.
+    /// Learns a size that is expected to be asked for next, with the priority of a prefetch: where only the body shows it,
+    /// as [`Content::fetch_ahead`] does, within `size_deadline`.
     ///
     /// # Errors
-    /// As [`Content::size`]; what cannot be had ahead keeps nobody from asking.
+    /// As [`Content::size`]; a failure ahead keeps no reader from asking.
     pub async fn size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
         self.learn_size_ahead(wanted).await
     }
@@ -450,7 +258,7 @@ impl Content {
     /// The same where no disk is waited for either, once the object is open.
     pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
         let Some(held) = self.find_local(ino) else { return LocalRead::Absent };
-        if let Held::Store(object) = &held
+        if let CachedObject::Store(object) = &held
             && object.waits_for_disk(offset, length as usize)
         {
             return LocalRead::OnDisk;
@@ -460,13 +268,13 @@ impl Content {
         bytes.map_or(LocalRead::Absent, LocalRead::Bytes)
     }
 
-    /// The same for bytes that came for another file or are on their way already: whatever can be had without asking the
+    /// The same for bytes that came for another file or are on their way already: all that is known without asking the
     /// Source.
     pub async fn read_present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
         self.present(wanted, offset, length).await.inspect(|bytes| self.counters.hit(bytes.len()))
     }
 
-    /// The size as far as it can be told without asking the Source.
+    /// The size, where it is known without asking the Source.
     pub fn size_present(&self, wanted: &FetchSpec) -> Option<u64> {
         let published = wanted.length.filter(|_| !download::is_decoded(wanted));
         self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length_alone()))
@@ -479,7 +287,7 @@ impl Content {
         read
     }
 
-    /// How long what is known here of an entry that does not tell of its changes may be taken for current: its bytes, or its
+    /// How long what is known here of an entry that shows no changes may be taken for current: its bytes, or its
     /// size alone; nothing where [`Content::revalidate`] is due, `None` where it never is.
     pub fn current_for(&self, ino: INodeNo, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
         self.due_in(ino, changefreq)
@@ -501,7 +309,7 @@ impl Content {
         };
         let has_other_length = wanted.length.zip(read.size).is_some_and(|(published, size)| published != size);
         if !is_coded && !wanted.is_past() && (has_other_length || wanted.hashes.iter().any(contradicts)) {
-            self.tell(Event::Changed(wanted.ino));
+            self.send_event(Event::Changed(wanted.ino));
         }
     }
 
@@ -510,7 +318,7 @@ impl Content {
         self.disk.quota()
     }
 
-    /// Evicts for whoever writes below `folder`; see [`store::Store::give_up`].
+    /// Evicts for a writer below `folder`; see [`store::Store::give_up`].
     pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
         self.disk.give_up(folder, bytes)
     }
@@ -525,7 +333,7 @@ impl Content {
             return (State::Cached, verified);
         }
         let download = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
-        match download.map(|download| download.frontier()).filter(|bytes| *bytes > 0) {
+        match download.map(|download| download.state().frontier()).filter(|bytes| *bytes > 0) {
             Some(bytes) => (State::Partial(bytes), Verified::NotYet),
             None => (State::Remote, Verified::NotYet),
         }
@@ -537,10 +345,12 @@ impl Content {
     }
 
     /// What was read, fetched and failed since the start, and what the cache holds.
-    pub fn tally(&self) -> Tally {
+    pub fn metrics(&self) -> Metrics {
         let now = std::time::Instant::now();
-        let cooling = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner).cooling(now);
-        Tally { cache: self.disk.glance(), cooling, ..self.counters.snapshot() }
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let cooling = failures.hosts.iter(now).map(|(host, (), left)| Cooling { host: host.clone(), left }).collect();
+        drop(failures);
+        Metrics { cache: self.disk.usage(), cooling, ..self.counters.snapshot() }
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.
@@ -567,14 +377,14 @@ impl Content {
     /// Forgets what was learnt of an inode that will never be asked for again.
     pub fn forget(&self, ino: INodeNo) {
         self.observed.forget(ino);
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+        self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
     }
 
-    /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time, and for
-    /// versions kept for patches that the cache folder has no more; how many. Blocks on the disk.
+    /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time; how many.
+    /// Blocks on the disk.
     pub fn forget_gone<E>(&self, gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
-        Ok(self.observed.forget_gone(gone)? + self.observed.forget_versions(|object| self.disk.has(object)))
+        self.observed.forget_gone(gone)
     }
 
     fn pin_landed(&self, ino: INodeNo, key: &ObjectKey) {
@@ -589,12 +399,12 @@ impl Content {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).forget();
     }
 
-    /// While this is held, who takes a lock of what is being fetched or was learnt waits. What is known of `known` was committed.
+    /// While this is held, a thread that takes a lock of downloads, or learns something, waits. What is known of `known` was committed.
     #[cfg(test)]
     pub(crate) fn locked(&self, known: &[INodeNo]) -> impl Sized {
         let in_flight = self.in_flight.lock().unwrap();
-        let kept = (self.failures.lock().unwrap(), self.cooldowns.lock().unwrap(), self.handed.lock().unwrap());
-        let others = (self.ends.lock().unwrap(), self.pinned.lock().unwrap(), self.package_penalties.lock().unwrap());
+        let kept = (self.failures.lock().unwrap(), self.served_blocks.lock().unwrap());
+        let others = (self.pinned.lock().unwrap(), self.package_penalties.lock().unwrap());
         (in_flight, kept, others, self.observed.locked(known))
     }
 

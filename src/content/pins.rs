@@ -1,4 +1,4 @@
-//! Which inodes keep their objects from eviction: orphans that somebody may have open, however many there are.
+//! Which inodes keep their objects from eviction: orphans that a process may have open, however many there are.
 
 use super::store::ObjectKey;
 use crate::inodes::InodeSet;
@@ -8,18 +8,18 @@ use std::collections::HashMap;
 /// An object is known by the hash of its name here: of two that share one, the one stays pinned that need not.
 #[derive(Default)]
 pub(super) struct Pins {
-    /// Of each inode whose object is pinned, which.
+    /// By inode, the object that is pinned for it.
     held: HashMap<INodeNo, u64>,
-    /// How many inodes share an object: they are of equal bytes, and the disk does not count pins.
+    /// How many inodes share an object: the store does not count pins.
     sharing: HashMap<u64, u32>,
     /// Inodes whose object is to be pinned once it is here.
     awaited: InodeSet,
 }
 
 impl Pins {
-    /// `ino` is pinned; `object` is pinned on the disk, `None` while it is not here.
+    /// `ino` is pinned; `object` is pinned in the store, `None` while it is not here.
     pub(super) fn pin(&mut self, ino: INodeNo, object: Option<&ObjectKey>) {
-        self.let_go(ino);
+        self.release(ino);
         match object {
             Some(object) => {
                 let object = object.hash();
@@ -37,14 +37,14 @@ impl Pins {
         self.held.contains_key(&ino) || self.awaited.contains(ino)
     }
 
-    /// `ino` is not pinned any more; whether `object`, which it has, is to be let go of.
+    /// `ino` is not pinned any more; whether `object`, which it has, is to be unpinned in the store.
     pub(super) fn unpin(&mut self, ino: INodeNo, object: Option<&ObjectKey>) -> bool {
-        let alone = self.let_go(ino);
+        let alone = self.release(ino);
         alone.is_some() && alone == object.map(ObjectKey::hash)
     }
 
     /// The object that `ino` alone held.
-    fn let_go(&mut self, ino: INodeNo) -> Option<u64> {
+    fn release(&mut self, ino: INodeNo) -> Option<u64> {
         self.awaited.remove(ino);
         let object = self.held.remove(&ino)?;
         let sharing = self.sharing.get_mut(&object)?;
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_let_go_of_by_the_last_inode_that_has_it() {
+    fn an_object_is_released_by_the_last_inode_that_has_it() {
         let object = |number| ObjectKey::inode("s", number);
         let mut pins = Pins::default();
         pins.pin(INodeNo(1), Some(&object(1)));

@@ -1,16 +1,16 @@
-//! What content must know of a resource: one inode, one version, and where its bytes may be had.
+//! The specification of a resource for content: one inode, one version, and the locations of its bytes.
 
 use crate::document::{Digest, PackageMember, Timestamp, Uri};
 use crate::source::http::Requester;
 use fuser::INodeNo;
 use std::ops::RangeInclusive;
 
-/// What content must know of a resource: one inode, one version.
+/// The specification of a resource for content: one inode, one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchSpec {
     /// The inode: names the version.
     pub ino: INodeNo,
-    /// Where the Source publishes it.
+    /// Its own URI at the Source.
     pub uri: Uri,
     /// Published length (coded where `encoding` is given).
     pub length: Option<u64>,
@@ -24,30 +24,30 @@ pub struct FetchSpec {
     pub mirrors: Vec<(u32, Uri)>,
     /// `memento` links: this version under a URI of its own (section 14.6).
     pub mementos: Vec<Uri>,
-    /// `timegate`: gives the version of a time (RFC 7089, 2.2.2).
+    /// `timegate`: redirects to the version of a time (RFC 7089, 2.2.2).
     pub timegate: Option<Uri>,
     /// `timemap`: lists the versions with their times (RFC 7089, 2.2.4).
     pub timemap: Option<Uri>,
-    /// What makes this version of the one before its change, in this order (section 14.4).
+    /// The patches from the version before its change to this one, in this order (section 14.4).
     pub patches: Vec<Patch>,
     /// Where a package holds exactly this version.
     pub member: Option<PackageMember>,
     /// Published `lastmod`.
     pub lastmod: Option<Timestamp>,
-    /// `at` of the list that published all this: bytes of later may rightly be others.
+    /// `at` of the list that published this: later the bytes may rightly be others.
     pub listed_at: Option<Timestamp>,
-    /// The mount shows the Source as it was then: what is served today proves nothing.
+    /// The mount shows the Source as it was then: the bytes served today prove nothing.
     pub as_of: Option<Timestamp>,
-    /// Another version has taken the name, and this one lives on for those who have it open.
+    /// Another version has taken the name; this one lives on for processes that have it open.
     pub is_replaced: bool,
-    /// Who asks.
+    /// The process that reads it.
     pub requester: Requester,
 }
 
-/// A description of what changed from one version to the next (section 14.4).
+/// A description of the change from one version to the next (section 14.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Where it is published.
+    /// Its own URI.
     pub uri: Uri,
     /// Its media type.
     pub media_type: Option<Box<str>>,
@@ -60,7 +60,7 @@ pub struct Patch {
 }
 
 impl FetchSpec {
-    /// A version of which nothing but its URI is published.
+    /// A version that is published with its URI alone.
     pub fn new(ino: INodeNo, uri: Uri) -> FetchSpec {
         FetchSpec {
             ino,
@@ -88,17 +88,17 @@ impl FetchSpec {
         self.as_of.is_some() || self.is_replaced
     }
 
-    /// A time at which the resource had this version, to ask a TimeGate or a TimeMap for; `None` where none is known.
+    /// A time at which the resource had this version, for a TimeGate or a TimeMap; `None` where none is known.
     pub fn moment(&self) -> Option<Timestamp> {
         self.as_of.or(self.lastmod).or(self.listed_at.filter(|_| !self.is_replaced))
     }
 
-    /// The times at which the resource certainly had this version, as far as they are known: a memento of any of them is
-    /// this version. In whole seconds, as HTTP tells times.
+    /// The known times at which the resource certainly had this version: a memento of any of them is this version. In whole seconds, as
+    /// in HTTP.
     pub fn life(&self) -> Option<RangeInclusive<Timestamp>> {
         let begin = self.lastmod.map(|lastmod| Timestamp { nanos: 0, ..lastmod });
         let (begin, end) = match (self.as_of, begin) {
-            // A list of that time says nothing of when its version began: that the memento is of no later time must do.
+            // A list of that time does not say when its version began. A memento of no later time is enough.
             (Some(as_of), begin) => (begin.unwrap_or(Timestamp { seconds: i64::MIN, nanos: 0 }), as_of),
             (None, None) => return None,
             (None, Some(begin)) if self.is_replaced => (begin, begin),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_replaced_version_the_end_is_not_known() {
+    fn the_end_of_a_replaced_version_is_unknown() {
         let replaced = FetchSpec { is_replaced: true, ..wanted() };
         assert_eq!(replaced.life(), Some(at(100)..=at(100)));
         assert_eq!(FetchSpec { lastmod: None, ..replaced }.moment(), None);

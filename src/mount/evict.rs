@@ -2,7 +2,7 @@
 
 use super::tree::{Tree, told};
 use crate::causes::chain;
-use crate::content::Dropped;
+use crate::content::store::Evicted;
 use crate::control::Lines;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -65,12 +65,12 @@ impl Tree {
             }
             for file in batch.files {
                 match self.content.evict(&file.wanted) {
-                    Dropped::Absent => {}
-                    Dropped::Bytes(octets) => {
+                    Evicted::Absent => {}
+                    Evicted::Bytes(octets) => {
                         summary.files += 1;
                         summary.octets += octets;
                     }
-                    Dropped::Kept => {
+                    Evicted::Kept => {
                         summary.kept += 1;
                         let _ = events.blocking_send(EvictEvent::Kept(file.path));
                     }

@@ -3,8 +3,8 @@
 use super::MountError;
 use crate::catalog::{CatalogError, FolderLock};
 use crate::content::metadata::each_object;
-use crate::content::store::{Inventory, ObjectKey, Removed, allocated_below};
-use crate::content::stored::{self, Checked};
+use crate::content::store::{Evicted, Inventory, ObjectKey, allocated_below};
+use crate::content::verify::{self, Checked};
 use crate::document::Timestamp;
 use serde::Serialize;
 use std::collections::HashSet;
@@ -143,14 +143,14 @@ impl Kept {
         let mut inventory = self.inventory();
         let mut verification = Verification::default();
         for (key, _) in inventory.objects() {
-            let checked = stored::check(&mut inventory, &key);
+            let checked = verify::check_object(&mut inventory, &key);
             match &checked {
-                Checked::Gone => {}
+                Checked::Absent => {}
                 Checked::Intact(octets) => {
                     verification.intact += 1;
                     verification.octets += octets;
                 }
-                Checked::Damaged(_) => verification.damaged += 1,
+                Checked::Corrupt(_) => verification.damaged += 1,
                 Checked::Failed(_) => verification.failed += 1,
             }
             tell(&key, &checked);
@@ -203,9 +203,9 @@ impl Kept {
     fn remove_objects(&self, goes: impl Fn(&ObjectKey) -> bool, cleared: &mut Cleared) -> Result<(), MountError> {
         let mut inventory = self.inventory();
         let mut count = |removed| match removed {
-            Removed::Absent => {}
-            Removed::InUse => cleared.kept += 1,
-            Removed::Bytes(octets) => {
+            Evicted::Absent => {}
+            Evicted::Kept => cleared.kept += 1,
+            Evicted::Bytes(octets) => {
                 cleared.objects += 1;
                 cleared.octets += octets;
             }

@@ -14,10 +14,19 @@ struct Penalty<C> {
     cause: C,
 }
 
+/// The keys of a penalty box by default.
+const CAPACITY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
+
 /// Penalties by key, each with its cause. Beyond its capacity the least recent penalty is forgotten.
 #[derive(Debug)]
 pub struct PenaltyBox<K: Hash + Eq, C = ()> {
     penalties: LruCache<K, Penalty<C>>,
+}
+
+impl<K: Hash + Eq, C> Default for PenaltyBox<K, C> {
+    fn default() -> PenaltyBox<K, C> {
+        PenaltyBox::new(CAPACITY)
+    }
 }
 
 impl<K: Hash + Eq, C> PenaltyBox<K, C> {

@@ -1,29 +1,23 @@
-//! Asking a place, and what the head of its answer promises of the bytes to come: or why they cannot be the resource's.
+//! The request to a place, and the promise of its answer's head: or why its bytes cannot be the resource's.
 
-use super::fetch::{Fetch, Provenance, Stop};
-use super::held::Origin;
+use super::attempt::{Fetch, Provenance, Stop};
 use super::memento::is_of_version;
+use super::object::Origin;
 use super::plan::{Failure, Place};
-use super::promise::{Form, Promise, published_coding, soft_failure, strong};
-use super::writer::Room;
+use super::promise::{Form, Promise, request, soft_failure, strong};
+use super::state::Sink;
 use crate::content::ContentError;
 use crate::document::Timestamp;
 use crate::source::http::{Request, Response, Status};
 use std::sync::Arc;
 
 impl Fetch {
-    /// The whole of it.
+    /// A request for the whole.
     pub(super) fn request(&self, place: &Place) -> Request {
-        let mut request = Request::get(place.uri().clone(), self.content.head_budget(self.plan.len()));
-        if let Place::TimeGate(_) = place {
-            request.accept_datetime = self.wanted.moment();
-        }
-        request.accept = self.wanted.media_type.clone();
-        if let Some(coding) = published_coding(&self.wanted) {
-            request.accept_encoding = coding.into();
-        }
+        let budget = self.content.head_budget(self.plan.len());
+        let mut request = request(&self.wanted, place.uri(), budget, self.download.priority());
+        request.accept_datetime = self.wanted.moment().filter(|_| matches!(place, Place::TimeGate(_)));
         request.no_cache = self.plan.past_caches();
-        request.priority = self.download.urgency().awaited();
         request
     }
 
@@ -36,7 +30,7 @@ impl Fetch {
         self.content.client.send(request).await.map_err(|error| {
             let retryable = error.is_retryable();
             let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
-            // A server that refuses the rest may still give the whole.
+            // A server that refuses the rest may still send the whole.
             let can_begin_again = from > 0 && !retryable;
             Stop::Failure(if can_begin_again { Failure::Cut { received: 0, error } } else { Failure::Refused(error) })
         })
@@ -46,7 +40,7 @@ impl Fetch {
         self.validator.as_ref().is_some_and(|(_, etag)| response.etag.as_deref() == Some(etag))
     }
 
-    /// Whether the head of an answer tells that it may be this version, where no digest will tell.
+    /// Refuses the head of another version, where no digest will decide.
     fn admit(&self, place: &Place, response: &Response) -> Result<(), Stop> {
         if self.published.is_some() {
             return Ok(());
@@ -55,7 +49,7 @@ impl Fetch {
         if !place.is_current() && !is_of_version(&self.wanted, response.memento_datetime) {
             let what = match response.memento_datetime {
                 Some(time) => format!("{place} is the version of {time}"),
-                None => format!("{place} does not say of which time it is"),
+                None => format!("{place} does not say its time"),
             };
             return Err(Stop::Failure(Failure::Refused(ContentError::Mismatch { uri, what })));
         }
@@ -66,7 +60,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// Reads a head: what its bytes will be, or why they cannot be the resource's.
+    /// Reads a head: its promise, or why its bytes cannot be the resource's.
     pub(super) fn promise(&mut self, place: &Place, response: &Response, resumed: bool) -> Result<Promise, Stop> {
         self.admit(place, response)?;
         if let Some(page) = soft_failure(&self.wanted, self.published.is_some(), response.media_type.as_deref()) {
@@ -85,15 +79,15 @@ impl Fetch {
             Status::Partial { total, .. } => total,
             _ => response.content_length,
         };
-        // What is published and told is of other bytes than these where nobody asked for their coding.
+        // In a coding that was not requested they are other bytes than the published ones.
         let published = expected.length.filter(|_| !matches!(form, Form::Unasked(_)));
         let shown = self.shown_size().filter(|_| form == Form::Plain);
         match (published, shown, announced) {
             (Some(published), _, Some(announced)) if published != announced => {
                 return Err(self.wrong(format!("{announced} bytes are announced where {published} are published")));
             }
-            // Where a digest vouches it decides which of the two lengths was the lie.
-            (None, Some(told), Some(announced)) if told != announced && !vouched => return Err(self.changed()),
+            // A digest decides which of two lengths was wrong.
+            (None, Some(shown), Some(announced)) if shown != announced && !vouched => return Err(self.changed()),
             _ => {}
         }
         let length = published.or(announced).or(shown);
@@ -102,7 +96,7 @@ impl Fetch {
             let resumable = etag.filter(|_| form == Form::published(&self.wanted));
             self.validator = resumable.map(|etag| (place.uri().clone(), etag.into()));
             self.length = length;
-            // The validators of a memento are not those of what the resource is now.
+            // The validators of a memento are not those of the current version.
             let current = place.is_current();
             self.provenance = Provenance {
                 etag: response.etag.clone().filter(|_| current),
@@ -111,7 +105,7 @@ impl Fetch {
             };
         }
         let origin = match (etag, length, form) {
-            // Of a TimeGate the next answer may come from elsewhere.
+            // The next answer of a TimeGate may be a redirect elsewhere.
             (Some(etag), Some(length), Form::Plain) if !matches!(place, Place::TimeGate(_)) => {
                 let place = place.uri().clone();
                 Some(Origin { place, etag: etag.into(), first: 0, total: length, length })
@@ -121,7 +115,7 @@ impl Fetch {
         if let Some(shown) = shown {
             self.download.show(shown);
         }
-        self.download.announce(length, form != Form::Plain || self.room == Room::Memory, origin);
+        self.download.announce(length, form != Form::Plain || self.sink == Sink::Memory, origin);
         Ok(Promise { form, expected, length })
     }
 }

@@ -1,4 +1,4 @@
-//! Content codings undone: `gzip` and `deflate`, under a limit; others are shown as they come.
+//! Content codings decoded: `gzip` and `deflate`, under a limit. Resources in others are shown coded.
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,7 +9,7 @@ const EXPANSION_RATIO: u64 = 256;
 /// … or this many, whichever is more.
 const EXPANSION_FLOOR: u64 = 64 << 20;
 
-/// A coding that can be undone.
+/// A coding that can be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::content) enum Coding {
     /// RFC 1952, also called `x-gzip`.
@@ -19,7 +19,7 @@ pub(in crate::content) enum Coding {
 }
 
 impl Coding {
-    /// The coding of that name, if it can be undone.
+    /// The coding of that name, if it can be decoded.
     pub(super) fn named(name: &str) -> Option<Coding> {
         let is = |coding: &str| name.trim().eq_ignore_ascii_case(coding);
         if is("gzip") || is("x-gzip") {
@@ -31,7 +31,7 @@ impl Coding {
         }
     }
 
-    /// Reads `coded`, of `length` bytes, and hands the decoded bytes to `sink`, a piece at a time.
+    /// Reads `coded`, of `length` bytes, and passes the decoded bytes to `sink`, a piece at a time.
     /// Data that is cut, damaged or grows past the limit is [`io::ErrorKind::InvalidData`] or `UnexpectedEof`.
     pub(super) fn decode<'a, E: From<io::Error>>(
         self,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_of_several_members_and_both_kinds_of_deflate_are_undone() {
+    fn gzip_members_and_both_kinds_of_deflate_are_decoded() {
         let two = [gzip(b"ab"), gzip(b"c")].concat();
         let mut zlib = ZlibEncoder::new(Vec::new(), Compression::fast());
         zlib.write_all(b"abc").unwrap();

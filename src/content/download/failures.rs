@@ -1,60 +1,57 @@
-//! Failures remembered, so that what has just failed is not asked again for every reader. Pure.
+//! What failed, so that the same request is not repeated for every reader, and hosts at fault are asked last. Pure.
+//!
+//! No host is left out: a read fails only after all locations of its resource were asked.
 
 use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, WHOLE_LIMIT};
 use crate::document::Uri;
+use crate::source::penalty_box::PenaltyBox;
 use fuser::INodeNo;
-use lru::LruCache;
-use std::num::NonZeroUsize;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::time::{Duration, Instant};
 
-/// The kernel repeats a failed READ at once, and page by page.
-const READ_MEMORY: Duration = Duration::from_secs(5);
+/// The kernel repeats a failed READ at once, page by page.
+const READ: Duration = Duration::from_secs(5);
+/// An inode that failed as a whole.
+const INODE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(3600);
+/// Longer than any process runs.
+const ALWAYS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The first failure of an inode counts so long, each further one twice as long as the one before …
-const INODE_MEMORY: Duration = Duration::from_secs(10);
-
-/// … up to this.
-const INODE_MEMORY_LIMIT: Duration = Duration::from_secs(3600);
-
-/// So many of either kind are remembered, the least recent forgotten.
-const LIMIT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
-
-struct Failed {
-    error: ContentError,
-    until: Instant,
+/// What was wrong with a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It did not answer, refused, or broke off.
+    Silent,
+    /// Its bytes were not the Source's, and another location had the right ones.
+    Wrong,
 }
 
-struct FailedInode {
-    failed: Failed,
-    memory: Duration,
+impl Fault {
+    /// The lengths of its penalties: the first, and the longest.
+    fn penalties(self) -> RangeInclusive<Duration> {
+        let [first, longest] = match self {
+            Fault::Silent => [30, 3600],
+            Fault::Wrong => [600, 24 * 3600],
+        };
+        Duration::from_secs(first)..=Duration::from_secs(longest)
+    }
 }
 
-/// What failed lately.
+/// What failed in one mount.
+#[derive(Default)]
 pub(in crate::content) struct Failures {
     /// By inode and number of the block.
-    reads: LruCache<(INodeNo, u64), Failed>,
-    /// Sizes that cannot be told and objects that came wrong from everywhere.
-    inodes: LruCache<INodeNo, FailedInode>,
-    /// Sizes that were asked for ahead and not answered: they say nothing of a read.
-    sizes_ahead: LruCache<INodeNo, Failed>,
-    /// Resources of which wrong bytes were handed out before the verdict, whatever inode they have now.
-    doubted: LruCache<Uri, ()>,
+    reads: PenaltyBox<(INodeNo, u64), ContentError>,
+    /// Inodes without a size that can be learnt, or with wrong bytes at every location.
+    pub(super) inodes: PenaltyBox<INodeNo, ContentError>,
+    /// Hosts that are asked last, by their `HOST[:PORT]`.
+    pub(in crate::content) hosts: PenaltyBox<Box<str>>,
+    /// Resources of which wrong bytes were handed out before the verdict, under any inode: the next ones wait for theirs.
+    pub(super) doubted: PenaltyBox<Uri>,
     /// Sizes that a head announced, of resources whose body then had another.
-    contradicted: LruCache<Uri, u64>,
-}
-
-impl Default for Failures {
-    fn default() -> Self {
-        Failures {
-            reads: LruCache::new(LIMIT),
-            inodes: LruCache::new(LIMIT),
-            sizes_ahead: LruCache::new(LIMIT),
-            doubted: LruCache::new(LIMIT),
-            contradicted: LruCache::new(LIMIT),
-        }
-    }
+    pub(super) contradicted: PenaltyBox<Uri, u64>,
+    /// Inodes that were revalidated lately, with any outcome.
+    pub(super) revalidated: PenaltyBox<INodeNo>,
 }
 
 fn blocks(offset: u64, length: u32) -> Range<u64> {
@@ -62,166 +59,132 @@ fn blocks(offset: u64, length: u32) -> Range<u64> {
 }
 
 impl Failures {
-    /// The failure of an earlier read of any of these bytes, if it counts still.
-    pub(super) fn read(&mut self, ino: INodeNo, offset: u64, length: u32, now: Instant) -> Option<ContentError> {
-        blocks(offset, length).find_map(|block| {
-            let failed = self.reads.get(&(ino, block)).filter(|failed| now < failed.until);
-            failed.map(|failed| failed.error.clone())
-        })
+    /// The failure of an earlier read of any of these bytes.
+    pub(super) fn read(&self, ino: INodeNo, offset: u64, length: u32, now: Instant) -> Option<ContentError> {
+        blocks(offset, length).find_map(|block| self.reads.cause(&(ino, block), now).cloned())
     }
 
     /// A read of these bytes failed.
     pub(super) fn read_failed(&mut self, ino: INodeNo, offset: u64, length: u32, error: &ContentError, now: Instant) {
-        for block in blocks(offset, length) {
-            self.reads.put((ino, block), Failed { error: error.clone(), until: now + READ_MEMORY });
-        }
-    }
-
-    /// The failure of this inode, if it counts still.
-    pub(super) fn inode(&mut self, ino: INodeNo, now: Instant) -> Option<ContentError> {
-        self.inodes.get(&ino).filter(|inode| now < inode.failed.until).map(|inode| inode.failed.error.clone())
+        blocks(offset, length).for_each(|block| self.reads.punish((ino, block), READ, error.clone(), now));
     }
 
     /// The inode failed as a whole.
     pub(super) fn inode_failed(&mut self, ino: INodeNo, error: &ContentError, now: Instant) {
-        let memory = match self.inodes.peek(&ino) {
-            // Several waiters may report the same failure.
-            Some(before) if now < before.failed.until => before.memory,
-            Some(before) => (before.memory * 2).min(INODE_MEMORY_LIMIT),
-            None => INODE_MEMORY,
-        };
-        let failed = Failed { error: error.clone(), until: now + memory };
-        self.inodes.put(ino, FailedInode { failed, memory });
+        self.inodes.punish_longer(ino, INODE, error.clone(), now);
     }
 
-    /// The failure of a size that was asked for ahead, if it counts still.
-    pub(super) fn size_ahead(&mut self, ino: INodeNo, now: Instant) -> Option<ContentError> {
-        self.sizes_ahead.get(&ino).filter(|failed| now < failed.until).map(|failed| failed.error.clone())
+    /// The host `authority` was at fault.
+    pub(super) fn host_failed(&mut self, authority: &str, fault: Fault, now: Instant) {
+        self.hosts.punish_longer(authority.into(), fault.penalties(), (), now);
     }
 
-    /// The size was asked for ahead and not answered.
-    pub(super) fn size_failed_ahead(&mut self, ino: INodeNo, error: &ContentError, now: Instant) {
-        self.sizes_ahead.put(ino, Failed { error: error.clone(), until: now + INODE_MEMORY });
+    /// Wrong bytes of this resource were handed out before the verdict.
+    pub(super) fn doubt(&mut self, uri: &Uri, now: Instant) {
+        self.doubted.punish(uri.clone(), ALWAYS, (), now);
     }
 
-    /// Wrong bytes of this resource were handed out before the verdict: it does not happen again.
-    pub(super) fn doubt(&mut self, uri: &Uri) {
-        self.doubted.put(uri.clone(), ());
+    /// A head of this resource announced `size`, and its body had another.
+    pub(super) fn contradict(&mut self, uri: &Uri, size: u64, now: Instant) {
+        self.contradicted.punish(uri.clone(), ALWAYS, size, now);
     }
 
-    /// Whether nothing of this resource may go out before the verdict.
-    pub(super) fn is_doubted(&mut self, uri: &Uri) -> bool {
-        self.doubted.get(uri).is_some()
-    }
-
-    /// A head of this resource announced the size `told`, and its body had another.
-    pub(super) fn contradict(&mut self, uri: &Uri, told: u64) {
-        self.contradicted.put(uri.clone(), told);
-    }
-
-    /// The size that a head announced of this resource, and that its body contradicted.
-    pub(super) fn contradicted(&mut self, uri: &Uri) -> Option<u64> {
-        self.contradicted.get(uri).copied()
-    }
-
-    /// Whether a head of this resource may be believed that it has `size` bytes. Where one was contradicted the whole body tells;
-    /// but one too large to wait for has changed, as long as its head does not repeat itself.
-    pub(super) fn is_believed(&mut self, uri: &Uri, size: u64) -> bool {
-        self.contradicted(uri).is_none_or(|told| size > WHOLE_LIMIT && size != told)
-    }
-
-    /// A head of this resource says, too, that it is empty.
-    pub(super) fn is_empty_by_head(&mut self, uri: &Uri) {
-        self.contradicted.pop(uri);
+    /// Whether a head may be believed that this resource has `size` bytes. After a contradiction the whole body decides. But a body
+    /// too large to wait for has changed if its head announces another size than before.
+    pub(super) fn is_believed(&self, uri: &Uri, size: u64, now: Instant) -> bool {
+        let contradicted = self.contradicted.cause(uri, now);
+        contradicted.is_none_or(|announced| size > WHOLE_LIMIT && size != *announced)
     }
 
     /// The inode is whole, and the resource behind it right.
     pub(super) fn landed(&mut self, ino: INodeNo, uri: &Uri) {
-        self.inodes.pop(&ino);
-        self.doubted.pop(uri);
+        self.inodes.forgive(&ino);
+        self.doubted.forgive(uri);
     }
 
-    /// A refresh has happened: everything may be tried again. What was doubted stays so until it has come right.
+    /// After a refresh everything may be tried again. Doubts stay until right bytes end them.
     pub(in crate::content) fn forget(&mut self) {
         self.reads.clear();
         self.inodes.clear();
-        self.sizes_ahead.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Uri;
 
     const INO: INodeNo = INodeNo(7);
 
+    fn uri() -> Uri {
+        Uri::parse("http://example.org/a").unwrap()
+    }
+
     fn error() -> ContentError {
-        ContentError::Stalled { uri: Uri::parse("http://example.org/a").unwrap() }
+        ContentError::Stalled { uri: uri() }
     }
 
     #[test]
-    fn a_failed_read_is_answered_at_once_for_a_while_and_only_where_it_failed() {
+    fn a_failed_read_fails_again_at_once_only_where_it_failed() {
         let (mut failures, now) = (Failures::default(), Instant::now());
         failures.read_failed(INO, BLOCK, BLOCK as u32, &error(), now);
 
-        assert!(failures.read(INO, BLOCK + 4096, 4096, now).is_some(), "the kernel asks again page by page");
+        assert!(failures.read(INO, BLOCK + 4096, 4096, now).is_some(), "the kernel repeats it page by page");
         assert!(failures.read(INO, 0, BLOCK as u32, now).is_none());
         assert!(failures.read(INO, 2 * BLOCK, 1, now).is_none());
         assert!(failures.read(INodeNo(8), BLOCK, 1, now).is_none());
-        assert!(failures.read(INO, BLOCK, 1, now + READ_MEMORY).is_none());
+        assert!(failures.read(INO, BLOCK, 1, now + READ).is_none());
     }
 
     #[test]
-    fn an_inode_that_fails_again_is_left_alone_for_twice_as_long() {
-        let (mut failures, mut now) = (Failures::default(), Instant::now());
-        let mut expected = INODE_MEMORY;
-        for _ in 0..12 {
-            failures.inode_failed(INO, &error(), now);
-            assert!(failures.inode(INO, now + expected - Duration::from_millis(1)).is_some());
-            now += expected;
-            assert!(failures.inode(INO, now).is_none());
-            expected = (expected * 2).min(INODE_MEMORY_LIMIT);
-        }
-        assert_eq!(expected, INODE_MEMORY_LIMIT);
-    }
-
-    #[test]
-    fn many_waiters_of_one_failure_count_once() {
+    fn an_inode_fails_at_once_for_ten_seconds_then_for_twenty() {
         let (mut failures, now) = (Failures::default(), Instant::now());
+        let seconds = |seconds| now + Duration::from_secs(seconds);
         (0..5).for_each(|_| failures.inode_failed(INO, &error(), now));
-        assert!(failures.inode(INO, now + INODE_MEMORY).is_none());
+        assert!(failures.inodes.is_punished(&INO, seconds(9)) && !failures.inodes.is_punished(&INO, seconds(10)));
+        failures.inode_failed(INO, &error(), seconds(10));
+        assert!(failures.inodes.is_punished(&INO, seconds(29)) && !failures.inodes.is_punished(&INO, seconds(30)));
+    }
+
+    #[test]
+    fn wrong_bytes_count_longer_than_silence_and_right_ones_end_it() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let later = now + *Fault::Silent.penalties().start();
+        failures.host_failed("m", Fault::Silent, now);
+        assert!(failures.hosts.is_punished("m", now) && !failures.hosts.is_punished("m", later));
+        failures.host_failed("m", Fault::Wrong, now);
+        assert!(failures.hosts.is_punished("m", later) && !failures.hosts.is_punished("other", now));
+
+        failures.hosts.forgive("m");
+        assert!(!failures.hosts.is_punished("m", now));
     }
 
     #[test]
     fn a_contradicted_head_is_believed_only_of_another_large_size() {
-        let mut failures = Failures::default();
-        let uri = Uri::parse("http://example.org/a").unwrap();
+        let (mut failures, now) = (Failures::default(), Instant::now());
         let large = 2 * WHOLE_LIMIT;
-        assert!(failures.is_believed(&uri, 5) && failures.is_believed(&uri, large));
+        assert!(failures.is_believed(&uri(), 5, now) && failures.is_believed(&uri(), large, now));
 
-        failures.contradict(&uri, large);
+        failures.contradict(&uri(), large, now);
         failures.forget();
 
-        assert!(!failures.is_believed(&uri, 5) && !failures.is_believed(&uri, large));
-        assert!(failures.is_believed(&uri, large + 1));
-        assert_eq!(failures.contradicted(&uri), Some(large));
-        failures.is_empty_by_head(&uri);
-        assert!(failures.is_believed(&uri, 5));
+        assert!(!failures.is_believed(&uri(), 5, now) && !failures.is_believed(&uri(), large, now));
+        assert!(failures.is_believed(&uri(), large + 1, now));
+        assert_eq!(failures.contradicted.cause(&uri(), now), Some(&large));
+        failures.contradicted.forgive(&uri());
+        assert!(failures.is_believed(&uri(), 5, now));
     }
 
     #[test]
     fn a_refresh_forgets_failures_and_no_doubts() {
         let (mut failures, now) = (Failures::default(), Instant::now());
-        let uri = Uri::parse("http://example.org/a").unwrap();
         failures.read_failed(INO, 0, 1, &error(), now);
         failures.inode_failed(INO, &error(), now);
-        failures.doubt(&uri);
+        failures.doubt(&uri(), now);
         failures.forget();
-        assert!(failures.read(INO, 0, 1, now).is_none() && failures.inode(INO, now).is_none());
-        assert!(failures.is_doubted(&uri));
+        assert!(failures.read(INO, 0, 1, now).is_none() && !failures.inodes.is_punished(&INO, now));
+        assert!(failures.doubted.is_punished(&uri(), now));
 
-        failures.landed(INodeNo(8), &uri);
-        assert!(!failures.is_doubted(&uri));
+        failures.landed(INodeNo(8), &uri());
+        assert!(!failures.doubted.is_punished(&uri(), now));
     }
 }

@@ -1,11 +1,11 @@
-//! A large object whose first reader is far from its beginning: what is read is asked for first, by a range, and the body when
-//! somebody reads that. Then what is read costs one connection, and what nobody reads is not sent.
+//! A large object whose first reader is far from its beginning: what is read is requested first, by a range, and the body only
+//! when it is read. So a look at the end costs one request, and nothing else is sent.
 
-use super::aside::Windows;
-use super::fetch::{Fetch, Stop};
+use super::attempt::{Fetch, Stop};
 use super::plan::{Failure, Place};
 use super::promise::{published_coding, strong};
-use super::writer::Room;
+use super::random::RandomReads;
+use super::state::Sink;
 use crate::content::ContentError;
 use crate::source::http::{Response, Status};
 use std::ops::Range;
@@ -16,17 +16,14 @@ impl Fetch {
     /// from that, and get what they read.
     ///
     /// The range is asked for without condition where no version is known. Only an answer under a strong ETag, of just these bytes of
-    /// a whole of the length that is known, tells which version it is of; with any other the body is asked for as if there had been none, and a
-    /// server that knows no ranges has begun with it.
+    /// a whole of the known length, names its version. After any other the body is requested as if there had been none; a server that knows
+    /// no ranges has begun with it.
     pub(super) async fn ask_where_it_is_read(
         &mut self,
         place: &Place,
         window: Option<Range<u64>>,
     ) -> Result<Response, Stop> {
         let Some(window) = window else { return self.ask(place, self.received).await };
-        let leave = self.content.windows.leave(place.uri().authority(), self.requester());
-        let leave = tokio::time::timeout(self.content.config.stall, leave);
-        let Ok(Some(leave)) = leave.await else { return self.ask(place, self.received).await };
         let mut request = self.request(place);
         request.range = Some((window.start, Some(window.end - 1)));
         request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());
@@ -54,23 +51,25 @@ impl Fetch {
             return self.ask(place, self.received).await;
         }
         // Before it is announced, for then readers look for it.
-        let coming = self.content.windows.begin(self.wanted.ino, self.download.attempt(), window);
+        let length = self.wanted.length.or(self.shown).unwrap_or(window.end);
+        let object = (self.wanted.ino, self.download.state().attempt());
+        let coming = self.content.random_reads.begin(object, window, length);
         self.promise(place, &response, is_resumed)?;
-        let stall = self.content.config.stall;
-        self.content.runtime.spawn(async move {
-            coming.fill(response.body, stall).await;
-            drop(leave);
-        });
+        let origin = self.download.state().origin();
+        if let Some(origin) = origin {
+            let client = self.content.range_client(origin, self.requester());
+            self.content.runtime.spawn(coming.fetch(client, Some(response.body)));
+        }
         Err(Stop::Rest)
     }
 
     /// Which bytes to ask for first, where all readers are far from what is here.
     pub(super) fn far_window(&self, place: &Place) -> Option<Range<u64>> {
         let is_plain = published_coding(&self.wanted).is_none() && !matches!(place, Place::TimeGate(_));
-        if !is_plain || self.room != Room::Store || self.plan.has_failed() {
+        if !is_plain || self.sink != Sink::Store || self.plan.has_failed() {
             return None;
         }
-        let length = self.wanted.length.or(self.told)?;
-        Some(Windows::first(&self.download.far_read(length)?, length))
+        let length = self.wanted.length.or(self.shown)?;
+        Some(RandomReads::first(&self.download.state().far_read(length)?, length))
     }
 }

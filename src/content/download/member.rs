@@ -1,15 +1,14 @@
 //! A version out of a package: whether the package is asked first, and its member as an ordered body.
 
-use super::fetch::{Fetch, Landed, Provenance, Stop};
-use super::held::Origin;
+use super::attempt::{Fetch, Landed, Provenance, Stop};
+use super::object::Origin;
 use super::plan::{Failure, Place, Turn};
 use super::promise::{Form, Promise};
-use super::stripes::Stripes;
-use super::writer::Room;
+use super::source::Source;
+use super::state::Sink;
 use crate::causes::chain;
 use crate::content::{Content, ContentError, FetchSpec, Patch};
 use crate::document::{PackageMember, Uri};
-use crate::source::http::Body;
 use crate::source::penalty_box::PenaltyBox;
 use crate::source::zip::{Member, PackageError};
 use bytes::{Bytes, BytesMut};
@@ -114,38 +113,6 @@ impl Content {
     }
 }
 
-/// Bytes as they come.
-pub(super) enum Incoming {
-    /// Of a response.
-    Body(Box<Body>),
-    /// Of a response, and of ranges that go on where it is left.
-    Stripes(Box<Stripes>),
-    /// Of a member of a package, unpacked.
-    Member(Box<Member>),
-}
-
-impl Incoming {
-    /// The next bytes of the version of `uri`; `None` at the end.
-    pub(super) async fn chunk(&mut self, uri: &Uri) -> Result<Option<Bytes>, ContentError> {
-        match self {
-            Incoming::Body(body) => {
-                let chunk = body.chunk().await;
-                chunk.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })
-            }
-            Incoming::Stripes(stripes) => stripes.chunk(uri).await,
-            Incoming::Member(member) => {
-                let chunk = member.chunk().await;
-                chunk.map_err(|cause| ContentError::Package { uri: uri.clone(), cause: Arc::new(cause) })
-            }
-        }
-    }
-
-    /// Whether they come of one body or member, and nothing of them waits in memory.
-    pub(super) fn is_one(&self) -> bool {
-        !matches!(self, Incoming::Stripes(stripes) if stripes.are_under_way())
-    }
-}
-
 impl Fetch {
     /// The version as a package holds it: its length is held against what is published, its bytes against the digest, as those
     /// of any other place.
@@ -178,9 +145,9 @@ impl Fetch {
         if let Some(shown) = shown {
             self.download.show(shown);
         }
-        self.download.announce(Some(length), form != Form::Plain || self.room == Room::Memory, origin);
+        self.download.announce(Some(length), form != Form::Plain || self.sink == Sink::Memory, origin);
         let promise = Promise { form, expected, length: Some(length) };
-        let received = match self.receive(Incoming::Member(Box::new(unpacked)), &promise).await {
+        let received = match self.receive(Source::Member(Box::new(unpacked)), &promise).await {
             Ok(()) => self.verdict(promise).await,
             Err(stop) => Err(stop),
         };
@@ -207,7 +174,7 @@ impl Fetch {
         }
         let mut body = BytesMut::new();
         while let Some(chunk) = tokio::time::timeout(self.content.config.stall, packed.chunk()).await.ok()?.ok()? {
-            self.download.touch();
+            self.download.state().touch();
             body.extend_from_slice(&chunk);
         }
         Some(body.freeze())
@@ -223,7 +190,7 @@ impl Fetch {
                 // It may be another resource's by now.
                 return Err(gone());
             }
-            packages.member_for(package, path, self.download.urgency().awaited()).await
+            packages.member_for(package, path, self.download.priority()).await
         };
         tokio::pin!(opened);
         // While bytes of its package come its readers wait for it.
@@ -237,7 +204,7 @@ impl Fetch {
             let now = packages.received(package);
             if now != received {
                 (received, moved) = (now, Instant::now());
-                self.download.touch();
+                self.download.state().touch();
             } else if moved.elapsed() >= budget {
                 return Err(gone());
             }

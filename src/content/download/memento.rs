@@ -1,5 +1,4 @@
-//! Versions of a resource by time (RFC 7089): which of those that a TimeMap lists may be the one that is wanted, and
-//! whether what came is.
+//! Versions of a resource by time (RFC 7089): which mementos of a TimeMap may be the wanted version, and whether an answer is.
 
 use super::plan::Place;
 use crate::content::{Content, ContentError, FetchSpec};
@@ -7,23 +6,23 @@ use crate::document::{Timestamp, Uri};
 use crate::source::http::{HttpError, Priority, Request, TimeMapLink, time_map};
 use std::sync::Arc;
 
-/// Bytes of a TimeMap that are read: some 30,000 mementos.
+/// The bytes of a TimeMap that are read: some 30,000 mementos.
 const TIME_MAP_LIMIT: usize = 4 << 20;
 
-/// TimeMaps that are read of one resource: the first, and those that it leads to.
+/// The TimeMaps that are read of one resource: the first, and those that it lists.
 const TIME_MAPS: usize = 4;
 
-/// Mementos of a TimeMap that are asked for.
+/// The mementos of a TimeMap that are requested.
 const MEMENTOS: usize = 3;
 
-/// Whether a memento of that time is the version that is wanted: without digest nothing else tells.
+/// Whether a memento of that time is the wanted version: the only proof without a digest.
 pub(super) fn is_of_version(wanted: &FetchSpec, datetime: Option<Timestamp>) -> bool {
     let life = wanted.life();
     datetime.zip(life).is_some_and(|(datetime, life)| life.contains(&datetime))
 }
 
-/// The mementos closest to `moment`: what was the state then is the last of before, so those come first, the nearest
-/// at the front; `vouched`: a digest tells whether one of after is the same version.
+/// The mementos closest to `moment`. The state at that time is the last one before it, so these come first, the nearest at the front.
+/// `vouched`: a digest decides whether one from after it is the same version.
 fn closest(links: &[TimeMapLink], moment: Timestamp, vouched: bool) -> Vec<Uri> {
     let mut dated: Vec<_> =
         links.iter().filter(|link| link.is_memento).filter_map(|link| Some((link.datetime?, &link.target))).collect();
@@ -34,17 +33,17 @@ fn closest(links: &[TimeMapLink], moment: Timestamp, vouched: bool) -> Vec<Uri> 
     before.iter().rev().take(MEMENTOS - 1).chain(after).map(|(_, target)| (*target).clone()).collect()
 }
 
-/// The further TimeMap to read next: one whose times hold `moment`, as far as it tells them.
+/// The TimeMap to read next: an unread one whose times, where known, include `moment`.
 fn next_map<'l>(links: &'l [TimeMapLink], moment: Timestamp, read: &[Uri]) -> Option<&'l Uri> {
-    let holds = |link: &TimeMapLink| {
+    let holds = |link: &&TimeMapLink| {
         link.from.is_none_or(|from| from <= moment) && link.until.is_none_or(|until| moment <= until)
     };
-    let maps = links.iter().filter(|link| !link.is_memento && !read.contains(&link.target));
-    maps.filter(|link| holds(link)).map(|link| &link.target).next()
+    let mut maps = links.iter().filter(|link| !link.is_memento && !read.contains(&link.target));
+    maps.find(holds).map(|link| &link.target)
 }
 
 impl Content {
-    /// The mementos of `wanted` that the TimeMap at `map` and those it leads to list.
+    /// The mementos of `wanted` in the TimeMap at `map` and in those that it lists.
     pub(super) async fn listed_mementos(
         &self,
         wanted: &FetchSpec,
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_memento_of_before_comes_first_and_one_of_after_only_where_a_digest_tells() {
+    fn earlier_mementos_come_first_a_later_one_only_with_a_digest() {
         let undated = TimeMapLink { datetime: None, ..memento(25) };
         let links = [memento(40), memento(10), memento(30), undated, memento(20), memento(50)];
 
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn of_further_time_maps_the_one_of_the_time_is_read_and_none_twice() {
+    fn the_time_map_of_the_moment_is_read_and_none_twice() {
         let map = |path: &str, from: i64, until: i64| TimeMapLink {
             target: uri(path),
             is_memento: false,

@@ -1,112 +1,93 @@
 //! One download an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
 //!
-//! A reader joins the download of its inode or starts one ([`Content::fetched`]), waits while it makes progress and takes
-//! what the download hands out. [`fetch`] drives a download from place to place as [`plan`] says, [`answer`] reads what they promise, [`writer`] keeps, hashes
-//! and publishes its bytes, [`download`] says what may go out when; [`patched`] makes a version of the one before it,
-//! [`memento`] tells versions by time. A large object comes in several [`stripes`] at once (as many as [`lanes`] says), as far as it is [`followed`];
-//! [`buffers`] hold what is on its way, [`held`] is what came of it, [`aside`] serves readers that jump far ahead, [`far`] those who begin there,
-//! [`size`] asks for lengths that nobody published, [`failures`] remembers what failed.
+//! A reader joins the download of its inode or starts one ([`Content::fetched`]), waits while it makes progress and reads what may be
+//! handed out: [`state`] decides, [`shared`] is how a task and its readers see it. [`task`] drives a download from source to source as
+//! [`plan`] says, [`answer`] reads what their heads promise, [`stream`] receives a body while readers follow it, [`writer`] stores,
+//! hashes and publishes its bytes, [`verify`] gives the verdict and [`completion`] remembers what is known at the end.
 
-mod ahead;
 mod answer;
-mod aside;
-mod buffers;
+mod attempt;
 mod coding;
-mod cooldown;
-mod ending;
+mod completion;
 mod failures;
 mod far;
-mod fetch;
-mod followed;
-mod handed;
-mod hashing;
-mod held;
-mod lanes;
+mod look;
 mod member;
 mod memento;
+mod object;
+mod outcome;
 mod patched;
 mod plan;
+mod prefetch;
 mod promise;
+mod random;
+mod ranges;
 mod revalidation;
-mod room;
-mod shares;
-mod single_flight;
+mod served;
+mod shared;
 mod size;
+mod source;
+mod space;
 mod state;
-mod stripes;
-mod urgency;
-mod verdict;
+mod stream;
+mod task;
+mod verify;
 mod window;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use ahead::Prefetched;
-pub(super) use aside::Windows;
-pub(super) use buffers::Buffers;
-pub(super) use cooldown::Cooldowns;
 pub(super) use failures::Failures;
-pub(super) use followed::{latest_places, resting_places};
-pub(super) use handed::HandedOuts;
-pub(super) use held::Held;
 pub(super) use member::PackagePenalties;
+pub(super) use object::CachedObject;
+pub use prefetch::Prefetched;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
+pub(super) use random::RandomReads;
 pub(super) use revalidation::QUESTIONS;
-pub(super) use shares::Shares;
-pub(super) use single_flight::SingleFlight;
-pub(super) use state::Download;
-pub(super) use stripes::places as stripe_places;
-pub(super) use window::Ends;
+pub(super) use served::ServedBlocks;
+pub(super) use shared::Download;
+pub(super) use size::Questions;
 
-use super::fixity::WHOLE_LIMIT;
-use super::store::{Moment, ObjectKey};
-use super::{Content, ContentError, Event, FetchSpec, Mirrors, Unannounced, Verified};
-use crate::document::Uri;
+use super::block_cache::{Key, Version};
+use super::fixity::{BLOCK, WHOLE_LIMIT};
+use super::store::ObjectKey;
+use super::{Content, ContentError, Event, FetchSpec, Verified};
 use bytes::Bytes;
-use cooldown::Fault;
-use ending::Crash;
-use fetch::{Ended, Fetch};
+use completion::fly;
 use fuser::INodeNo;
-use handed::{Bonds, Kept};
-use plan::{Place, Proof, Turn, places};
+use look::{Here, HereBytes, Look};
+use outcome::Outcome;
 use promise::strong;
-use state::Look;
+use served::{Bonds, Served};
+use shared::{Joining, Waiting};
+use std::collections::hash_map::Entry;
+use std::io;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
-use window::joined;
+use std::time::Instant;
 
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
 
-/// What a download is joined for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Joining {
-    /// So many bytes from this one on.
-    Read(u64, u32),
-    /// Its length.
-    Size,
-    /// Nobody's read: [`Content::prefetch`] that began then.
-    Ahead(Moment),
-}
+/// An object of so many bytes that was written a moment ago is in the page cache still: to read it takes less time than another
+/// thread takes to begin.
+const AT_HAND: u64 = 256 << 10;
 
 /// Where an object is.
 enum Joined {
     /// On this machine.
-    Here(Held),
-    /// On its way.
-    UnderWay(Arc<Download>),
+    Here(CachedObject),
+    /// On its way. A reader waits for its bytes as long as the second is kept.
+    UnderWay(Arc<Download>, Option<Waiting>),
 }
 
-/// What a wait for a download gave.
+/// What a read found.
 enum Found {
     Bytes(Bytes),
-    Object(Held),
+    Object(CachedObject),
+    /// The download gave way: to be joined again.
+    Nothing(ContentError),
 }
-
-/// An object of so many bytes that was written a moment ago is in the page cache still: to read it takes less time than to
-/// have another thread do so.
-const AT_HAND: u64 = 256 << 10;
 
 impl Content {
     /// See [`Content::read`].
@@ -116,180 +97,189 @@ impl Content {
         offset: u64,
         length: u32,
     ) -> Result<Bytes, ContentError> {
-        let (begun, mut gave_way) = (Instant::now(), None);
-        for _ in 0..ROUNDS {
-            let joined = self.join(wanted, Joining::Read(offset, length))?;
-            let is_fresh = matches!(joined, Joined::UnderWay(_));
-            let found = match joined {
-                Joined::Here(held) => Found::Object(held),
-                Joined::UnderWay(download) => match self.wait(wanted, &download, offset, length, begun).await {
-                    Ok(found) => found,
-                    Err(error) if download.gave_way(&error) => {
-                        gave_way = Some(error);
-                        continue;
-                    }
-                    Err(error) => {
-                        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-                        failures.read_failed(wanted.ino, offset, length, &error, Instant::now());
-                        return Err(error);
-                    }
-                },
-            };
-            let held = match found {
-                Found::Bytes(bytes) => return Ok(bytes),
-                Found::Object(held) => held,
-            };
-            self.note_served(wanted.ino, held.length());
-            let read = match is_fresh && held.length() <= AT_HAND {
-                true => held.read(offset, length),
-                false => tokio::task::spawn_blocking(move || held.read(offset, length)).await.unwrap_or_default(),
-            };
-            if let Some(bytes) = read {
+        let (begun, mut damaged) = (Instant::now(), 0);
+        loop {
+            if let Some(bytes) = self.passed_end(wanted.ino, offset, length) {
                 return Ok(bytes);
             }
-            gave_way = None;
+            let joined = self.join(wanted, Joining::Read(offset, length))?;
+            let is_fresh = matches!(joined, Joined::UnderWay(..));
+            let found = match joined {
+                Joined::Here(object) => Ok(Found::Object(object)),
+                Joined::UnderWay(download, waiting) => {
+                    self.wait(wanted, (&download, waiting), (offset, length), begun).await
+                }
+            };
+            let object = match found {
+                Ok(Found::Bytes(bytes)) => return Ok(bytes),
+                Ok(Found::Object(object)) => object,
+                Ok(Found::Nothing(_)) if begun.elapsed() < self.config.stall => continue,
+                Ok(Found::Nothing(error)) | Err(error) => {
+                    self.failures().read_failed(wanted.ino, offset, length, &error, Instant::now());
+                    return Err(error);
+                }
+            };
+            self.note_served(wanted.ino, object.length());
+            let was_passed = matches!(object, CachedObject::Passed(_));
+            let read = match is_fresh && object.length() <= AT_HAND {
+                true => object.read(offset, length),
+                false => tokio::task::spawn_blocking(move || object.read(offset, length)).await.unwrap_or_default(),
+            };
+            match read {
+                Some(bytes) => return Ok(bytes),
+                None if was_passed => {}
+                None if damaged < ROUNDS => damaged += 1,
+                None => {
+                    return Err(self.unreadable(io::Error::other("what was just written is damaged when it is read")));
+                }
+            }
         }
-        // That prefetches were in the way each time says nothing of the disk.
-        let damaged = || self.unreadable(std::io::Error::other("what was just written is damaged when it is read"));
-        Err(gave_way.unwrap_or_else(damaged))
     }
 
     /// See [`Content::read_present`].
     pub(super) async fn present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
-        let download = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.ino).cloned();
-        // What goes past the cache comes as far as its readers ask; what nobody demanded may end without a verdict on what
-        // went out.
-        if download.as_ref().is_some_and(|download| download.is_passing() || !download.urgency().is_demanded()) {
+        let download = self.download_of(wanted.ino);
+        // What is not kept comes only where its readers ask, and a prefetch may end without a verdict on what was handed out.
+        let is_joinable =
+            |download: &Download| download.state().sink() != state::Sink::Discard && download.demanded().is_some();
+        if download.as_ref().is_some_and(|download| !is_joinable(download)) {
             return None;
         }
-        let found = match download.map(|download| download.look(offset, length, false)) {
-            Some(Look::Bytes(pieces)) => return Some(joined(pieces)),
-            Some(Look::Here(partial, range)) => {
-                let bytes = (range.end - range.start) as usize;
-                let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, bytes)).await;
-                return read.ok()?.ok()?;
+        let object = match download.as_ref().map(|download| (download, download.look(offset, length, false, None))) {
+            Some((download, Look::Here(here))) => {
+                return self.hand_out(download, here, (offset, length)).await.ok()?;
             }
-            Some(Look::Landed(held)) => Some(held),
-            // What went out of it is not compared with what is found elsewhere.
-            Some(Look::Failed(_) | Look::Jump(_) | Look::Wait(_)) => None,
-            None => self.find(wanted),
+            Some((_, Look::Ended(Outcome::Done(object)))) => object,
+            // What was handed out of it is not compared with what is found elsewhere.
+            Some(_) => return None,
+            None => self.find(wanted)?,
         };
-        let held = found?;
-        self.note_served(wanted.ino, held.length());
-        tokio::task::spawn_blocking(move || held.read(offset, length)).await.ok()?
+        self.note_served(wanted.ino, object.length());
+        tokio::task::spawn_blocking(move || object.read(offset, length)).await.ok()?
+    }
+
+    pub(super) fn download_of(&self, ino: INodeNo) -> Option<Arc<Download>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned()
+    }
+
+    /// How many downloads are under way.
+    fn under_way(&self) -> usize {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// The object, the download under way for it, or a new one. Where it is joined for the bytes of a read, an earlier
     /// failure of theirs or of the whole inode that counts still is an error at once.
+    ///
+    /// No file and no database is read under the lock of the table. A new download is put into the table first, and then the object is
+    /// looked for again: a download leaves the table only after its object can be found.
     fn join(self: &Arc<Self>, wanted: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
-        let read = match joining {
-            Joining::Read(offset, length) => Some((offset, length)),
-            Joining::Size | Joining::Ahead(_) => None,
-        };
-        let in_flight = || self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_under_way = in_flight().contains_key(&wanted.ino);
-        // What is here is opened without the lock that all others need.
-        if !is_under_way && let Some(held) = self.find(wanted) {
-            return Ok(Joined::Here(held));
+        let is_under_way = self.download_of(wanted.ino).is_some();
+        if !is_under_way && let Some(object) = self.find(wanted) {
+            return Ok(Joined::Here(object));
         }
-        let mut in_flight = in_flight();
-        let download = in_flight.get(&wanted.ino).cloned();
-        if download.is_none() {
-            // Again, under the lock: a download leaves the table only after its object can be found, and one may have just now.
-            if let Some(held) = self.find(wanted) {
-                return Ok(Joined::Here(held));
-            }
-            if self.is_poisoned(wanted.ino) {
-                // An earlier mount may have ended before its name had another inode.
-                if self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino) {
-                    self.tell(Event::Poisoned(wanted.ino));
-                }
-                return Err(poisoned(wanted));
-            }
-        }
-        let end = |(offset, _)| {
-            let end = self.ends.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino)?;
-            end.covers(offset).then(|| Joined::Here(Held::Passed(end)))
-        };
-        if let Some(end) = read.and_then(end) {
-            return Ok(end);
-        }
-        if let Some((offset, length)) = read {
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            let of_read = failures.read(wanted.ino, offset, length, now);
-            let of_inode = if download.is_none() { failures.inode(wanted.ino, now) } else { None };
-            if let Some(error) = of_read.or(of_inode) {
+        if let Joining::Read(offset, length) = joining {
+            let (failures, now) = (self.failures(), Instant::now());
+            let of_inode = || failures.inodes.cause(&wanted.ino, now).cloned().filter(|_| !is_under_way);
+            if let Some(error) = failures.read(wanted.ino, offset, length, now).or_else(of_inode) {
                 return Err(error);
             }
         }
-        if let Some(download) = download {
-            download.urgency().join(joining, wanted.requester);
-            // Who waits for the whole makes it go on.
-            download.wanted().notify_one();
-            return Ok(Joined::UnderWay(download));
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let (download, is_new) = match in_flight.entry(wanted.ino) {
+            Entry::Occupied(entry) => (Arc::clone(entry.get()), false),
+            Entry::Vacant(entry) => {
+                let download = Arc::new(Download::new(self.config.fixity, Arc::clone(&self.spill_folder)));
+                (Arc::clone(entry.insert(download)), true)
+            }
+        };
+        download.join(joining, wanted.requester);
+        drop(in_flight);
+        let waiting = match joining {
+            Joining::Read(offset, length) => Some(download.await_range(offset, length)),
+            Joining::Size | Joining::Ahead(_) => None,
+        };
+        if is_new && let Some(outcome) = self.start(wanted, &download) {
+            self.end(wanted.ino, &download, outcome.clone());
+            return outcome.into_result().map(Joined::Here);
         }
-        let kept = self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino);
-        // Of a past version the Source may well serve another one's bytes: none go out before the verdict.
-        let doubted =
-            wanted.is_past() || self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_doubted(&wanted.uri);
-        let (kept, bonds) = self.bonds(wanted, kept);
-        let went_past = kept.went_past;
-        let download = Arc::new(Download::new(self.config.fixity, kept, bonds, doubted));
-        download.urgency().join(joining, wanted.requester);
-        if went_past {
-            download.pass_by(&self.memory);
-        }
-        in_flight.insert(wanted.ino, Arc::clone(&download));
-        self.runtime.spawn(Arc::clone(self).fly(wanted.clone(), Arc::clone(&download)));
-        Ok(Joined::UnderWay(download))
+        Ok(Joined::UnderWay(download, waiting))
     }
 
-    /// Bytes of a verified object of so many go out.
+    /// Starts the task of a download that is in the table, unless its object has come since, or must not.
+    fn start(self: &Arc<Self>, wanted: &FetchSpec, download: &Arc<Download>) -> Option<Outcome> {
+        if let Some(object) = self.find(wanted) {
+            return Some(Outcome::Done(object));
+        }
+        if self.is_poisoned(wanted.ino) {
+            // An earlier mount may have ended before its name had another inode.
+            if self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino) {
+                self.send_event(Event::Poisoned(wanted.ino));
+            }
+            return Some(Outcome::Failed(poisoned(wanted)));
+        }
+        let served = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino);
+        let (served, bonds) = self.bonds(wanted, served);
+        // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
+        let is_doubted = wanted.is_past() || self.failures().doubted.is_punished(&wanted.uri, Instant::now());
+        download.bind(served, bonds, is_doubted);
+        let task = self.runtime.spawn(fly(Arc::clone(self), wanted.clone(), Arc::clone(download)));
+        download.run_by(task.abort_handle());
+        None
+    }
+
+    /// Bytes of a verified object of so many are handed out.
     pub(super) fn note_served(&self, ino: INodeNo, bytes: u64) {
         if bytes > WHOLE_LIMIT {
             self.served.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
         }
     }
 
-    /// What binds a download of `wanted`, of which `kept` is remembered.
-    fn bonds(&self, wanted: &FetchSpec, kept: Option<Kept>) -> (Kept, Bonds) {
+    /// What binds a download of `wanted`, of which `served` is remembered.
+    fn bonds(&self, wanted: &FetchSpec, served: Option<Served>) -> (Served, Bonds) {
         let observation = self.observed.get(wanted.ino).unwrap_or_default();
         let is_vouched = self.vouching_digest(wanted).is_some();
         let was_served = self.served.lock().unwrap_or_else(PoisonError::into_inner).contains(wanted.ino);
         let bonds = Bonds {
-            is_proved: kept.as_ref().is_some_and(|kept| kept.is_whole),
+            is_proved: served.as_ref().is_some_and(|served| served.is_whole),
             is_known: !observation.digests.is_empty() && (was_served || !is_vouched),
             is_vouched,
         };
-        let kept = kept.unwrap_or_else(|| {
-            // The kernel may hold all but a few pages of what was verified: no validator proves those few. And the validators of mirrors
+        let served = served.unwrap_or_else(|| {
+            // The kernel may have all but a few pages of what was verified: no validator proves those few. And the validators of mirrors
             // are not those of `loc`, and nothing says whose this is.
             let can_prove = !is_vouched && wanted.mirrors.is_empty();
             let etag = strong(observation.etag.as_deref()).filter(|_| can_prove);
-            Kept { version: etag.map(|etag| (wanted.uri.clone(), etag.into())), ..Kept::default() }
+            Served { version: etag.map(|etag| (wanted.uri.clone(), etag.into())), ..Served::default() }
         });
-        (kept, bonds)
+        (served, bonds)
     }
 
-    /// The object if it is on this machine: under this inode, or under its digest whoever fetched it.
-    pub(super) fn find(&self, wanted: &FetchSpec) -> Option<Held> {
-        if let Some(held) = self.find_local(wanted.ino) {
-            return Some(held);
+    /// The object if it is on this machine: under this inode, or under its digest, from whichever mount.
+    pub(super) fn find(&self, wanted: &FetchSpec) -> Option<CachedObject> {
+        if let Some(object) = self.find_local(wanted.ino) {
+            return Some(object);
         }
-        let observation = self.observed.get(wanted.ino);
-        let told = observation.as_ref().and_then(|observation| observation.size);
-        if published_coding(wanted).is_some() || self.is_poisoned(wanted.ino) {
+        if published_coding(wanted).is_some() {
             return None;
         }
         let digest = self.vouching_digest(wanted)?;
+        let observation = self.observed.get(wanted.ino);
+        let shown = observation.as_ref().and_then(|observation| observation.size);
+        // Where bytes were handed out before a verdict, or others are known, the download must compare them.
+        let is_other = observation.is_some_and(|known| {
+            known.verified == Verified::Failed || known.digests.first().is_some_and(|known| *known != digest)
+        });
+        let is_unjudged = || {
+            let served = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner);
+            served.is_unjudged(wanted.ino)
+        };
+        if is_other || is_unjudged() {
+            return None;
+        }
         let key = ObjectKey::digest(&self.config.source, &digest);
         let object = self.disk.get(&key)?;
         let agrees = |length: Option<u64>| length.is_none_or(|length| length == object.length());
-        let is_unjudged = self.handed.lock().unwrap_or_else(PoisonError::into_inner).is_unjudged(wanted.ino);
-        // Where bytes went out before a verdict, or others are known, the download must compare them.
-        let is_other = observation.is_some_and(|known| known.digests.first().is_some_and(|known| *known != digest));
-        if !agrees(wanted.length) || !agrees(told) || is_unjudged || is_other {
+        if !agrees(wanted.length) || !agrees(shown) {
             return None;
         }
         self.observed.update(wanted.ino, |observation| {
@@ -300,35 +290,38 @@ impl Content {
         });
         self.pin_landed(wanted.ino, &key);
         self.keep_for_patches(wanted, None, &key, object.length());
-        if told.is_none() {
-            self.tell(Event::Sized(wanted.ino, object.length()));
+        if shown.is_none() {
+            self.send_event(Event::Sized(wanted.ino, object.length()));
         }
-        Some(Held::Store(object))
+        Some(CachedObject::Store(object))
     }
 
-    /// What [`Content::find_local`] would find, for who only looks: it does not count as a use.
-    pub(super) fn peek_local(&self, ino: INodeNo) -> Option<Held> {
-        let in_memory = self.uncached.peek(ino);
-        if let Some(bytes) = in_memory {
-            return Some(Held::Memory(bytes));
+    /// [`Content::find_local`], not counted as a use.
+    pub(super) fn peek_local(&self, ino: INodeNo) -> Option<CachedObject> {
+        if let Some(bytes) = self.block_cache.peek(&Key::whole(ino)) {
+            return Some(CachedObject::Memory(bytes));
         }
         let observation = self.observed.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
         let object = self.disk.peek(&observation.object?)?;
-        (observation.size == Some(object.length())).then_some(Held::Store(object))
+        (observation.size == Some(object.length())).then_some(CachedObject::Store(object))
     }
 
     /// The object that is known to be this inode's, if it is on this machine.
-    pub(super) fn find_local(&self, ino: INodeNo) -> Option<Held> {
-        let in_memory = self.uncached.get(ino);
-        if let Some(bytes) = in_memory {
-            return Some(Held::Memory(bytes));
+    pub(super) fn find_local(&self, ino: INodeNo) -> Option<CachedObject> {
+        if let Some(bytes) = self.block_cache.get(&Key::whole(ino)) {
+            return Some(CachedObject::Memory(bytes));
         }
-        let observation = self.observed.get(ino)?;
-        if observation.verified == Verified::Failed {
-            return None;
-        }
+        let observation = self.observed.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
         let object = self.disk.get(&observation.object?)?;
-        (observation.size == Some(object.length())).then_some(Held::Store(object))
+        (observation.size == Some(object.length())).then_some(CachedObject::Store(object))
+    }
+
+    /// Bytes near the end of an object that was streamed past the cache and is right.
+    fn passed_end(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
+        self.block_cache.peek(&Key { ino, version: Version::End, first: offset - offset % BLOCK })?;
+        let known = self.observed.get(ino).filter(|known| known.verified != Verified::Failed)?;
+        let end = offset.saturating_add(u64::from(length)).min(known.size?);
+        (offset < end).then(|| self.block_cache.read(ino, Version::End, &(offset..end))).flatten()
     }
 
     /// Whether bytes handed out of this inode turned out wrong.
@@ -336,157 +329,90 @@ impl Content {
         self.observed.get(ino).is_some_and(|observation| observation.verified == Verified::Failed)
     }
 
-    /// The task of a download.
-    async fn fly(self: Arc<Self>, wanted: FetchSpec, download: Arc<Download>) {
-        let crash = Crash { content: &self, wanted: &wanted, download: &download };
-        let fetched = async {
-            // Whoever begins fetches ahead bounds how many there are: no read stands behind them, nor waits here for one that it joins.
-            let turn = match download.urgency().demanded() {
-                Some(requester) => Some(self.fetches.take(wanted.uri.authority(), requester).await),
-                None => None,
-            };
-            download.touch();
-            self.counters.fetch();
-            Fetch::new(Arc::clone(&self), wanted.clone(), Arc::clone(&download), turn).run().await
-        };
-        let outcome = tokio::select! {
-            fetched = fetched => fetched,
-            () = self.held_up(&wanted, &download) => return,
-            // It is in the table no more, where another may be by now.
-            () = download.urgency().left() => {
-                download.close();
-                return download.land(Err(ContentError::Stalled { uri: wanted.uri.clone() }));
-            }
-        };
-        match outcome {
-            Ok(landed) => self.landed(&wanted, &download, landed),
-            Err(Ended::Failed(error)) => self.failed(&wanted, &download, error),
-            Err(Ended::Poisoned(error)) => self.poison(&wanted, &download, error),
-            Err(Ended::Left) => self.left(&wanted, &download),
-        }
-        drop(crash);
-    }
-
-    /// Waits until `download` has these bytes, as long as something arrives. All that a read tries has one deadline, which counts from
-    /// when it has `begun` or from the last progress of its object.
+    /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one deadline, which
+    /// counts from when it has `begun` or from the last progress of its object.
     async fn wait(
         self: &Arc<Self>,
         wanted: &FetchSpec,
-        download: &Arc<Download>,
-        offset: u64,
-        length: u32,
+        (download, mut waiting): (&Arc<Download>, Option<Waiting>),
+        (offset, length): (u64, u32),
         begun: Instant,
     ) -> Result<Found, ContentError> {
-        let mut may_jump = true;
-        let mut standing = None;
+        let (mut may_jump, mut refused) = (true, None);
+        let mut changes = download.changes();
         loop {
-            let changed = download.changed().notified();
-            tokio::pin!(changed);
-            // Registered before the look: what happens between the two is not missed.
-            changed.as_mut().enable();
-            match download.look(offset, length, may_jump) {
-                Look::Landed(held) => return Ok(Found::Object(held)),
-                Look::Failed(error) => return Err(error),
-                Look::Here(partial, range) => {
-                    let bytes = (range.end - range.start) as usize;
-                    let read = tokio::task::spawn_blocking(move || partial.read_at(range.start, bytes)).await;
-                    return match read {
-                        Ok(Ok(Some(bytes))) => Ok(Found::Bytes(bytes)),
-                        Ok(Err(damaged)) => Err(self.unreadable(std::io::Error::other(damaged))),
-                        _ => Err(self.unreadable(std::io::Error::other("what was just written is gone"))),
-                    };
+            changes.mark_unchanged();
+            match download.look(offset, length, may_jump, refused) {
+                Look::Ended(Outcome::Done(object)) => return Ok(Found::Object(object)),
+                Look::Ended(Outcome::Failed(error)) => return Err(error),
+                Look::Ended(Outcome::Yielded(error)) => return Ok(Found::Nothing(error)),
+                Look::Here(here) => {
+                    let attempt = here.attempt;
+                    match self.hand_out(download, here, (offset, length)).await {
+                        Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
+                        Ok(None) => refused = Some(attempt),
+                        // The attempt is over, and its file with it: that is no damage.
+                        Err(_) if download.is_over(attempt) => {}
+                        Err(error) => return Err(self.unreadable(error)),
+                    }
                 }
-                Look::Bytes(pieces) => return Ok(Found::Bytes(joined(pieces))),
                 Look::Jump(jump) => {
-                    // What goes past does not wait for who has a request of its own.
-                    standing = None;
-                    let until = begun.max(download.moved()) + self.config.stall;
-                    let aside = self.aside((wanted.ino, wanted.requester), download, &jump);
-                    let aside = tokio::time::timeout_at(until.into(), aside).await;
-                    match aside {
+                    // The stream does not wait for a reader that has a request of its own.
+                    waiting = None;
+                    let until = begun.max(download.state().moved()) + self.config.stall;
+                    let read = self.random_read((wanted.ino, wanted.requester), download, &jump);
+                    match tokio::time::timeout_at(until.into(), read).await {
                         Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
                         _ => may_jump = false,
                     }
                 }
                 Look::Wait(moved) => {
-                    // Until it is handed out, or the reader is gone, what goes past does not go without it.
-                    standing.get_or_insert_with(|| download.stand_at(offset, length));
+                    waiting.get_or_insert_with(|| download.await_range(offset, length));
                     let deadline = moved.max(begun) + self.config.stall;
                     if Instant::now() >= deadline {
                         return Err(ContentError::Stalled { uri: wanted.uri.clone() });
                     }
-                    // Whether it passed or something changed, the next look tells.
-                    let _ = tokio::time::timeout_at(deadline.into(), changed).await;
+                    // The next look shows whether it passed or something changed.
+                    let _ = tokio::time::timeout_at(deadline.into(), changes.changed()).await;
                 }
             }
         }
     }
 
-    /// Rises with whatever comes from a host that may be asked for `wanted`.
-    fn progress(&self, wanted: &FetchSpec) -> u64 {
-        let mirrors = wanted.mirrors.iter().filter(|_| self.config.mirrors != Mirrors::Off).map(|(_, uri)| uri);
-        let versions = wanted.mementos.iter().chain(&wanted.timegate).chain(&wanted.timemap);
-        let package = wanted.member.iter().filter(|_| self.packages.get().is_some()).map(|member| &member.package);
-        let places = std::iter::once(&wanted.uri).chain(mirrors).chain(versions).chain(package);
-        places.fold(0, |sum, uri| sum.wrapping_add(self.client.progress(uri)))
+    /// The bytes `(offset, length)` out of blocks that are here, recorded as handed out; `None`: they must not be, before the verdict.
+    async fn hand_out(
+        &self,
+        download: &Download,
+        here: Here,
+        (offset, length): (u64, u32),
+    ) -> io::Result<Option<Bytes>> {
+        let (hasher, blocks, source) = (self.block_hasher, here.blocks.clone(), here.bytes.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            let bytes = match source {
+                HereBytes::Memory(bytes) => bytes,
+                HereBytes::Partial(partial) => {
+                    let read = partial.read_at(blocks.start, (blocks.end - blocks.start) as usize);
+                    read.map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?
+                }
+            };
+            Ok::<_, io::Error>((hasher.digests(&bytes), bytes))
+        });
+        let (digests, bytes) = read.await.map_err(io::Error::other)??;
+        let end = offset.saturating_add(u64::from(length)).min(here.blocks.end);
+        let range = (offset - here.blocks.start) as usize..(end - here.blocks.start) as usize;
+        Ok(download.hand_out(&here, &digests).then(|| bytes.slice(range)))
     }
 
-    /// Never ends: where a host brings others what they asked for, a reader of a download that has nothing yet waits on, but for less
-    /// than half as long again: what others are sent is no progress of this object.
-    async fn held_up(&self, wanted: &FetchSpec, download: &Download) {
-        let mut before = self.progress(wanted);
-        for _ in 0..3 {
-            tokio::time::sleep(self.config.stall / 8).await;
-            let now = self.progress(wanted);
-            if now != before && download.frontier() == 0 && download.announced().is_none() {
-                download.touch();
-            }
-            before = now;
-        }
-        std::future::pending().await
-    }
-
-    /// See [`places`].
-    fn places(&self, wanted: &FetchSpec, proof: Proof, turn: Turn) -> Vec<Place> {
-        let now = Instant::now();
-        let cooldowns = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_cooling = |uri: &Uri| cooldowns.is_cooling(uri.authority(), now);
-        let mut places = places(wanted, self.config.mirrors, proof, turn, &is_cooling);
-        if self.config.unannounced == Unannounced::Show && !wanted.is_past() {
-            // What the resource is now is to be shown rather than what is listed.
-            places.retain(Place::is_current);
-        }
-        places
-    }
-
-    /// Hosts that were at fault are asked last for a while; `right`: the place that had the right bytes. Where none had,
-    /// the list may be at fault.
-    fn cool_down(&self, faults: &[(Uri, Fault)], right: Option<&Place>) {
-        let now = Instant::now();
-        let mut cooldowns = self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner);
-        for (uri, fault) in faults {
-            // That the resource has changed since is no fault of those that serve what it is now.
-            if *fault == Fault::Silent || right.is_some_and(Place::is_current) {
-                cooldowns.failed(uri.authority(), *fault, now);
-            }
-        }
-        if let Some(place) = right.filter(|place| !matches!(place, Place::Member(_))) {
-            cooldowns.served(place.uri().authority());
-        }
-    }
-
-    fn unreadable(&self, cause: std::io::Error) -> ContentError {
+    fn unreadable(&self, cause: io::Error) -> ContentError {
         ContentError::Cache { path: self.config.folder.clone(), cause: Arc::new(cause) }
     }
 
-    /// Time for the head of one of `places`, so that all of them are asked before a reader gives up.
-    pub(super) fn head_budget(&self, places: usize) -> Duration {
-        let all = self.config.stall.mul_f32(0.9);
-        all / u32::try_from(places.max(1)).unwrap_or(u32::MAX)
+    pub(super) fn no_room(&self) -> ContentError {
+        self.unreadable(io::ErrorKind::StorageFull.into())
     }
 
-    /// Tells the rest of the mount; nobody listens any more when the mount ends.
-    pub(super) fn tell(&self, event: Event) {
+    /// At the end of a mount there is no receiver.
+    pub(super) fn send_event(&self, event: Event) {
         let _ = self.events.send(event);
     }
 }

@@ -1,36 +1,36 @@
-//! Where an object is asked for, in which order, and what follows a failure. Pure.
+//! Where an object is requested, in which order, and what follows a failure. Pure.
 
-use super::cooldown::Fault;
+use super::failures::Fault;
 use crate::content::{ContentError, FetchSpec, Mirrors};
 use crate::document::{PackageMember, Uri};
 
-/// How often a body that was cut, and cannot be resumed, is begun again at one place.
+/// How often a cut body without progress is restarted at one place.
 const RESTARTS: u32 = 2;
 
-/// A body that was cut after fewer bytes than this brought little: so many of them from one place are enough. Else a server that
-/// sends a byte at a time would be asked once for each.
+/// Progress by fewer bytes than this is little, and a place resumes so often after little progress. A server that sends a byte at a
+/// time is not asked once for each.
 const LITTLE: u64 = 64 << 10;
 const LITTLE_RESUMES: u32 = 8;
 
-/// Where the bytes of a version may be had.
+/// A location that may have the bytes of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The resource's own URI: what it is now.
+    /// The resource's own URI: its current version.
     Own(Uri),
-    /// A mirror of that.
+    /// A mirror of its current version.
     Mirror(Uri),
-    /// A version under a URI of its own, for good.
+    /// A past version under a permanent URI of its own.
     Memento(Uri),
-    /// Asked for the version of a time.
+    /// Redirects to the version of a time.
     TimeGate(Uri),
-    /// Tells where mementos are: [`Plan::leads_to`].
+    /// Lists mementos: [`Plan::leads_to`].
     TimeMap(Uri),
     /// A member of a package that holds exactly this version.
     Member(PackageMember),
 }
 
 impl Place {
-    /// What to ask for.
+    /// The URI to request.
     pub(super) fn uri(&self) -> &Uri {
         match self {
             Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) | Place::TimeMap(uri) => {
@@ -40,7 +40,7 @@ impl Place {
         }
     }
 
-    /// Whether what it gives changes when the resource does.
+    /// Whether it has the current version.
     pub(super) fn is_current(&self) -> bool {
         matches!(self, Place::Own(_) | Place::Mirror(_))
     }
@@ -55,18 +55,18 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// When the member of a package is asked for, where the version has one.
+/// When the member of a package is requested, where the version has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Before all else: it is the cheaper way, or the only one.
+    /// Before all others: it is the cheaper way, or the only one.
     First,
-    /// When what is current failed.
+    /// After the current places.
     Later,
     /// Packages are not read.
     Never,
 }
 
-/// What tells the bytes of a version from others.
+/// What distinguishes the bytes of a version from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
     /// A published digest.
@@ -75,19 +75,19 @@ pub(super) struct Proof {
     pub(super) earlier: bool,
 }
 
-/// The places of a version, in the order in which they are asked: none twice; empty only where the version is past, has no
-/// memento, and nothing tells it from what the Source has now.
+/// The places of a version in the order of requests, none twice. Empty only for a past version without memento that no proof
+/// distinguishes from the current one.
 ///
-/// Only with a published digest a mirror may come first by default. Mirrors whose host `is_cooling` come behind all other
-/// current places. Mementos follow: they have the version that is listed when the resource has changed again.
+/// By default mirrors come first only with a published digest. Hosts that are `asked_last` come behind all other current places.
+/// Mementos follow: they have the listed version when the resource has changed again.
 ///
-/// The member of a package comes at its `turn`; of a past version, which it holds as certainly as any memento, first.
+/// The member of a package comes at its `turn`. For a past version it comes first, as it is as certain as any memento.
 pub(super) fn places(
     wanted: &FetchSpec,
     mirrors: Mirrors,
     proof: Proof,
     turn: Turn,
-    is_cooling: &dyn Fn(&Uri) -> bool,
+    asked_last: &dyn Fn(&Uri) -> bool,
 ) -> Vec<Place> {
     let mut by_priority: Vec<&(u32, Uri)> = wanted.mirrors.iter().filter(|_| mirrors != Mirrors::Off).collect();
     by_priority.sort_by_key(|(priority, _)| *priority);
@@ -99,8 +99,8 @@ pub(super) fn places(
         Mirrors::Last | Mirrors::Off => false,
     };
     let mut current = if mirrors_first { [mirrored, own].concat() } else { [own, mirrored].concat() };
-    // The sort is stable. Where no digest tells, what `loc` gives is preferred however it answered before.
-    current.sort_by_key(|place| (mirrors_first || matches!(place, Place::Mirror(_))) && is_cooling(place.uri()));
+    // The sort is stable. Without a digest `loc` is preferred also after it failed.
+    current.sort_by_key(|place| (mirrors_first || matches!(place, Place::Mirror(_))) && asked_last(place.uri()));
 
     let mut versions: Vec<_> = wanted.mementos.iter().cloned().map(Place::Memento).collect();
     if wanted.moment().is_some() {
@@ -126,66 +126,63 @@ pub(super) fn places(
 /// What ended an attempt.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No head that can be used: a status, a time-out, a refused connection.
+    /// No usable head: a status, a timeout, a refused connection.
     Refused(ContentError),
-    /// The body ended too early, or stalled, with so many bytes received from the object's first.
+    /// The body ended too early, or stalled.
     Cut {
-        /// Bytes that are here.
+        /// Bytes received from the object's first on.
         received: u64,
-        /// What ended it.
+        /// The cause.
         error: ContentError,
     },
-    /// The bytes are wrong, or those of another version.
+    /// The bytes are wrong, or of another version.
     Wrong(ContentError),
 }
 
-/// What follows.
+/// The step after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Ask the current place for the rest.
+    /// Request the rest from the same place.
     Resume,
-    /// Ask the current place, which may be another now, for the whole.
+    /// Request the whole from the place of the plan, which may be the next one.
     Again,
-    /// Nothing is left to try: [`Plan::error`] tells why.
+    /// No place is left: [`Plan::error`] has the cause.
     GiveUp,
 }
 
-/// The state of one fetch between its attempts.
-#[derive(Debug)]
+/// The state of one download between its attempts.
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     places: Vec<Place>,
     place: usize,
-    past_caches: bool,
-    restarts: u32,
-    /// The most bytes any attempt at this place has brought: a resumed body must get further.
-    furthest: u64,
-    /// Bodies of this place that brought [`LITTLE`] and were gone on with.
-    little: u32,
+    attempts: Attempts,
     last: Option<ContentError>,
     faults: Vec<(Uri, Fault)>,
+}
+
+/// The attempts at one place.
+#[derive(Debug, Default)]
+struct Attempts {
+    past_caches: bool,
+    restarts: u32,
+    /// The most bytes of any attempt: a resumed body must get further.
+    furthest: u64,
+    /// Resumes after [`LITTLE`] progress.
+    little: u32,
 }
 
 impl Plan {
     /// A plan over `places`.
     pub(super) fn new(places: Vec<Place>) -> Plan {
-        Plan {
-            places,
-            place: 0,
-            past_caches: false,
-            restarts: 0,
-            furthest: 0,
-            little: 0,
-            last: None,
-            faults: Vec::new(),
-        }
+        Plan { places, ..Plan::default() }
     }
 
-    /// The place to ask; `None` when all were tried.
+    /// The place of the next attempt; `None` when all failed.
     pub(super) fn place(&self) -> Option<&Place> {
         self.places.get(self.place)
     }
 
-    /// The place is a TimeMap, and leads to these, which are asked in its stead, but for those in the plan already.
+    /// The place is a TimeMap. The places that it lists replace it, but for those in the plan already.
     pub(super) fn leads_to(&mut self, listed: Vec<Place>) {
         if self.place < self.places.len() {
             self.places.remove(self.place);
@@ -195,9 +192,9 @@ impl Plan {
         self.places.splice(self.place..self.place, new);
     }
 
-    /// Whether caches on the way must be passed by: something wrong came from this place before.
+    /// Whether caches on the way must be avoided: the last bytes of this place were wrong.
     pub(super) fn past_caches(&self) -> bool {
-        self.past_caches
+        self.attempts.past_caches
     }
 
     /// Number of places in all.
@@ -205,8 +202,7 @@ impl Plan {
         self.places.len()
     }
 
-    /// Why everything failed: bytes that came and were wrong tell more than a place that did not answer. `None` where there
-    /// was no place to ask.
+    /// Why all places failed: wrong bytes mean more than a place without answer. `None` where there was no place.
     pub(super) fn error(&self) -> Option<ContentError> {
         self.last.clone()
     }
@@ -216,16 +212,16 @@ impl Plan {
         self.last.is_some()
     }
 
-    /// What was wrong with the places that were given up.
+    /// The faults of the places that were given up.
     pub(super) fn faults(&self) -> &[(Uri, Fault)] {
         &self.faults
     }
 
-    /// What follows `failure`; `resumable` tells that the bytes received belong to a strong validator.
+    /// The step after `failure`; `resumable`: the bytes received belong to a strong validator.
     pub(super) fn after(&mut self, failure: Failure, resumable: bool) -> Next {
         match failure {
             Failure::Refused(error) => {
-                // That one resource is not there says nothing of the others.
+                // One missing resource is no fault of its host.
                 let fault = (!is_absent(&error)).then_some(Fault::Silent);
                 self.remember(error);
                 self.next_place(fault)
@@ -233,14 +229,16 @@ impl Plan {
             Failure::Cut { received, error } => {
                 let is_silent = matches!(error, ContentError::Stalled { .. });
                 self.remember(error);
-                let gained = received.saturating_sub(self.furthest);
-                self.furthest = self.furthest.max(received);
+                let has_others = self.has_others();
+                let attempts = &mut self.attempts;
+                let gained = received.saturating_sub(attempts.furthest);
+                attempts.furthest = attempts.furthest.max(received);
                 let is_little = gained < LITTLE;
-                if resumable && gained > 0 && (!is_little || self.little < LITTLE_RESUMES) {
-                    self.little += u32::from(is_little);
+                if resumable && gained > 0 && (!is_little || attempts.little < LITTLE_RESUMES) {
+                    attempts.little += u32::from(is_little);
                     Next::Resume
-                } else if self.restarts < RESTARTS && !(is_silent && self.has_others()) {
-                    self.restarts += 1;
+                } else if attempts.restarts < RESTARTS && !(is_silent && has_others) {
+                    attempts.restarts += 1;
                     Next::Again
                 } else {
                     self.next_place(Some(Fault::Silent))
@@ -248,32 +246,28 @@ impl Plan {
             }
             Failure::Wrong(error) => {
                 self.remember(error);
-                // There is no cache between a package and what it was checked against.
-                if self.past_caches || matches!(self.place(), Some(Place::Member(_))) {
+                // No cache lies between a package and its directory.
+                if self.attempts.past_caches || matches!(self.place(), Some(Place::Member(_))) {
                     self.next_place(Some(Fault::Wrong))
                 } else {
-                    self.past_caches = true;
+                    self.attempts.past_caches = true;
                     Next::Again
                 }
             }
         }
     }
 
-    /// Whether there are places to ask after this one.
+    /// Whether places follow this one.
     pub(super) fn has_others(&self) -> bool {
         self.place + 1 < self.places.len()
     }
 
     fn next_place(&mut self, fault: Option<Fault>) -> Next {
-        // A package at fault says nothing of its host.
-        let left = self.places.get(self.place).filter(|place| !matches!(place, Place::Member(_)));
-        let left = left.map(|place| place.uri().clone());
-        self.faults.extend(left.zip(fault));
+        // A wrong package is no fault of its host.
+        let failed = self.place().filter(|place| !matches!(place, Place::Member(_))).map(|place| place.uri().clone());
+        self.faults.extend(failed.zip(fault));
         self.place += 1;
-        self.past_caches = false;
-        self.restarts = 0;
-        self.furthest = 0;
-        self.little = 0;
+        self.attempts = Attempts::default();
         if self.place < self.places.len() { Next::Again } else { Next::GiveUp }
     }
 
@@ -284,12 +278,12 @@ impl Plan {
     }
 }
 
-/// Whether bytes came, or their head, and were others.
+/// Whether the bytes, or their head, were those of something else.
 pub(super) fn tells_of_bytes(error: &ContentError) -> bool {
     matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. } | ContentError::Changed { .. })
 }
 
-/// Whether a place answered that it has not got the resource.
+/// Whether a place answered that the resource is missing.
 pub(super) fn is_absent(error: &ContentError) -> bool {
     matches!(error, ContentError::Fetch { cause, .. } if matches!(cause.status(), Some(404 | 410)))
 }
@@ -327,9 +321,9 @@ mod tests {
         places.iter().map(|place| place.uri().clone()).collect()
     }
 
-    fn order(wanted: &FetchSpec, mirrors: Mirrors, vouched: bool, cooling: &[&str]) -> Vec<Uri> {
+    fn order(wanted: &FetchSpec, mirrors: Mirrors, vouched: bool, last: &[&str]) -> Vec<Uri> {
         let proof = Proof { vouched, earlier: false };
-        hosts(&places(wanted, mirrors, proof, Turn::Never, &|asked| cooling.iter().any(|name| *asked == uri(name))))
+        hosts(&places(wanted, mirrors, proof, Turn::Never, &|asked| last.iter().any(|name| *asked == uri(name))))
     }
 
     fn plan(names: &[&str]) -> Plan {
@@ -353,9 +347,9 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_cool_down_are_asked_last_and_never_left_out() {
+    fn hosts_at_fault_are_asked_last_and_never_omitted() {
         let wanted = wanted(&[(1, "a"), (2, "b")]);
-        let order = |mirrors, vouched, cooling: &[&str]| order(&wanted, mirrors, vouched, cooling);
+        let order = |mirrors, vouched, last: &[&str]| order(&wanted, mirrors, vouched, last);
 
         assert_eq!(order(Mirrors::Auto, true, &["a"]), [uri("b"), uri("loc"), uri("a")]);
         assert_eq!(order(Mirrors::Auto, true, &["loc"]), [uri("a"), uri("b"), uri("loc")]);
@@ -365,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_by_time_follow_what_is_current_and_come_first_where_the_version_is_past() {
+    fn mementos_follow_current_places_and_come_first_for_the_past() {
         let mut wanted = FetchSpec {
             mementos: vec![uri("memento")],
             timegate: Some(uri("gate")),
@@ -379,7 +373,7 @@ mod tests {
         let current = [uri("loc"), uri("mirror")];
         assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [&current[..], &versions].concat());
         wanted.is_replaced = true;
-        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), versions, "nothing tells today's bytes from these");
+        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), versions, "nothing distinguishes the current bytes");
         let by_digest = [&versions[..], &[uri("mirror"), uri("loc")]].concat();
         assert_eq!(order(&wanted, Mirrors::Auto, true, &[]), by_digest);
         wanted.lastmod = None;
@@ -387,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_comes_at_its_turn_and_first_where_the_version_is_past() {
+    fn a_member_comes_at_its_turn_and_first_for_the_past() {
         let member = PackageMember { package: uri("package"), path: "/a".into() };
         let mut wanted = FetchSpec { member: Some(member), mementos: vec![uri("memento")], ..wanted(&[(1, "mirror")]) };
         let proof = Proof { vouched: true, earlier: false };
@@ -402,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_member_is_not_asked_for_again_and_its_host_is_not_blamed() {
+    fn a_wrong_member_is_not_repeated_and_no_fault_of_its_host() {
         let member = Place::Member(PackageMember { package: uri("package"), path: "/a".into() });
         let mut plan = Plan::new(vec![member, place("a")]);
         assert_eq!(plan.after(wrong(), false), Next::Again);
@@ -410,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_map_is_replaced_by_what_it_lists() {
+    fn a_time_map_is_replaced_by_its_mementos() {
         let mut plan = Plan::new(vec![place("a"), Place::TimeMap(uri("map")), place("b")]);
         plan.after(refused(), false);
 
@@ -422,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_of_places_that_are_given_up_and_not_of_what_is_absent_there() {
+    fn faults_are_of_places_given_up_but_not_of_missing_resources() {
         let mut plan = plan(&["a", "b", "c", "d"]);
         let status = |status| {
             let cause = HttpError::Status { uri: uri("loc"), status, retry_after: None };
@@ -438,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_asked_for_once_more_past_caches_then_elsewhere() {
+    fn wrong_bytes_are_requested_again_past_caches_then_elsewhere() {
         let mut plan = plan(&["a", "b"]);
 
         assert_eq!(plan.after(wrong(), false), Next::Again);
@@ -446,11 +440,11 @@ mod tests {
         assert_eq!(plan.after(wrong(), false), Next::Again);
         assert!(!plan.past_caches() && plan.place() == Some(&place("b")));
         assert_eq!(plan.after(refused(), false), Next::GiveUp);
-        assert!(matches!(plan.error(), Some(ContentError::Mismatch { .. })), "wrong bytes tell more than a refusal");
+        assert!(matches!(plan.error(), Some(ContentError::Mismatch { .. })), "wrong bytes mean more than a refusal");
     }
 
     #[test]
-    fn a_cut_body_is_resumed_while_it_gets_further_and_restarted_a_few_times_where_it_does_not() {
+    fn a_cut_body_resumes_with_progress_and_restarts_without() {
         let mut plan = plan(&["a"]);
 
         assert_eq!(plan.after(cut(10), true), Next::Resume);
@@ -462,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_body_without_strong_validator_is_begun_again() {
+    fn a_cut_body_without_strong_validator_restarts() {
         let mut plan = plan(&["a", "b"]);
         for received in 1..=u64::from(RESTARTS) {
             assert_eq!(plan.after(cut(received), false), Next::Again);
@@ -472,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_sends_an_byte_at_a_time_is_not_asked_once_for_each() {
+    fn a_byte_at_a_time_is_not_a_request_each() {
         let mut slow = plan(&["a"]);
         let mut asked = 0;
         while slow.after(cut(asked + 1), true) != Next::GiveUp {

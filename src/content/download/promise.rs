@@ -1,9 +1,11 @@
-//! What a response's head promises: how its bytes relate to those that a read returns, and what they must be.
+//! The promise of a response's head: how its bytes relate to those that a read returns, and what they must be.
 
 use super::coding::Coding;
 use crate::content::fixity::Expected;
 use crate::content::{Content, ContentError, FetchSpec, Fixity};
-use crate::document::Digest;
+use crate::document::{Digest, Uri};
+use crate::source::http::{Priority, Request};
+use std::time::Duration;
 
 /// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
 pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
@@ -15,12 +17,12 @@ fn is_identity(coding: &str) -> bool {
     coding.trim().is_empty() || coding.trim().eq_ignore_ascii_case("identity")
 }
 
-/// What is wrong with an answer in a content coding that no request asked for.
+/// The fault of an answer in a content coding that was not requested.
 pub(in crate::content) fn unasked(coding: &str) -> String {
     format!("its server sends it in the content coding {coding}, which the request did not ask for")
 }
 
-/// Whether a resource is a compressed file by its name.
+/// Whether a resource is a compressed file, to judge by its name.
 fn is_gzip_by_name(wanted: &FetchSpec) -> bool {
     let path = wanted.uri.path().to_ascii_lowercase();
     [".gz", ".tgz", ".svgz"].iter().any(|end| path.ends_with(end))
@@ -35,18 +37,34 @@ pub(in crate::content) fn published_coding(wanted: &FetchSpec) -> Option<&str> {
     wanted.encoding.as_deref().filter(|coding| !is_identity(coding))
 }
 
-/// Whether the length that is published is not the size that is shown.
+/// Whether the published length is of coded bytes, and the size shown another.
 pub(in crate::content) fn is_decoded(wanted: &FetchSpec) -> bool {
     published_coding(wanted).is_some_and(|coding| Coding::named(coding).is_some())
 }
 
-/// A page of HTML where something else is published and no digest tells it from the resource.
+/// A request for the resource at `location`, in its published type and coding.
+pub(super) fn request(wanted: &FetchSpec, location: &Uri, within: Duration, priority: Priority) -> Request {
+    let mut request = Request::get(location.clone(), within);
+    request.accept = wanted.media_type.clone();
+    if let Some(coding) = published_coding(wanted) {
+        request.accept_encoding = coding.into();
+    }
+    request.priority = priority;
+    request
+}
+
+/// A media type without parameters, in lower case.
+pub(super) fn essence(media_type: &str) -> String {
+    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// A page of HTML where another type is published and no digest distinguishes it from the resource.
 pub(in crate::content) fn soft_failure(
     wanted: &FetchSpec,
     vouched: bool,
     media_type: Option<&str>,
 ) -> Option<ContentError> {
-    let published = wanted.media_type.as_deref()?.split(';').next()?.trim().to_ascii_lowercase();
+    let published = essence(wanted.media_type.as_deref()?);
     let is_page = |media_type: &str| media_type == "text/html" || media_type == "application/xhtml+xml";
     let page = media_type.filter(|media_type| is_page(media_type))?;
     if vouched || is_page(&published) {
@@ -63,13 +81,13 @@ pub(in crate::content) enum Form {
     Plain,
     /// As published: verified, then decoded.
     Published(Coding),
-    /// Coded although the request did not ask for that: right if they verify as they are, or decoded. Where nothing is published to
-    /// verify them by, the resource is what the coding was applied to.
+    /// Coded without request: right if they verify as they are, or decoded. Where nothing is published to verify them by, the resource
+    /// is the decoded bytes.
     Unasked(Option<Coding>),
 }
 
 impl Form {
-    /// The form in which a resource is published, and asked for.
+    /// The form in which a resource is published, and requested.
     pub(super) fn published(wanted: &FetchSpec) -> Form {
         match published_coding(wanted).and_then(Coding::named) {
             Some(coding) => Form::Published(coding),
@@ -77,38 +95,40 @@ impl Form {
         }
     }
 
-    /// The form of a response with this Content-Encoding; `vouched`: a digest tells right bytes from wrong ones.
-    /// An error names the coding that can be neither judged nor undone.
+    /// The form of a response with this Content-Encoding; `vouched`: a digest distinguishes right bytes from wrong ones.
+    /// An error names a coding that can be neither verified nor decoded.
     pub(in crate::content) fn of(wanted: &FetchSpec, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
-        let can_tell = vouched || wanted.length.is_some();
+        let can_verify = vouched || wanted.length.is_some();
         match (published_coding(wanted), encoding.filter(|coding| !is_identity(coding))) {
             (None, None) => Ok(Form::Plain),
-            (Some(asked), Some(came)) if is_same_coding(asked, came) => Ok(Form::published(wanted)),
-            // A coded file served as it lies: only what is published tells it from one that was decoded on the way.
-            (Some(_), None) if can_tell => Ok(Form::published(wanted)),
+            (Some(asked), Some(sent)) if is_same_coding(asked, sent) => Ok(Form::published(wanted)),
+            // A coded file served as it is stored: only a published length or digest distinguishes it from one decoded on the way.
+            (Some(_), None) if can_verify => Ok(Form::published(wanted)),
             (Some(_), None) => Ok(Form::Plain),
-            // The resource is compressed itself, and the server says so: its readers want it as it is.
-            (None, Some(came)) if !can_tell && Coding::named(came) == Some(Coding::Gzip) && is_gzip_by_name(wanted) => {
+            // The resource itself is compressed, and the server says so: its readers want it as it is.
+            (None, Some(sent))
+                if !can_verify && Coding::named(sent) == Some(Coding::Gzip) && is_gzip_by_name(wanted) =>
+            {
                 Ok(Form::Plain)
             }
-            (_, Some(came)) if can_tell || Coding::named(came).is_some() => Ok(Form::Unasked(Coding::named(came))),
-            (_, Some(came)) => Err(unasked(came)),
+            (_, Some(sent)) if can_verify || Coding::named(sent).is_some() => Ok(Form::Unasked(Coding::named(sent))),
+            (_, Some(sent)) => Err(unasked(sent)),
         }
     }
 }
 
-/// What one response promises.
+/// The promise of one response.
 pub(super) struct Promise {
     /// See [`Form`].
     pub(super) form: Form,
-    /// What the transferred bytes must be.
+    /// The transferred bytes must be these.
     pub(super) expected: Expected,
-    /// Bytes of the transferred whole, where anybody tells.
+    /// Bytes of the transferred whole, where known.
     pub(super) length: Option<u64>,
 }
 
 impl Content {
-    /// The digest that tells right bytes from wrong ones: the strongest published, unless fixity is off.
+    /// The digest that distinguishes right bytes from wrong ones: the strongest published, unless fixity is off.
     pub(in crate::content) fn vouching_digest(&self, wanted: &FetchSpec) -> Option<Digest> {
         let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
         strongest.copied().filter(|_| self.config.fixity != Fixity::Off)

@@ -1,42 +1,39 @@
-//! Sizes that are not published: asked by HEAD, by the first byte, or learnt by fetching the whole.
+//! Sizes that are not published: asked by HEAD, then by the first byte, else learnt from the body.
 //!
-//! A size that is shown is true: the body is held to it, and where it contradicts, the name gets a new inode whose size is that of
-//! the body. That a file is empty only its body shows.
+//! A size that is shown is true. The body is held to it; a body of another length gives the name a new inode with the right size.
+//! Only its body proves a file to be empty.
 
 use super::Joined;
-use super::plan::{Place, Proof, Turn};
-use super::promise::{is_decoded, published_coding, soft_failure};
-use super::{Joining, ROUNDS};
+use super::failures::Failures;
+use super::outcome::Outcome;
+use super::plan::{Place, Proof, Turn, places};
+use super::promise::{is_decoded, published_coding, request, soft_failure};
+use super::shared::Joining;
 use crate::content::fixity::WHOLE_LIMIT;
+use crate::content::metadata::Observation;
 use crate::content::{Content, ContentError, Event, FetchSpec};
 use crate::document::{Timestamp, Uri};
-use crate::source::http::{HttpError, Method, Priority, Request, Response, Status};
+use crate::source::http::{HttpError, Method, Priority, Requester, Response, Status};
+use crate::source::single_flight::SingleFlight;
 use fuser::INodeNo;
-use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
 
-/// What a question for a size gave.
+/// The questions for sizes in flight. Who waits for an answer raises the priority of its requests. `None`: only the body answers.
+pub(in crate::content) type Questions =
+    SingleFlight<INodeNo, Result<Option<u64>, ContentError>, Arc<watch::Sender<Option<Requester>>>>;
+
+/// The answer to one request.
 enum Answer {
     /// The size, to which the body will be held.
     Trusted(u64),
-    /// Only the body tells.
+    /// Only the body answers.
     Untrusted,
-    /// This method does not tell, another may.
+    /// Another method may answer.
     Unclear,
-    /// The place has not got it.
+    /// This location does not have the resource.
     Refused(ContentError),
-}
-
-/// Whether a size is asked for by HEAD and by the first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Questions {
-    /// Before the body is fetched for it.
-    First,
-    /// Where the body, which is going to be read, does not tell.
-    AfterBody,
-    /// They were asked, and did not tell.
-    Asked,
 }
 
 impl Content {
@@ -49,32 +46,35 @@ impl Content {
         if let Some(size) = self.size_or_failure(wanted) {
             return size;
         }
-        let answer = tokio::time::timeout(self.config.size_deadline, self.asked_size(wanted, is_to_be_read)).await;
-        let stalled = || ContentError::Stalled { uri: wanted.uri.clone() };
-        let size = answer.ok().flatten().unwrap_or_else(|| Err(stalled()));
-        self.note_size(wanted, &size);
+        let asking = tokio::time::timeout(self.config.size_deadline, self.ask_size(wanted, is_to_be_read));
+        let size = asking.await.unwrap_or_else(|_| Err(stalled(wanted)));
+        self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
+        if let Err(error) = &size {
+            self.failures().inode_failed(wanted.ino, error, Instant::now());
+        }
         size
     }
 
-    /// The answer of whoever asks already, or of a task of its own; `None` where that was given up.
-    async fn asked_size(
-        self: &Arc<Self>,
-        wanted: &FetchSpec,
-        is_to_be_read: bool,
-    ) -> Option<Result<u64, ContentError>> {
-        let mut questions = if is_to_be_read { Questions::AfterBody } else { Questions::First };
+    async fn ask_size(self: &Arc<Self>, wanted: &FetchSpec, is_to_be_read: bool) -> Result<u64, ContentError> {
+        // One request brings the size and the bytes.
+        if (is_to_be_read || self.is_in_flight(wanted.ino))
+            && let Some(size) = self.size_of_body(wanted).await
+        {
+            return size;
+        }
+        if let Some(size) = self.question(wanted, Some(wanted.requester)).await? {
+            return Ok(size);
+        }
         loop {
-            let asking = Arc::clone(self).ask_size(wanted.clone(), questions);
-            let answer = self.sizes.join(&self.runtime, wanted.ino, asking);
-            // It may be asked for already, for nobody.
-            let awaited = self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
-            if let Some(awaited) = awaited {
-                awaited.send_replace(Some(wanted.requester));
-            }
-            match answer.await? {
-                Ok(Some(size)) => return Some(Ok(size)),
-                Ok(None) => questions = Questions::Asked,
-                Err(error) => return Some(Err(error)),
+            let download = match self.join(wanted, Joining::Size)? {
+                Joined::Here(object) => return Ok(object.length()),
+                Joined::UnderWay(download, _) => download,
+            };
+            download.await_whole();
+            match download.ended().await {
+                // It was a prefetch, say: the next one goes on. The caller has a deadline.
+                Outcome::Yielded(_) => {}
+                outcome => return outcome.into_result().map(|object| object.length()),
             }
         }
     }
@@ -84,208 +84,137 @@ impl Content {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
         }
-        let begun = Instant::now();
-        let sized = self.ask_size_ahead(wanted).await;
-        // The next question would wait as long for the same silence. What failed at once is asked again.
-        let is_mute = begun.elapsed() >= self.config.size_deadline / 2 && self.arrived(wanted.ino) == 0;
-        if let Err(error) = &sized
-            && error.is_silence()
-            && is_mute
-        {
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            failures.size_failed_ahead(wanted.ino, error, Instant::now());
-        }
-        sized
+        let asking = tokio::time::timeout(self.config.size_deadline, self.ask_size_ahead(wanted));
+        asking.await.unwrap_or_else(|_| Err(stalled(wanted)))
     }
 
     async fn ask_size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
-        if self.is_under_way(wanted.ino) {
-            return self.fetch_for_size(wanted).await;
-        }
-        let asking = || {
-            let (tell, awaited) = watch::channel(None);
-            self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino, tell);
-            let asking = Box::pin(self.probe_ahead(wanted, Priority::Prefetch(wanted.requester, awaited)));
-            async move {
-                let size = asking.await;
-                // While nobody else can lead.
-                self.sizes_ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted.ino);
-                size
+        if !self.is_in_flight(wanted.ino) {
+            let begun = Instant::now();
+            let size = self.question(wanted, None).await;
+            self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
+            // The next question would wait as long for the same silence. A failure at once fails only this question.
+            if let Err(error) = &size
+                && error.is_silence()
+                && begun.elapsed() >= self.config.size_deadline / 2
+            {
+                self.failures().inode_failed(wanted.ino, error, Instant::now());
             }
-        };
-        let size = match self.sizes.lead(wanted.ino, asking).await {
-            // Somebody else asks.
-            None => return Ok(()),
-            Some(Ok(Some(size))) => Ok(size),
-            Some(Err(error)) => Err(error),
-            Some(Ok(None)) => return self.fetch_for_size(wanted).await,
-        };
-        // A failure counts for those who wait for it: nobody who asks later is answered by a question that was none of theirs.
-        self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
-        size.map(drop)
-    }
-
-    /// Only the body tells: whoever asks for the size or reads meanwhile makes this fetch its own. It has a deadline, because what
-    /// comes slowly would keep the sizes of others from being learnt.
-    async fn fetch_for_size(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
-        let fetched = tokio::time::timeout(self.config.size_deadline, self.fetch_ahead(wanted, WHOLE_LIMIT)).await;
-        match fetched {
-            Ok(fetched) => fetched.map(drop),
-            Err(_) => Err(ContentError::Stalled { uri: wanted.uri.clone() }),
+            if size?.is_some() {
+                return Ok(());
+            }
         }
+        // A reader that comes meanwhile joins this download.
+        self.fetch_ahead(wanted, WHOLE_LIMIT).await.map(drop)
     }
 
-    /// What is known, or failed so lately that it counts.
+    /// The answer of the question in flight, or of a new one. `None`: only the body answers.
+    async fn question(
+        self: &Arc<Self>,
+        wanted: &FetchSpec,
+        requester: Option<Requester>,
+    ) -> Result<Option<u64>, ContentError> {
+        let (raise, answer) = self.sizes.join(&self.runtime, wanted.ino, || {
+            let (raise, raised) = watch::channel(requester);
+            let (content, wanted) = (Arc::clone(self), wanted.clone());
+            let asking = async move { content.probe(&wanted, Priority::Prefetch(wanted.requester, raised)).await };
+            (Arc::new(raise), asking)
+        });
+        if requester.is_some() {
+            raise.send_if_modified(|waiting| {
+                let is_first = waiting.is_none();
+                if is_first {
+                    *waiting = requester;
+                }
+                is_first
+            });
+        }
+        answer.await.unwrap_or_else(|| Err(stalled(wanted)))
+    }
+
+    /// The size or the failure that is known.
     fn size_or_failure(&self, wanted: &FetchSpec) -> Option<Result<u64, ContentError>> {
-        if let Some(size) = self.known_size(wanted.ino) {
-            return Some(Ok(size));
-        }
-        if let Some(length) = wanted.length.filter(|_| !is_decoded(wanted)) {
-            return Some(Ok(length));
-        }
-        if let Some(held) = self.find(wanted) {
-            return Some(Ok(held.length_alone()));
-        }
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        failures.inode(wanted.ino, now).or_else(|| failures.size_ahead(wanted.ino, now)).map(Err)
-    }
-
-    fn note_size(&self, wanted: &FetchSpec, size: &Result<u64, ContentError>) {
-        self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
-        if let Err(error) = size {
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            failures.inode_failed(wanted.ino, error, Instant::now());
+        match self.size_present(wanted).or_else(|| self.size_of_member(wanted)) {
+            Some(size) => Some(Ok(size)),
+            None => self.failures().inodes.cause(&wanted.ino, Instant::now()).cloned().map(Err),
         }
     }
 
-    /// Asks for nobody yet; `None`: only the body tells.
-    async fn probe_ahead(&self, wanted: &FetchSpec, awaited: Priority) -> Result<Option<u64>, ContentError> {
-        match self.size_without_question(wanted) {
-            Some(size) => Ok(Some(size)),
-            None => self.size_by_questions(wanted, awaited).await,
-        }
+    pub(super) fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A fetch that began before the size was known is held to it.
-    fn hold_to_shown(&self, ino: INodeNo, size: u64) {
-        if let Some(download) = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino) {
-            download.show(size);
-        }
-    }
-
-    fn is_under_way(&self, ino: INodeNo) -> bool {
+    fn is_in_flight(&self, ino: INodeNo) -> bool {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino)
     }
 
-    /// What can be told without asking anybody.
-    fn size_without_question(&self, wanted: &FetchSpec) -> Option<u64> {
-        // Another requester may have learnt it between the look of this one and now.
-        if let Some(size) = self.known_size(wanted.ino) {
-            return Some(size);
+    /// Remembers a size, to which a download that began before it was known is held.
+    fn show_size(&self, ino: INodeNo, size: u64, learn: impl FnOnce(&mut Observation)) {
+        self.observed.update(ino, |observation| {
+            observation.size = Some(size);
+            learn(observation);
+        });
+        if let Some(download) = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino) {
+            download.show(size);
         }
-        // A digest will hold the member, or what comes instead of it, to this.
-        let digest = self.vouching_digest(wanted)?;
-        let packed = self.size_in_package(wanted).filter(|size| *size > 0 || digest.is_of_nothing());
-        let size = packed.filter(|_| !is_decoded(wanted))?;
-        self.observed.update(wanted.ino, |observation| observation.size = Some(size));
-        self.hold_to_shown(wanted.ino, size);
-        self.tell(Event::Sized(wanted.ino, size));
+        self.send_event(Event::Sized(ino, size));
+    }
+
+    /// The size of the resource's member in a package whose directory is known. Its digest holds any bytes to this size.
+    fn size_of_member(&self, wanted: &FetchSpec) -> Option<u64> {
+        let digest = self.vouching_digest(wanted).filter(|_| !is_decoded(wanted))?;
+        let size = self.size_in_package(wanted).filter(|size| *size > 0 || digest.is_of_nothing())?;
+        self.show_size(wanted.ino, size, |_| {});
         Some(size)
     }
 
-    /// `None`: only the body tells.
-    async fn size_by_questions(&self, wanted: &FetchSpec, awaited: Priority) -> Result<Option<u64>, ContentError> {
-        // What the Source says now is no past version's size.
-        match is_decoded(wanted) || wanted.is_past() {
-            true => Ok(None),
-            // Where the resource is not to be had its package may have it.
-            false if wanted.member.is_some() => Ok(self.probe(wanted, awaited).await.unwrap_or(None)),
-            false => self.probe(wanted, awaited).await,
-        }
-    }
-
-    /// Never `None`: somebody waits.
-    async fn ask_size(self: Arc<Self>, wanted: FetchSpec, questions: Questions) -> Result<Option<u64>, ContentError> {
-        if let Some(size) = self.size_without_question(&wanted) {
+    /// Asks every current location without fetching the whole. `None`: only the body answers.
+    async fn probe(&self, wanted: &FetchSpec, priority: Priority) -> Result<Option<u64>, ContentError> {
+        // Another requester may have learnt it since this one looked.
+        if let Some(size) = self.known_size(wanted.ino) {
             return Ok(Some(size));
         }
-        if (questions == Questions::AfterBody || self.is_under_way(wanted.ino))
-            && let Some(size) = self.size_of_body(&wanted).await
-        {
-            return size.map(Some);
+        // The Source's current size is not that of a past version.
+        if is_decoded(wanted) || wanted.is_past() {
+            return Ok(None);
         }
-        if questions != Questions::Asked
-            && let Some(size) = self.size_by_questions(&wanted, Priority::Reader(wanted.requester)).await?
-        {
-            return Ok(Some(size));
-        }
-        let mut gave_way = None;
-        for _ in 0..ROUNDS {
-            let download = match self.join(&wanted, Joining::Size)? {
-                Joined::Here(held) => return Ok(Some(held.length())),
-                Joined::UnderWay(download) => download,
-            };
-            let outcome = loop {
-                download.await_whole();
-                let changed = download.changed().notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if let Some(outcome) = download.outcome() {
-                    break outcome;
-                }
-                // One begun ahead of this question may have waited for its first byte for as long already.
-                let deadline = download.moved() + self.config.size_deadline;
-                if download.frontier() == 0 && Instant::now() >= deadline {
-                    break Err(ContentError::Stalled { uri: wanted.uri.clone() });
-                }
-                // Without a byte the next look tells, else the download's end.
-                let silence = tokio::time::sleep_until(deadline.into());
-                tokio::select! {
-                    () = changed => {}
-                    () = silence, if download.frontier() == 0 => {}
-                }
-            };
-            match outcome {
-                Err(error) if download.gave_way(&error) => gave_way = Some(error),
-                outcome => return outcome.map(|held| Some(held.length())),
-            }
-        }
-        Err(gave_way.unwrap_or_else(|| self.no_room()))
-    }
-
-    /// Asks every current place without fetching the whole; `None`: that is left.
-    async fn probe(&self, wanted: &FetchSpec, awaited: Priority) -> Result<Option<u64>, ContentError> {
         let vouched = self.vouching_digest(wanted).is_some();
-        let mut places = self.places(wanted, Proof { vouched, earlier: false }, Turn::Never);
-        places.retain(Place::is_current);
-        // Two questions a place, and as much time again for the whole.
-        let questions = u32::try_from(3 * places.len()).unwrap_or(u32::MAX);
-        let budget = self.config.size_deadline.mul_f32(0.9) / questions;
+        let locations = self.current_locations(wanted, vouched);
+        // Two requests a location, and as much time again for the whole.
+        let requests = u32::try_from(3 * locations.len()).unwrap_or(u32::MAX);
+        let budget = self.config.size_deadline.mul_f32(0.9) / requests;
         let mut refusal = None;
-        for place in places {
+        for location in locations {
             for method in [Method::Head, Method::Get] {
-                let request = question(wanted, place.uri(), method, budget, awaited.clone());
-                match self.answer(wanted, request, vouched).await {
+                let mut request = request(wanted, location.uri(), budget, priority.clone());
+                request.method = method;
+                request.range = (method == Method::Get).then_some((0, Some(0)));
+                let answer = match self.client.send(request).await {
+                    Ok(response) => self.read_answer(wanted, &response, method, vouched),
+                    Err(error) => refusal_of(wanted, error),
+                };
+                match answer {
                     Answer::Trusted(size) => return Ok(Some(size)),
                     Answer::Untrusted => return Ok(None),
                     Answer::Unclear if method == Method::Get => return Ok(None),
-                    Answer::Unclear => {}
                     // A server may refuse HEAD alone.
-                    Answer::Refused(_) if method == Method::Head => {}
+                    Answer::Unclear | Answer::Refused(_) if method == Method::Head => {}
+                    Answer::Unclear => {}
                     Answer::Refused(error) => refusal = Some(error),
                 }
             }
         }
-        refusal.map_or(Ok(None), Err)
+        // Without the resource its package may still have it.
+        refusal.filter(|_| wanted.member.is_none()).map_or(Ok(None), Err)
     }
 
-    async fn answer(&self, wanted: &FetchSpec, request: Request, vouched: bool) -> Answer {
-        let method = request.method;
-        match self.client.send(request).await {
-            Ok(response) => self.read_answer(wanted, &response, method, vouched),
-            Err(error) => refusal(wanted, error),
-        }
+    fn current_locations(&self, wanted: &FetchSpec, vouched: bool) -> Vec<Place> {
+        let (failures, now) = (self.failures(), Instant::now());
+        let is_asked_last = |uri: &Uri| failures.hosts.is_punished(uri.authority(), now);
+        let proof = Proof { vouched, earlier: false };
+        let mut locations = places(wanted, self.config.mirrors, proof, Turn::Never, &is_asked_last);
+        locations.retain(Place::is_current);
+        locations
     }
 
     fn read_answer(&self, wanted: &FetchSpec, response: &Response, method: Method, vouched: bool) -> Answer {
@@ -301,50 +230,37 @@ impl Content {
             Status::Full => response.content_length,
             Status::NotModified => None,
         };
-        let failures = || self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match length {
             // Some servers announce an empty body because they send none to HEAD.
             Some(0) if method == Method::Head => {
-                failures().is_empty_by_head(&wanted.uri);
+                self.failures().contradicted.forgive(&wanted.uri);
                 Answer::Unclear
             }
             None => Answer::Unclear,
-            Some(size) if size == 0 || !failures().is_believed(&wanted.uri, size) => Answer::Untrusted,
+            Some(size) if size == 0 || !self.failures().is_believed(&wanted.uri, size, Instant::now()) => {
+                Answer::Untrusted
+            }
             Some(size) => {
-                self.observed.update(wanted.ino, |observation| {
-                    observation.size = Some(size);
+                self.show_size(wanted.ino, size, |observation| {
                     observation.etag = response.etag.clone();
                     observation.last_modified = response.modified_validator.clone();
                     observation.media_type = response.media_type.clone();
                     observation.validated_at = Some(Timestamp::now());
                 });
-                self.hold_to_shown(wanted.ino, size);
-                self.tell(Event::Sized(wanted.ino, size));
                 Answer::Trusted(size)
             }
         }
     }
 }
 
-/// One question: HEAD, or GET of the first byte.
-fn question(wanted: &FetchSpec, place: &Uri, method: Method, budget: Duration, awaited: Priority) -> Request {
-    let mut request = Request::get(place.clone(), budget);
-    request.method = method;
-    request.priority = awaited;
-    request.accept = wanted.media_type.clone();
-    if let Some(coding) = published_coding(wanted) {
-        request.accept_encoding = coding.into();
-    }
-    if method == Method::Get {
-        request.range = Some((0, Some(0)));
-    }
-    request
+fn stalled(wanted: &FetchSpec) -> ContentError {
+    ContentError::Stalled { uri: wanted.uri.clone() }
 }
 
-/// Whether a failed question says that the resource is not to be had, or only that it was asked the wrong way.
-fn refusal(wanted: &FetchSpec, error: HttpError) -> Answer {
+/// Whether a location refused the resource, or only this kind of request.
+fn refusal_of(wanted: &FetchSpec, error: HttpError) -> Answer {
     match error.status() {
-        // 400, 405, 416 (of an empty body no range can be had) and 501 refuse the question, not the resource.
+        // An empty body has no range (416).
         Some(400 | 405 | 416 | 501) => Answer::Unclear,
         _ => Answer::Refused(ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(error) }),
     }

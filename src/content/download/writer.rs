@@ -1,23 +1,26 @@
-//! Where the bytes of an attempt go: written, hashed and made known to the readers, block by block, on blocking threads.
+//! The bytes of an attempt: stored, hashed and made known to the readers, block by block, on blocking threads.
 
-use super::buffers::Blocks;
 use super::coding::Coding;
-use super::hashing::Hashing;
-use super::held::{Held, Version};
-use super::state::Download;
+use super::object::CachedObject;
+use super::shared::Download;
+use super::state::Sink;
 use crate::content::ContentError;
-use crate::content::fixity::{BLOCK, BlockDigests, Seen, Verifier, WHOLE_LIMIT};
-use crate::content::store::{ObjectKey, Partial, Store, StoreError};
+use crate::content::fixity::{BLOCK, BlockHasher, Seen, Verifier, WHOLE_LIMIT};
+use crate::content::store::{EvictionPolicy, ObjectKey, Partial, Store, StoreError};
 use crate::document::{Algorithm, Uri};
 use bytes::Bytes;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// Of what an earlier download left, so much is hashed for each batch that comes, until all of it is.
+const CATCH_UP: u64 = 16 << 20;
 
 /// Why bytes could not be kept.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    /// The cache folder has no room, or the object no place in memory.
+    /// The cache folder has no room, or cannot be written.
     #[error("the cache failed")]
     Store(#[from] StoreError),
     /// The object has no place in memory either.
@@ -26,10 +29,13 @@ pub(super) enum WriteError {
     /// The coded bytes cannot be decoded.
     #[error("the coded bytes cannot be decoded")]
     Coding(#[from] io::Error),
+    /// What an earlier download left cannot be read back.
+    #[error("the bytes of an earlier download are damaged")]
+    Damaged(#[source] io::Error),
 }
 
 impl WriteError {
-    /// Whether there was no room: the object may still be had in another way.
+    /// Whether there was no room: the object may be fetched into another sink.
     pub(super) fn is_full(&self) -> bool {
         matches!(self, WriteError::Store(StoreError::Full { .. }) | WriteError::TooLarge)
     }
@@ -42,6 +48,7 @@ impl WriteError {
                 (folder.to_owned(), io::ErrorKind::StorageFull.into())
             }
             WriteError::Store(other) => (folder.to_owned(), io::Error::other(other)),
+            WriteError::Damaged(cause) => (folder.to_owned(), cause),
             WriteError::Coding(cause) => {
                 return ContentError::Mismatch { uri: uri.clone(), what: format!("it cannot be decoded: {cause}") };
             }
@@ -50,221 +57,158 @@ impl WriteError {
     }
 }
 
-/// Where bytes are kept until the verdict.
-enum Sink {
+/// The bytes of a [`Sink`] that are kept.
+enum Kept {
     Store(Arc<Partial>),
     Memory(Vec<u8>),
-    /// Nowhere: the download holds the latest of them.
-    Past(Arc<Download>),
+    Discard,
 }
 
-/// Where there is room for an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// In the cache folder.
-    Store,
-    /// In memory.
-    Memory,
-    /// Nowhere.
-    Nowhere,
-}
-
-impl Sink {
-    /// How many pieces of what `is_held` readers have from memory are written at once. The others reach them one by one.
-    fn at_once(&self, is_held: bool) -> usize {
+impl Kept {
+    fn append(&mut self, bytes: &[u8], policy: EvictionPolicy) -> Result<(), WriteError> {
         match self {
-            Sink::Store(partial) if is_held && partial.takes_many_at_once() => usize::MAX,
-            _ => 1,
-        }
-    }
-
-    /// Where `is_held` readers have the bytes from memory.
-    fn write_pieces(&mut self, offset: u64, pieces: &[Bytes], is_held: bool) -> Result<(), WriteError> {
-        if let (Sink::Store(partial), true) = (&self, is_held) {
-            let pieces: Vec<&[u8]> = pieces.iter().map(|bytes| &bytes[..]).collect();
-            return Ok(partial.write_uncached_at(offset, &pieces)?);
-        }
-        let mut at = offset;
-        for bytes in pieces {
-            self.write(at, bytes)?;
-            at += bytes.len() as u64;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-        match self {
-            Sink::Store(partial) => Ok(partial.write_at(offset, bytes)?),
-            Sink::Memory(held) if (held.len() + bytes.len()) as u64 > WHOLE_LIMIT => Err(WriteError::TooLarge),
-            Sink::Memory(held) => {
-                held.extend_from_slice(bytes);
+            Kept::Store(partial) => Ok(partial.append(bytes, policy)?),
+            Kept::Memory(kept) if (kept.len() + bytes.len()) as u64 > WHOLE_LIMIT => Err(WriteError::TooLarge),
+            Kept::Memory(kept) => {
+                kept.extend_from_slice(bytes);
                 Ok(())
             }
-            Sink::Past(_) => Ok(()),
+            Kept::Discard => Ok(()),
         }
     }
 
-    fn commit(self, key: &ObjectKey, length: u64) -> Result<Held, WriteError> {
+    /// `length` bytes at `offset`, all of which were appended.
+    fn read(&self, offset: u64, length: usize) -> io::Result<Bytes> {
         match self {
-            Sink::Store(partial) => Ok(Held::Store(partial.commit(key, length)?)),
-            Sink::Memory(bytes) => Ok(Held::Memory(Bytes::from(bytes))),
-            Sink::Past(download) => download.passed().map(Held::Passed).ok_or(WriteError::TooLarge),
+            Kept::Store(partial) => {
+                let read = partial.read_at(offset, length).map_err(io::Error::other)?;
+                read.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+            }
+            // Lies within `kept`, whose length is a usize.
+            Kept::Memory(kept) => Ok(Bytes::copy_from_slice(&kept[offset as usize..offset as usize + length])),
+            Kept::Discard => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn discard(self) {
+        if let Kept::Store(partial) = self {
+            partial.abort();
         }
     }
 }
 
-/// Reads a sink from its first byte.
-struct SinkReader<'a> {
-    sink: &'a Sink,
-    offset: u64,
-    length: u64,
-}
-
-impl Read for SinkReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
-        let wanted = buffer.len().min(left);
-        match self.sink {
-            Sink::Store(partial) => {
-                let bytes = partial
-                    .read_at(self.offset, wanted)
-                    .map_err(io::Error::other)?
-                    .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-                buffer[..wanted].copy_from_slice(&bytes);
-            }
-            Sink::Memory(held) => {
-                // Lies within `held`, whose length is a usize.
-                let start = self.offset as usize;
-                buffer[..wanted].copy_from_slice(&held[start..start + wanted]);
-            }
-            Sink::Past(_) => return Err(io::ErrorKind::Unsupported.into()),
-        }
-        self.offset += wanted as u64;
-        Ok(wanted)
-    }
-}
-
-/// Takes one attempt's bytes in order, from the first.
+/// Takes one attempt's bytes in order, from the first. Bytes that an earlier download left may be hashed later than they are
+/// readable: the verifier lags behind the length.
 pub(super) struct Writer {
-    sink: Sink,
-    hashing: Hashing,
-    digests: BlockDigests,
+    kept: Kept,
+    length: u64,
+    verifier: Verifier,
+    hasher: BlockHasher,
     download: Arc<Download>,
 }
 
 impl Writer {
-    /// A writer of a new object, of `length` bytes as far as known: into the cache folder under `key`, or where `room` is.
+    /// A writer of a new object, of `length` bytes where known.
     pub(super) fn begin(
         disk: &Arc<Store>,
         key: &ObjectKey,
-        room: Room,
+        sink: Sink,
         length: Option<u64>,
         algorithm: Algorithm,
-        digests: BlockDigests,
+        hasher: BlockHasher,
         download: Arc<Download>,
     ) -> Result<Writer, WriteError> {
-        let sink = match room {
-            Room::Store => Sink::Store(Arc::new(disk.begin_for(key, length, download.urgency().victims())?)),
-            Room::Memory => Sink::Memory(Vec::new()),
-            Room::Nowhere => Sink::Past(Arc::clone(&download)),
+        let kept = match sink {
+            Sink::Store => Kept::Store(Arc::new(disk.begin(key, length, download.eviction_policy())?)),
+            Sink::Memory => Kept::Memory(Vec::new()),
+            Sink::Discard => Kept::Discard,
         };
-        Ok(Writer { sink, hashing: Hashing::new(algorithm), digests, download })
+        Ok(Writer { kept, length: 0, verifier: Verifier::new(algorithm), hasher, download })
     }
 
-    /// A writer that goes on where an earlier fetch of the same key stopped, where `is_wanted` finds the version by its validator and
-    /// its length. What is there is read and hashed again; block by block it may go out meanwhile. `None`: nothing is there.
+    /// A writer that goes on where an earlier download of the same key stopped.
     pub(super) fn resume(
-        disk: &Arc<Store>,
-        key: &ObjectKey,
+        partial: Arc<Partial>,
         algorithm: Algorithm,
-        digests: BlockDigests,
+        hasher: BlockHasher,
         download: Arc<Download>,
-        is_wanted: impl FnOnce(&str, Option<u64>) -> Option<Version>,
-    ) -> Option<(Writer, Version)> {
-        let partial = Arc::new(disk.resume_for(key, download.urgency().victims())?);
-        let Some(version) = is_wanted(&partial.validator()?, partial.length()) else {
-            partial.abort();
-            return None;
+    ) -> Writer {
+        let length = partial.length();
+        Writer { kept: Kept::Store(partial), length, verifier: Verifier::new(algorithm), hasher, download }
+    }
+
+    /// What is written is kept for a later download under this validator.
+    pub(super) fn keep_under(&self, validator: Option<&str>, length: Option<u64>) {
+        if let Kept::Store(partial) = &self.kept {
+            partial.keep(validator, length);
+        }
+    }
+
+    /// The next bytes: whole blocks, but for the object's last.
+    pub(super) fn absorb(&mut self, bytes: Bytes) -> Result<(), WriteError> {
+        self.kept.append(&bytes, self.download.eviction_policy())?;
+        let start = self.length;
+        self.length += bytes.len() as u64;
+        let (partial, window) = match &self.kept {
+            Kept::Store(partial) => (Some(partial), None),
+            Kept::Memory(_) => (None, None),
+            Kept::Discard => (None, Some(bytes.clone())),
         };
-        let whole_blocks = partial.prefix() - partial.prefix() % BLOCK;
-        let sink = Sink::Store(Arc::clone(&partial));
-        let mut writer = Writer { sink, hashing: Hashing::new(algorithm), digests, download };
-        while writer.length() < whole_blocks {
-            let Ok(Some(block)) = partial.read_at(writer.length(), BLOCK as usize) else { break };
-            let end = writer.length() + block.len() as u64;
-            writer.pass(&block, end);
-            writer.hashing.add(&Blocks { pieces: vec![block], ..Blocks::default() });
+        if self.verifier.length() == start {
+            self.download.advance(partial, window, self.length, &self.hasher.digests(&bytes));
+            self.verifier.update(&bytes);
+            return Ok(());
         }
-        // Bytes beyond what was read would stay in the file whatever the stream brings: they must not be there.
-        let is_prefix = writer.length() > 0 && partial.present() == writer.length();
-        if !is_prefix {
-            writer.download.restart(false);
-            writer.discard();
-            return None;
-        }
-        Some((writer, version))
+        self.download.advance(partial, window, self.length, &[]);
+        self.catch_up(self.verifier.length() + CATCH_UP)
     }
 
-    /// Makes what is written findable by [`Writer::resume`] later.
-    pub(super) fn set_validator(&self, validator: Option<String>, length: Option<u64>) {
-        if let Sink::Store(partial) = &self.sink {
-            partial.set_length(length);
-            partial.set_validator(validator);
-        }
-    }
-
-    /// Bytes absorbed.
-    pub(super) fn length(&self) -> u64 {
-        self.hashing.length()
-    }
-
-    /// The next bytes: pieces of whole blocks, but for the object's last.
-    pub(super) fn absorb(&mut self, blocks: &Blocks) -> Result<(), WriteError> {
-        let mut at = self.length();
-        self.hashing.add(blocks);
-        let bytes = blocks.pieces.iter().map(|bytes| bytes.len() as u64).sum();
-        let is_held = self.download.is_read_from_memory(bytes);
-        for pieces in blocks.pieces.chunks(self.sink.at_once(is_held)) {
-            self.sink.write_pieces(at, pieces, is_held)?;
-            for bytes in pieces {
-                at += bytes.len() as u64;
-                self.pass(bytes, at);
-            }
+    /// Hashes what is kept, up to `end` where there is so much.
+    fn catch_up(&mut self, end: u64) -> Result<(), WriteError> {
+        while self.verifier.length() < self.length.min(end) {
+            let at = self.verifier.length();
+            let bytes = self.kept.read(at, (self.length - at).min(8 * BLOCK) as usize).map_err(WriteError::Damaged)?;
+            self.verifier.update(&bytes);
+            self.download.digest(&self.hasher.digests(&bytes));
         }
         Ok(())
     }
 
-    /// Makes bytes known that are written, the last of them before `end`.
-    fn pass(&mut self, bytes: &Bytes, end: u64) {
-        let digests: Vec<u128> = bytes.chunks(BLOCK as usize).map(|block| self.digests.of(block)).collect();
-        let partial = match &self.sink {
-            Sink::Store(partial) => Some(partial),
-            Sink::Memory(_) => None,
-            Sink::Past(download) => {
-                download.pass(bytes.clone());
-                None
-            }
-        };
-        self.download.keep_latest(bytes, end);
-        self.download.advance(partial, &digests, end);
-    }
-
     /// Every byte was absorbed: what they were, and the bytes themselves, not yet committed.
-    pub(super) fn finish(self) -> (Option<Seen>, Written) {
-        let length = self.length();
-        (self.hashing.finish(), Written { sink: self.sink, length })
+    pub(super) fn finish(mut self) -> Result<(Option<Seen>, Written), WriteError> {
+        let hashed = self.catch_up(u64::MAX);
+        let written = Written { policy: self.download.eviction_policy(), kept: self.kept, length: self.length };
+        match hashed {
+            Ok(()) => Ok((self.verifier.finish(), written)),
+            Err(error) => {
+                written.discard();
+                Err(error)
+            }
+        }
     }
 
-    /// The bytes are not wanted, now or later.
+    /// Drops the bytes.
     pub(super) fn discard(self) {
-        Written { length: self.length(), sink: self.sink }.discard();
+        self.kept.discard();
     }
+}
+
+/// The writer of the attempt under way.
+pub(super) enum Stage {
+    /// Nothing is kept.
+    Empty,
+    /// It waits for more.
+    Idle(Box<Writer>),
+    /// It is at work on a blocking thread.
+    Busy(JoinHandle<Result<Box<Writer>, WriteError>>),
 }
 
 /// All bytes of an object, before the commit.
 pub(super) struct Written {
-    sink: Sink,
+    kept: Kept,
     length: u64,
+    /// What may be evicted for them.
+    policy: EvictionPolicy,
 }
 
 impl Written {
@@ -274,11 +218,15 @@ impl Written {
     }
 
     /// Makes them the object `key`.
-    pub(super) fn commit(self, key: &ObjectKey) -> Result<Held, WriteError> {
-        self.sink.commit(key, self.length)
+    pub(super) fn commit(self, key: &ObjectKey, download: &Download) -> Result<CachedObject, WriteError> {
+        Ok(match self.kept {
+            Kept::Store(partial) => CachedObject::Store(partial.commit(key, self.length, self.policy)?),
+            Kept::Memory(bytes) => CachedObject::Memory(Bytes::from(bytes)),
+            Kept::Discard => CachedObject::Passed(download.state().window()),
+        })
     }
 
-    /// Undoes a coding into `into`, a new object of the same kind of place; the coded bytes are dropped.
+    /// Undoes a coding into `into`, a new object in the same kind of sink; the coded bytes are dropped.
     /// The digest is of the decoded bytes.
     pub(super) fn decode(
         self,
@@ -287,21 +235,20 @@ impl Written {
         into: &ObjectKey,
         algorithm: Algorithm,
     ) -> Result<(Option<Seen>, Written), WriteError> {
-        let mut sink = match &self.sink {
-            Sink::Memory(_) => Sink::Memory(Vec::new()),
-            Sink::Past(_) => return Err(WriteError::TooLarge),
-            Sink::Store(coded) => Sink::Store(Arc::new(disk.begin_for(into, None, coded.victims())?)),
+        let (policy, mut verifier) = (self.policy, Verifier::new(algorithm));
+        let mut kept = match &self.kept {
+            Kept::Memory(_) => Kept::Memory(Vec::new()),
+            Kept::Discard => return Err(WriteError::TooLarge),
+            Kept::Store(_) => Kept::Store(Arc::new(disk.begin(into, None, policy)?)),
         };
-        let mut verifier = Verifier::new(algorithm);
-        let coded = SinkReader { sink: &self.sink, offset: 0, length: self.length };
+        let coded = KeptReader { kept: &self.kept, offset: 0, length: self.length };
         let decoded = coding.decode(coded, self.length, |bytes| {
-            sink.write(verifier.length(), bytes)?;
+            kept.append(bytes, policy)?;
             verifier.update(bytes);
             Ok::<(), WriteError>(())
         });
         self.discard();
-        let length = verifier.length();
-        let written = Written { sink, length };
+        let written = Written { kept, length: verifier.length(), policy };
         match decoded {
             Ok(_) => Ok((verifier.finish(), written)),
             Err(error) => {
@@ -311,10 +258,25 @@ impl Written {
         }
     }
 
-    /// The bytes are not wanted, now or later.
+    /// Drops the bytes.
     pub(super) fn discard(self) {
-        if let Sink::Store(partial) = self.sink {
-            partial.abort();
-        }
+        self.kept.discard();
+    }
+}
+
+/// Reads what is kept from its first byte.
+struct KeptReader<'a> {
+    kept: &'a Kept,
+    offset: u64,
+    length: u64,
+}
+
+impl Read for KeptReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
+        let bytes = self.kept.read(self.offset, buffer.len().min(left))?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        self.offset += bytes.len() as u64;
+        Ok(bytes.len())
     }
 }

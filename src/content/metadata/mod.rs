@@ -1,17 +1,16 @@
 //! What reading taught of each inode: size, validators, type, verdict. A cache: lost, it is learnt again.
 //!
 //! ```text
-//! key       inode u64, big-endian; with its highest bit set it is the digest of a resource's URI, and the value is of the
-//!           version that was kept last
-//! value     CRC32C of the rest u32 │ version u8 │ verified u8 │ size 9 │ validated at 13 │ etag │ last modified │ type │ object
-//!           │ digests: count u8, each algorithm u8 and bytes
+//! key       inode u64, big-endian
+//! value     0    CRC32C of the rest u32
+//!           4    version u8 │ verdict u8 │ has a size u8 │ size u64 │ was validated u8 │ validated at: seconds i64, nanoseconds u32
+//!           28   etag │ last modified │ type │ object │ digests: count u8, each algorithm u8 and bytes
 //! ```
 //!
-//! Numbers in values are little-endian; size and validated at begin with a flag, zero where there is none; a text is its length u16
-//! (65535: none) and its bytes. A value of another version, or damaged, is unknown.
+//! Numbers in values are little-endian; a text is its length u16 (65535: none) and its bytes. A value of another version, or
+//! damaged, is unknown.
 
 use super::Verified;
-use super::counting_filter::CountingFilter;
 use super::store::{Environment, ObjectKey, each_value, make_folder};
 use crate::document::{Algorithm, Digest, Timestamp};
 use crate::lmdb::Readers;
@@ -20,29 +19,30 @@ use heed::types::Bytes;
 use heed::{Database, Env, WithoutTls};
 use lru::LruCache;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What was observed is committed after so long at most, or when so much is pending.
+/// What was learnt is committed after this time, or when so much is pending.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
 const COMMIT_AT: usize = 1000;
-/// Empty files that no digest vouches for, kept in memory: so many.
-const DOUBTFUL: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
+/// While nothing can be committed, so much is kept in memory.
+const MOST_PENDING: usize = 64 * COMMIT_AT;
+/// Empty files without a digest, and versions for patches, kept in memory: so many of each.
+const MOST_REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
+/// Inodes whose updates wait for each other share one of so many locks.
+const UPDATES: usize = 64;
 /// Of values, as drawn in this module's header.
 const VERSION: u8 = 1;
 const ABSENT: u16 = u16::MAX;
 /// From this number on a verdict is that of a digest.
 const DIGEST: u8 = 16;
-/// From this key on they are of resources, before it of inodes.
-const OF_RESOURCES: u64 = 1 << 63;
 
-/// What was observed of one inode. The default knows nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What was learnt of one inode. The default knows nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
     /// Bytes that a read returns (decoded, where an `encoding` is undone).
     pub size: Option<u64>,
@@ -58,33 +58,18 @@ pub struct Observation {
     pub object: Option<ObjectKey>,
     /// The verdict. [`Verified::Failed`] is poison: it stays until [`LearntMetadata::forget`].
     pub verified: Verified,
-    /// When the Source last said that these are its bytes.
+    /// When the Source last confirmed that these are its bytes.
     pub validated_at: Option<Timestamp>,
 }
 
 impl Observation {
-    /// Whether it says that the file is empty, and nothing but a server's answer does.
+    /// Whether it means that the file is empty, and only a server's answer supports that.
     pub fn is_doubtful(&self) -> bool {
         self.size == Some(0) && !matches!(self.verified, Verified::Digest(_) | Verified::Failed)
     }
 }
 
-impl Default for Observation {
-    fn default() -> Self {
-        Observation {
-            size: None,
-            etag: None,
-            last_modified: None,
-            media_type: None,
-            digests: Vec::new(),
-            object: None,
-            verified: Verified::NotYet,
-            validated_at: None,
-        }
-    }
-}
-
-/// Why observations cannot be kept.
+/// Why learnt metadata cannot be kept.
 #[derive(Debug, thiserror::Error)]
 #[error("the environment {path} failed", path = .path.display())]
 pub struct MetadataError {
@@ -95,51 +80,38 @@ pub struct MetadataError {
     pub cause: heed::Error,
 }
 
-/// The observations of one mount, persistent; committed in batches by a thread of its own.
+/// The learnt metadata of one mount, persistent; committed in batches by a thread of its own.
 pub struct LearntMetadata {
     shared: Arc<Shared>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Invariants: an inode's latest state is in `pending.fresh` or `pending.doubtful`, never in both, else in `pending.committing`, else in
-/// the environment; what is being committed leaves `committing` only after its commit. No transaction is opened with `pending` held, so no reader waits for a commit.
-/// Lock order: `commits`, `pending`.
+/// Invariants: an inode's latest state is in `Pending::fresh` or `Pending::doubtful`, never in both, else in the environment; it leaves
+/// `fresh` only after its commit. No transaction is opened with `pending` held, so no reader waits for a commit.
+/// Lock order: `commits` or one of `updates`, then `pending`; `versions` and `closed` alone.
 struct Shared {
     env: Env<WithoutTls>,
     database: Database<'static, Bytes, Bytes>,
     readers: Readers,
-    pending: Mutex<Pending>,
-    /// The inodes that it overlays, once for each of its overlays: of any other, readers do without its lock.
-    overlaid: CountingFilter,
+    pending: RwLock<Pending>,
+    /// Held through an update of an inode, by its number.
+    updates: [Mutex<()>; UPDATES],
     /// Held by the one thread that commits.
     commits: Mutex<()>,
+    /// By a resource: the object that was its last version here, and its bytes.
+    versions: Mutex<LruCache<u64, (ObjectKey, u64)>>,
+    closed: Mutex<bool>,
     wake: Condvar,
 }
 
-/// What the environment does not have yet; `None`: forgotten.
-type Overlay = HashMap<u64, Option<Observation>>;
-
+/// What the environment does not have yet.
 struct Pending {
-    fresh: Overlay,
+    /// By inode, with the number of the change; `None`: forgotten.
+    fresh: HashMap<u64, (u64, Option<Observation>)>,
     /// Files that a server sent without a byte, while no digest says that they are empty: never committed, so that each mount asks
     /// again. The oldest makes room.
     doubtful: LruCache<u64, Observation>,
-    committing: Arc<Overlay>,
-    /// How many commits there were: what the environment said before the last one may be no longer the latest.
-    commits: u64,
-    closed: bool,
-}
-
-impl Default for Pending {
-    fn default() -> Pending {
-        Pending {
-            fresh: Overlay::default(),
-            doubtful: LruCache::new(DOUBTFUL),
-            committing: Arc::default(),
-            commits: 0,
-            closed: false,
-        }
-    }
+    changes: u64,
 }
 
 impl LearntMetadata {
@@ -148,19 +120,22 @@ impl LearntMetadata {
     pub fn open(folder: &Path, unclean: bool) -> Result<LearntMetadata, MetadataError> {
         let failed = |cause| MetadataError { path: folder.to_owned(), cause };
         make_folder(folder).map_err(|cause| failed(cause.into()))?;
-        let Environment { env, database, .. } = Environment::open(folder, unclean).map_err(failed)?;
+        let Environment { env, database } = Environment::open(folder, unclean).map_err(failed)?;
+        let doubtful = LruCache::new(MOST_REMEMBERED);
         let shared = Arc::new(Shared {
             env,
             database,
             readers: Readers::default(),
-            pending: Mutex::default(),
-            overlaid: CountingFilter::default(),
+            pending: RwLock::new(Pending { fresh: HashMap::new(), doubtful, changes: 0 }),
+            updates: [const { Mutex::new(()) }; UPDATES],
             commits: Mutex::default(),
+            versions: Mutex::new(LruCache::new(MOST_REMEMBERED)),
+            closed: Mutex::default(),
             wake: Condvar::new(),
         });
         let committing = Arc::clone(&shared);
         let committer = std::thread::Builder::new()
-            .name("observed-committer".to_owned())
+            .name("metadata-committer".to_owned())
             .spawn(move || committing.run_committer())
             .map_err(|cause| failed(cause.into()))?;
         Ok(LearntMetadata { shared, committer: Mutex::new(Some(committer)) })
@@ -168,54 +143,36 @@ impl LearntMetadata {
 
     /// What is known of an inode; never waits for a commit.
     pub fn get(&self, ino: INodeNo) -> Option<Observation> {
-        let overlaid = self.shared.overlays(ino).and_then(|pending| pending.overlaid(ino.0));
-        overlaid.unwrap_or_else(|| self.shared.committed(ino.0))
+        self.shared.look(ino.0, |known| Some(known.clone()), decode)
     }
 
-    /// The size alone, for whoever asks for that of many: [`LearntMetadata::get`] without a copy of all the rest.
+    /// The size alone: [`LearntMetadata::get`] without a copy of all the rest.
     pub fn size(&self, ino: INodeNo) -> Option<u64> {
-        let size_of = |known: Option<&Observation>| known.and_then(|o| o.size);
-        let overlaid = self.shared.overlays(ino).and_then(|pending| pending.latest(ino.0).map(size_of));
-        overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_size))
+        self.shared.look(ino.0, |known| known.size, |value| decode_head(value)?.0.size)
     }
 
-    /// When the Source last vouched for its bytes, likewise.
+    /// When the Source last confirmed its bytes, likewise.
     pub fn validated_at(&self, ino: INodeNo) -> Option<Timestamp> {
-        let time_of = |known: Option<&Observation>| known.and_then(|o| o.validated_at);
-        let overlaid = self.shared.overlays(ino).and_then(|pending| pending.latest(ino.0).map(time_of));
-        overlaid.unwrap_or_else(|| self.shared.read(ino.0, decode_validated_at))
+        self.shared.look(ino.0, |known| known.validated_at, |value| decode_head(value)?.0.validated_at)
     }
 
     /// Changes what is known of an inode, from the default where nothing is; seen at once by [`LearntMetadata::get`], committed soon.
-    /// `change` runs with the overlay locked: it must be short and not call back.
+    /// `change` must be short and not call back.
     pub fn update(&self, ino: INodeNo, change: impl FnOnce(&mut Observation)) {
-        let mut pending = self.shared.pending();
-        let latest = loop {
-            if let Some(overlaid) = pending.overlaid(ino.0) {
-                break overlaid;
-            }
-            // Read with no lock held. What changed of this inode meanwhile is in an overlay, or was committed: look again.
-            let seen = pending.commits;
-            drop(pending);
-            let committed = self.shared.committed(ino.0);
-            pending = self.shared.pending();
-            if pending.commits == seen && pending.latest(ino.0).is_none() {
-                break committed;
-            }
-        };
-        let mut observation = latest.unwrap_or_default();
-        let poisoned = observation.verified == Verified::Failed;
+        let _alone = self.shared.alone(ino);
+        let mut observation = self.get(ino).unwrap_or_default();
+        let is_poisoned = observation.verified == Verified::Failed;
         change(&mut observation);
-        if poisoned {
+        if is_poisoned {
             observation.verified = Verified::Failed;
         }
-        self.shared.put(&mut pending, ino.0, Some(observation));
+        self.shared.put(ino.0, Some(observation));
     }
 
     /// Drops what is known of an inode, a poison included.
     pub fn forget(&self, ino: INodeNo) {
-        let mut pending = self.shared.pending();
-        self.shared.put(&mut pending, ino.0, None);
+        let _alone = self.shared.alone(ino);
+        self.shared.put(ino.0, None);
     }
 
     /// Drops what is known of the inodes that `gone` picks out of those it is shown, some at a time; what is known of them has
@@ -223,7 +180,7 @@ impl LearntMetadata {
     pub fn forget_gone<E>(&self, mut gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
         let (mut after, mut forgotten) = (None, 0);
         loop {
-            let known = self.shared.committed_within(after, 0, OF_RESOURCES - 1);
+            let known = self.shared.committed_after(after);
             let Some(last) = known.last() else { return Ok(forgotten) };
             after = Some(*last);
             for ino in gone(&known)? {
@@ -233,52 +190,40 @@ impl LearntMetadata {
         }
     }
 
-    /// Drops what is known of resources whose last kept version is no longer here: where `is_here` says so of its object. How many.
-    pub fn forget_versions(&self, is_here: impl Fn(&ObjectKey) -> bool) -> u64 {
-        let (mut after, mut forgotten) = (None, 0);
-        loop {
-            let known = self.shared.committed_within(after, OF_RESOURCES, u64::MAX);
-            let Some(last) = known.last() else { return forgotten };
-            after = Some(*last);
-            for resource in known {
-                let Some(version) = self.get(resource) else { continue };
-                if !version.object.is_some_and(|object| is_here(&object)) {
-                    self.forget(resource);
-                    forgotten += 1;
-                }
-            }
-        }
+    /// Remembers for this mount the object, and its bytes, that is the last version here of a resource.
+    pub fn keep_version(&self, resource: u64, object: ObjectKey, bytes: u64) {
+        lock(&self.shared.versions).put(resource, (object, bytes));
     }
 
-    /// While this is held, who takes the lock of what was learnt waits. What is known of `known` was committed.
+    /// What [`LearntMetadata::keep_version`] was given last.
+    pub fn version(&self, resource: u64) -> Option<(ObjectKey, u64)> {
+        lock(&self.shared.versions).get(&resource).cloned()
+    }
+
+    /// While this is held, updates and commits wait. What is known of `known` was committed.
     #[cfg(test)]
     pub(super) fn locked(&self, known: &[INodeNo]) -> impl Sized {
-        loop {
-            let pending = self.shared.pending();
-            if !known.iter().any(|ino| pending.latest(ino.0).is_some()) {
-                return pending;
-            }
-            drop(pending);
+        while known.iter().any(|ino| self.shared.pending().latest(ino.0).is_some()) {
             std::thread::sleep(COMMIT_AFTER / 50);
         }
+        (self.shared.updates.each_ref().map(lock), lock(&self.shared.commits))
     }
 
     /// Commits what is pending and stops the thread; idempotent. Dropping does the same.
     pub fn close(&self) {
-        self.shared.pending().closed = true;
+        *lock(&self.shared.closed) = true;
         self.shared.wake.notify_all();
-        let committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match committer.map(JoinHandle::join) {
-            Some(Err(_)) => tracing::error!("the thread that commits what was observed panicked"),
+        match lock(&self.committer).take().map(JoinHandle::join) {
+            Some(Err(_)) => tracing::error!("the thread that commits learnt metadata panicked"),
             Some(Ok(())) => {}
-            // Closed before: what came since is committed here.
+            // Closed before: later updates are committed here.
             None => self.shared.commit(),
         }
     }
 }
 
-/// Calls `visit` for each object that the observations in `folder` name, some of them more than once. They may be those of a
-/// mount that runs, in another process.
+/// Calls `visit` for each object that the learnt metadata in `folder` names, some of them more than once. It may be that of a
+/// running mount, in another process.
 pub fn each_object(folder: &Path, visit: &mut dyn FnMut(&ObjectKey)) -> Result<(), MetadataError> {
     each_value(folder, &mut |value| {
         if let Some(object) = decode(value).and_then(|observation| observation.object) {
@@ -295,61 +240,37 @@ impl Drop for LearntMetadata {
 }
 
 impl Pending {
-    /// The state of an inode, where the environment does not have it; `Some(None)`: forgotten.
+    /// The state of an inode, where it is here; `Some(None)`: forgotten.
     fn latest(&self, ino: u64) -> Option<Option<&Observation>> {
-        let doubtful = || self.doubtful.peek(&ino).map(Some);
-        let committing = || self.committing.get(&ino).map(Option::as_ref);
-        self.fresh.get(&ino).map(Option::as_ref).or_else(doubtful).or_else(committing)
-    }
-
-    /// The same to keep.
-    fn overlaid(&self, ino: u64) -> Option<Option<Observation>> {
-        self.latest(ino).map(Option::<&Observation>::cloned)
+        let fresh = self.fresh.get(&ino).map(|(_, observation)| observation.as_ref());
+        fresh.or_else(|| self.doubtful.peek(&ino).map(Some))
     }
 }
 
 impl Shared {
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> RwLockReadGuard<'_, Pending> {
+        self.pending.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the environment does not have yet, where something of `ino` may be among it.
-    fn overlays(&self, ino: INodeNo) -> Option<MutexGuard<'_, Pending>> {
-        self.overlaid.may_hold(ino).then(|| self.pending())
+    fn pending_mut(&self) -> RwLockWriteGuard<'_, Pending> {
+        self.pending.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, pending: &mut Pending, ino: u64, observation: Option<Observation>) {
-        if pending.doubtful.pop(&ino).is_some() {
-            self.overlaid.remove(INodeNo(ino));
+    /// Held through an update: no other one of the same inode.
+    fn alone(&self, ino: INodeNo) -> MutexGuard<'_, ()> {
+        lock(&self.updates[ino.0 as usize % UPDATES])
+    }
+
+    /// What `pick` makes of the pending state of an inode, else `decode` of its committed value. What cannot be read is unknown.
+    fn look<T>(
+        &self,
+        ino: u64,
+        pick: impl FnOnce(&Observation) -> Option<T>,
+        decode: fn(&[u8]) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(latest) = self.pending().latest(ino) {
+            return latest.and_then(pick);
         }
-        match observation {
-            Some(doubtful) if doubtful.is_doubtful() => {
-                if pending.fresh.remove(&ino).is_some() {
-                    self.overlaid.remove(INodeNo(ino));
-                }
-                self.overlaid.add(INodeNo(ino));
-                if let Some((oldest, _)) = pending.doubtful.push(ino, doubtful) {
-                    self.overlaid.remove(INodeNo(oldest));
-                }
-            }
-            observation => {
-                if pending.fresh.insert(ino, observation).is_none() {
-                    self.overlaid.add(INodeNo(ino));
-                }
-            }
-        }
-        if pending.fresh.len() >= COMMIT_AT {
-            self.wake.notify_one();
-        }
-    }
-
-    /// The state of an inode in the environment.
-    fn committed(&self, ino: u64) -> Option<Observation> {
-        self.read(ino, decode)
-    }
-
-    /// What `decode` makes of an inode's value. What cannot be read is unknown.
-    fn read<T>(&self, ino: u64, decode: fn(&[u8]) -> Option<T>) -> Option<T> {
         let read = || -> heed::Result<Option<T>> {
             let txn = self.readers.take(&self.env)?;
             let value = self.database.get(&txn, &ino.to_be_bytes())?.and_then(decode);
@@ -357,95 +278,101 @@ impl Shared {
             Ok(value)
         };
         read().unwrap_or_else(|cause| {
-            tracing::warn!(ino, %cause, "what was observed cannot be read");
+            tracing::warn!(ino, %cause, "learnt metadata cannot be read");
             None
         })
     }
 
-    /// Some keys from `first` to `last`, and behind `after`, of which something is committed, ascending; none: there are no more.
-    fn committed_within(&self, after: Option<INodeNo>, first: u64, last: u64) -> Vec<INodeNo> {
+    fn put(&self, ino: u64, observation: Option<Observation>) {
+        let mut pending = self.pending_mut();
+        pending.doubtful.pop(&ino);
+        match observation {
+            Some(doubtful) if doubtful.is_doubtful() => {
+                pending.fresh.remove(&ino);
+                pending.doubtful.put(ino, doubtful);
+            }
+            observation => {
+                pending.changes += 1;
+                let change = pending.changes;
+                pending.fresh.insert(ino, (change, observation));
+            }
+        }
+        if pending.fresh.len() >= COMMIT_AT {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Some inodes behind `after` of which something is committed, ascending; none: there are no more.
+    fn committed_after(&self, after: Option<INodeNo>) -> Vec<INodeNo> {
         let read = || -> heed::Result<Vec<INodeNo>> {
             let txn = self.env.read_txn()?;
             let after = after.map(|after| after.0.to_be_bytes());
-            let (first, last) = (first.to_be_bytes(), last.to_be_bytes());
-            let first = after.as_ref().map_or(Bound::Included(&first[..]), |after| Bound::Excluded(&after[..]));
-            let behind = (first, Bound::Included(&last[..]));
+            let first = after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
             let mut known = Vec::new();
-            for record in self.database.range(&txn, &behind)?.take(COMMIT_AT) {
+            for record in self.database.range(&txn, &(first, Bound::Unbounded))?.take(COMMIT_AT) {
                 known.extend(record?.0.try_into().ok().map(u64::from_be_bytes).map(INodeNo));
             }
             Ok(known)
         };
         read().unwrap_or_else(|cause| {
-            tracing::warn!(%cause, "what was observed cannot be read");
+            tracing::warn!(%cause, "learnt metadata cannot be read");
             Vec::new()
         })
     }
 
     fn run_committer(&self) {
         loop {
-            let closed = {
-                let mut pending = self.pending();
-                if !pending.closed && pending.fresh.len() < COMMIT_AT {
-                    pending = self.wake.wait_timeout(pending, COMMIT_AFTER).unwrap_or_else(PoisonError::into_inner).0;
-                }
-                pending.closed
-            };
+            let is_much = self.pending().fresh.len() >= COMMIT_AT;
+            let mut closed = lock(&self.closed);
+            if !*closed && !is_much {
+                closed = self.wake.wait_timeout(closed, COMMIT_AFTER).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let is_closed = *closed;
+            drop(closed);
             self.commit();
-            if closed {
+            if is_closed {
                 return;
             }
         }
     }
 
+    /// Commits what is pending. What cannot be committed stays so.
     fn commit(&self) {
-        let _commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
-        let overlay = {
-            let mut pending = self.pending();
-            if pending.fresh.is_empty() {
-                return;
-            }
-            pending.committing = Arc::new(std::mem::take(&mut pending.fresh));
-            Arc::clone(&pending.committing)
+        let _commits = lock(&self.commits);
+        let batch: Vec<(u64, u64, Option<Vec<u8>>)> = {
+            let pending = self.pending();
+            let encoded = |observation: &Option<Observation>| observation.as_ref().map(encode);
+            pending.fresh.iter().map(|(ino, (change, latest))| (*ino, *change, encoded(latest))).collect()
         };
-        let written = self.write(&overlay);
-        let mut pending = self.pending();
-        pending.committing = Arc::default();
-        pending.commits += 1;
+        if batch.is_empty() {
+            return;
+        }
+        let written = self.write(&batch);
+        let mut pending = self.pending_mut();
         match written {
-            Ok(()) => overlay.keys().for_each(|ino| self.overlaid.remove(INodeNo(*ino))),
-            Err(cause) => {
-                tracing::warn!(%cause, "what was observed cannot be committed and is tried again");
-                self.take_back(&mut pending, Arc::unwrap_or_clone(overlay));
-            }
-        }
-    }
-
-    /// What could not be committed is pending again, but for what was learnt anew meanwhile.
-    fn take_back(&self, pending: &mut Pending, overlay: Overlay) {
-        for (ino, observation) in overlay {
-            match pending.fresh.entry(ino) {
-                Entry::Vacant(vacant) if !pending.doubtful.contains(&ino) => {
-                    vacant.insert(observation);
+            Ok(()) => {
+                for (ino, change, _) in batch {
+                    if pending.fresh.get(&ino).is_some_and(|(latest, _)| *latest == change) {
+                        pending.fresh.remove(&ino);
+                    }
                 }
-                _ => self.overlaid.remove(INodeNo(ino)),
             }
-        }
-        // A full disk must not become full memory too: what is poisoned is kept, the rest can be learnt again.
-        if pending.fresh.len() > 64 * COMMIT_AT {
-            let can_be_learnt_again =
-                |o: &Option<Observation>| o.as_ref().is_some_and(|o| o.verified != Verified::Failed);
-            for (ino, _) in pending.fresh.extract_if(|_, observation| can_be_learnt_again(observation)) {
-                self.overlaid.remove(INodeNo(ino));
+            Err(cause) => {
+                tracing::warn!(%cause, "learnt metadata cannot be committed: tried again");
+                // A full disk must not become full memory too: poison is kept, the rest can be learnt again.
+                if pending.fresh.len() > MOST_PENDING {
+                    let is_poison = |known: &Observation| known.verified == Verified::Failed;
+                    pending.fresh.retain(|_, (_, known)| known.as_ref().is_none_or(is_poison));
+                }
             }
         }
     }
 
-    fn write(&self, overlay: &Overlay) -> heed::Result<()> {
+    fn write(&self, batch: &[(u64, u64, Option<Vec<u8>>)]) -> heed::Result<()> {
         let mut txn = self.env.write_txn()?;
-        for (ino, observation) in overlay {
-            match observation {
-                Some(observation) => self.database.put(&mut txn, &ino.to_be_bytes(), &encode(observation))?,
+        for (ino, _, value) in batch {
+            match value {
+                Some(value) => self.database.put(&mut txn, &ino.to_be_bytes(), value)?,
                 None => {
                     self.database.delete(&mut txn, &ino.to_be_bytes())?;
                 }
@@ -458,18 +385,16 @@ impl Shared {
 }
 
 fn encode(observation: &Observation) -> Vec<u8> {
-    let mut value = vec![0; 4];
-    value.push(VERSION);
-    value.push(match observation.verified {
+    let verified = match observation.verified {
         Verified::NotYet => 0,
         Verified::Length => 1,
         Verified::Transfer => 2,
         Verified::Failed => 3,
         Verified::Digest(algorithm) => DIGEST + algorithm.number(),
-    });
-    value.push(observation.size.is_some().into());
-    value.extend_from_slice(&observation.size.unwrap_or(0).to_le_bytes());
+    };
     let time = observation.validated_at.unwrap_or(Timestamp { seconds: 0, nanos: 0 });
+    let mut value = vec![0, 0, 0, 0, VERSION, verified, observation.size.is_some().into()];
+    value.extend_from_slice(&observation.size.unwrap_or(0).to_le_bytes());
     value.push(observation.validated_at.is_some().into());
     value.extend_from_slice(&time.seconds.to_le_bytes());
     value.extend_from_slice(&time.nanos.to_le_bytes());
@@ -493,72 +418,52 @@ fn encode(observation: &Observation) -> Vec<u8> {
     value
 }
 
-/// A value's bytes behind its version, if it is whole and of this version.
-fn whole(value: &[u8]) -> Option<&[u8]> {
+/// The part of a fixed length, with a known verdict, and the rest.
+fn decode_head(value: &[u8]) -> Option<(Observation, &[u8])> {
     let (crc, rest) = value.split_first_chunk()?;
     if crc32c::crc32c(rest) != u32::from_le_bytes(*crc) {
         return None;
     }
-    rest.strip_prefix(&[VERSION])
-}
-
-fn decode_size(value: &[u8]) -> Option<u64> {
-    let (&verified, rest) = whole(value)?.split_first()?;
-    let (&is_sized, rest) = rest.split_first()?;
-    let (size, _) = rest.split_first_chunk()?;
-    (is_sized != 0).then(|| u64::from_le_bytes(*size)).filter(|size| *size > 0 || verified >= DIGEST)
-}
-
-fn decode_validated_at(value: &[u8]) -> Option<Timestamp> {
-    let (_verified, rest) = whole(value)?.split_first()?;
-    let (_is_sized, rest) = rest.split_first()?;
-    let (_size, rest): (&[u8; 8], _) = rest.split_first_chunk()?;
-    let (&is_validated, rest) = rest.split_first()?;
+    let ([version, verified, is_sized], rest) = rest.split_first_chunk()?;
+    let (size, rest) = rest.split_first_chunk()?;
+    let ([is_validated], rest) = rest.split_first_chunk()?;
     let (seconds, rest) = rest.split_first_chunk()?;
-    let (nanos, _) = rest.split_first_chunk()?;
+    let (nanos, rest) = rest.split_first_chunk()?;
+    if *version != VERSION {
+        return None;
+    }
     let time = Timestamp { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) };
-    (is_validated != 0).then_some(time)
-}
-
-fn decode(value: &[u8]) -> Option<Observation> {
-    let rest = whole(value)?;
-    let (&verified, rest) = rest.split_first()?;
-    let verified = match verified {
+    // An empty file that no digest vouches for is asked for again.
+    let size = (*is_sized != 0).then_some(u64::from_le_bytes(*size)).filter(|size| *size > 0 || *verified >= DIGEST);
+    let verified = match *verified {
         0 => Verified::NotYet,
         1 => Verified::Length,
         2 => Verified::Transfer,
         3 => Verified::Failed,
         number => Verified::Digest(Algorithm::numbered(number.checked_sub(DIGEST)?)?),
     };
-    let (&sized, rest) = rest.split_first()?;
-    let (size, rest) = rest.split_first_chunk()?;
-    let (&validated, rest) = rest.split_first()?;
-    let (seconds, rest) = rest.split_first_chunk()?;
-    let (nanos, rest) = rest.split_first_chunk()?;
-    let time = Timestamp { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) };
+    let head =
+        Observation { size, validated_at: (*is_validated != 0).then_some(time), verified, ..Observation::default() };
+    Some((head, rest))
+}
+
+fn decode(value: &[u8]) -> Option<Observation> {
+    let (head, rest) = decode_head(value)?;
     let (etag, rest) = decode_text(rest)?;
     let (last_modified, rest) = decode_text(rest)?;
     let (media_type, rest) = decode_text(rest)?;
     let (object, rest) = decode_text(rest)?;
-    let (&count, mut rest) = rest.split_first()?;
-    let mut digests = Vec::with_capacity(count.into());
-    for _ in 0..count {
-        let (&number, bytes) = rest.split_first()?;
-        let algorithm = Algorithm::numbered(number)?;
+    let (count, mut rest) = rest.split_first()?;
+    let mut digests = Vec::with_capacity((*count).into());
+    for _ in 0..*count {
+        let (number, bytes) = rest.split_first()?;
+        let algorithm = Algorithm::numbered(*number)?;
         let (bytes, behind) = bytes.split_at_checked(algorithm.digest_length())?;
         digests.push(Digest::new(algorithm, bytes)?);
         rest = behind;
     }
-    Some(Observation {
-        size: (sized != 0).then(|| u64::from_le_bytes(*size)),
-        etag,
-        last_modified,
-        media_type,
-        digests,
-        object: object.and_then(|text| ObjectKey::parse(&text)),
-        verified,
-        validated_at: (validated != 0).then_some(time),
-    })
+    let object = object.and_then(|text| ObjectKey::parse(&text));
+    Some(Observation { etag, last_modified, media_type, object, digests, ..head })
 }
 
 /// A text, if there is one, and what follows it.
@@ -571,6 +476,10 @@ fn decode_text(value: &[u8]) -> Option<(Option<Box<str>>, &[u8])> {
             Some((Some(std::str::from_utf8(text).ok()?.into()), rest))
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

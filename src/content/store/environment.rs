@@ -1,4 +1,4 @@
-//! LMDB environments as caches: thrown away and made anew when damaged, as what they hold can be learnt again.
+//! LMDB environments as caches: a damaged one is removed and made new, as what it holds can be learnt again.
 
 use crate::lmdb::{reserve_lock_file, with_map};
 use heed::types::Bytes;
@@ -15,8 +15,6 @@ const MAX_READERS: u32 = 512;
 pub(in crate::content) struct Environment {
     pub(in crate::content) env: Env<WithoutTls>,
     pub(in crate::content) database: Database<'static, Bytes, Bytes>,
-    /// It was not there, or damaged, and is empty now.
-    pub(in crate::content) anew: bool,
 }
 
 impl Environment {
@@ -24,35 +22,44 @@ impl Environment {
     /// been closed.
     pub(in crate::content) fn open(folder: &Path, unclean: bool) -> heed::Result<Environment> {
         let file = folder.join("data.mdb");
-        let missing = !file.exists();
-        let opened =
-            crate::lmdb::check(folder, unclean).map_err(heed::Error::from).and_then(|()| open(folder, missing));
-        match opened {
+        let checked = crate::lmdb::check(folder, unclean).map_err(heed::Error::from);
+        match checked.and_then(|()| Environment::open_whole(folder)) {
             Err(heed::Error::Mdb(cause)) => {
-                tracing::warn!(folder = %folder.display(), %cause, "a damaged environment is made anew");
-                // Both: a process that still has the old ones open goes on with its pair.
+                tracing::warn!(folder = %folder.display(), %cause, "a damaged environment is removed");
+                // Both files: a process that still has the old ones open goes on with its pair.
                 std::fs::remove_file(&file)?;
                 std::fs::remove_file(folder.join("lock.mdb"))?;
-                open(folder, true)
+                Environment::open_whole(folder)
             }
             outcome => outcome,
         }
     }
+
+    fn open_whole(folder: &Path) -> heed::Result<Environment> {
+        // The last owner in this process may still be closing it.
+        if let Some(closing) = heed::env_closing_event(folder.canonicalize()?) {
+            closing.wait_timeout(Duration::from_secs(5));
+        }
+        reserve_lock_file(folder, MAX_READERS)?;
+        let env = open_env(folder, EnvFlags::NO_META_SYNC)?;
+        env.clear_stale_readers()?;
+        let txn = env.write_txn()?;
+        let created = env.create_databases_and_commit(txn, |opener, txn| -> heed::Result<_> {
+            Ok(CommitOrAbort::<_, ()>::Commit(opener.create_database::<Bytes, Bytes>(txn, None)?))
+        })?;
+        let database = created.commit().ok_or(heed::Error::Mdb(heed::MdbError::BadTxn))?;
+        Ok(Environment { env, database })
+    }
 }
 
-/// Calls `visit` for each value of the environment in `folder`, which other processes may have open; it is not changed. Nothing
-/// where there is none. Not where this process has it open.
+/// Calls `visit` for each value of the environment in `folder`, which is not changed and which other processes may have open.
+/// Nothing where there is none. Not where this process has it open.
 pub(in crate::content) fn each_value(folder: &Path, visit: &mut dyn FnMut(&[u8])) -> heed::Result<()> {
     if !folder.join("data.mdb").exists() {
         return Ok(());
     }
     crate::lmdb::check(folder, false)?;
-    let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.max_readers(MAX_READERS);
-    // SAFETY: as below; nothing is written.
-    let open =
-        |size| unsafe { options.map_size(size).flags(EnvFlags::NO_READ_AHEAD | EnvFlags::READ_ONLY).open(folder) };
-    let env = with_map(MAP_SIZE, open)?;
+    let env = open_env(folder, EnvFlags::READ_ONLY)?;
     let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| -> heed::Result<_> {
         Ok(CommitOrAbort::<_, ()>::Commit(opener.open_database::<Bytes, Bytes>(txn, None)?))
     })?;
@@ -64,27 +71,11 @@ pub(in crate::content) fn each_value(folder: &Path, visit: &mut dyn FnMut(&[u8])
     Ok(())
 }
 
-fn open(folder: &Path, anew: bool) -> heed::Result<Environment> {
-    // The last owner in this process may still be closing it.
-    if let Some(closing) = heed::env_closing_event(folder.canonicalize()?) {
-        closing.wait_timeout(Duration::from_secs(5));
-    }
-    reserve_lock_file(folder, MAX_READERS)?;
+fn open_env(folder: &Path, flags: EnvFlags) -> heed::Result<Env<WithoutTls>> {
     // Without thread-local readers a slot is taken for a transaction only, not for each thread that ever read.
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.max_readers(MAX_READERS);
     // SAFETY: the flags keep LMDB's locking; without a synced meta page a power loss undoes the last commits but keeps the
     // file whole. The map's file is changed by LMDB alone: its folder is the user's own, mode 0700.
-    let open =
-        |size| unsafe { options.map_size(size).flags(EnvFlags::NO_READ_AHEAD | EnvFlags::NO_META_SYNC).open(folder) };
-    let env = with_map(MAP_SIZE, open)?;
-    env.clear_stale_readers()?;
-    let txn = env.write_txn()?;
-    let database = env
-        .create_databases_and_commit(txn, |opener, txn| -> heed::Result<_> {
-            Ok(CommitOrAbort::<_, ()>::Commit(opener.create_database::<Bytes, Bytes>(txn, None)?))
-        })?
-        .commit()
-        .ok_or(heed::Error::Mdb(heed::MdbError::BadTxn))?;
-    Ok(Environment { env, database, anew })
+    with_map(MAP_SIZE, |size| unsafe { options.map_size(size).flags(EnvFlags::NO_READ_AHEAD | flags).open(folder) })
 }

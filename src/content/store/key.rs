@@ -12,7 +12,7 @@ pub struct ObjectKey(Box<str>);
 const MAX_LENGTH: usize = 160;
 
 impl ObjectKey {
-    /// `sha-256-9f86d0…`: bytes that gave this digest, whoever published them. Of md5 and SHA-1 other bytes with the same
+    /// `sha-256-9f86d0…`: bytes that gave this digest, from any Source. Of md5 and SHA-1 other bytes with the same
     /// digest can be made, and SHA-224 is short of what is asked of it today, so under these only the same Source shares:
     /// `md5-HASH-9f86d0…`. Otherwise one Source could plant what another one's readers get.
     pub fn digest(source: &str, digest: &Digest) -> ObjectKey {

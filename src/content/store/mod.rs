@@ -1,61 +1,56 @@
-//! Objects on disk: written aside, verified, renamed; checked block by block whenever they are read; evicted by age.
+//! Objects on disk: written to a temporary file, verified, renamed; checked block by block at each read; evicted by last use.
 //!
 //! ```text
 //! FOLDER/objects/XX/KEY    whole objects (`object` draws their format), XX being the last two bytes of KEY
-//!        tmp/KEY           an object being written, flock'ed by its writer
-//!        tmp/KEY.present   what is present of it (`sidecar` draws its format)
-//!        pins/PID/KEY      hard links to objects that a process keeps from eviction; PID is flock'ed by it
-//!        recency/          last use and size of all files (`recency` draws its format)
-//!        aside/            folders of somebody's that lay where a file belongs
+//!        tmp/KEY           an object being written (`partial` draws its format), flock'ed by its writer
+//!        pins/PID-N/KEY    hard links to objects that a process keeps from eviction; PID-N is flock'ed by it
+//!        recency/          last use and size of all files (`index` draws its format)
+//!        aside/            folders with files of a user that lay where a file of the cache belongs
 //! ```
 //!
-//! Any number of mounts and processes share a folder. What they rely on: a file appears below `objects/` by a rename
-//! when it is complete; eviction only unlinks, so that open descriptors and pins read on; the records in `recency/` are
-//! never trusted over the files.
+//! Any number of mounts and processes share a folder, by these rules: a file appears below `objects/` by a rename when it is
+//! complete; eviction only unlinks, so that open descriptors and pins read on; the index is never trusted over the files.
 
-mod beside;
 mod cache;
-mod direct;
 mod environment;
-mod foreign;
+mod files;
+mod index;
 mod inventory;
 mod key;
-mod lag;
 mod object;
 mod opening;
 mod partial;
-mod ranges;
-mod recency;
-mod sidecar;
+mod pins;
+mod policy;
 #[cfg(test)]
 mod tests;
 mod uncached;
-mod victims;
+mod unexpected;
 
-pub use beside::allocated_below;
-pub use direct::PAGE;
-pub use foreign::PutAway;
-pub use inventory::{Inventory, Removed};
+pub use files::{allocated_below, free_space};
+pub use inventory::Inventory;
 pub use key::ObjectKey;
 pub use object::{Damaged, Object};
 pub use partial::Partial;
-pub use victims::{Moment, Victims};
+pub use policy::{EvictionPolicy, Moment};
+pub use unexpected::Removal;
 
-pub(super) use cache::make_folder;
 pub(super) use environment::{Environment, each_value};
+pub(super) use files::make_folder;
 
-use cache::{Cache, FreeSpace, allocated, lock, object_name, same_file};
-use opening::{PARTIALS, PinFolder};
-use recency::Recency;
-use sidecar::Sidecar;
-use std::collections::HashSet;
+use cache::{Cache, FreeSpace, object_name};
+use files::{PARTIALS, allocated, flock, lock, same_file};
+use index::LruIndex;
+use partial::Tail;
+use pins::Pins;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
+use unexpected::is_unexpected;
 
 /// Bytes of a block, the unit that is checked: reads that do not begin and end on its multiples read more than they return.
 pub const BLOCK: u64 = 128 << 10;
@@ -63,30 +58,32 @@ pub const BLOCK: u64 = 128 << 10;
 /// The quota where none is given, unless a tenth of the free space is less.
 const DEFAULT_QUOTA: u64 = 10 << 30;
 
+/// So long another process may clear the folder and make environments in it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What a cache folder holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Whole objects.
     pub objects: u64,
-    /// Bytes in allocated blocks: objects, partial objects, the recency environment, and what else counts
-    /// ([`Store::count_beside`]).
+    /// Bytes in allocated blocks: objects, partials, the index, and a folder that counts too ([`Store::count_folder`]).
     pub bytes: u64,
     /// Bytes that the folder may take.
     pub quota: u64,
 }
 
-/// What came of [`Store::evict`].
+/// What came of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {
-    /// Nothing was here.
+    /// It was not here.
     Absent,
     /// So many bytes, in allocated blocks, are free again, or will be when the last reader closes it.
-    Dropped(u64),
-    /// Some process has it pinned, or writes it.
+    Bytes(u64),
+    /// A process has it pinned, or writes it.
     Kept,
 }
 
-/// Why something cannot be kept. None of them hinders reading from the Source.
+/// Why an object cannot be stored. Reading from the Source goes on without.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Neither quota nor file system has room, after everything that may be evicted was: stream uncached.
@@ -104,21 +101,21 @@ pub enum StoreError {
         #[source]
         cause: io::Error,
     },
-    /// The recency environment cannot be used.
+    /// The LRU index cannot be used.
     #[error("the environment {path} failed", path = .path.display())]
-    Recency {
+    Index {
         /// Its folder.
         path: PathBuf,
         /// The answer.
         #[source]
         cause: heed::Error,
     },
-    /// An object cannot be committed: not every byte of its length was written, or some beyond it.
+    /// An object cannot be committed: fewer bytes than its length were appended, or more.
     #[error("{key} has {present} bytes, its length is {length}")]
     Incomplete {
         /// The object.
         key: ObjectKey,
-        /// Bytes present from the start without a gap.
+        /// Bytes appended.
         present: u64,
         /// The length given.
         length: u64,
@@ -132,56 +129,57 @@ pub enum StoreError {
 }
 
 /// The objects of a cache folder, which any number of mounts and processes may share.
-///
-/// Lock order: `threads` and `pinned` are never held together, nor while a lock of `Cache` is taken.
 pub struct Store {
     cache: Arc<Cache>,
-    pins: PinFolder,
-    /// Hashes of the keys with a link in `pins`.
-    pinned: Mutex<HashSet<u64>>,
+    /// Never held while a lock of `Cache` is taken.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Store {
     /// Opens a cache folder, made where missing, for this process.
     ///
-    /// `quota`: bytes that all of the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
+    /// `quota`: bytes that all of the folder may take; `None`: 10 GiB or a tenth of the free space, the smaller of them.
     /// `reserve`: bytes to leave free on the file system. Clears what dead processes left behind, and starts two threads.
     pub fn open(folder: &Path, quota: Option<u64>, reserve: u64) -> Result<Arc<Store>, StoreError> {
         let asked = folder.to_owned();
-        Store::open_on(folder, quota, reserve, Box::new(move || free_space(&asked)))
+        Store::open_on(folder, quota, reserve, Box::new(move || free_space(&asked)), PATIENCE)
     }
 
-    fn open_on(folder: &Path, quota: Option<u64>, reserve: u64, free: FreeSpace) -> Result<Arc<Store>, StoreError> {
+    fn open_on(
+        folder: &Path,
+        quota: Option<u64>,
+        reserve: u64,
+        free: FreeSpace,
+        patience: Duration,
+    ) -> Result<Arc<Store>, StoreError> {
         opening::make_folders(folder)?;
-        // One process at a time clears up and makes environments. It ends with the descriptor.
+        // One process at a time clears the folder and makes environments. The lock ends with the descriptor.
         let whole = File::open(folder).map_err(io_error(folder))?;
-        opening::lock(&whole).map_err(io_error(folder))?;
-        let (pins, died) = opening::open_pins(&folder.join("pins"))?;
-        let environment = folder.join("recency");
-        let (recency, anew) =
-            Recency::open(&environment, died).map_err(|cause| StoreError::Recency { path: environment, cause })?;
-        opening::clear_partials(folder, &recency)?;
+        opening::lock_folder(&whole, patience).map_err(io_error(folder))?;
+        let (pins, died) = Pins::open(&folder.join("pins"))?;
+        let path = folder.join("recency");
+        let (index, is_new) = LruIndex::open(&path, died).map_err(|cause| StoreError::Index { path, cause })?;
+        opening::clear_partials(folder, &index)?;
         drop(whole);
 
         let quota = quota.unwrap_or_else(|| {
             // What the cache holds already counts as free: a remount must not shrink it.
-            let held = recency.sums().unwrap_or_default().bytes;
+            let held = index.sums().unwrap_or_default().bytes;
             free().map_or(DEFAULT_QUOTA, |free| (free.saturating_add(held) / 10).min(DEFAULT_QUOTA))
         });
-        let cache = Arc::new(Cache::new(folder.to_owned(), quota, reserve, free, recency));
-        let disk = Store { cache, pins, pinned: Mutex::default(), threads: Mutex::default() };
-        disk.spawn("disk-committer", |cache| cache.run_committer())?;
-        if died || anew {
-            disk.spawn("disk-rescan", |cache| opening::rescan(&cache))?;
+        let cache = Cache::new(folder, (quota, reserve), free, index, pins);
+        let store = Store { cache, threads: Mutex::default() };
+        store.spawn("store-committer", |cache| cache.run_committer())?;
+        if died || is_new {
+            store.spawn("store-rescan", |cache| opening::rescan(&cache))?;
         }
-        Ok(Arc::new(disk))
+        Ok(Arc::new(store))
     }
 
     /// Counts what lies below `folder`, which is not the cache's own, in the quota too, up to half of it. Measured in the
     /// background, soon and then each minute.
-    pub fn count_beside(&self, folder: &Path) {
-        self.cache.beside.count(folder);
+    pub fn count_folder(&self, folder: &Path) {
+        self.cache.count(folder);
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce(Arc<Cache>) + Send + 'static) -> Result<(), StoreError> {
@@ -193,58 +191,43 @@ impl Store {
 
     /// The whole object of that name, or `None`: absent, or not whole and so removed. Opens a file at most; never waits.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.cache.get(key, || self.paths(key))
+        self.cache.get(key)
     }
 
-    /// The same for who only looks: it does not count as a use, and nothing is kept open for it.
+    /// The same without counting as a use; the object is not kept open.
     pub fn peek(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.cache.peek(key, self.paths(key))
+        self.cache.peek(key)
     }
 
-    /// Whether it is here, as far as that can be told without opening a file.
+    /// Whether there is a file for it, which is not opened.
     pub fn has(&self, key: &ObjectKey) -> bool {
-        self.cache.has(key, self.paths(key))
+        self.cache.has(key)
     }
 
-    /// Where it may lie.
-    fn paths(&self, key: &ObjectKey) -> impl Iterator<Item = PathBuf> {
-        let pinned = lock(&self.pinned).contains(&key.hash()).then(|| self.pins.path.join(key.as_str()));
-        std::iter::once(self.cache.path(&object_name(key))).chain(pinned)
-    }
-
-    /// Starts an object anew; drops what [`Store::resume`] would have found. `length`: bytes expected, where known.
+    /// Begins an object at its first byte; drops what [`Store::resume`] would have found. `length`: bytes expected, where known.
     /// [`StoreError::Full`] at once where that cannot fit ([`Store::could_hold`]).
     ///
-    /// Where the same object is being written already, by whatever process, both go on and the last commit stays:
-    /// same key, same bytes.
-    pub fn begin(&self, key: &ObjectKey, length: Option<u64>) -> Result<Partial, StoreError> {
-        self.begin_for(key, length, Victims::any())
-    }
-
-    /// [`Store::begin`] of an object for which only `victims` may go.
-    pub fn begin_for(&self, key: &ObjectKey, length: Option<u64>, victims: Victims) -> Result<Partial, StoreError> {
+    /// Where the same object is being written already, by any process, both go on and the last commit stays: same key, same bytes.
+    pub fn begin(&self, key: &ObjectKey, length: Option<u64>, policy: EvictionPolicy) -> Result<Partial, StoreError> {
         self.could_hold(length)?;
-        let name = format!("{PARTIALS}{key}");
-        let mut made = self.create_locked(&name, &victims)?;
-        let resumable = made.is_some();
-        let mut name = name;
-        while made.is_none() {
-            // Not a key's name, so nobody resumes it and the next open clears it away.
-            name = format!("{PARTIALS}{key}~{}-{}", std::process::id(), self.cache.next_number());
-            made = self.create_locked(&name, &victims)?;
-        }
-        let Some(file) = made else { return Err(self.cache.full()) };
+        let mut name = format!("{PARTIALS}{key}");
+        let mut others = 0;
+        let file = loop {
+            if let Some(file) = self.create_locked(&name, policy)? {
+                break file;
+            }
+            // Not a key's name: no resume finds it, and the next open removes it.
+            others += 1;
+            name = format!("{PARTIALS}{key}~{}-{others}", std::process::id());
+        };
         let path = self.cache.path(&name);
         let (before, is_empty) = file.metadata().map_or((0, false), |it| (it.blocks() * 512, it.len() == 0));
-        Sidecar::remove(&path);
-        // Not where there is nothing to cut: ext4 writes out at its close whatever was truncated (`auto_da_alloc`).
+        // Not where there is nothing to cut: ext4 writes out at its close what was truncated (`auto_da_alloc`).
         if !is_empty {
             file.set_len(0).map_err(io_error(&path))?;
         }
         self.cache.charge(&name, before, 0);
-        let sidecar = Sidecar { length, ..Sidecar::default() };
-        let partial = Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, resumable, 0, sidecar);
-        Ok(partial.with_victims(victims))
+        Ok(Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, others == 0, length))
     }
 
     /// [`StoreError::Full`] where an object of `length` bytes would have no room, were all else evicted.
@@ -256,32 +239,25 @@ impl Store {
     }
 
     /// Opens or makes a file and locks it; `None`: another one holds its lock.
-    fn create_locked(&self, name: &str, victims: &Victims) -> Result<Option<File>, StoreError> {
+    fn create_locked(&self, name: &str, policy: EvictionPolicy) -> Result<Option<File>, StoreError> {
         let path = self.cache.path(name);
         loop {
-            if foreign::is_in_the_way(&path) {
-                self.cache.put_away(&path).map_err(io_error(&path))?;
+            if is_unexpected(&path) {
+                self.cache.remove_unexpected(&path).map_err(io_error(&path))?;
             }
-            let mut file = None;
-            let made = self.cache.retry_when_full(victims, || {
-                let mut options = OpenOptions::new();
-                options.read(true).write(true).create(true).truncate(false).mode(0o600);
-                options.custom_flags(libc::O_NOFOLLOW);
-                file = Some(match options.open(&path) {
-                    // The cache was emptied below the mount.
-                    Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                        path.parent().map_or(Ok(()), make_folder)?;
-                        options.open(&path)?
-                    }
-                    opened => opened?,
-                });
-                Ok(())
-            });
-            match made {
-                Err(cause) if is_full(&cause) => return Err(self.cache.full()),
-                outcome => outcome.map_err(io_error(&path))?,
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+            let file = self.cache.retry_when_full(policy, &path, || match options.open(&path) {
+                // The cache was emptied below the mount.
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                    path.parent().map_or(Ok(()), make_folder)?;
+                    options.open(&path)
+                }
+                opened => opened,
+            })?;
+            if !flock(&file) {
+                return Ok(None);
             }
-            let Some(file) = file.filter(flock) else { return Ok(None) };
             // Between open and lock another process may have cleared it away: then the lock is on a nameless file.
             if same_file(&file, &path) {
                 return Ok(Some(file));
@@ -289,67 +265,55 @@ impl Store {
         }
     }
 
-    /// A partial that an earlier mount or fetch left, with its validator and whole blocks; `None`: start anew.
-    /// Its blocks are checked when [`Partial::read_at`] reads them.
-    pub fn resume(&self, key: &ObjectKey) -> Option<Partial> {
-        self.resume_for(key, Victims::any())
-    }
-
-    /// [`Store::resume`] of an object for which only `victims` may go.
-    pub fn resume_for(&self, key: &ObjectKey, victims: Victims) -> Option<Partial> {
+    /// A partial that an earlier mount or download left, up to its last good block, if `accept` takes its validator and length;
+    /// what that answers. One that is refused is removed. Its other blocks are checked when [`Partial::read_at`] reads them.
+    pub fn resume<T>(&self, key: &ObjectKey, accept: impl FnOnce(&str, u64) -> Option<T>) -> Option<(Partial, T)> {
         let name = format!("{PARTIALS}{key}");
         let path = self.cache.path(&name);
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
         if !flock(&file) || !same_file(&file, &path) {
             return None;
         }
-        let sidecar = Sidecar::read(&path, key)?;
+        let (tail, checks) = Tail::read(&file, key)?;
+        let accepted = accept(&tail.validator, tail.length);
         let charged = allocated(&path)?;
         self.cache.charge(&name, charged, charged);
-        let partial = Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, true, charged, sidecar);
-        Some(partial.with_victims(victims))
+        let partial = Partial::new(Arc::clone(&self.cache), key.clone(), name.into(), file, true, None);
+        let partial = partial.resumed(tail, checks, charged);
+        if accepted.is_none() {
+            partial.abort();
+        }
+        Some((partial, accepted?))
     }
 
     /// Removes an object whose bytes turned out not to be the Source's. Open readers keep their descriptors.
     pub fn remove(&self, key: &ObjectKey) {
-        self.unpin(key);
+        self.cache.pins.remove(key);
         self.cache.remove(key);
     }
 
-    /// Evicts what was used least recently, so many bytes, for whoever writes below `folder`. How many went: none where that is
-    /// another file system, or where all that is here would not do.
+    /// Evicts the least recently used, so many bytes, for a writer below `folder`. How many went: none where that is on another
+    /// file system, or where all that is here would not do.
     pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
-        use std::os::unix::fs::MetadataExt;
         let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
-        let is_beside = device(folder).is_some_and(|there| Some(there) == device(&self.cache.folder));
-        if is_beside { self.cache.give_up(bytes) } else { 0 }
+        let is_same = device(folder).is_some_and(|there| Some(there) == device(&self.cache.folder));
+        if is_same { self.cache.give_up(bytes) } else { 0 }
     }
 
-    /// Drops the object, and what is there of it while nobody writes it, as an eviction would: a pin keeps it, and who has it
-    /// open reads on.
+    /// Evicts the object, and its partial if no process writes it; not what is pinned. Open readers keep their descriptors.
     pub fn evict(&self, key: &ObjectKey) -> Evicted {
         self.cache.evict_one(key)
     }
 
-    /// Keeps the object, if it is here, readable by this process until [`Store::unpin`], whoever evicts. Not counted:
-    /// one `unpin` ends any number of pins. False: nothing was here to pin.
+    /// Keeps the object, if it is here, readable by this process until [`Store::unpin`], even if another evicts it. Not counted:
+    /// one `unpin` ends any number of pins. False: it was not here.
     pub fn pin(&self, key: &ObjectKey) -> bool {
-        let link = self.pins.path.join(key.as_str());
-        let here = match std::fs::hard_link(self.cache.path(&object_name(key)), link) {
-            Ok(()) => true,
-            Err(cause) => cause.kind() == io::ErrorKind::AlreadyExists,
-        };
-        if here {
-            lock(&self.pinned).insert(key.hash());
-        }
-        here
+        self.cache.pins.add(key, &self.cache.path(&object_name(key)))
     }
 
     /// See [`Store::pin`].
     pub fn unpin(&self, key: &ObjectKey) {
-        if lock(&self.pinned).remove(&key.hash()) {
-            let _ = std::fs::remove_file(self.pins.path.join(key.as_str()));
-        }
+        self.cache.pins.remove(key);
     }
 
     /// Bytes that the folder may take.
@@ -357,18 +321,12 @@ impl Store {
         self.cache.quota
     }
 
-    /// What the folder holds, all processes counted, as far as they have written it down. What that takes beyond the quota is evicted.
+    /// What the folder holds, all processes counted; objects of the last few seconds may not be counted yet.
     pub fn usage(&self) -> Usage {
-        self.cache.write_down();
-        self.glance()
-    }
-
-    /// The same without writing anything down first: objects of the last few seconds may not be counted yet.
-    pub fn glance(&self) -> Usage {
         Usage { objects: self.cache.sums().objects, bytes: self.cache.bytes(), quota: self.cache.quota }
     }
 
-    /// Writes out what is pending and stops the threads; idempotent. Pins end. Dropping does the same.
+    /// Records what is pending and stops the threads; idempotent. Pins end. Dropping does the same.
     pub fn close(&self) {
         self.cache.stop();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
@@ -376,13 +334,7 @@ impl Store {
                 tracing::error!("a thread of the cache panicked");
             }
         }
-        // A folder left behind would tell the next open that this process died.
-        lock(&self.pinned).clear();
-        if let Err(cause) = std::fs::remove_dir_all(&self.pins.path)
-            && cause.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %self.pins.path.display(), %cause, "pins cannot be removed");
-        }
+        self.cache.pins.close();
     }
 }
 
@@ -395,28 +347,4 @@ impl Drop for Store {
 fn io_error(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.into();
     |cause| StoreError::Io { path, cause }
-}
-
-/// Whether the file system or its quota has no room.
-fn is_full(cause: &io::Error) -> bool {
-    matches!(cause.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
-}
-
-/// Locks a file or folder until its descriptor is closed; false: another descriptor holds the lock.
-fn flock(file: &File) -> bool {
-    // SAFETY: the descriptor is open; the call touches no memory of ours.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
-}
-
-/// Bytes that an unprivileged process may still write to the file system of a folder.
-pub fn free_space(folder: &Path) -> io::Result<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;
-    // SAFETY: all zeros is a valid statvfs, a plain C struct of numbers.
-    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `path` is a C string and `answer` a statvfs, both living through the call.
-    match unsafe { libc::statvfs(path.as_ptr(), &mut answer) } {
-        0 => Ok(answer.f_bavail.saturating_mul(answer.f_frsize)),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

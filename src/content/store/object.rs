@@ -3,7 +3,7 @@
 //! ```text
 //! 0          length                        length + 4 n          length + 4 n + 36
 //! ┌──────────┬─────────────────────────────┬─────────────────────────────────────────────────────┐
-//! │ bytes   │ n CRC32Cs, one a block:     │ key fingerprint u64 │ length u64 │ block u32        │
+//! │ bytes    │ n CRC32Cs, one a block:     │ key fingerprint u64 │ length u64 │ block u32        │
 //! │          │ n = ceil(length / block)    │ version u32 │ magic 8 │ CRC32C of table and trailer │
 //! └──────────┴─────────────────────────────┴─────────────────────────────────────────────────────┘
 //! ```
@@ -11,30 +11,32 @@
 //! All numbers are little-endian. Block i covers the bytes from i * [`BLOCK`] on; only the last one may be shorter.
 //! The table stands behind the bytes, so that these lie at their own offsets while their number is still unknown.
 
-use super::foreign::Owners;
-use super::{BLOCK, Cache, ObjectKey};
+use super::files::read_exact;
+use super::policy::Moment;
+use super::{BLOCK, ObjectKey};
 use bytes::Bytes;
+use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
-use std::io::{self, IoSliceMut};
-use std::os::fd::AsRawFd;
+use std::io::IoSliceMut;
+use std::num::NonZeroU64;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const MAGIC: [u8; 8] = *b"rsyncobj";
 /// Of the layout in this module's header. A file of another version is a miss.
 const VERSION: u32 = 1;
 const TRAILER: u64 = 36;
 
-/// So many bytes at the end of a file are read at once when it is opened: of a small object all of it.
-const TAIL: u64 = 64 << 10;
+/// So many bytes at the end of a file are read at once when it is opened: the table of all but large objects.
+const TAIL: u64 = 4 << 10;
 
 /// Pages behind a reader are dropped in steps of so many bytes; smaller objects are left to the kernel.
 const DROP_STEP: u64 = 1 << 20;
 
 /// A block on disk is not what was written, so the bytes must come from the Source again.
-/// A whole object is a miss from now on and its file is removed; of a partial only the block is absent.
+/// A whole object is a miss from now on and its file is removed; a partial must be aborted.
 #[derive(Debug, thiserror::Error)]
 #[error("{key} is damaged at byte {offset}")]
 pub struct Damaged {
@@ -47,7 +49,10 @@ pub struct Damaged {
     pub cause: Option<std::io::Error>,
 }
 
-/// A whole, verified object; holds a descriptor. Any number of threads read at once, without a lock.
+/// Called with an object whose damage was just found.
+pub(super) type OnDamage = Arc<dyn Fn(&Object) + Send + Sync>;
+
+/// A whole, verified object; holds a descriptor. Any number of threads read at once.
 ///
 /// Invariants: `checks` has a CRC for each block of `length`; the file's bytes below `length` are never written again.
 pub struct Object {
@@ -56,22 +61,18 @@ pub struct Object {
     checks: Box<[u32]>,
     file: Arc<File>,
     damaged: AtomicBool,
-    cache: Weak<Cache>,
-    /// When it was used last, and what was last written down of that: as [`super::recency`] counts time, 0 before the first.
+    on_damage: Option<OnDamage>,
+    /// A [`Moment`]: the last use that is not noted yet; 0: none.
     used: AtomicU64,
-    noted: AtomicU64,
-    /// Of a small object that was opened and not read yet, all bytes.
-    all: Mutex<Option<Bytes>>,
-    has_all: AtomicBool,
 }
 
 impl Object {
-    /// Reads the footer of a file; `None` where it is not a whole object of this key in this version, or none that `owners` made.
-    pub(super) fn open(key: &ObjectKey, file: File, owners: &Owners, cache: Weak<Cache>) -> Option<Object> {
-        let metadata = file.metadata().ok().filter(|metadata| owners.may_have_made(metadata))?;
+    /// Reads the footer of a file; `None` where it is not a whole object of this key in this version, or no file.
+    pub(super) fn open(key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> Option<Object> {
+        let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
         let trailer_at = metadata.len().checked_sub(TRAILER)?;
         let tail_at = metadata.len().saturating_sub(TAIL);
-        let tail = read_at(&file, tail_at, (metadata.len() - tail_at) as usize).ok()?;
+        let tail = read_exact(&file, tail_at, (metadata.len() - tail_at) as usize).ok()?;
         let trailer = &tail[(trailer_at - tail_at) as usize..];
         let length = u64::from_le_bytes(trailer[8..16].try_into().ok()?);
         let table = length.div_ceil(BLOCK).checked_mul(4)?;
@@ -80,33 +81,25 @@ impl Object {
         }
         let footer = match length.checked_sub(tail_at) {
             Some(at) => tail.slice(at as usize..),
-            None => read_at(&file, length, usize::try_from(table + TRAILER).ok()?).ok()?,
+            None => read_exact(&file, length, usize::try_from(table + TRAILER).ok()?).ok()?,
         };
         let (table, rest) = footer.split_at(usize::try_from(table).ok()?);
         let checks: Box<[u32]> =
             table.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]])).collect();
         // Written out again from what was understood, the footer is the same only if every field is the expected one.
         let is_whole = encode_footer(key, length, &checks).ends_with(rest);
-        is_whole.then(|| {
-            let object = Object::new(key.clone(), length, checks, Arc::new(file), cache);
-            match tail_at {
-                0 => object.with_all(tail.slice(..length as usize)),
-                _ => object,
-            }
-        })
+        is_whole.then(|| Object::new(key.clone(), length, checks, Arc::new(file), on_damage))
     }
 
-    /// The same, of which all bytes have been read with the footer, not checked yet.
-    fn with_all(mut self, bytes: Bytes) -> Object {
-        self.all = Mutex::new(Some(bytes));
-        self.has_all = AtomicBool::new(true);
-        self
-    }
-
-    pub(super) fn new(key: ObjectKey, length: u64, checks: Box<[u32]>, file: Arc<File>, cache: Weak<Cache>) -> Object {
-        let (all, has_all) = (Mutex::default(), AtomicBool::new(false));
-        let (damaged, used, noted) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Object { key, length, checks, file, damaged, cache, used, noted, all, has_all }
+    pub(super) fn new(
+        key: ObjectKey,
+        length: u64,
+        checks: Box<[u32]>,
+        file: Arc<File>,
+        on_damage: Option<OnDamage>,
+    ) -> Object {
+        let (damaged, used) = (AtomicBool::new(false), AtomicU64::new(0));
+        Object { key, length, checks, file, damaged, on_damage, used }
     }
 
     /// Its key.
@@ -119,25 +112,14 @@ impl Object {
         self.length
     }
 
-    /// It is used. Whoever keeps it open writes that down in time ([`Object::unnoted_use`]).
-    pub(super) fn use_at(&self, now: u64) {
-        self.used.fetch_max(now, Ordering::Relaxed);
+    /// Notes a use, for [`Object::take_use`].
+    pub(super) fn use_at(&self, now: Moment) {
+        self.used.fetch_max(now.0, Ordering::Relaxed);
     }
 
-    /// When it was used last.
-    pub(super) fn last_use(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// The same where nobody was told of it, nor of a later one: it is for the requester to write down.
-    pub(super) fn unnoted_use(&self) -> Option<u64> {
-        let used = self.last_use();
-        (self.noted.fetch_max(used, Ordering::Relaxed) < used).then_some(used)
-    }
-
-    /// Nobody is about to read it: what came with its footer takes no memory.
-    pub fn forget_bytes(&self) {
-        drop(self.take_all());
+    /// The last use since this was called last.
+    pub(super) fn take_use(&self) -> Option<Moment> {
+        Some(self.used.swap(0, Ordering::Relaxed)).filter(|used| *used > 0).map(Moment)
     }
 
     /// `length` bytes at `offset`, fewer only at the end. Every block it touches is read whole and checked. Blocks on the disk.
@@ -150,10 +132,7 @@ impl Object {
         let start = first * BLOCK;
         let read_end = end.next_multiple_of(BLOCK).min(self.length);
         let bytes = (read_end - start) as usize;
-        let buffer = match self.take_all() {
-            Some(all) => all.slice(start as usize..start as usize + bytes),
-            None => read_at(&self.file, start, bytes).map_err(|cause| self.damage(start, Some(cause)))?,
-        };
+        let buffer = read_exact(&self.file, start, bytes).map_err(|cause| self.damage(start, Some(cause)))?;
         let checks = &self.checks[first as usize..];
         for ((block, expected), number) in buffer.chunks(BLOCK as usize).zip(checks).zip(first..) {
             if crc32c::crc32c(block) != *expected {
@@ -168,16 +147,9 @@ impl Object {
     /// say so is not asked to wait elsewhere.
     pub fn waits_for_disk(&self, offset: u64, length: usize) -> bool {
         let end = offset.saturating_add(length as u64).min(self.length);
-        let in_memory = offset >= end || self.has_all.load(Ordering::Relaxed);
         let mut byte = [0];
         let mut probe = || preadv2(&self.file, &mut [IoSliceMut::new(&mut byte)], end - 1, ReadWriteFlags::NOWAIT);
-        !in_memory && probe() == Err(Errno::AGAIN)
-    }
-
-    /// What was read when it was opened, once: the kernel keeps what it was given.
-    fn take_all(&self) -> Option<Bytes> {
-        let has_all = self.has_all.load(Ordering::Relaxed) && self.has_all.swap(false, Ordering::Relaxed);
-        has_all.then(|| self.all.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten()
+        offset < end && probe() == Err(Errno::AGAIN)
     }
 
     /// The kernel keeps the pages of the mounted file; ours would be the same bytes a second time. Each read that
@@ -190,17 +162,16 @@ impl Object {
         }
         let from = before.saturating_sub(1) * DROP_STEP;
         let to = if ends_object { self.length } else { after.saturating_sub(1) * DROP_STEP };
-        if let Some(count) = to.checked_sub(from).filter(|count| *count > 0) {
-            // SAFETY: the descriptor is open as long as `self.file`; the call only advises the kernel and touches no memory of ours.
-            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), from as i64, count as i64, libc::POSIX_FADV_DONTNEED) };
+        if let Some(count) = to.checked_sub(from).and_then(NonZeroU64::new) {
+            let _ = fadvise(&self.file, from, Some(count), Advice::DontNeed);
         }
     }
 
     fn damage(&self, offset: u64, cause: Option<std::io::Error>) -> Damaged {
         if !self.damaged.swap(true, Ordering::Relaxed) {
             tracing::warn!(key = %self.key, offset, "a damaged object is removed from the cache");
-            if let Some(cache) = self.cache.upgrade() {
-                cache.discard(self);
+            if let Some(on_damage) = &self.on_damage {
+                on_damage(self);
             }
         }
         Damaged { key: self.key.clone(), offset, cause }
@@ -221,31 +192,6 @@ impl Object {
     }
 }
 
-/// Exactly `length` bytes of a file at `offset`, into memory that nobody has written zeros to before.
-fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
-    let mut bytes: Vec<u8> = Vec::with_capacity(length);
-    while bytes.len() < length {
-        let at = i64::try_from(offset + bytes.len() as u64).map_err(io::Error::other)?;
-        let left = length - bytes.len();
-        let free = &mut bytes.spare_capacity_mut()[..left];
-        // SAFETY: the descriptor is open, and `free` is memory of ours of that many bytes, which the call writes and does not read.
-        let read = unsafe { libc::pread(file.as_raw_fd(), free.as_mut_ptr().cast(), left, at) };
-        match read {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            1.. => {
-                let now = bytes.len() + read as usize;
-                // SAFETY: the call has written so many bytes behind those before, within the capacity.
-                unsafe { bytes.set_len(now) };
-            }
-            _ => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => {}
-                error => return Err(error),
-            },
-        }
-    }
-    Ok(Bytes::from(bytes))
-}
-
 /// CRC table and trailer of an object.
 pub(super) fn encode_footer(key: &ObjectKey, length: u64, checks: &[u32]) -> Vec<u8> {
     let mut footer = Vec::with_capacity(checks.len() * 4 + TRAILER as usize);
@@ -260,7 +206,7 @@ pub(super) fn encode_footer(key: &ObjectKey, length: u64, checks: &[u32]) -> Vec
     footer
 }
 
-/// Bytes that an object of this length takes on disk, as far as file systems agree: its pages and the footer's.
+/// Bytes that an object of this length takes on most file systems: its pages and the footer's.
 pub(super) fn footprint(length: u64) -> u64 {
     let footer = length.div_ceil(BLOCK).saturating_mul(4).saturating_add(TRAILER);
     length.saturating_add(footer).checked_next_multiple_of(4096).unwrap_or(u64::MAX)

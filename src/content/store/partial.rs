@@ -1,44 +1,60 @@
-//! An object being written.
+//! An object being written, from its first byte to its last.
+//!
+//! ```text
+//! 0             length                    length + 4 n
+//! ┌─────────────┬─────────────────────────┬───────────────────────────────────────────────────────────────────────────┐
+//! │ bytes so far│ CRC32Cs of whole blocks │ validator │ its length u32 │ key fingerprint u64 │ length u64 │ version u32 │
+//! │ (then none) │ so far (then zeros)     │           │ magic 8 │ CRC32C of this part                               │
+//! └─────────────┴─────────────────────────┴───────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The layout is that of an object ([`super::object`]) with another tail, which the commit overwrites. The tail is written once a
+//! validator and the length are known: only then can a later mount resume. All numbers are little-endian. A CRC is written after its
+//! block; after a power loss it may stand alone, and then it does not match.
 
+use super::cache::Cache;
+use super::files::read_exact;
 use super::object::{Damaged, Object, encode_footer, footprint};
-use super::ranges::Ranges;
-use super::sidecar::{Notes, Sidecar};
-use super::uncached::Uncached;
-use super::victims::Victims;
-use super::{BLOCK, Cache, ObjectKey, StoreError, io_error};
+use super::uncached::PastCache;
+use super::{BLOCK, EvictionPolicy, ObjectKey, StoreError};
 use bytes::Bytes;
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-/// Room is asked for in steps of so many bytes, so that a write seldom looks at the quota.
+const MAGIC: [u8; 8] = *b"rsyncprt";
+/// Of the layout in this module's header. A file of another version is dropped.
+const VERSION: u32 = 3;
+/// The tail behind the validator.
+const TRAILER: u64 = 36;
+
+/// The quota is charged in steps of so many bytes, so that an append seldom looks at it.
 const ROOM_STEP: u64 = 1 << 20;
-/// After so many bytes or so much time what is present is noted on disk, for a kill.
-const NOTE_BYTES: u64 = 64 << 20;
-const NOTE_AFTER: Duration = Duration::from_secs(10);
+/// CRCs are written to the file for so many blocks at once: a kill costs no more than these.
+const NOTED_BLOCKS: usize = 8;
+/// CRCs are read from the file for so many blocks at once.
+const READ_BLOCKS: usize = 1 << 14;
+/// A longer header is no validator that a server would know again.
+const LONGEST_VALIDATOR: u64 = 64 << 10;
 
-/// An object being written, in any order. Share it by `Arc`: readers may read what is present while it is written,
-/// and go on after the commit. Dropped without commit or abort it is kept for [`super::Store::resume`] if it has a validator.
+/// An object being written, only at its end. Share it by `Arc`: readers read what was appended, and go on after the commit.
+/// Dropped without commit or abort it stays for [`super::Store::resume`], if [`Partial::keep`] was called.
 ///
-/// Invariants: bytes in `State::present` are in the file and never written again; a CRC in `State::checks` is that of a block
-/// whose every byte is present, computed from what was given to [`Partial::write_at`] wherever that came in order.
+/// Invariants: bytes below `State::length` are in the file and never written again; `State::checks` has the CRC of each whole
+/// block of them.
 /// Lock order: `writer`, then `state`; those of `Cache` come after both.
 pub struct Partial {
     key: ObjectKey,
     /// Path below the cache folder.
     name: Box<str>,
-    /// Locked (flock) as long as this lives: nobody else writes, evicts or clears away the file.
+    /// Locked (flock) as long as this lives: no other process writes, evicts or removes the file.
     file: Arc<File>,
-    /// False for the second writer of a key, whose file no one would look for.
+    /// False for the second writer of a key: its file has another name, which no resume looks for.
     resumable: bool,
     cache: Arc<Cache>,
-    /// What may go for it.
-    victims: Victims,
-    /// Held by whoever writes.
+    /// Held through a write.
     writer: Mutex<Writer>,
     /// Held for moments only, so that readers never wait for a write.
     state: Mutex<State>,
@@ -47,22 +63,21 @@ pub struct Partial {
 struct Writer {
     /// Bytes charged to the cache for this file.
     charged: u64,
-    /// Bytes written since `noted`.
-    unnoted: u64,
-    noted: Instant,
-    /// What was noted on disk.
-    notes: Notes,
-    uncached: Uncached,
+    /// Bytes expected, where known.
+    expected: Option<u64>,
+    /// CRC of the bytes behind the last whole block.
+    unfinished: u32,
+    tail: Option<Tail>,
+    /// The file has a tail, perhaps an earlier one.
+    has_tail: bool,
+    past_cache: PastCache,
 }
 
 struct State {
-    present: Ranges,
-    /// By block; blocks behind its end have none.
-    checks: Vec<Option<u32>>,
-    /// Blocks written from their start without a gap: bytes so far and their CRC.
-    growing: HashMap<u64, (u64, u32)>,
-    length: Option<u64>,
-    validator: Option<String>,
+    length: u64,
+    checks: Vec<u32>,
+    /// A block was found damaged: nothing of this is kept.
+    is_damaged: bool,
     outcome: Outcome,
 }
 
@@ -72,217 +87,224 @@ enum Outcome {
     Aborted,
 }
 
+/// What a resume needs to know, and how much of it the file has.
+pub(super) struct Tail {
+    /// Of the whole object.
+    pub(super) length: u64,
+    pub(super) validator: Box<str>,
+    /// CRCs in the file; `None`: the tail has yet to be written.
+    noted: Option<usize>,
+}
+
+impl Tail {
+    /// The tail of a partial of this key and the CRCs of its whole blocks, the last of which matches its block. `None`: the file
+    /// cannot be resumed.
+    pub(super) fn read(file: &File, key: &ObjectKey) -> Option<(Tail, Vec<u32>)> {
+        let end = file.metadata().ok()?.len();
+        let trailer = read_exact(file, end.checked_sub(TRAILER)?, TRAILER as usize).ok()?;
+        let (validator_length, length) = (number(&trailer[..4])?, number(&trailer[12..20])?);
+        let table = length.div_ceil(BLOCK).checked_mul(4)?;
+        let validator_at = end.checked_sub(TRAILER)?.checked_sub(validator_length)?;
+        if length.checked_add(table)? != validator_at || validator_length > LONGEST_VALIDATOR {
+            return None;
+        }
+        let validator = read_exact(file, validator_at, usize::try_from(validator_length).ok()?).ok()?;
+        let validator = std::str::from_utf8(&validator).ok()?.into();
+        let tail = Tail { length, validator, noted: None };
+        if tail.encode(key)[tail.validator.len()..] != trailer[..] {
+            return None;
+        }
+        let mut checks = Vec::new();
+        // Some at a time: of a large object that has just begun the table is all zeros.
+        for first in (0..length / BLOCK).step_by(READ_BLOCKS) {
+            let count = (length / BLOCK - first).min(READ_BLOCKS as u64);
+            let table = read_exact(file, length + first * 4, count as usize * 4).ok()?;
+            let table = table.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]));
+            checks.extend(table.take_while(|crc| *crc != 0));
+            if (checks.len() as u64) < first + count {
+                break;
+            }
+        }
+        let noted = checks.len();
+        while let Some(expected) = checks.last() {
+            let block = read_exact(file, (checks.len() as u64 - 1) * BLOCK, BLOCK as usize);
+            if block.is_ok_and(|block| crc32c::crc32c(&block) == *expected) {
+                break;
+            }
+            checks.pop();
+        }
+        // A tail with CRCs of blocks that are lost is written again.
+        let noted = (noted == checks.len()).then_some(noted);
+        (!checks.is_empty()).then_some((Tail { noted, ..tail }, checks))
+    }
+
+    /// The part behind the CRCs.
+    fn encode(&self, key: &ObjectKey) -> Vec<u8> {
+        let mut bytes = self.validator.as_bytes().to_vec();
+        bytes.extend_from_slice(&(self.validator.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&key.fingerprint().to_le_bytes());
+        bytes.extend_from_slice(&self.length.to_le_bytes());
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&MAGIC);
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    let mut whole = [0; 8];
+    whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(u64::from_le_bytes(whole))
+}
+
 impl Partial {
-    /// A partial of a locked file: empty, or with what `sidecar` tells. `charged`: bytes that the cache counts for it.
+    /// An empty partial of a locked file. `expected`: bytes of the whole object, where known.
     pub(super) fn new(
         cache: Arc<Cache>,
         key: ObjectKey,
         name: Box<str>,
         file: File,
         resumable: bool,
-        charged: u64,
-        sidecar: Sidecar,
+        expected: Option<u64>,
     ) -> Partial {
-        let mut present = Ranges::default();
-        let mut checks = Vec::new();
-        for (block, crc) in sidecar.checks {
-            present.insert(block * BLOCK..(block + 1) * BLOCK);
-            set_check(&mut checks, block, Some(crc));
-        }
-        let growing = HashMap::new();
-        let Sidecar { length, validator, .. } = sidecar;
-        Partial {
-            key,
-            name,
-            file: Arc::new(file),
-            resumable,
-            cache,
-            victims: Victims::any(),
-            writer: Mutex::new(Writer {
-                charged,
-                unnoted: 0,
-                noted: Instant::now(),
-                notes: Notes::new(validator.is_some()),
-                uncached: Uncached::default(),
-            }),
-            state: Mutex::new(State { present, checks, growing, length, validator, outcome: Outcome::Open }),
-        }
+        let writer = Writer {
+            charged: 0,
+            expected,
+            unfinished: 0,
+            tail: None,
+            has_tail: false,
+            past_cache: PastCache::default(),
+        };
+        let state = State { length: 0, checks: Vec::new(), is_damaged: false, outcome: Outcome::Open };
+        let (writer, state) = (Mutex::new(writer), Mutex::new(state));
+        Partial { key, name, file: Arc::new(file), resumable, cache, writer, state }
     }
 
-    /// The same, where only `victims` may go for it.
-    pub(super) fn with_victims(mut self, victims: Victims) -> Partial {
-        self.victims = victims;
+    /// The same with what [`Tail::read`] found in the file. `charged`: bytes that the cache counts for it.
+    pub(super) fn resumed(self, tail: Tail, checks: Vec<u32>, charged: u64) -> Partial {
+        let mut writer = self.writer();
+        (writer.expected, writer.charged, writer.has_tail) = (Some(tail.length), charged, true);
+        writer.tail = Some(tail);
+        drop(writer);
+        let mut state = self.state();
+        (state.length, state.checks) = (checks.len() as u64 * BLOCK, checks);
+        drop(state);
         self
     }
 
-    /// What may go for it.
-    pub fn victims(&self) -> Victims {
-        self.victims.clone()
-    }
-
-    /// The key it was begun with.
-    pub fn key(&self) -> &ObjectKey {
-        &self.key
-    }
-
-    /// The strong ETag (or Last-Modified) of the response it is made of: opaque here.
-    pub fn validator(&self) -> Option<String> {
-        self.state().validator.clone()
-    }
-
-    /// Without a validator nothing can be resumed.
-    pub fn set_validator(&self, validator: Option<String>) {
-        self.state().validator = validator;
-    }
-
-    /// Length expected, where known.
-    pub fn length(&self) -> Option<u64> {
+    /// Bytes appended so far, those that a resume found included: the next append goes on there.
+    pub fn length(&self) -> u64 {
         self.state().length
     }
 
-    /// See [`Partial::length`]; for a length learnt after [`super::Store::begin`].
-    pub fn set_length(&self, length: Option<u64>) {
-        self.state().length = length;
-    }
-
-    /// Bytes present.
-    pub fn present(&self) -> u64 {
-        self.state().present.count()
-    }
-
-    /// Where the bytes present from the start end: a sequential fetch goes on there.
-    pub fn prefix(&self) -> u64 {
-        self.state().present.prefix()
-    }
-
-    /// The first gap within `window`.
-    pub fn absent(&self, window: Range<u64>) -> Option<Range<u64>> {
-        self.state().present.gap(window)
-    }
-
-    /// Writes bytes at an offset. What is present already is never changed: only absent bytes are written. Blocks on the disk.
-    /// On [`StoreError::Full`] what was written before stays readable.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write_by(offset, &[bytes], false)
-    }
-
-    /// [`Partial::write_at`] of what its readers have from memory, in pieces one behind the other: the page cache keeps none of it,
-    /// unless memory lies free or the disk is slow.
-    pub fn write_uncached_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), StoreError> {
-        self.write_by(offset, pieces, true)
-    }
-
-    /// Whether [`Partial::write_uncached_at`] has the disk write many pieces at once, so that it is waited for but once.
-    pub fn takes_many_at_once(&self) -> bool {
-        self.writer().uncached.takes_many_at_once()
-    }
-
-    fn write_by(&self, offset: u64, pieces: &[&[u8]], uncached: bool) -> Result<(), StoreError> {
+    /// From now on a drop or a kill keeps what is here, for a resume that accepts this validator and length. `None`: it keeps
+    /// nothing, as where the length is unknown. The validator is opaque here.
+    pub fn keep(&self, validator: Option<&str>, length: Option<u64>) {
         let mut writer = self.writer();
-        let end = pieces.iter().fold(offset, |end, piece| end.saturating_add(piece.len() as u64));
-        let mut from = offset;
-        loop {
-            // Not in a `while let`: that would hold the state through the write.
-            let gap = self.open_state()?.present.gap(from..end);
-            let Some(gap) = gap else { break };
-            let missing = within(pieces, offset, &gap);
-            let bytes = gap.end - gap.start;
-            self.make_room(&mut writer, gap.end, bytes)?;
-            let write = || match uncached {
-                true => writer.uncached.write_all_at(&self.file, &missing, gap.start),
-                false => write_all_at(&self.file, &missing, gap.start),
-            };
-            self.cache.retry_when_full(&self.victims, write).map_err(|e| self.failed(e))?;
-            let mut at = gap.start;
-            for piece in missing {
-                let unchecked = self.state().extend(at, piece);
-                unchecked.into_iter().try_for_each(|block| self.check_block(block))?;
-                at += piece.len() as u64;
-            }
-            writer.unnoted += bytes;
-            from = gap.end;
+        writer.expected = length;
+        let known = validator.zip(length).filter(|(validator, _)| validator.len() as u64 <= LONGEST_VALIDATOR);
+        if writer.tail.as_ref().map(|tail| (&*tail.validator, tail.length)) != known {
+            writer.tail = known.map(|(validator, length)| Tail { length, validator: validator.into(), noted: None });
         }
-        if writer.unnoted >= NOTE_BYTES || (writer.unnoted > 0 && writer.noted.elapsed() >= NOTE_AFTER) {
+    }
+
+    /// Appends bytes, at the expense of what `policy` allows. Blocks on the disk. On an error what was appended before stays
+    /// readable.
+    pub fn append(&self, bytes: &[u8], policy: EvictionPolicy) -> Result<(), StoreError> {
+        self.write(bytes, policy, false)
+    }
+
+    /// [`Partial::append`] of bytes that readers have from memory: the page cache keeps none of them.
+    pub fn append_uncached(&self, bytes: &[u8], policy: EvictionPolicy) -> Result<(), StoreError> {
+        self.write(bytes, policy, true)
+    }
+
+    fn write(&self, bytes: &[u8], policy: EvictionPolicy, uncached: bool) -> Result<(), StoreError> {
+        let mut writer = self.writer();
+        let start = self.open_state()?.length;
+        let end = start + bytes.len() as u64;
+        if writer.tail.as_ref().is_some_and(|tail| tail.length < end) {
+            // More than the length: it was wrong, and the tail lies where the bytes belong.
+            writer.tail = None;
+        }
+        self.make_room(&mut writer, end, policy)?;
+        let write = || match uncached {
+            true => writer.past_cache.write_all_at(&self.file, bytes, start),
+            false => self.file.write_all_at(bytes, start),
+        };
+        self.cache.retry_when_full(policy, &self.path(), write)?;
+        let checks = writer.check(start, bytes);
+        let mut state = self.state();
+        state.checks.extend(checks);
+        state.length = end;
+        let unnoted = state.checks.len() - writer.tail.as_ref().and_then(|tail| tail.noted).unwrap_or(0);
+        drop(state);
+        if unnoted >= NOTED_BLOCKS {
             self.note(&mut writer);
         }
         Ok(())
     }
 
-    /// Exactly `length` bytes at `offset`; `None` unless all of them are present. `Err`: a block written earlier was damaged
-    /// on disk and is absent now. Blocks on the disk.
+    /// Exactly `length` bytes at `offset`; `None` unless all of them were appended. `Err`: a block is damaged on disk, and with it
+    /// all of this: abort it. Blocks on the disk.
     pub fn read_at(&self, offset: u64, length: usize) -> Result<Option<Bytes>, Damaged> {
         let Some(end) = offset.checked_add(length as u64) else { return Ok(None) };
-        if length == 0 {
-            return Ok(Some(Bytes::new()));
-        }
-        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-        let (object, checks) = {
+        let start = offset / BLOCK * BLOCK;
+        let (checks, read_end) = {
             let state = self.state();
-            if !state.present.contains(offset..end) {
+            if end > state.length {
                 return Ok(None);
             }
-            let object = match &state.outcome {
-                Outcome::Committed(object) => Some(Arc::clone(object)),
-                _ => None,
-            };
-            (object, blocks.clone().map(|block| state.check(block)).collect::<Vec<_>>())
-        };
-        if let Some(object) = object {
-            return object.read(offset, length).map(Some);
-        }
-        let mut bytes = Vec::with_capacity(length);
-        for (block, check) in blocks.zip(checks) {
-            let start = block * BLOCK;
-            let wanted = start.max(offset)..(start + BLOCK).min(end);
-            // A block with a CRC is whole: read and check all of it. Of another this process wrote every byte itself.
-            let span = if check.is_some() { start..start + BLOCK } else { wanted.clone() };
-            let mut buffer = vec![0; (span.end - span.start) as usize];
-            let read = self.file.read_exact_at(&mut buffer, span.start);
-            if read.is_err() || check.is_some_and(|crc| crc != crc32c::crc32c(&buffer)) {
-                self.state().lose(block);
-                return Err(Damaged { key: self.key.clone(), offset: start, cause: read.err() });
+            let last = end.next_multiple_of(BLOCK);
+            if let Outcome::Committed(object) = &state.outcome {
+                let object = Arc::clone(object);
+                drop(state);
+                return object.read(offset, length).map(Some);
             }
-            bytes.extend_from_slice(&buffer[(wanted.start - span.start) as usize..(wanted.end - span.start) as usize]);
+            let whole = state.checks.len();
+            let blocks = (start / BLOCK) as usize..(last / BLOCK) as usize;
+            (state.checks[blocks.start.min(whole)..blocks.end.min(whole)].to_vec(), last.min(state.length))
+        };
+        let damage = |offset, cause| {
+            self.state().is_damaged = true;
+            Damaged { key: self.key.clone(), offset, cause }
+        };
+        let buffer = read_exact(&self.file, start, (read_end - start) as usize).map_err(|e| damage(start, Some(e)))?;
+        // The unfinished block at the end has no CRC yet: this process has just written it.
+        for ((block, expected), number) in buffer.chunks(BLOCK as usize).zip(checks).zip(0..) {
+            if crc32c::crc32c(block) != expected {
+                return Err(damage(start + number * BLOCK, None));
+            }
         }
-        Ok(Some(Bytes::from(bytes)))
+        Ok(Some(buffer.slice((offset - start) as usize..(end - start) as usize)))
     }
 
     /// Makes it a whole object named `key` (not always the key it was begun with: a digest's only if the bytes gave it)
-    /// of exactly `length` bytes. Returns after the rename; the sync comes later, and until then a power loss makes it a miss.
-    /// On an error it stays as it is.
-    pub fn commit(&self, key: &ObjectKey, length: u64) -> Result<Arc<Object>, StoreError> {
+    /// of exactly `length` bytes. Returns after the rename; a power loss soon after makes it a miss. On an error it stays as it is.
+    pub fn commit(&self, key: &ObjectKey, length: u64, policy: EvictionPolicy) -> Result<Arc<Object>, StoreError> {
         let mut writer = self.writer();
-        let (present, end) = {
+        let (present, mut checks) = {
             let state = self.open_state()?;
-            (state.present.prefix(), state.present.end())
+            (state.length, state.checks.clone())
         };
-        if present != length || end != length {
+        if present != length {
             return Err(StoreError::Incomplete { key: key.clone(), present, length });
         }
-        let mut checks = Vec::new();
-        for block in 0..length.div_ceil(BLOCK) {
-            let known = self.state().check_upto(block, length);
-            checks.push(match known {
-                Some(crc) => crc,
-                None => self.compute(block * BLOCK..((block + 1) * BLOCK).min(length))?,
-            });
+        if !length.is_multiple_of(BLOCK) {
+            checks.push(writer.unfinished);
         }
         let footer = encode_footer(key, length, &checks);
-        self.make_room(&mut writer, length + footer.len() as u64, footer.len() as u64)?;
-        self.cache
-            .retry_when_full(&self.victims, || self.file.write_all_at(&footer, length))
-            .map_err(|e| self.failed(e))?;
-        let object = Object::new(
-            key.clone(),
-            length,
-            checks.into_boxed_slice(),
-            Arc::clone(&self.file),
-            Arc::downgrade(&self.cache),
-        );
-        let object = Arc::new(object);
-        self.cache.install(&self.name, &object, writer.charged, &self.victims)?;
-        self.remove_sidecar(&mut writer);
-        writer.uncached.close();
+        let end = length + footer.len() as u64;
+        self.make_room(&mut writer, end, policy)?;
+        let write = || {
+            self.file.write_all_at(&footer, length)?;
+            if writer.has_tail { self.file.set_len(end) } else { Ok(()) }
+        };
+        self.cache.retry_when_full(policy, &self.path(), write)?;
+        let (checks, on_damage) = (checks.into_boxed_slice(), Some(self.cache.on_damage()));
+        let object = Arc::new(Object::new(key.clone(), length, checks, Arc::clone(&self.file), on_damage));
+        self.cache.install(&self.name, &object, writer.charged, policy)?;
         self.state().outcome = Outcome::Committed(Arc::clone(&object));
         Ok(object)
     }
@@ -290,106 +312,79 @@ impl Partial {
     /// Removes it, unless it was committed.
     pub fn abort(&self) {
         let mut writer = self.writer();
-        let open = {
+        let before = {
             let mut state = self.state();
-            let open = matches!(state.outcome, Outcome::Open);
-            if open {
-                state.outcome = Outcome::Aborted;
+            if matches!(state.outcome, Outcome::Committed(_)) {
+                return;
             }
-            open
+            std::mem::replace(&mut state.outcome, Outcome::Aborted)
         };
-        if open {
+        if matches!(before, Outcome::Open) {
             self.remove(&mut writer);
         }
     }
 
     fn remove(&self, writer: &mut Writer) {
-        self.remove_sidecar(writer);
         self.cache.unlink(&self.name);
-        self.cache.charge_gone(&self.name, writer.charged);
+        self.cache.note_gone(&self.name, writer.charged);
         writer.charged = 0;
     }
 
-    /// Charges what the file takes once `written` bytes are added and it reaches `end`.
-    fn make_room(&self, writer: &mut Writer, end: u64, written: u64) -> Result<(), StoreError> {
-        let (present, length) = {
-            let state = self.state();
-            (state.present.count(), state.length)
-        };
-        let needed = present.saturating_add(written).next_multiple_of(4096);
+    /// Charges what the file takes once it reaches `end`.
+    fn make_room(&self, writer: &mut Writer, end: u64, policy: EvictionPolicy) -> Result<(), StoreError> {
+        let needed = end.next_multiple_of(4096);
         if needed <= writer.charged {
             return Ok(());
         }
         // A known length bounds the step, so that small objects are not charged a whole one.
         let step = needed.saturating_add(ROOM_STEP);
-        let charge = length.map_or(step, |length| step.min(footprint(length.max(end)))).max(needed);
-        self.cache.make_room(charge - writer.charged, &self.victims)?;
+        let charge = writer.expected.map_or(step, |length| step.min(footprint(length.max(end)))).max(needed);
+        self.cache.make_room(charge - writer.charged, policy)?;
         self.cache.charge(&self.name, writer.charged, charge);
         writer.charged = charge;
         Ok(())
     }
 
-    /// Writes down what is present, for [`super::Store::resume`] after a kill. It is a convenience: failure costs a new fetch.
+    /// Writes the CRCs of whole blocks to the file; whether it can be resumed then. A failure costs a new download after a kill.
     fn note(&self, writer: &mut Writer) -> bool {
-        writer.unnoted = 0;
-        writer.noted = Instant::now();
-        if !self.resumable {
-            return false;
-        }
-        let sidecar = {
+        let Some(tail) = writer.tail.as_mut().filter(|_| self.resumable) else { return false };
+        let (length, checks) = {
             let state = self.state();
-            let whole = (0..).zip(&state.checks).filter_map(|(block, check)| Some((block, (*check)?)));
-            Sidecar { length: state.length, validator: state.validator.clone(), checks: whole.collect() }
+            (state.length, state.checks[tail.noted.unwrap_or(0)..].to_vec())
         };
-        if sidecar.validator.is_none() || sidecar.checks.is_empty() {
-            return false;
+        let mut write = || {
+            let table = tail.length.div_ceil(BLOCK) * 4;
+            if tail.noted.is_none() {
+                // What lies behind the bytes is of no use any more.
+                self.file.set_len(length)?;
+                writer.has_tail = true;
+                self.file.write_all_at(&tail.encode(&self.key), tail.length + table)?;
+            }
+            let noted = tail.noted.unwrap_or(0);
+            let bytes: Vec<u8> = checks.iter().flat_map(|crc| crc.to_le_bytes()).collect();
+            self.file.write_all_at(&bytes, tail.length + noted as u64 * 4)?;
+            tail.noted = Some(noted + checks.len());
+            io::Result::Ok(())
+        };
+        let written = write();
+        if let Err(cause) = &written {
+            tracing::debug!(key = %self.key, %cause, "a partial object cannot be resumed");
         }
-        writer
-            .notes
-            .note(sidecar, &self.cache.path(&self.name), &self.key)
-            .inspect_err(|cause| {
-                tracing::debug!(key = %self.key, %cause, "a partial object cannot be resumed");
-            })
-            .is_ok()
+        written.is_ok() && tail.noted.is_some_and(|noted| noted > 0)
     }
 
-    /// Writes down what is present before it is due.
+    /// Ends as by a kill; `noted`: every whole block has its CRC in the file.
     #[cfg(test)]
-    pub(super) fn note_now(&self) {
-        assert!(self.note(&mut self.writer()));
-    }
-
-    /// Ends as by a kill.
-    #[cfg(test)]
-    pub(super) fn abandon(self) {
-        // Committed and aborted partials alone are left as they are by the destructor.
+    pub(super) fn kill(self, noted: bool) {
+        if noted {
+            assert!(self.note(&mut self.writer()));
+        }
+        // The destructor leaves an aborted partial as it is.
         self.state().outcome = Outcome::Aborted;
     }
 
-    fn remove_sidecar(&self, writer: &mut Writer) {
-        if let Some(file) = writer.notes.remove(&self.cache.path(&self.name)) {
-            self.cache.close_later(file);
-        }
-    }
-
-    /// Computes the CRC of a block that was not written in order, from the file.
-    fn check_block(&self, block: u64) -> Result<(), StoreError> {
-        let crc = self.compute(block * BLOCK..(block + 1) * BLOCK)?;
-        set_check(&mut self.state().checks, block, Some(crc));
-        Ok(())
-    }
-
-    fn compute(&self, range: Range<u64>) -> Result<u32, StoreError> {
-        let mut buffer = vec![0; (range.end - range.start) as usize];
-        self.file.read_exact_at(&mut buffer, range.start).map_err(|e| self.failed(e))?;
-        Ok(crc32c::crc32c(&buffer))
-    }
-
-    fn failed(&self, cause: io::Error) -> StoreError {
-        if super::is_full(&cause) {
-            return self.cache.full();
-        }
-        io_error(self.cache.path(&self.name))(cause)
+    fn path(&self) -> PathBuf {
+        self.cache.path(&self.name)
     }
 
     /// The state of a partial that is neither committed nor aborted.
@@ -410,88 +405,39 @@ impl Partial {
     }
 }
 
+impl Writer {
+    /// The CRCs of the blocks that `bytes`, appended at `start`, make whole.
+    fn check(&mut self, start: u64, bytes: &[u8]) -> Vec<u32> {
+        let missing = (start.next_multiple_of(BLOCK) - start).min(bytes.len() as u64) as usize;
+        let (first, rest) = bytes.split_at(missing);
+        let mut checks = Vec::new();
+        let mut end = start;
+        for piece in std::iter::once(first).chain(rest.chunks(BLOCK as usize)).filter(|piece| !piece.is_empty()) {
+            self.unfinished = crc32c::crc32c_append(self.unfinished, piece);
+            end += piece.len() as u64;
+            if end.is_multiple_of(BLOCK) {
+                checks.push(std::mem::take(&mut self.unfinished));
+            }
+        }
+        checks
+    }
+}
+
 impl Drop for Partial {
     fn drop(&mut self) {
         let mut writer = self.writer();
-        if !matches!(self.state().outcome, Outcome::Open) {
-            return;
-        }
-        if self.note(&mut writer) {
+        let is_damaged = {
+            let state = self.state();
+            if !matches!(state.outcome, Outcome::Open) {
+                return;
+            }
+            state.is_damaged
+        };
+        if !is_damaged && self.note(&mut writer) {
             let bytes = self.file.metadata().map_or(writer.charged, |m| m.blocks() * 512);
             self.cache.charge(&self.name, writer.charged, bytes);
         } else {
             self.remove(&mut writer);
         }
     }
-}
-
-/// What of `pieces`, the first of which begins at `offset`, lies in `range`.
-fn within<'a>(pieces: &[&'a [u8]], offset: u64, range: &Range<u64>) -> Vec<&'a [u8]> {
-    let mut start = offset;
-    let cut = |piece: &&'a [u8]| {
-        let (from, to) = (range.start.max(start), range.end.min(start + piece.len() as u64));
-        let cut = (from < to).then(|| &piece[(from - start) as usize..(to - start) as usize]);
-        start += piece.len() as u64;
-        cut
-    };
-    pieces.iter().filter_map(cut).collect()
-}
-
-fn write_all_at(file: &File, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
-    for piece in pieces {
-        file.write_all_at(piece, offset)?;
-        offset += piece.len() as u64;
-    }
-    Ok(())
-}
-
-impl State {
-    /// Notes bytes written at `start`, absent before; the whole blocks among them whose CRC must be computed from the file.
-    fn extend(&mut self, start: u64, bytes: &[u8]) -> Vec<u64> {
-        let end = start + bytes.len() as u64;
-        self.present.insert(start..end);
-        let mut unchecked = Vec::new();
-        for block in start / BLOCK..end.div_ceil(BLOCK) {
-            let block_start = block * BLOCK;
-            let span = block_start.max(start)..(block_start + BLOCK).min(end);
-            let piece = &bytes[(span.start - start) as usize..(span.end - start) as usize];
-            let (grown, crc) = self.growing.get(&block).copied().unwrap_or((0, 0));
-            if grown == span.start - block_start {
-                self.growing.insert(block, (span.end - block_start, crc32c::crc32c_append(crc, piece)));
-            }
-            if self.present.contains(block_start..block_start + BLOCK) {
-                match self.growing.remove(&block) {
-                    Some((BLOCK, crc)) => set_check(&mut self.checks, block, Some(crc)),
-                    _ => unchecked.push(block),
-                }
-            }
-        }
-        unchecked
-    }
-
-    fn check(&self, block: u64) -> Option<u32> {
-        self.checks.get(block as usize).copied().flatten()
-    }
-
-    /// The CRC of a block of an object of that length: the last one may be short.
-    fn check_upto(&self, block: u64, length: u64) -> Option<u32> {
-        let size = (length - block * BLOCK).min(BLOCK);
-        let grown = || self.growing.get(&block).filter(|(grown, _)| *grown == size).map(|(_, crc)| *crc);
-        self.check(block).or_else(grown)
-    }
-
-    /// A block whose bytes on disk cannot be used.
-    fn lose(&mut self, block: u64) {
-        self.present.remove(block * BLOCK..(block + 1) * BLOCK);
-        self.growing.remove(&block);
-        set_check(&mut self.checks, block, None);
-    }
-}
-
-fn set_check(checks: &mut Vec<Option<u32>>, block: u64, check: Option<u32>) {
-    let index = block as usize;
-    if checks.len() <= index {
-        checks.resize(index + 1, None);
-    }
-    checks[index] = check;
 }

@@ -1,6 +1,6 @@
 //! What a mount has done since it began, as `status` tells it: reads, the cache, hosts, programs, errors.
 
-use crate::content::Tally;
+use crate::content::Metrics;
 use crate::document::Timestamp;
 use crate::fs::programs::Reading;
 use crate::source::http::HostTraffic;
@@ -38,22 +38,22 @@ pub struct CacheStatus {
     pub failed_sizes: u64,
 }
 
-impl From<&Tally> for CacheStatus {
-    fn from(tally: &Tally) -> CacheStatus {
+impl From<&Metrics> for CacheStatus {
+    fn from(content: &Metrics) -> CacheStatus {
         CacheStatus {
-            objects: tally.cache.objects,
-            octets: tally.cache.bytes,
-            quota: tally.cache.quota,
-            hits: tally.hits,
-            hit_octets: tally.hit_bytes,
-            misses: tally.misses,
-            miss_octets: tally.miss_bytes,
-            failed_reads: tally.failed_reads,
-            fetches: tally.fetches,
-            failed_fetches: tally.failed_fetches,
-            fetched_octets: tally.fetched_bytes,
-            sizes: tally.sizes,
-            failed_sizes: tally.failed_sizes,
+            objects: content.cache.objects,
+            octets: content.cache.bytes,
+            quota: content.cache.quota,
+            hits: content.hits,
+            hit_octets: content.hit_bytes,
+            misses: content.misses,
+            miss_octets: content.miss_bytes,
+            failed_reads: content.failed_reads,
+            fetches: content.fetches,
+            failed_fetches: content.failed_fetches,
+            fetched_octets: content.fetched_bytes,
+            sizes: content.sizes,
+            failed_sizes: content.failed_sizes,
         }
     }
 }
@@ -100,10 +100,10 @@ const SLOW: u64 = 1000;
 
 impl HostStatus {
     /// The hosts that were asked, each with how long it cools down.
-    pub(super) fn all(traffic: Vec<HostTraffic>, tally: &Tally) -> Vec<HostStatus> {
+    pub(super) fn all(traffic: Vec<HostTraffic>, content: &Metrics) -> Vec<HostStatus> {
         let milliseconds = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let cools_for = |host: &str| {
-            let cooling = tally.cooling.iter().find(|cooling| &*cooling.host == host);
+            let cooling = content.cooling.iter().find(|cooling| &*cooling.host == host);
             cooling.map(|cooling| milliseconds(cooling.left))
         };
         let status = |host: HostTraffic| HostStatus {
@@ -171,8 +171,8 @@ pub struct ErrorStatus {
 
 impl ErrorStatus {
     /// The latest failures, the newest first.
-    pub(super) fn all(tally: &Tally, refreshes: &[FailedRefresh]) -> Vec<ErrorStatus> {
-        let read = tally.failures.iter().map(|failure| ErrorStatus {
+    pub(super) fn all(content: &Metrics, refreshes: &[FailedRefresh]) -> Vec<ErrorStatus> {
+        let read = content.failures.iter().map(|failure| ErrorStatus {
             time: failure.time.to_string(),
             uri: Some(failure.uri.to_string()),
             why: failure.why.clone(),

@@ -236,7 +236,7 @@ impl Told {
             octets: revision.totals.octets,
             unsized_files: revision.totals.unsized_files,
         });
-        let (tally, sync) = (self.content.tally(), self.sync.read());
+        let (content, sync) = (self.content.metrics(), self.sync.read());
         Status {
             source: self.source.clone(),
             directory: self.directory.clone(),
@@ -246,9 +246,9 @@ impl Told {
             revision,
             unannounced: self.content.unannounced(),
             notifications: self.subscriber.as_ref().map(NotificationsStatus::of),
-            cache: CacheStatus::from(&tally),
-            hosts: HostStatus::all(self.client.traffic(), &tally),
-            errors: ErrorStatus::all(&tally, &sync.recent_failures),
+            cache: CacheStatus::from(&content),
+            hosts: HostStatus::all(self.client.traffic(), &content),
+            errors: ErrorStatus::all(&content, &sync.recent_failures),
             programs: self.programs.snapshot().into_iter().map(ProgramStatus::from).collect(),
             denied: self.denied.clone(),
             metrics: self.metrics.clone(),

@@ -8,7 +8,7 @@ use super::metrics::HostTraffic;
 use super::policy::{AddressPolicy, AddressRefusal, Authority, Reach};
 use super::rewrite::Rewrites;
 use super::transport::{Pools, ProxySettings, Transport};
-use super::{Body, HttpConfig, HttpError, Line, Method, Posted, Request, Response, Way, head, retry};
+use super::{Body, HttpConfig, HttpError, Method, Posted, Request, Response, Way, head, retry};
 use crate::causes::chain;
 use crate::document::{Uri, UriError};
 use reqwest::header::{self, HeaderName};
@@ -96,11 +96,6 @@ impl Client {
         Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Requests to the host of `uri` that may be in flight for no reader, as things stand.
-    pub fn prefetch_permits(&self, uri: &Uri) -> usize {
-        self.host(uri).prefetch_permits()
-    }
-
     /// The requests to each host since the client was made, clones included, busiest hosts first, and the state of each.
     pub fn traffic(&self) -> Vec<HostTraffic> {
         self.shared.hosts.traffic()
@@ -129,11 +124,6 @@ impl Client {
     /// Rises with every answer of the host of `uri` and with every byte that it sends, in answer to any request.
     pub fn progress(&self, uri: &Uri) -> u64 {
         self.host(uri).counters.progress()
-    }
-
-    /// What a usual way to the host of `uri` costs.
-    pub fn line(&self, _uri: &Uri) -> Line {
-        Line::TYPICAL
     }
 
     /// How many requests one host is sent at once, at most.

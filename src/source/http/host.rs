@@ -156,11 +156,6 @@ impl Host {
         self.grant();
     }
 
-    /// Requests that may be in flight for no reader.
-    pub(super) fn prefetch_permits(&self) -> usize {
-        self.state().limiter.prefetch_permits()
-    }
-
     /// Whether a range goes over a connection of its own: where it would share one, unless the host refused that.
     pub(super) fn separates_ranges(&self) -> bool {
         let state = self.state();

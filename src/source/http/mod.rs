@@ -13,7 +13,6 @@ mod error;
 mod head;
 mod host;
 mod limiter;
-mod line;
 pub(super) mod links;
 mod metrics;
 mod netrc;
@@ -23,7 +22,6 @@ mod resolver;
 mod retry;
 mod rewrite;
 mod transport;
-mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -32,12 +30,10 @@ pub use body::Body;
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
-pub use line::{Line, Price};
 pub use links::{TimeMapLink, time_map};
 pub use metrics::HostTraffic;
 pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};
-pub use turns::{Place, Turns};
 
 use crate::document::{Timestamp, Uri};
 use std::time::{Duration, Instant};

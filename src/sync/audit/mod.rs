@@ -17,8 +17,8 @@ use super::status::MissingStatus;
 use super::{Stage, SyncConfig, SyncError, Synchronizer, Unheard};
 use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::causes::chain;
-use crate::content::check::{self, Asked, Checked};
 use crate::content::store::free_space;
+use crate::content::verify::{self, Asked, Checked};
 use crate::content::{Content, FetchSpec};
 use crate::document::Timestamp;
 use crate::room::Room;
@@ -333,7 +333,7 @@ impl Audit {
             length: learnt.or(wanted.length.filter(|_| wanted.encoding.is_none())),
             lastmod: wanted.lastmod.map(|lastmod| lastmod.to_string()),
             media_type: wanted.media_type.as_deref().map(str::to_owned),
-            hashes: check::digests_shown(wanted).iter().map(|digest| digest.to_string()).collect(),
+            hashes: verify::digests_shown(wanted).iter().map(|digest| digest.to_string()).collect(),
         }
     }
 
@@ -455,10 +455,11 @@ impl Audit {
             let version = wanted.clone();
             match tokio::task::spawn_blocking(move || content.check(&version)).await {
                 Ok(Checked::Absent) => {}
-                Ok(Checked::Intact) => look.read = true,
+                Ok(Checked::Intact(_)) => look.read = true,
                 Ok(Checked::Corrupt(what)) => {
                     return Look { read: true, finding: found(Difference::Corrupt, what), ..look };
                 }
+                Ok(Checked::Failed(what)) => return Look { finding: found(Difference::Failed, what), ..look },
                 Err(cause) => return Look { finding: found(Difference::Failed, cause.to_string()), ..look },
             }
         }
@@ -472,7 +473,7 @@ impl Audit {
             Some(content) => content.ask(&wanted, patience).await,
             None => {
                 let source = (&self.client, self.packages.as_ref());
-                check::ask(source, &wanted, &check::published(&wanted), patience).await
+                verify::ask(source, &wanted, &verify::published(&wanted), patience).await
             }
         };
         match asked {

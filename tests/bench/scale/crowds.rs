@@ -6,7 +6,7 @@ use crate::common::mounted::{Mounted, PROGRAM};
 use crate::common::random::Random;
 use crate::common::source::{Resource, Source, URLSET};
 use crate::measure::{MemoryWatch, ROUNDS, Row, caught, megabytes, percentile, rss_anon, time};
-use resyncfs::content::store::{ObjectKey, Store};
+use resyncfs::content::store::{EvictionPolicy, ObjectKey, Store};
 use resyncfs::document::{Algorithm, Digest};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
@@ -222,9 +222,9 @@ fn fill(disk: &Store, numbers: impl Iterator<Item = u64>) -> u64 {
         if disk.has(&key) {
             continue;
         }
-        let partial = disk.begin(&key, Some(SIZE)).unwrap();
-        partial.write_at(0, &object(number)).unwrap();
-        partial.commit(&key, SIZE).unwrap();
+        let partial = disk.begin(&key, Some(SIZE), EvictionPolicy::Any).unwrap();
+        partial.append(&object(number), EvictionPolicy::Any).unwrap();
+        partial.commit(&key, SIZE, EvictionPolicy::Any).unwrap();
         filled += 1;
     }
     filled

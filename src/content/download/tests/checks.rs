@@ -1,19 +1,19 @@
 //! What an audit finds: of what is kept here, and of what the Source serves.
 
 use super::*;
-use crate::content::check::{Asked, Checked, digests_shown};
+use crate::content::verify::{Asked, Checked, digests_shown};
 use server::Reply;
 use std::sync::Mutex;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_kept_is_absent_intact_or_corrupt() {
+async fn a_cached_object_is_absent_intact_or_corrupt() {
     let body = bytes(300_000, 1);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
     let wanted = vouched(&server, &body);
     assert_eq!(mounted.content.check(&wanted), Checked::Absent);
     mounted.read_all(&wanted).await.unwrap();
-    assert_eq!(mounted.content.check(&wanted), Checked::Intact);
+    assert_eq!(mounted.content.check(&wanted), Checked::Intact(body.len() as u64));
 
     flip_bits(&mounted.config.folder.join("objects"));
 
@@ -21,16 +21,16 @@ async fn what_is_kept_is_absent_intact_or_corrupt() {
     assert_eq!(found, Checked::Corrupt("the cached copy is damaged after 0 bytes".to_owned()));
     assert_eq!(mounted.content.check(&wanted), Checked::Absent, "it is gone, and is fetched again");
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
-    assert_eq!(mounted.content.check(&wanted), Checked::Intact);
+    assert_eq!(mounted.content.check(&wanted), Checked::Intact(body.len() as u64));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kept_bytes_are_held_to_a_digest_that_is_published_later() {
+async fn cached_bytes_are_held_to_a_digest_published_later() {
     let body = bytes(5_000, 2);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
     mounted.read_all(&bare(&server, "/a")).await.unwrap();
-    assert_eq!(mounted.content.check(&bare(&server, "/a")), Checked::Intact);
+    assert_eq!(mounted.content.check(&bare(&server, "/a")), Checked::Intact(body.len() as u64));
 
     let of_others = FetchSpec { hashes: vec![digest(Algorithm::Md5, b"others")], ..bare(&server, "/a") };
 
@@ -38,7 +38,7 @@ async fn kept_bytes_are_held_to_a_digest_that_is_published_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_served_is_held_to_what_is_published_and_nothing_of_it_is_kept() {
+async fn served_bytes_are_checked_and_not_cached() {
     let body = bytes(5_000, 3);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
@@ -55,7 +55,7 @@ async fn what_is_served_is_held_to_what_is_published_and_nothing_of_it_is_kept()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_nothing_is_published_what_came_before_tells_of_a_change() {
+async fn without_published_facts_earlier_bytes_show_a_change() {
     let served = Arc::new(Mutex::new(bytes(5_000, 4)));
     let serving = Arc::clone(&served);
     let server = Server::start(move |_| Reply::full(&serving.lock().unwrap()));
@@ -67,7 +67,7 @@ async fn where_nothing_is_published_what_came_before_tells_of_a_change() {
     served.lock().unwrap()[7] ^= 1;
 
     assert!(matches!(mounted.content.ask(&wanted, PLENTY).await, Asked::Changed(_)));
-    assert_eq!(mounted.content.check(&wanted), Checked::Intact, "what is kept is what it was");
+    assert_eq!(mounted.content.check(&wanted), Checked::Intact(5_000), "what is kept is what it was");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,7 +90,7 @@ async fn no_answer_is_no_change_and_a_page_is_no_resource() {
 }
 
 #[test]
-fn digests_of_coded_bytes_say_nothing_of_what_is_read() {
+fn digests_of_coded_bytes_are_not_those_of_a_read() {
     let plain = FetchSpec {
         hashes: vec![digest(Algorithm::Md5, b"x")],
         ..FetchSpec::new(INodeNo(2), crate::document::Uri::parse("http://h/a").unwrap())

@@ -30,7 +30,7 @@ fn liar(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_body_is_asked_for_again_and_an_error_if_it_stays_wrong() {
+async fn a_wrong_body_is_requested_again_and_fails_if_it_stays_wrong() {
     let body = bytes(300_000, 10);
     let mut one_bit = body.clone();
     one_bit[299_999] ^= 1;
@@ -60,7 +60,7 @@ async fn a_wrong_body_is_asked_for_again_and_an_error_if_it_stays_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_length_without_announcement_is_found_without_a_digest() {
+async fn an_unannounced_wrong_length_is_found_without_a_digest() {
     let body = bytes(300_000, 12);
     for wrong in [body[..200_000].to_vec(), [&body[..], b"x"].concat(), Vec::new()] {
         let server = Server::start(move |_| Reply::full(&wrong).announcing(None));
@@ -78,10 +78,10 @@ async fn a_wrong_published_digest_or_length_is_an_error_named_so() {
     let wrong_length = FetchSpec { ino: INodeNo(3), length: Some(999), ..vouched(&server, &body) };
     let mounted = Mounted::plain(&server);
 
-    let told = mounted.read_all(&wrong_digest).await.unwrap_err().to_string();
-    assert!(told.contains("digest") && told.contains(&wrong_digest.hashes[0].to_string()), "{told}");
-    let told = mounted.read_all(&wrong_length).await.unwrap_err().to_string();
-    assert!(told.contains("1000 bytes") && told.contains("999"), "{told}");
+    let message = mounted.read_all(&wrong_digest).await.unwrap_err().to_string();
+    assert!(message.contains("digest") && message.contains(&wrong_digest.hashes[0].to_string()), "{message}");
+    let message = mounted.read_all(&wrong_length).await.unwrap_err().to_string();
+    assert!(message.contains("1000 bytes") && message.contains("999"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,7 +97,7 @@ async fn the_strongest_published_digest_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_cut_at_every_tenth_is_resumed_under_a_strong_etag_and_begun_again_without() {
+async fn a_cut_body_resumes_under_a_strong_etag_and_restarts_without() {
     let body = bytes(700_000, 16);
     for tenth in 0..10 {
         for etag in [Some(ETAG), Some("W/\"v1\""), None] {
@@ -116,7 +116,7 @@ async fn a_body_cut_at_every_tenth_is_resumed_under_a_strong_etag_and_begun_agai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_cut_at_every_tenth_every_time_comes_whole_under_a_strong_etag() {
+async fn a_body_cut_every_time_comes_whole_under_a_strong_etag() {
     let body = bytes(700_000, 17);
     let whole = body.clone();
     let server = Server::start(move |request| honest(request, &whole, Some(ETAG)).cut_at(70_000));
@@ -143,7 +143,7 @@ async fn a_body_always_cut_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_are_not_the_rest_asked_for_never_mix() {
+async fn answers_other_than_the_requested_rest_never_mix() {
     let body = bytes(700_000, 19);
     let newer = bytes(700_000, 20);
     type Rest = fn(&[u8], &[u8]) -> Reply;
@@ -196,7 +196,7 @@ async fn a_206_for_the_whole_is_refused() {
 /// What is kept is written, which is no work for the thread that others' answers wait for: while those for that are busy, nothing goes
 /// out.
 #[test]
-fn what_comes_waits_for_the_threads_that_write() {
+fn received_bytes_wait_for_the_threads_that_write() {
     let body = bytes(300_000, 23);
     for coding in [None, Some("gzip")] {
         let answer = coding.map_or_else(|| body.clone(), |_| gzip(&body));
@@ -232,7 +232,7 @@ fn what_comes_waits_for_the_threads_that_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coding_that_was_not_asked_for_is_undone() {
+async fn an_unrequested_coding_is_decoded() {
     let body = bytes(100_000, 22);
     let coded = gzip(&body);
     let (answer, length) = (coded.clone(), coded.len() as u64);
@@ -257,23 +257,23 @@ async fn a_coding_that_was_not_asked_for_is_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coding_that_was_not_asked_for_and_is_not_known_fails() {
+async fn an_unrequested_unknown_coding_fails() {
     let server = Server::start(move |_| Reply::full(b"coded").with("Content-Encoding", "br"));
     let mounted = Mounted::plain(&server);
 
-    let said = mounted.read_all(&bare(&server, "/a")).await.unwrap_err().to_string();
+    let message = mounted.read_all(&bare(&server, "/a")).await.unwrap_err().to_string();
 
-    assert!(said.contains("content coding br"), "{said}");
+    assert!(message.contains("content coding br"), "{message}");
 }
 
-/// Reads, and tells which codings were asked for.
+/// Reads, and returns the coding that was requested.
 async fn server_asks(mounted: &Mounted, wanted: &FetchSpec, server: &Server) -> Option<String> {
     mounted.read(wanted, 0, 1).await.unwrap();
     server.received()[0].field("accept-encoding").map(str::to_owned)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_published_coding_is_asked_for_verified_coded_and_undone() {
+async fn a_published_coding_is_requested_verified_and_decoded() {
     let body = bytes(1_000_000, 23);
     let coded = gzip(&body);
     for field in [Some("gzip"), None] {
@@ -295,18 +295,18 @@ async fn a_published_coding_is_asked_for_verified_coded_and_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn coded_bytes_that_cannot_be_undone_are_an_error() {
+async fn coded_bytes_that_cannot_be_decoded_are_an_error() {
     let cut = gzip(&bytes(10_000, 24))[..5_000].to_vec();
     let server = Server::of(&cut, None);
     let mounted = Mounted::plain(&server);
     let wanted = FetchSpec { encoding: Some("gzip".into()), ..vouched(&server, &cut) };
 
-    let told = mounted.read_all(&wanted).await.unwrap_err().to_string();
-    assert!(told.contains("decoded"), "{told}");
+    let message = mounted.read_all(&wanted).await.unwrap_err().to_string();
+    assert!(message.contains("decoded"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coding_that_is_not_known_is_shown_as_it_comes() {
+async fn an_unknown_published_coding_is_shown_coded() {
     let coded = bytes(10_000, 25);
     let answer = coded.clone();
     let server = Server::start(move |_| Reply::full(&answer).with("Content-Encoding", "br"));
@@ -318,7 +318,7 @@ async fn a_coding_that_is_not_known_is_shown_as_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_status_is_an_error_that_tells_it() {
+async fn every_status_is_an_error_that_names_it() {
     for status in [400, 401, 403, 404, 410] {
         let server = Server::start(move |_| Reply::status(status));
         let mounted = Mounted::plain(&server);
@@ -333,7 +333,7 @@ async fn every_status_is_an_error_that_tells_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_that_passes_is_waited_for() {
+async fn a_temporary_status_is_retried() {
     let body = bytes(1_000, 26);
     for status in [429, 500, 503] {
         let server = liar(1, &body, None, move |_| Reply::status(status).with("Retry-After", "0"));
@@ -368,8 +368,8 @@ async fn a_page_where_a_file_is_published_is_a_soft_404() {
     let html = FetchSpec { ino: INodeNo(3), media_type: Some("text/html".into()), ..bare(&server, "/a") };
     let proven = FetchSpec { ino: INodeNo(4), media_type: Some("application/pdf".into()), ..vouched(&server, page) };
 
-    let told = mounted.read_all(&pdf).await.unwrap_err().to_string();
-    assert!(told.contains("login page"), "{told}");
+    let message = mounted.read_all(&pdf).await.unwrap_err().to_string();
+    assert!(message.contains("login page"), "{message}");
     assert!(mounted.size(&FetchSpec { ino: INodeNo(5), ..pdf }).await.is_err());
     assert_eq!(mounted.read_all(&html).await.unwrap(), page);
     assert_eq!(mounted.read_all(&proven).await.unwrap(), page);
@@ -420,7 +420,7 @@ async fn without_fixity_hashes_do_not_count_but_lengths_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_differ_from_an_earlier_fetch_of_the_inode_are_another_version() {
+async fn bytes_other_than_those_of_an_earlier_download_are_a_version() {
     let body = bytes(10_000, 32);
     let newer = bytes(10_000, 33);
     let server = liar(1, &newer, None, move |request| honest(request, &body, None));
@@ -435,7 +435,7 @@ async fn bytes_that_differ_from_an_earlier_fetch_of_the_inode_are_another_versio
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_server_does_a_read_gives_right_bytes_or_an_error() {
+async fn a_read_gives_right_bytes_or_an_error_under_random_faults() {
     let body = bytes(400_000, 34);
     for seed in 1..=60_u64 {
         let whole = body.clone();
@@ -470,7 +470,7 @@ async fn whatever_a_server_does_a_read_gives_right_bytes_or_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_newer_than_the_list_are_told_from_wrong_ones_counted_and_shown_only_where_asked_for() {
+async fn bytes_newer_than_the_list_are_counted_and_shown_on_request() {
     let stamp = "Thu, 02 Jan 2020 00:00:00 GMT";
     let at = |text: &str| Timestamp::parse(text);
     for (newer, same_length) in [(true, true), (true, false), (false, true)] {

@@ -18,7 +18,7 @@ fn time(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from(httpdate::parse_http_date(text).unwrap()))
 }
 
-/// A resource that has changed, its versions by time, and whatever asks for them.
+/// A resource that has changed, its versions by time, and its TimeGate and TimeMap.
 fn archive(request: &Received) -> Reply {
     let memento = |body: &[u8], time: &str| honest(request, body, None).with("Memento-Datetime", time);
     match request.path.as_str() {
@@ -53,7 +53,7 @@ fn paths(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_listed_version_comes_from_its_memento_when_the_resource_has_changed_again() {
+async fn the_listed_version_comes_from_its_memento_after_a_change() {
     let server = Server::start(archive);
     let mut mounted = Mounted::plain(&server);
     let vouched = FetchSpec { hashes: vec![digest(Algorithm::Sha256, LISTED)], ..listed(&server) };
@@ -69,11 +69,11 @@ async fn the_listed_version_comes_from_its_memento_when_the_resource_has_changed
         assert_eq!(mounted.read_all(&wanted).await.unwrap(), LISTED, "{wanted:?}");
         assert_eq!(mounted.content.state(wanted.ino).1, Verified::Digest(Algorithm::Sha256));
     }
-    assert_eq!(mounted.events(), [Event::Sized(INodeNo(5), LISTED.len() as u64)], "nobody was told of a change");
+    assert_eq!(mounted.events(), [Event::Sized(INodeNo(5), LISTED.len() as u64)], "no change is reported");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_published_length_that_loc_no_longer_has_leads_to_the_memento() {
+async fn a_published_length_that_loc_contradicts_leads_to_a_memento() {
     let server = Server::start(archive);
     let mounted = Mounted::plain(&server);
     let wanted = FetchSpec {
@@ -109,12 +109,12 @@ async fn a_replaced_version_is_served_by_its_memento_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replaced_version_is_taken_from_loc_where_it_is_proved_to_be_the_same() {
+async fn a_replaced_version_comes_from_loc_where_proved_the_same() {
     let server = Server::start(archive);
     let mut mounted = Mounted::plain(&server);
-    let told = bare(&server, "/a");
-    assert_eq!(mounted.size(&told).await.unwrap(), NOW.len() as u64);
-    let replaced = FetchSpec { is_replaced: true, ..told };
+    let shown = bare(&server, "/a");
+    assert_eq!(mounted.size(&shown).await.unwrap(), NOW.len() as u64);
+    let replaced = FetchSpec { is_replaced: true, ..shown };
 
     assert_eq!(mounted.read_all(&replaced).await.unwrap(), NOW, "the same strong ETag");
     let vouched = FetchSpec {
@@ -129,7 +129,7 @@ async fn a_replaced_version_is_taken_from_loc_where_it_is_proved_to_be_the_same(
 
 /// Issue: what neither has is EIO, never today's bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mount_of_an_earlier_time_shows_the_versions_of_then_and_never_todays_bytes() {
+async fn a_mount_of_an_earlier_time_never_shows_current_bytes() {
     let server = Server::start(archive);
     let mounted = Mounted::plain(&server);
     let then = FetchSpec { as_of: time(EARLIER), lastmod: None, ..listed(&server) };
@@ -159,7 +159,7 @@ async fn a_mount_of_an_earlier_time_shows_the_versions_of_then_and_never_todays_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_size_of_an_earlier_time_is_that_of_the_version_of_then() {
+async fn a_size_of_an_earlier_time_is_that_of_the_version_then() {
     let server = Server::start(archive);
     let mounted = Mounted::plain(&server);
     let then =
@@ -169,7 +169,7 @@ async fn a_size_of_an_earlier_time_is_that_of_the_version_of_then() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_resource_is_now_is_shown_where_that_was_asked_for() {
+async fn the_current_version_is_shown_on_request() {
     let server = Server::start(|request| match request.path.as_str() {
         "/a" => honest(request, NOW, None).with("Last-Modified", LATER),
         _ => archive(request),
@@ -187,7 +187,7 @@ async fn what_the_resource_is_now_is_shown_where_that_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_time_map_without_end_and_one_that_leads_in_circles_are_left_after_a_while() {
+async fn endless_and_circular_time_maps_are_given_up() {
     let server = Server::start(|request| match request.path.as_str() {
         "/a" => Reply::status(404),
         "/map" => Reply::full(&b"<x>; rel=\"memento\"; datetime=\"never\", ".repeat(200_000)),
@@ -206,7 +206,7 @@ async fn a_time_map_without_end_and_one_that_leads_in_circles_are_left_after_a_w
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mirror_that_failed_is_asked_last_and_one_with_wrong_bytes_too() {
+async fn mirrors_that_failed_or_sent_wrong_bytes_are_asked_last() {
     let body = bytes(3_000, 41);
     let dead = Server::start(|_| Reply::status(403));
     let lying = Server::of(b"other bytes", None);

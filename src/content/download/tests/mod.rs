@@ -2,24 +2,26 @@
 //! without end.
 
 mod checks;
+mod followed;
 mod jumps;
 mod lies;
 mod members;
 mod mementos;
-mod memory;
 mod past;
 mod patches;
+mod priority;
+mod random;
+mod ranges;
 mod revalidation;
 mod server;
 mod shares;
 mod sizes;
 mod streams;
-mod stripes;
-mod urgency;
 
 use super::super::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use super::*;
 use crate::content::fixity::{BLOCK, Verifier, WHOLE_LIMIT};
+use crate::document::Uri;
 use crate::document::{Algorithm, Digest, Timestamp};
 use crate::source::http::{Client, HttpConfig};
 use server::Server;
@@ -51,14 +53,6 @@ impl Mounted {
         let mut config = config(&folder, &server.uri("/"));
         change(&mut config);
         Mounted::open(server, config, folder)
-    }
-
-    /// A mount that asks a host for as much at once as one does by default: else it asks for less.
-    fn wide(server: &Server, change: impl FnOnce(&mut ContentConfig)) -> Mounted {
-        let folder = TempDir::new().unwrap();
-        let mut config = config(&folder, &server.uri("/"));
-        change(&mut config);
-        Mounted::asking(server, config, folder, 64)
     }
 
     fn open(server: &Server, config: ContentConfig, folder: TempDir) -> Mounted {
@@ -102,6 +96,16 @@ impl Mounted {
         read_all(&self.content, wanted).await
     }
 
+    /// Waits until the download of `wanted` ends for want of readers: soon, as many others are under way.
+    async fn gives_way(&self, wanted: &FetchSpec) {
+        for ino in 1000..1100 {
+            let other = Download::new(Fixity::Stream, Arc::clone(&self.content.spill_folder));
+            self.content.in_flight.lock().unwrap().insert(INodeNo(ino), Arc::new(other));
+        }
+        until(|| self.content.download_of(wanted.ino).is_none()).await;
+        self.content.in_flight.lock().unwrap().clear();
+    }
+
     fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }
@@ -136,6 +140,16 @@ async fn read_all(content: &Arc<Content>, wanted: &FetchSpec) -> Result<Vec<u8>,
             return Ok(bytes);
         }
     }
+}
+
+/// Waits until it is so.
+async fn until(is_so: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(HANG, waiting).await.expect("it never comes to that");
 }
 
 /// Bytes without pattern, the same for the same arguments.
@@ -363,4 +377,33 @@ async fn two_mounts_of_one_cache_folder_share_what_a_digest_names() {
 
     assert_eq!(other.read_all(&wanted).await.unwrap(), body);
     assert_eq!(server.received().len(), 1);
+}
+
+/// A download that gave way (a prefetch without room, say) is no damage of the disk: its readers begin another, however often.
+#[tokio::test]
+async fn a_read_outlives_downloads_that_give_way() {
+    use futures_util::FutureExt;
+    let body = bytes(5_000, 9);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let (wanted, content) = (vouched(&server, &body), &mounted.content);
+    let put = || {
+        let download = Arc::new(Download::new(Fixity::Stream, Arc::clone(&content.spill_folder)));
+        content.in_flight.lock().unwrap().insert(wanted.ino, Arc::clone(&download));
+        download
+    };
+    let mut last = put();
+    let read = mounted.read(&wanted, 0, 5_000);
+    tokio::pin!(read);
+    for _ in 0..3 * ROUNDS {
+        assert!((&mut read).now_or_never().is_none());
+        let next = put();
+        last.end(Outcome::Yielded(content.no_room()));
+        last = next;
+    }
+    assert!((&mut read).now_or_never().is_none());
+    content.in_flight.lock().unwrap().remove(&wanted.ino);
+    last.end(Outcome::Yielded(content.no_room()));
+
+    assert_eq!(read.await.unwrap(), body);
 }

@@ -8,8 +8,7 @@ use std::sync::Mutex;
 /// A document as Python writes it, and its versions.
 fn version(number: u32) -> Vec<u8> {
     let text = "x".repeat(2000);
-    format!("{{\"title\": \"caf\\u00e9\", \"version\": {number}, \"text\": \"{text}\", \"ratio\": 0.10}}\n")
-        .into_bytes()
+    format!("{{\"title\": \"café\", \"version\": {number}, \"text\": \"{text}\", \"ratio\": 0.10}}\n").into_bytes()
 }
 
 fn patch_to(number: u32) -> Vec<u8> {
@@ -63,23 +62,35 @@ impl Source {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_version_comes_by_its_patch_alone_also_after_a_restart() {
+async fn a_new_version_comes_by_its_patches_alone() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
     assert_eq!(mounted.read_all(&source.wanted(1, &[])).await.unwrap(), version(1));
     let second = source.wanted(2, &[2]);
     assert_eq!(mounted.read_all(&second).await.unwrap(), version(2));
     assert_eq!(mounted.content.state(second.ino).1, Verified::Digest(Algorithm::Sha256));
+    assert_eq!(mounted.read_all(&source.wanted(4, &[3, 4])).await.unwrap(), version(4), "several, in order");
 
+    assert_eq!(source.asked(), ["/res", "/patch/2", "/patch/3", "/patch/4"]);
+}
+
+/// A version that is found under its digest is the base of the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_found_under_its_digest_is_patched() {
+    let source = Source::honest(1);
+    let mounted = Mounted::plain(&source.server);
+    mounted.read_all(&source.wanted(1, &[])).await.unwrap();
+
+    // The version before is remembered until the end of the mount.
     let mounted = mounted.restarted(&source.server).await;
-    assert_eq!(mounted.read_all(&source.wanted(3, &[3])).await.unwrap(), version(3));
-    assert_eq!(mounted.read_all(&source.wanted(5, &[4, 5])).await.unwrap(), version(5), "several, in order");
+    mounted.read_all(&FetchSpec { ino: INodeNo(9), ..source.wanted(1, &[]) }).await.unwrap();
+    assert_eq!(mounted.read_all(&source.wanted(2, &[2])).await.unwrap(), version(2));
 
-    assert_eq!(source.asked(), ["/res", "/patch/2", "/patch/3", "/patch/4", "/patch/5"]);
+    assert_eq!(source.asked(), ["/res", "/patch/2"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_patch_cannot_make_is_fetched_whole() {
+async fn a_version_that_patches_do_not_make_is_fetched_whole() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
     mounted.read_all(&source.wanted(1, &[])).await.unwrap();
@@ -90,7 +101,7 @@ async fn what_a_patch_cannot_make_is_fetched_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_patch_is_not_even_asked_for_where_it_cannot_count() {
+async fn a_patch_that_cannot_count_is_not_requested() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
     // Another Source of the same documents; nothing of it is kept here.
@@ -114,7 +125,7 @@ async fn a_patch_is_not_even_asked_for_where_it_cannot_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn patches_that_lie_cost_the_patch_and_no_more() {
+async fn wrong_patches_cost_the_patch_and_no_more() {
     let lies: [fn(Vec<u8>) -> Reply; 6] = [
         |_| Reply::status(404),
         |patch| Reply::full(&patch[..patch.len() - 1]),

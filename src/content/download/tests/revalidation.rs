@@ -1,4 +1,4 @@
-//! Whether the Source still has the bytes: equal ones keep their inode, others are told, and no failure is a change.
+//! Whether the Source still has the bytes: equal ones keep their inode, others are reported, and no failure is a change.
 
 use super::*;
 use server::{Received, Reply};
@@ -43,7 +43,7 @@ fn validated_at(mounted: &Mounted, ino: INodeNo) -> Option<Timestamp> {
     mounted.content.observed.get(ino).unwrap().validated_at
 }
 
-/// Reads the whole, makes it look validated long ago, and drops what was told so far.
+/// Reads the whole, makes it look validated long ago, and drops the events so far.
 async fn read_long_ago(mounted: &mut Mounted, wanted: &FetchSpec) -> Vec<u8> {
     let bytes = mounted.read_all(wanted).await.unwrap();
     let long_ago = Timestamp { seconds: 0, nanos: 0 };
@@ -72,7 +72,7 @@ async fn a_304_keeps_the_inode_and_its_bytes_for_another_interval() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_bytes_are_told_whatever_the_server_offers_to_tell_them_by() {
+async fn other_bytes_are_reported_with_and_without_validators() {
     for etags in [Some(["\"v1\"", "\"v2\""]), None] {
         for second in [&b"two"[..], b"longer"] {
             let publication = Publication::new(b"one", second);
@@ -136,7 +136,7 @@ async fn no_failure_is_a_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_looks_are_one_question() {
+async fn many_looks_are_one_revalidation() {
     let publication = Publication::new(b"one", b"two");
     let server = publication.bare();
     let mut mounted = Mounted::plain(&server);
@@ -148,13 +148,13 @@ async fn many_looks_are_one_question() {
         mounted.content.revalidate(wanted.clone(), None);
     }
 
-    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(told, Some(Event::Changed(wanted.ino)));
+    let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(event, Some(Event::Changed(wanted.ino)));
     assert_eq!(server.count("GET"), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_is_never_and_what_was_not_asked_for_yet_has_its_whole_interval() {
+async fn never_is_never_and_the_first_interval_is_whole() {
     let server = Server::of(b"one", None);
     let mounted = Mounted::plain(&server);
     let never = Some(crate::document::ChangeFrequency::Never);

@@ -2,7 +2,6 @@
 
 use super::server::{Gate, Received, Server, honest};
 use super::*;
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 /// As the kernel reads ahead: so many bytes at a time, so many times at once.
@@ -79,31 +78,7 @@ async fn more_than_there_is_memory_for_take_turns_and_each_is_fetched_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_goes_past_the_cache_takes_no_turn_from_other_reads_of_its_host() {
-    let bodies = [bytes(LARGE, 120), bytes(1000, 121)];
-    let (gate, served) = (Gate::default(), bodies.clone().to_vec());
-    let held = gate.clone();
-    let server = Server::start(move |request| match body_of(request, &served) {
-        0 => honest(request, &served[0], None).gated_at(1 << 20, &held),
-        other => honest(request, &served[other], None),
-    });
-    let mounted = Mounted::new(&server, |config| config.quota = Some(1));
-    let numbers = numbered(&server, &bodies);
-    let taken = join_all(
-        (1..crate::content::FETCHES)
-            .map(|_| mounted.content.fetches.take(numbers[0].uri.authority(), numbers[0].requester)),
-    );
-    let _taken = taken.await;
-    assert!(mounted.read(&numbers[0], 0, 10).await.is_ok(), "one turn is left");
-
-    let other = mounted.read_all(&numbers[1]).await;
-
-    gate.open();
-    assert!(other.unwrap() == bodies[1]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_finds_no_place_beside_the_cache_waits_for_one_but_not_for_ever() {
+async fn without_memory_beside_the_cache_a_read_waits_not_for_ever() {
     let bodies = [bytes(LARGE, 130), bytes(3 * BLOCK as usize, 131)];
     let served = bodies.to_vec();
     let server = Server::start(move |request| honest(request, &served[body_of(request, &served)], None));
@@ -112,14 +87,7 @@ async fn who_finds_no_place_beside_the_cache_waits_for_one_but_not_for_ever() {
         config.stall = Duration::from_secs(1);
     });
     let wanted = numbered(&server, &bodies);
-    let memory = &mounted.content.memory;
-    let mut taken = Vec::new();
-    while let Some(place) = memory.passing().now_or_never() {
-        taken.push(place);
-    }
-    while let Some(place) = memory.whole_at_once() {
-        taken.push(Some(place));
-    }
+    let taken = mounted.content.memory.reserve(usize::MAX).await;
 
     for wanted in &wanted {
         assert!(matches!(mounted.read(wanted, 0, 10).await, Err(ContentError::Stalled { .. })));

@@ -1,8 +1,10 @@
-//! Sizes that nobody published.
+//! Sizes that are not published.
 
 use super::server::{Gate, Reply, Server, honest};
 use super::*;
+use crate::source::http::Requester;
 use futures_util::FutureExt;
+use std::future::Ready;
 
 const ETAG: &str = "\"v1\"";
 
@@ -38,7 +40,7 @@ async fn a_head_is_believed_whatever_its_validator() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_head_does_not_tell_the_first_byte_does() {
+async fn without_a_size_in_head_the_first_byte_is_requested() {
     let body = bytes(1_000, 42);
     let heads: [fn() -> Reply; 3] = [
         || Reply::status(405),
@@ -60,7 +62,7 @@ async fn where_head_does_not_tell_the_first_byte_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_no_head_tells_the_whole_is_fetched_and_kept() {
+async fn without_a_size_in_any_head_the_whole_is_fetched() {
     let body = bytes(300_000, 43);
     for etag in [None, Some("W/\"v1\""), Some(ETAG)] {
         let whole = body.clone();
@@ -86,29 +88,29 @@ async fn after_one_contradiction_the_whole_body_is_the_version() {
         _ => Reply::full(&whole).with("ETag", ETAG),
     });
     let mut mounted = Mounted::plain(&server);
-    let told = bare(&server, "/a");
-    let next = FetchSpec { ino: INodeNo(3), ..told.clone() };
+    let first = bare(&server, "/a");
+    let next = FetchSpec { ino: INodeNo(3), ..first.clone() };
 
-    assert_eq!(mounted.size(&told).await.unwrap(), 999);
-    assert!(mounted.read_all(&told).await.is_err());
-    assert_eq!(mounted.events().last(), Some(&Event::Changed(told.ino)));
+    assert_eq!(mounted.size(&first).await.unwrap(), 999);
+    assert!(mounted.read_all(&first).await.is_err());
+    assert_eq!(mounted.events().last(), Some(&Event::Changed(first.ino)));
 
     assert_eq!(mounted.size(&next).await.unwrap(), 1_000);
     assert_eq!(mounted.read_all(&next).await.unwrap(), body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_byte_where_a_head_announced_some_is_no_empty_file() {
+async fn an_empty_body_after_a_nonzero_head_is_no_empty_file() {
     let server = Server::start(move |request| match request.method.as_str() {
         "HEAD" => Reply::full(&[1; 999]),
         _ => Reply::full(b""),
     });
     let mounted = Mounted::plain(&server);
-    let told = bare(&server, "/a");
-    let next = FetchSpec { ino: INodeNo(3), ..told.clone() };
+    let first = bare(&server, "/a");
+    let next = FetchSpec { ino: INodeNo(3), ..first.clone() };
 
-    assert_eq!(mounted.size(&told).await.unwrap(), 999);
-    assert!(mounted.read_all(&told).await.is_err());
+    assert_eq!(mounted.size(&first).await.unwrap(), 999);
+    assert!(mounted.read_all(&first).await.is_err());
 
     assert!(matches!(mounted.size(&next).await, Err(ContentError::Mismatch { .. })));
 }
@@ -155,7 +157,7 @@ async fn a_refusal_is_the_answer_and_is_remembered_until_a_refresh() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mirror_tells_the_size_where_loc_does_not() {
+async fn a_mirror_has_the_size_where_loc_fails() {
     let body = bytes(1_000, 44);
     let whole = body.clone();
     let server = Server::start(move |request| match request.path.as_str() {
@@ -170,7 +172,7 @@ async fn a_mirror_tells_the_size_where_loc_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fetch_for_a_size_goes_on_after_its_waiter_gave_up() {
+async fn a_download_for_a_size_outlives_its_deadline() {
     let body = bytes(300_000, 45);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
@@ -180,15 +182,15 @@ async fn a_fetch_for_a_size_goes_on_after_its_waiter_gave_up() {
 
     assert!(matches!(mounted.size(&wanted).await, Err(ContentError::Stalled { .. })));
     gate.open();
-    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
 
-    assert_eq!(told, Some(Event::Sized(wanted.ino, 300_000)));
+    assert_eq!(event, Some(Event::Sized(wanted.ino, 300_000)));
     assert_eq!(mounted.size(&wanted).await.unwrap(), 300_000);
     assert_eq!(server.count("GET"), 2, "the first byte, then the body");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_of_another_length_than_was_told_is_another_version() {
+async fn a_body_of_another_length_than_shown_is_another_version() {
     let body = bytes(1_000, 46);
     let newer = bytes(1_001, 46);
     for announced in [Some(1_001), None] {
@@ -207,7 +209,7 @@ async fn a_body_of_another_length_than_was_told_is_another_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_head_that_lies_costs_the_inode_but_not_the_verified_object() {
+async fn a_wrong_head_costs_the_inode_but_not_the_verified_object() {
     let body = bytes(1_000, 47);
     let whole = body.clone();
     let server = Server::start(move |request| match request.method.as_str() {
@@ -215,24 +217,24 @@ async fn a_head_that_lies_costs_the_inode_but_not_the_verified_object() {
         _ => Reply::full(&whole),
     });
     let mut mounted = Mounted::plain(&server);
-    let told = FetchSpec { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
-    let next = FetchSpec { ino: INodeNo(3), ..told.clone() };
+    let first = FetchSpec { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
+    let next = FetchSpec { ino: INodeNo(3), ..first.clone() };
 
-    assert_eq!(mounted.size(&told).await.unwrap(), 999);
-    assert!(matches!(mounted.read_all(&told).await, Err(ContentError::Changed { .. })), "never 1000 bytes of 999");
-    assert_eq!(mounted.events().last(), Some(&Event::Changed(told.ino)));
+    assert_eq!(mounted.size(&first).await.unwrap(), 999);
+    assert!(matches!(mounted.read_all(&first).await, Err(ContentError::Changed { .. })), "never 1000 bytes of 999");
+    assert_eq!(mounted.events().last(), Some(&Event::Changed(first.ino)));
     assert_eq!(mounted.size(&next).await.unwrap(), 1_000);
     assert_eq!(mounted.read_all(&next).await.unwrap(), body);
 }
 
-/// Whether the fetch of `wanted` under way is somebody's who waits.
+/// Whether a reader waits for the download of `wanted`.
 fn is_demanded(mounted: &Mounted, wanted: &FetchSpec) -> Option<bool> {
     let in_flight = mounted.content.in_flight.lock().unwrap();
-    in_flight.get(&wanted.ino).map(|download| download.urgency().is_demanded())
+    in_flight.get(&wanted.ino).map(|download| download.demanded().is_some())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_size_asked_ahead_leaves_a_prefetch_what_it_is() {
+async fn a_size_asked_ahead_leaves_a_prefetch_a_prefetch() {
     let body = bytes(300_000, 48);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
@@ -256,7 +258,7 @@ async fn a_size_asked_ahead_leaves_a_prefetch_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_fetched_for_a_size_ahead_gives_way_until_somebody_waits_for_it() {
+async fn a_body_for_a_size_ahead_is_a_prefetch_until_a_reader_waits() {
     let body = bytes(300_000, 49);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
@@ -272,7 +274,7 @@ async fn a_body_fetched_for_a_size_ahead_gives_way_until_somebody_waits_for_it()
     })
     .await
     .unwrap();
-    assert_eq!(is_demanded(&mounted, &wanted), Some(false), "nobody's yet");
+    assert_eq!(is_demanded(&mounted, &wanted), Some(false), "no reader waits yet");
 
     let size = mounted.size(&wanted);
     tokio::pin!(size);
@@ -292,7 +294,7 @@ async fn a_body_fetched_for_a_size_ahead_gives_way_until_somebody_waits_for_it()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_does_not_end_is_given_up_where_its_size_is_asked_ahead() {
+async fn an_endless_body_for_a_size_ahead_is_given_up() {
     let body = bytes(300_000, 50);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
@@ -308,12 +310,12 @@ async fn a_body_that_does_not_end_is_given_up_where_its_size_is_asked_ahead() {
     assert!(matches!(sized, Err(ContentError::Stalled { .. })));
     assert_eq!(is_demanded(&mounted, &wanted), None, "it is left");
     gate.open();
-    let told = tokio::time::timeout(HANG, mounted.content.read(&wanted, 299_000, 4096)).await.unwrap();
-    assert_eq!(told.unwrap(), body[299_000..], "nobody else has lost by it");
+    let first = tokio::time::timeout(HANG, mounted.content.read(&wanted, 299_000, 4096)).await.unwrap();
+    assert_eq!(first.unwrap(), body[299_000..], "no reader loses by it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_a_size_that_is_asked_ahead_raises_the_question_whoever_asked_ahead_after_it() {
+async fn a_reader_raises_the_question_that_was_asked_ahead() {
     let body = bytes(1_000, 51);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
@@ -322,27 +324,30 @@ async fn who_waits_for_a_size_that_is_asked_ahead_raises_the_question_whoever_as
         honest(request, &whole, Some(ETAG))
     });
     let mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    let sizing = mounted.content.size_ahead(&wanted);
-    tokio::pin!(sizing);
-    assert!((&mut sizing).now_or_never().is_none());
-    let raised = mounted.content.sizes_ahead.lock().unwrap().get(&wanted.ino).map(|tell| tell.subscribe());
-    let mut raised = raised.unwrap();
+    let wanted = FetchSpec { requester: Requester(7), ..bare(&server, "/a") };
+    let asking_ahead = mounted.content.size_ahead(&wanted);
+    tokio::pin!(asking_ahead);
+    assert!((&mut asking_ahead).now_or_never().is_none());
+    let joined = mounted
+        .content
+        .sizes
+        .join(&mounted.content.runtime, wanted.ino, || -> (_, Ready<_>) { unreachable!("one is in flight") });
+    let raised = joined.0.subscribe();
+    assert_eq!(*raised.borrow(), None);
 
-    mounted.content.size_ahead(&wanted).await.unwrap();
     let size = mounted.size(&wanted);
     tokio::pin!(size);
     assert!((&mut size).now_or_never().is_none());
 
-    assert_eq!(raised.wait_for(Option::is_some).now_or_never().map(|raised| raised.is_ok()), Some(true));
+    assert_eq!(*raised.borrow(), Some(Requester(7)));
     gate.open();
-    let (sized, size) = tokio::join!(sizing, size);
+    let (sized, size) = tokio::join!(asking_ahead, size);
     assert_eq!((sized.is_ok(), size.unwrap()), (true, 1_000));
     assert_eq!(server.received().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_size_that_cannot_be_had_ahead_keeps_nobody_from_asking() {
+async fn a_size_refused_ahead_is_asked_again_by_a_reader() {
     let body = bytes(1_000, 53);
     let is_refused = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let refused = Arc::clone(&is_refused);

@@ -269,7 +269,8 @@ async fn a_reader_that_jumps_is_served_aside_under_a_strong_etag() {
     assert_eq!(mounted.read(&wanted, far as u64, 1 << 20).await.unwrap(), body[far..far + (1 << 20)]);
     assert_eq!(mounted.read(&wanted, LARGE as u64 - 10, 4096).await.unwrap(), body[LARGE - 10..], "the last block too");
     let asked = server.received();
-    assert_eq!(asked[1].field("range"), Some("bytes=8912896-10092543"), "the blocks that are read");
+    let ranges: Vec<_> = asked[1..].iter().filter_map(|request| request.field("range")).collect();
+    assert!(ranges.contains(&"bytes=8912896-9961471"), "the first eight of the blocks that are read: {ranges:?}");
     assert!(asked[1..].iter().all(|request| request.field("if-range") == Some(ETAG)));
     gate.open();
 

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 const PLENTY: u64 = 1 << 40;
 const MIB: u64 = 1 << 20;
+const ANY: EvictionPolicy = EvictionPolicy::Any;
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -18,11 +19,11 @@ fn open(folder: &TempDir) -> Arc<Store> {
     Store::open(folder.path(), Some(PLENTY), 0).unwrap()
 }
 
-/// A cache that holds `bytes` beside its own records.
+/// A cache that holds `bytes` and its own index.
 fn open_with_room(folder: &TempDir, bytes: u64) -> Arc<Store> {
     let own = {
         let disk = open(folder);
-        disk.cache.recency.own_bytes()
+        disk.cache.index.own_bytes()
     };
     Store::open(folder.path(), Some(own + bytes), 0).unwrap()
 }
@@ -46,21 +47,19 @@ fn bytes(seed: u64, length: u64) -> Vec<u8> {
 }
 
 fn put(disk: &Store, key: &ObjectKey, bytes: &[u8]) -> Arc<Object> {
-    let partial = disk.begin(key, Some(bytes.len() as u64)).unwrap();
-    partial.write_at(0, bytes).unwrap();
-    partial.commit(key, bytes.len() as u64).unwrap()
+    let partial = disk.begin(key, Some(bytes.len() as u64), ANY).unwrap();
+    partial.append(bytes, ANY).unwrap();
+    partial.commit(key, bytes.len() as u64, ANY).unwrap()
+}
+
+/// What is there once this process has recorded what is pending.
+fn recorded(disk: &Store) -> Usage {
+    disk.cache.write_down();
+    disk.usage()
 }
 
 fn object_path(disk: &Store, key: &ObjectKey) -> PathBuf {
     disk.cache.path(&object_name(key))
-}
-
-/// Leaves a partial as a kill does: the file and, if it was noted, the sidecar, but no lock and nothing of the destructor.
-fn kill(partial: Partial, noted: bool) {
-    if noted {
-        partial.note_now();
-    }
-    partial.abandon();
 }
 
 fn flip(path: &Path, at: u64) {
@@ -91,7 +90,7 @@ fn what_is_committed_is_read_back_at_every_offset() {
             }
         }
     }
-    assert_eq!(open(&folder).usage().objects, 10);
+    assert_eq!(recorded(&open(&folder)).objects, 10);
 }
 
 /// Promise 1, never a wrong byte: any single changed byte of the file is a miss or an error, for every block and the footer.
@@ -119,7 +118,7 @@ fn a_changed_byte_is_never_handed_out() {
         }
         assert!(disk.get(&key(1)).is_none(), "byte {at}: damaged once, a miss from then on");
         assert!(!object_path(&disk, &key(1)).exists(), "byte {at}");
-        assert_eq!(disk.usage().objects, 0, "byte {at}");
+        assert_eq!(recorded(&disk).objects, 0, "byte {at}");
     }
 }
 
@@ -158,157 +157,220 @@ fn a_file_cut_while_open_is_an_error_and_then_a_miss() {
     assert!(disk.get(&key(1)).is_none());
 }
 
-#[test]
-fn a_partial_is_written_in_any_order_and_read_meanwhile() {
-    let folder = folder();
-    let disk = open(&folder);
-    let length = 5 * BLOCK + 123;
-    let written = bytes(3, length);
-    let partial = disk.begin(&key(1), None).unwrap();
-    let mut pieces: Vec<u64> = (0..length).step_by(50_000).collect();
-    // A fixed order that leaves blocks begun at their start, middle and end.
-    pieces.sort_by_key(|start| start.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    for start in pieces {
-        let end = (start + 50_000).min(length);
-        assert_eq!(partial.read_at(start, 1).unwrap(), None);
-        partial.write_at(start, &written[start as usize..end as usize]).unwrap();
-        let read = partial.read_at(start, (end - start) as usize).unwrap().unwrap();
-        assert_eq!(read, written[start as usize..end as usize]);
+/// Appends in pieces of `step` bytes, every other one past the page cache.
+fn append_in_steps(partial: &Partial, bytes: &[u8], step: usize) {
+    for (number, piece) in bytes.chunks(step).enumerate() {
+        match number % 2 {
+            0 => partial.append(piece, ANY).unwrap(),
+            _ => partial.append_uncached(piece, ANY).unwrap(),
+        }
     }
-    // What is present stays: other bytes at the same place change nothing.
-    partial.write_at(0, &bytes(9, length)).unwrap();
-    assert_eq!((partial.present(), partial.prefix(), partial.absent(0..length)), (length, length, None));
+}
 
-    partial.commit(&key(2), length).unwrap();
+fn partials(folder: &TempDir) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.path().join("tmp")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
 
-    assert_eq!(partial.read_at(0, length as usize).unwrap().unwrap(), written);
-    assert!(matches!(partial.write_at(0, b"x"), Err(StoreError::Finished { .. })));
-    drop(partial);
-    assert!(disk.get(&key(1)).is_none(), "it is committed under the key that its bytes gave");
-    assert_eq!(disk.get(&key(2)).unwrap().read(0, length as usize).unwrap(), written);
+fn part(written: &[u8], blocks: std::ops::Range<u64>) -> &[u8] {
+    &written[(blocks.start * BLOCK) as usize..(blocks.end * BLOCK) as usize]
 }
 
 #[test]
-fn nothing_is_committed_with_a_gap_or_another_length() {
+fn a_partial_is_read_while_it_is_appended_to() {
     let folder = folder();
     let disk = open(&folder);
-    let partial = disk.begin(&key(1), None).unwrap();
-    partial.write_at(0, &bytes(1, 100)).unwrap();
-    partial.write_at(200, &bytes(1, 100)).unwrap();
-    for length in [0, 99, 100, 101, 200, 300, 301] {
-        assert!(matches!(partial.commit(&key(1), length), Err(StoreError::Incomplete { .. })), "{length}");
+    let length = 19 * BLOCK + 123;
+    let written = bytes(3, length);
+    for (number, step) in (0..).zip([1000, 50_000, BLOCK as usize, BLOCK as usize + 1, 3 * BLOCK as usize, 1 << 30]) {
+        let partial = disk.begin(&key(number), None, ANY).unwrap();
+        // Of what is kept for a resume nothing is in the way, if the length was wrong neither.
+        partial.keep(Some("v"), Some(if number % 2 == 0 { length } else { 17 * BLOCK + 9 }));
+        for piece in written.chunks(step) {
+            let start = partial.length();
+            assert_eq!(partial.read_at(start, 1).unwrap(), None);
+            append_in_steps(&partial, piece, step / 2 + 1);
+            for from in [0, start.saturating_sub(70_000), start] {
+                let read = partial.read_at(from, (partial.length() - from) as usize).unwrap().unwrap();
+                assert_eq!(read, written[from as usize..partial.length() as usize], "{step} {from}");
+            }
+        }
+        for wrong in [0, 1, length - 1, length + 1] {
+            assert!(matches!(partial.commit(&key(100), wrong, ANY), Err(StoreError::Incomplete { .. })), "{wrong}");
+        }
+
+        partial.commit(&key(100 + number), length, ANY).unwrap();
+
+        assert_eq!(partial.read_at(0, length as usize).unwrap().unwrap(), written);
+        assert!(matches!(partial.append(b"x", ANY), Err(StoreError::Finished { .. })));
+        drop(partial);
+        assert!(disk.get(&key(number)).is_none(), "it is committed under the key that its bytes gave");
+        drop(disk.get(&key(100 + number)));
     }
-    partial.write_at(100, &bytes(1, 100)).unwrap();
-    partial.commit(&key(1), 300).unwrap();
+    drop(disk);
+    let disk = open(&folder);
+    for number in 100..106 {
+        assert_eq!(disk.get(&key(number)).unwrap().read(0, length as usize).unwrap(), written, "{number}");
+    }
 }
 
 /// A kill at every stage: what follows is a miss or the whole object, and nothing is left over.
 #[test]
-fn a_kill_leaves_no_garbage_and_a_noted_partial_goes_on() {
+fn a_kill_leaves_no_garbage_and_a_noted_partial_resumes() {
     let folder = folder();
     let written = bytes(4, 6 * BLOCK + 9);
     let disk = open(&folder);
-    let unnoted = disk.begin(&key(1), None).unwrap();
-    unnoted.write_at(0, &written[..2 * BLOCK as usize]).unwrap();
-    let noted = disk.begin(&key(2), Some(written.len() as u64)).unwrap();
-    noted.set_validator(Some("\"v1\"".to_owned()));
-    noted.write_at(2 * BLOCK, &written[2 * BLOCK as usize..5 * BLOCK as usize + 9]).unwrap();
-    kill(unnoted, false);
-    kill(noted, true);
-    std::fs::write(folder.path().join("tmp/ino-00~1-1"), b"second writer").unwrap();
-    std::fs::write(folder.path().join("tmp/ino-00.present~"), b"torn").unwrap();
+    let unknown = disk.begin(&key(1), None, ANY).unwrap();
+    unknown.append(part(&written, 0..2), ANY).unwrap();
+    unknown.kill(false);
+    let noted = disk.begin(&key(2), None, ANY).unwrap();
+    noted.keep(Some("\"v1\""), Some(written.len() as u64));
+    noted.append(&written[..3 * BLOCK as usize + 9], ANY).unwrap();
+    noted.kill(true);
+    let complete = disk.begin(&key(3), None, ANY).unwrap();
+    complete.keep(Some("\"v1\""), Some(written.len() as u64));
+    complete.append(&written, ANY).unwrap();
+    complete.kill(true);
+    for garbage in [format!("{}~1-1", key(4)), format!("{}.present", key(2)), key(5).to_string()] {
+        std::fs::write(folder.path().join("tmp").join(garbage), vec![7; 2 * BLOCK as usize]).unwrap();
+    }
     drop(disk);
 
     let disk = open(&folder);
-    let mut left: Vec<_> =
-        std::fs::read_dir(folder.path().join("tmp")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let mut left = partials(&folder);
     left.sort();
-    assert_eq!(left, [format!("{}", key(2)), format!("{}.present", key(2))].map(std::ffi::OsString::from));
-    assert!(disk.resume(&key(1)).is_none());
-    let partial = disk.resume(&key(2)).unwrap();
-    assert_eq!(partial.validator().as_deref(), Some("\"v1\""));
-    assert_eq!(partial.length(), Some(written.len() as u64));
-    assert_eq!(partial.present(), 3 * BLOCK, "whole blocks only");
-    let mut from = 0;
-    while let Some(gap) = partial.absent(from..written.len() as u64) {
-        partial.write_at(gap.start, &written[gap.start as usize..gap.end as usize]).unwrap();
-        from = gap.end;
+    assert_eq!(left, [key(2).to_string(), key(3).to_string()]);
+    assert!(disk.resume(&key(1), |_, _| Some(())).is_none());
+    for (number, blocks) in [(2, 3), (3, 6)] {
+        let same = |validator: &str, length| Some((validator.to_owned(), length));
+        let (partial, known) = disk.resume(&key(number), same).unwrap();
+        assert_eq!(known, ("\"v1\"".to_owned(), written.len() as u64));
+        assert_eq!(partial.length(), blocks * BLOCK, "whole blocks only");
+        assert_eq!(partial.read_at(0, (blocks * BLOCK) as usize).unwrap().unwrap(), part(&written, 0..blocks));
+        partial.append(&written[(blocks * BLOCK) as usize..], ANY).unwrap();
+        let object = partial.commit(&key(number), written.len() as u64, ANY).unwrap();
+        assert_eq!(object.read(0, written.len()).unwrap(), written);
     }
-    let object = partial.commit(&key(2), written.len() as u64).unwrap();
-    assert_eq!(object.read(0, written.len()).unwrap(), written);
-    assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+    assert_eq!(partials(&folder).len(), 0);
+    drop(disk);
+    let disk = open(&folder);
+    for number in [2, 3] {
+        assert_eq!(disk.get(&key(number)).unwrap().read(0, written.len()).unwrap(), written);
+    }
 }
 
 #[test]
-fn what_was_noted_bit_by_bit_goes_on_after_each_kill() {
+fn a_large_partial_resumes_after_each_of_many_kills() {
     let folder = folder();
-    let written = bytes(4, 7 * BLOCK);
-    let part = |blocks: std::ops::Range<u64>| &written[(blocks.start * BLOCK) as usize..(blocks.end * BLOCK) as usize];
+    let written = bytes(4, 50 * BLOCK + 1);
+    let begin = |disk: &Arc<Store>| {
+        let partial = disk.begin(&key(1), Some(written.len() as u64), ANY).unwrap();
+        partial.keep(Some("v"), Some(written.len() as u64));
+        partial
+    };
     let disk = open(&folder);
-    let partial = disk.begin(&key(1), Some(7 * BLOCK)).unwrap();
-    partial.set_validator(Some("\"v1\"".to_owned()));
-    for blocks in [0..2, 4..5, 2..3] {
-        partial.write_at(blocks.start * BLOCK, part(blocks)).unwrap();
-        partial.note_now();
+    let mut partial = begin(&disk);
+    let mut resumed_at = 0;
+    drop(disk);
+    loop {
+        let start = partial.length() as usize;
+        partial.append(&written[start..(start + 700_000).min(written.len())], ANY).unwrap();
+        let end = (start + 1_500_000).min(written.len());
+        partial.append(&written[partial.length() as usize..end], ANY).unwrap();
+        if end == written.len() {
+            break;
+        }
+        // Nothing is noted that was not noted by itself.
+        partial.kill(false);
+        let disk = open(&folder);
+        partial = disk.resume(&key(1), |_, _| Some(())).unwrap().0;
+        assert!(partial.length() > resumed_at && partial.length() + MIB >= end as u64, "{}", partial.length());
+        resumed_at = partial.length();
     }
-    partial.write_at(3 * BLOCK, part(3..4)).unwrap();
-    kill(partial, false);
-    drop(disk);
-
-    let disk = open(&folder);
-    let partial = disk.resume(&key(1)).unwrap();
-    assert_eq!((partial.prefix(), partial.present()), (3 * BLOCK, 4 * BLOCK), "but for what came behind the last note");
-    partial.write_at(3 * BLOCK, part(3..4)).unwrap();
-    kill(partial, true);
-    drop(disk);
-
-    let disk = open(&folder);
-    let partial = disk.resume(&key(1)).unwrap();
-    assert_eq!(partial.prefix(), 5 * BLOCK);
-    assert_eq!(partial.read_at(0, 5 * BLOCK as usize).unwrap().unwrap(), part(0..5));
-    partial.write_at(5 * BLOCK, part(5..7)).unwrap();
-    assert_eq!(partial.commit(&key(1), 7 * BLOCK).unwrap().read(0, written.len()).unwrap(), written);
-    assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+    partial.commit(&key(1), written.len() as u64, ANY).unwrap();
+    assert_eq!(open(&folder).get(&key(1)).unwrap().read(0, written.len()).unwrap(), written);
 }
 
+/// After a power loss any block may be other bytes than its CRC says, or the file shorter.
 #[test]
-fn a_damaged_block_of_a_resumed_partial_is_absent_again() {
-    let folder = folder();
-    let written = bytes(5, 3 * BLOCK);
-    let disk = open(&folder);
-    let partial = disk.begin(&key(1), None).unwrap();
-    partial.set_validator(Some("v".to_owned()));
-    partial.write_at(0, &written).unwrap();
+fn a_partial_resumes_at_its_last_good_block() {
+    let written = bytes(5, 6 * BLOCK);
+    let kept = |folder: &TempDir| {
+        let disk = open(folder);
+        let partial = disk.begin(&key(1), None, ANY).unwrap();
+        partial.keep(Some("v"), Some(written.len() as u64));
+        partial.append(part(&written, 0..5), ANY).unwrap();
+        disk
+    };
+    let path = |folder: &TempDir| folder.path().join("tmp").join(key(1).as_str());
+    for (damaged, good) in [(&[4][..], 4), (&[4, 3], 3), (&[4, 3, 2, 1], 1)] {
+        let folder = folder();
+        let disk = kept(&folder);
+        damaged.iter().for_each(|block| flip(&path(&folder), block * BLOCK + 7));
+        for round in 0..2 {
+            let (partial, ()) = disk.resume(&key(1), |_, _| Some(())).unwrap();
+            assert_eq!(partial.length(), good * BLOCK, "round {round}");
+        }
+        let (partial, ()) = disk.resume(&key(1), |_, _| Some(())).unwrap();
+        partial.append(part(&written, good..6), ANY).unwrap();
+        let object = partial.commit(&key(1), 6 * BLOCK, ANY).unwrap();
+        assert_eq!(object.read(0, written.len()).unwrap(), written);
+    }
+
+    let all = folder();
+    let disk = kept(&all);
+    (0..5).for_each(|block| flip(&path(&all), block * BLOCK + 7));
+    assert!(disk.resume(&key(1), |_, _| Some(())).is_none());
+
+    // Only the last block is checked at once, and a reader meets the others.
+    let middle = folder();
+    let disk = kept(&middle);
+    flip(&path(&middle), 2 * BLOCK + 7);
+    let (partial, ()) = disk.resume(&key(1), |_, _| Some(())).unwrap();
+    assert_eq!(partial.read_at(0, 2 * BLOCK as usize).unwrap().unwrap(), part(&written, 0..2));
+    assert_eq!(partial.read_at(0, 3 * BLOCK as usize).unwrap_err().offset, 2 * BLOCK);
     drop(partial);
-    flip(&folder.path().join("tmp").join(key(1).as_str()), BLOCK + 7);
+    assert!(disk.resume(&key(1), |_, _| Some(())).is_none(), "what is damaged is not kept");
 
-    let partial = disk.resume(&key(1)).unwrap();
-    assert_eq!(partial.read_at(0, BLOCK as usize).unwrap().unwrap(), written[..BLOCK as usize]);
-    assert_eq!(partial.read_at(0, 3 * BLOCK as usize).unwrap_err().offset, BLOCK);
-    assert_eq!(partial.absent(0..3 * BLOCK), Some(BLOCK..2 * BLOCK));
-    partial.write_at(BLOCK, &written[BLOCK as usize..2 * BLOCK as usize]).unwrap();
-    assert_eq!(partial.commit(&key(1), 3 * BLOCK).unwrap().read(0, written.len()).unwrap(), written);
+    for cut in [0, 1, 36, 40, BLOCK, 5 * BLOCK, 6 * BLOCK + 24] {
+        let cut_short = folder();
+        let disk = kept(&cut_short);
+        OpenOptions::new().write(true).open(path(&cut_short)).unwrap().set_len(cut).unwrap();
+        assert!(disk.resume(&key(1), |_, _| Some(())).is_none(), "{cut}");
+        put(&disk, &key(1), &written);
+    }
 }
 
 #[test]
-fn a_partial_without_validator_or_aborted_is_not_kept() {
+fn a_partial_that_no_resume_may_accept_is_not_kept() {
     let folder = folder();
     let disk = open(&folder);
-    let unvalidated = disk.begin(&key(1), None).unwrap();
-    unvalidated.write_at(0, &bytes(1, 2 * BLOCK)).unwrap();
-    drop(unvalidated);
-    let aborted = disk.begin(&key(2), None).unwrap();
-    aborted.set_validator(Some("v".to_owned()));
-    aborted.write_at(0, &bytes(1, 2 * BLOCK)).unwrap();
+    for (number, keep) in (1..).zip([(None, None), (Some("v"), None), (None, Some(4 * BLOCK))]) {
+        let partial = disk.begin(&key(number), None, ANY).unwrap();
+        partial.keep(keep.0, keep.1);
+        partial.append(&bytes(1, 2 * BLOCK), ANY).unwrap();
+    }
+    let aborted = disk.begin(&key(4), None, ANY).unwrap();
+    aborted.keep(Some("v"), Some(4 * BLOCK));
+    aborted.append(&bytes(1, 2 * BLOCK), ANY).unwrap();
     aborted.abort();
     drop(aborted);
-    assert!(disk.resume(&key(1)).is_none() && disk.resume(&key(2)).is_none());
-    assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
-    assert_eq!(disk.usage().bytes, disk.cache.recency.own_bytes());
+    let short = disk.begin(&key(5), None, ANY).unwrap();
+    short.keep(Some("v"), Some(4 * BLOCK));
+    short.append(&bytes(1, BLOCK - 1), ANY).unwrap();
+    drop(short);
+    let refused = disk.begin(&key(6), None, ANY).unwrap();
+    refused.keep(Some("v"), Some(4 * BLOCK));
+    refused.append(&bytes(1, 2 * BLOCK), ANY).unwrap();
+    drop(refused);
+    assert!(disk.resume(&key(6), |_, _| None::<()>).is_none());
+    assert!((1..=6).all(|number| disk.resume(&key(number), |_, _| Some(())).is_none()));
+    assert_eq!(partials(&folder).len(), 0);
+    assert_eq!(recorded(&disk).bytes, disk.cache.index.own_bytes());
 }
 
 #[test]
-fn a_pinned_object_survives_the_eviction_of_another_mount_and_ends_with_its_process() {
+fn a_pin_survives_another_mounts_eviction_until_its_process_ends() {
     let folder = folder();
     let pinning = open_with_room(&folder, 4 * MIB);
     let evicting = open_with_room(&folder, 4 * MIB);
@@ -323,17 +385,17 @@ fn a_pinned_object_survives_the_eviction_of_another_mount_and_ends_with_its_proc
     pinning.cache.stop();
     assert_eq!(pinning.get(&key(1)).unwrap().read(0, MIB as usize).unwrap(), written);
     pinning.unpin(&key(1));
-    assert_eq!(std::fs::read_dir(&pinning.pins.path).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&pinning.cache.pins.folder).unwrap().count(), 0);
 
     put(&evicting, &key(1), &written);
     assert!(pinning.pin(&key(1)));
-    let path = pinning.pins.path.clone();
+    let path = pinning.cache.pins.folder.clone();
     drop(pinning);
     assert!(!path.exists());
 }
 
 #[test]
-fn pins_of_a_dead_process_are_removed_and_the_folder_is_scanned_again() {
+fn pins_of_a_dead_process_go_and_the_folder_is_scanned() {
     let folder = folder();
     let disk = open(&folder);
     put(&disk, &key(1), &bytes(1, MIB));
@@ -349,9 +411,9 @@ fn pins_of_a_dead_process_are_removed_and_the_folder_is_scanned_again() {
     finish_rescan(&disk);
 
     assert!(!dead.exists());
-    let usage = disk.usage();
+    let usage = recorded(&disk);
     assert_eq!(usage.objects, 1);
-    assert_eq!(usage.bytes, allocated(&object).unwrap() + disk.cache.recency.own_bytes());
+    assert_eq!(usage.bytes, allocated(&object).unwrap() + disk.cache.index.own_bytes());
 }
 
 fn finish_rescan(disk: &Store) {
@@ -380,14 +442,14 @@ fn two_mounts_share_a_folder_and_keep_to_one_quota() {
         }
     });
     // What each has written down the other knows of when it next needs room.
-    first.usage();
-    second.usage();
+    recorded(&first);
+    recorded(&second);
     put(&second, &key(5000), &bytes(5000, MIB / 2));
-    let usage = second.usage();
+    let usage = recorded(&second);
     assert!(usage.bytes <= usage.quota + 2 * MIB, "{usage:?}");
     finish_rescan(&first);
     let files: u64 = walk(&folder.path().join("objects")).iter().filter_map(|path| allocated(path)).sum();
-    assert_eq!(files, first.usage().bytes - first.cache.recency.own_bytes(), "the records are the files'");
+    assert_eq!(files, recorded(&first).bytes - first.cache.index.own_bytes(), "the records are the files'");
 }
 
 fn walk(folder: &Path) -> Vec<PathBuf> {
@@ -403,15 +465,15 @@ fn the_same_object_may_be_written_twice_at_once() {
     let folder = folder();
     let (first, second) = (open(&folder), open(&folder));
     let written = bytes(1, 2 * BLOCK);
-    let one = first.begin(&key(1), None).unwrap();
-    one.write_at(0, &written[..100]).unwrap();
-    assert!(second.resume(&key(1)).is_none(), "it is being written");
+    let one = first.begin(&key(1), None, ANY).unwrap();
+    one.append(&written[..100], ANY).unwrap();
+    assert!(second.resume(&key(1), |_, _| Some(())).is_none(), "it is being written");
     put(&second, &key(1), &written);
-    one.write_at(100, &written[100..]).unwrap();
-    one.commit(&key(1), 2 * BLOCK).unwrap();
+    one.append(&written[100..], ANY).unwrap();
+    one.commit(&key(1), 2 * BLOCK, ANY).unwrap();
     for disk in [&first, &second] {
         assert_eq!(disk.get(&key(1)).unwrap().read(0, written.len()).unwrap(), written);
-        assert_eq!(disk.usage().objects, 1);
+        assert_eq!(recorded(disk).objects, 1);
     }
 }
 
@@ -419,12 +481,12 @@ fn the_same_object_may_be_written_twice_at_once() {
 fn what_is_committed_after_the_close_is_counted() {
     let folder = folder();
     let disk = open(&folder);
-    let partial = disk.begin(&key(1), None).unwrap();
+    let partial = disk.begin(&key(1), None, ANY).unwrap();
     disk.close();
-    partial.write_at(0, &bytes(1, BLOCK)).unwrap();
-    partial.commit(&key(1), BLOCK).unwrap();
+    partial.append(&bytes(1, BLOCK), ANY).unwrap();
+    partial.commit(&key(1), BLOCK, ANY).unwrap();
     drop((partial, disk));
-    assert_eq!(open(&folder).usage().objects, 1);
+    assert_eq!(recorded(&open(&folder)).objects, 1);
 }
 
 #[test]
@@ -432,15 +494,15 @@ fn everything_is_the_owners_alone() {
     let folder = folder();
     let disk = open(&folder);
     put(&disk, &key(1), b"x");
-    let partial = disk.begin(&key(2), None).unwrap();
+    let _partial = disk.begin(&key(2), None, ANY).unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     for name in ["objects", "tmp", "pins", "recency"] {
         assert_eq!(mode(&folder.path().join(name)), 0o700, "{name}");
     }
-    assert_eq!(mode(&disk.pins.path), 0o700);
+    assert_eq!(mode(&disk.cache.pins.folder), 0o700);
     assert_eq!(mode(object_path(&disk, &key(1)).parent().unwrap()), 0o700);
     assert_eq!(mode(&object_path(&disk, &key(1))), 0o600);
-    assert_eq!(mode(&disk.cache.path(&format!("tmp/{}", partial.key()))), 0o600);
+    assert_eq!(mode(&disk.cache.path(&format!("tmp/{}", key(2)))), 0o600);
 }
 
 /// Names the folder to fill, in the environment of the processes that the test below starts and kills.
@@ -471,7 +533,7 @@ fn killed_processes_leave_right_objects_and_right_records() {
             command.env(FILL, folder.path()).stdout(std::process::Stdio::null()).spawn().unwrap()
         };
         let mut children = [fill(), fill()];
-        // Killed in the midst of work: when so many objects are there, whatever else is going on.
+        // Killed in the midst of work: as soon as so many objects are there.
         let objects = folder.path().join("objects");
         while !objects.exists() || walk(&objects).len() < 4 * round {
             std::thread::yield_now();
@@ -494,10 +556,10 @@ fn killed_processes_leave_right_objects_and_right_records() {
         }
         assert!(whole > 0);
         let pins: Vec<_> = std::fs::read_dir(folder.path().join("pins")).unwrap().map(|e| e.unwrap().path()).collect();
-        assert_eq!(pins, std::slice::from_ref(&disk.pins.path));
+        assert_eq!(pins, std::slice::from_ref(&disk.cache.pins.folder));
         assert_eq!(std::fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
         let files: u64 = walk(&objects).iter().filter_map(|path| allocated(path)).sum();
-        assert_eq!(disk.usage().bytes, files + disk.cache.recency.own_bytes());
-        assert_eq!(disk.usage().objects, whole);
+        assert_eq!(recorded(&disk).bytes, files + disk.cache.index.own_bytes());
+        assert_eq!(recorded(&disk).objects, whole);
     }
 }

@@ -228,11 +228,6 @@ impl<T> Limiter<T> {
         self.breaker(uri).abandoned(admission);
     }
 
-    /// Permits that may be in use for no reader.
-    pub(super) fn prefetch_permits(&self) -> usize {
-        self.concurrency.prefetch_permits()
-    }
-
     /// The host wants so much time between two requests (`Crawl-delay`).
     pub(super) fn slow_down(&mut self, interval: Duration) {
         self.bucket.slow_down(interval);

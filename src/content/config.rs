@@ -1,0 +1,70 @@
+//! The options of a mount that concern its bytes.
+
+use super::freshness::Revalidate;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How strictly bytes are verified before they are handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fixity {
+    /// Everything whole before the first byte.
+    Strict,
+    /// Whole up to 16 MiB; above, streamed with the last block withheld.
+    #[default]
+    Stream,
+    /// Published hashes are ignored (a Source whose hashes are wrong); lengths still count.
+    Off,
+}
+
+/// Where a resource with mirrors (`duplicate`) is asked for first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mirrors {
+    /// With a published hash mirrors first, without one `loc` first.
+    #[default]
+    Auto,
+    /// Always mirrors first.
+    First,
+    /// Always `loc` first.
+    Last,
+    /// Never asked.
+    Off,
+}
+
+/// What is done about bytes that are others than those published because they are newer than the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unannounced {
+    /// Reading fails, until a list announces them.
+    #[default]
+    Error,
+    /// The name gets a new version of which no length and no digest is known.
+    Show,
+}
+
+/// What the cache needs to know.
+#[derive(Clone, Debug)]
+pub struct ContentConfig {
+    /// The cache folder, shared by all mounts that name it.
+    pub folder: PathBuf,
+    /// A folder of this mount alone, for what was observed.
+    pub observed_folder: PathBuf,
+    /// A folder whose files count in the quota too: the catalogs and observations of all mounts.
+    pub counted_folder: Option<PathBuf>,
+    /// Distinguishes objects without digest of different Sources in one folder.
+    pub source: String,
+    /// Bytes the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
+    pub quota: Option<u64>,
+    /// Bytes of free space to leave on the file system.
+    pub reserve: u64,
+    /// See [`Fixity`].
+    pub fixity: Fixity,
+    /// See [`Mirrors`].
+    pub mirrors: Mirrors,
+    /// See [`Revalidate`].
+    pub revalidate: Revalidate,
+    /// See [`Unannounced`].
+    pub unannounced: Unannounced,
+    /// A fetch without progress for so long has failed for its waiters.
+    pub stall: Duration,
+    /// All of a GETATTR's wait for a size.
+    pub size_deadline: Duration,
+}

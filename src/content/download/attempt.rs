@@ -1,0 +1,94 @@
+//! What the attempts of one download share: the task's state, what ends an attempt, and what ends the download.
+
+use super::object::{CachedObject, Version};
+use super::plan::{Failure, Plan};
+use super::shared::Download;
+use super::source::Batch;
+use super::state::Sink;
+use super::writer::{Stage, WriteError};
+use crate::content::store::ObjectKey;
+use crate::content::{Content, ContentError, FetchSpec, Verified};
+use crate::document::{Digest, Timestamp};
+use crate::memory::Reservation;
+use std::sync::Arc;
+
+/// A whole object, and what is known of it.
+pub(super) struct Landed {
+    pub(super) object: CachedObject,
+    pub(super) verified: Verified,
+    /// Digest of what a read returns.
+    pub(super) digest: Digest,
+    /// Where it lies on disk.
+    pub(super) key: ObjectKey,
+    /// It came in no coding: what was handed out of the download is of these bytes.
+    pub(super) is_plain: bool,
+    /// The response it came from.
+    pub(super) origin: Provenance,
+}
+
+/// What a response's head says of its bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Provenance {
+    /// `ETag`, as written.
+    pub(super) etag: Option<Box<str>>,
+    /// `Last-Modified`, as written.
+    pub(super) last_modified: Option<Box<str>>,
+    /// Content-Type without parameters.
+    pub(super) media_type: Option<Box<str>>,
+}
+
+/// Why a download ended without object.
+pub(super) enum Ended {
+    /// Every source failed.
+    Failed(ContentError),
+    /// The bytes are right and what was handed out before the verdict was not.
+    Poisoned(ContentError),
+    /// It gave way: a reader begins another, which goes on with what is here.
+    Yielded(ContentError),
+}
+
+/// What ends an attempt.
+pub(super) enum Stop {
+    /// The plan says what follows.
+    Failure(Failure),
+    /// Nothing can follow.
+    End(Ended),
+    /// There is no room: the object is fetched again, into another sink.
+    Full(WriteError),
+    /// A reader asks for bytes that have left the window: the object is fetched again.
+    Again,
+    /// No reader goes on: the body is closed until one does.
+    Rest,
+}
+
+/// The task of a download; [`Fetch::run`] drives it.
+pub(super) struct Fetch {
+    pub(super) content: Arc<Content>,
+    pub(super) wanted: FetchSpec,
+    pub(super) download: Arc<Download>,
+    pub(super) plan: Plan,
+    /// The strongest published digest, where fixity counts it.
+    pub(super) published: Option<Digest>,
+    /// The digest of an earlier complete download of this inode.
+    pub(super) earlier: Option<Digest>,
+    /// The strong ETag under which this version was served earlier.
+    pub(super) etag: Option<Box<str>>,
+    /// The size that was shown before and may be known to the kernel.
+    pub(super) shown: Option<u64>,
+    /// The strong validator of what was received, with its place.
+    pub(super) validator: Option<Version>,
+    /// Bytes of the version under way, as its first response announced.
+    pub(super) length: Option<u64>,
+    pub(super) provenance: Provenance,
+    /// Last-Modified of the response under way, where it comes from `loc` and is later than the list. When a
+    /// mirror was last modified says nothing of the resource.
+    pub(super) newer_than_list: Option<Timestamp>,
+    pub(super) stage: Stage,
+    /// Bytes received from the first on.
+    pub(super) received: u64,
+    /// The last of them, not yet with the writer.
+    pub(super) batch: Batch,
+    pub(super) sink: Sink,
+    /// Of what the sink holds in memory.
+    pub(super) memory: Option<Reservation>,
+}

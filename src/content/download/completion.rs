@@ -1,0 +1,245 @@
+//! How a download ends: what is known of its object then, what of it was handed out, and the events.
+
+use super::attempt::{Ended, Fetch, Landed};
+use super::failures::Fault;
+use super::object::{CachedObject, Version};
+use super::outcome::Outcome;
+use super::plan::{Place, tells_of_bytes};
+use super::served::Served;
+use super::shared::Download;
+use crate::causes::chain;
+use crate::content::block_cache::Key;
+use crate::content::fixity::WHOLE_LIMIT;
+use crate::content::{Content, ContentError, Event, FetchSpec, Verified};
+use crate::document::{Timestamp, Uri};
+use fuser::INodeNo;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Runs a download to its end.
+pub(super) async fn fly(content: Arc<Content>, wanted: FetchSpec, download: Arc<Download>) {
+    let crash = Crash { content: &content, wanted: &wanted, download: &download };
+    content.counters.fetch();
+    let fetched = async { Fetch::new(Arc::clone(&content), wanted.clone(), Arc::clone(&download)).run().await };
+    let outcome = tokio::select! {
+        fetched = fetched => fetched,
+        () = content.wait_behind_others(&wanted, &download) => return,
+    };
+    match outcome {
+        Ok(landed) => content.landed(&wanted, &download, landed),
+        Err(Ended::Failed(error)) => content.failed(&wanted, &download, error),
+        Err(Ended::Poisoned(error)) => content.poison(&wanted, &download, error),
+        Err(Ended::Yielded(error)) => content.yielded(&wanted, &download, error),
+    }
+    drop(crash);
+}
+
+impl Content {
+    /// The object is whole and right.
+    pub(super) fn landed(&self, wanted: &FetchSpec, download: &Download, landed: Landed) {
+        let ino = wanted.ino;
+        let size = landed.object.length();
+        self.counters.fetched(size);
+        let on_disk = match &landed.object {
+            CachedObject::Store(_) => Some(landed.key.clone()),
+            CachedObject::Memory(bytes) => {
+                self.block_cache.keep(Key::whole(ino), bytes.clone());
+                None
+            }
+            CachedObject::Passed(_) => None,
+        };
+        if let Some(key) = &on_disk {
+            self.keep_for_patches(wanted, landed.origin.media_type.as_deref(), key, size);
+        }
+        let mut known = None;
+        self.observed.update(ino, |observation| {
+            known = observation.size.replace(size);
+            observation.etag = landed.origin.etag;
+            observation.last_modified = landed.origin.last_modified;
+            observation.media_type = landed.origin.media_type;
+            observation.digests = vec![landed.digest];
+            observation.object = on_disk;
+            observation.verified = landed.verified;
+            observation.validated_at = Some(Timestamp::now());
+        });
+        self.pin_landed(ino, &landed.key);
+        let was_passed = matches!(landed.object, CachedObject::Passed(_));
+        // The kernel may keep any page of it when the cache has it no more.
+        self.note_served(ino, size);
+        if landed.is_plain && (was_passed || size > WHOLE_LIMIT) {
+            let blocks = Arc::new(Mutex::new(download.state().take_whole()));
+            self.remember_served(ino, Served { blocks, is_whole: true, was_passed, version: None });
+        } else {
+            // Of what was decoded the download knows the coded bytes alone.
+            self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+        }
+        if let CachedObject::Passed(end) = &landed.object {
+            // Its readers have not read all of it yet.
+            self.block_cache.keep_end(ino, end.range().start, &end.clone().pieces());
+        }
+        self.failures().landed(ino, &wanted.uri);
+        if known != Some(size) {
+            self.send_event(Event::Sized(ino, size));
+        }
+        self.end(ino, download, Outcome::Done(landed.object));
+    }
+
+    /// No source had right bytes.
+    pub(super) fn failed(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
+        let ino = wanted.ino;
+        let version = download.state().version();
+        // First, so that nothing is handed out after the look at what was.
+        download.close();
+        self.counters.fetch_failed(&wanted.uri, &error);
+        let is_mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });
+        if is_mismatch && has_served(download) && !download.state().is_proved() {
+            // Before the name gets its new inode, whose readers would be shown the same bytes.
+            self.failures().doubt(&wanted.uri, Instant::now());
+            return self.poison(wanted, download, error);
+        }
+        self.note_contradiction(wanted, &error);
+        let is_changed = matches!(error, ContentError::Changed { .. });
+        self.remember_unjudged(ino, download, version.filter(|_| !is_mismatch && !is_changed));
+        if is_changed || is_mismatch || matches!(error, ContentError::Unarchived { .. }) {
+            tracing::warn!(ino = ino.0, error = %chain(&error), "an object is not what the Source published");
+            self.failures().inode_failed(ino, &error, Instant::now());
+        } else {
+            tracing::info!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
+        }
+        // That a past version is gone is no news.
+        if is_changed && !wanted.is_past() {
+            self.send_event(Event::Changed(ino));
+        } else if self.count_unannounced(&error) {
+            self.send_event(Event::Unannounced(ino));
+        }
+        self.end(ino, download, Outcome::Failed(error));
+    }
+
+    /// It gave way: what is here stays for a later download.
+    pub(super) fn yielded(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
+        tracing::debug!(ino = wanted.ino.0, error = %chain(&error), "a download gives way");
+        self.end_without_verdict(wanted, download, Outcome::Yielded(error));
+    }
+
+    fn end_without_verdict(&self, wanted: &FetchSpec, download: &Download, outcome: Outcome) {
+        let version = download.state().version();
+        download.close();
+        self.remember_unjudged(wanted.ino, download, version);
+        self.end(wanted.ino, download, outcome);
+    }
+
+    /// Remembers what was handed out of a download that ends without verdict. What was proved before stays so.
+    fn remember_unjudged(&self, ino: INodeNo, download: &Download, version: Option<Version>) {
+        if has_served(download) {
+            let before = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(ino).unwrap_or_default();
+            let blocks = download.state().served_blocks();
+            self.remember_served(ino, Served { blocks, version, ..before });
+        }
+    }
+
+    /// Counts a failure that the Source has not announced yet; whether its bytes are to be shown.
+    fn count_unannounced(&self, error: &ContentError) -> bool {
+        let ContentError::Unannounced { shown, .. } = error else { return false };
+        self.unannounced.fetch_add(1, Ordering::Relaxed);
+        *shown
+    }
+
+    /// A body had other bytes than those that were announced, for a size that only a head had: the name's next inode has
+    /// its size from the body.
+    fn note_contradiction(&self, wanted: &FetchSpec, error: &ContentError) {
+        if !tells_of_bytes(error) || wanted.is_past() {
+            return;
+        }
+        let known = self.observed.get(wanted.ino).filter(|observation| observation.digests.is_empty());
+        if let Some(size) = known.and_then(|observation| observation.size) {
+            self.failures().contradict(&wanted.uri, size, Instant::now());
+        }
+    }
+
+    /// Bytes that were handed out are wrong.
+    pub(super) fn poison(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
+        let ino = wanted.ino;
+        self.note_contradiction(wanted, &error);
+        self.condemn(ino);
+        self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+        tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");
+        let is_shown = self.count_unannounced(&error);
+        // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
+        self.end(ino, download, Outcome::Failed(error));
+        self.send_event(if is_shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
+    }
+
+    /// Remembers what was handed out, and gives up the inodes that are forgotten for it.
+    fn remember_served(&self, ino: INodeNo, served: Served) {
+        let unjudged = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).keep(ino, served);
+        for ino in unjudged {
+            tracing::warn!(ino = ino.0, "too much was handed out without a verdict: nothing more is of this version");
+            self.condemn(ino);
+            self.send_event(Event::Poisoned(ino));
+        }
+    }
+
+    /// From now on every reader of `ino` fails. The caller sends the event.
+    fn condemn(&self, ino: INodeNo) {
+        // Before a reader can find it poisoned, and send the event once more.
+        self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
+        self.observed.update(ino, |observation| {
+            observation.verified = Verified::Failed;
+            observation.object = None;
+        });
+    }
+
+    /// Ends a download and takes it out of the table at once: a later reader finds the object or starts another.
+    pub(super) fn end(&self, ino: INodeNo, download: &Download, outcome: Outcome) {
+        // What is kept for a later download is written down here, without the lock.
+        download.close();
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was cancelled may have a successor there.
+        let is_last = in_flight.get(&ino).is_some_and(|found| std::ptr::eq(&**found, download));
+        if is_last {
+            in_flight.remove(&ino);
+        }
+        download.end(outcome);
+        drop(in_flight);
+        self.freed.working(&self.runtime);
+    }
+
+    /// Hosts that were at fault are asked last for a while; `right`: the place that had the right bytes. Where none had,
+    /// the list may be at fault.
+    pub(super) fn judge_hosts(&self, faults: &[(Uri, Fault)], right: Option<&Place>) {
+        let (mut failures, now) = (self.failures(), Instant::now());
+        for (uri, fault) in faults {
+            // That the resource has changed since is no fault of those that serve what it is now.
+            if *fault == Fault::Silent || right.is_some_and(Place::is_current) {
+                failures.host_failed(uri.authority(), *fault, now);
+            }
+        }
+        if let Some(place) = right.filter(|place| !matches!(place, Place::Member(_))) {
+            failures.hosts.forgive(place.uri().authority());
+        }
+    }
+}
+
+/// Whether anything was handed out of the inode.
+fn has_served(download: &Download) -> bool {
+    let served = download.state().served_blocks();
+    let served = served.lock().unwrap_or_else(PoisonError::into_inner);
+    !served.blocks().is_empty()
+}
+
+/// Ends a download whose task was cancelled or panicked, so that no reader waits for it.
+pub(super) struct Crash<'a> {
+    pub(super) content: &'a Content,
+    pub(super) wanted: &'a FetchSpec,
+    pub(super) download: &'a Download,
+}
+
+impl Drop for Crash<'_> {
+    fn drop(&mut self) {
+        if self.download.outcome().is_none() {
+            let error = ContentError::Stalled { uri: self.wanted.uri.clone() };
+            self.content.end_without_verdict(self.wanted, self.download, Outcome::Failed(error));
+        }
+    }
+}

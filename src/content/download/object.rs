@@ -1,0 +1,74 @@
+//! What a download yields: the object, and the version that it is of.
+
+use super::window::Window;
+use crate::content::store::Object;
+use crate::document::Uri;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A whole, verified object.
+#[derive(Clone)]
+pub(in crate::content) enum CachedObject {
+    /// In the cache folder.
+    Store(Arc<Object>),
+    /// In memory: the cache folder had no room.
+    Memory(Bytes),
+    /// Streamed past the cache: only its last bytes are in memory.
+    Passed(Window),
+}
+
+impl CachedObject {
+    /// Bytes of the object.
+    pub(in crate::content) fn length(&self) -> u64 {
+        match self {
+            CachedObject::Store(object) => object.length(),
+            CachedObject::Memory(bytes) => bytes.len() as u64,
+            CachedObject::Passed(window) => window.range().end,
+        }
+    }
+
+    /// [`CachedObject::length`] where its bytes are not about to be read.
+    pub(in crate::content) fn length_alone(&self) -> u64 {
+        self.length()
+    }
+
+    /// `length` bytes at `offset`, fewer at the end; `None` where they are damaged, or not in memory. Blocks on the disk.
+    pub(in crate::content) fn read(&self, offset: u64, length: u32) -> Option<Bytes> {
+        let end = self.length();
+        let range = offset.min(end)..offset.saturating_add(u64::from(length)).min(end);
+        match self {
+            CachedObject::Store(object) => object
+                .read(offset, length as usize)
+                .inspect_err(
+                    |damage| tracing::warn!(error = %damage, "a cached object is damaged and is fetched again"),
+                )
+                .ok(),
+            // Both lie within `bytes`, whose length is a usize.
+            CachedObject::Memory(bytes) => Some(bytes.slice(range.start as usize..range.end as usize)),
+            CachedObject::Passed(window) => window.read(&range),
+        }
+    }
+}
+
+/// Where ranges of the version under way can be requested: there is a strong ETag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) place: Uri,
+    /// Its strong ETag.
+    pub(super) etag: Box<str>,
+    /// Where the version begins in the representation at `place`: 0, but for a member of a package.
+    pub(super) first: u64,
+    /// Bytes of that representation.
+    pub(super) total: u64,
+    /// Bytes of the version.
+    pub(super) length: u64,
+}
+
+/// A version by the place and the strong ETag under which it is served.
+pub(super) type Version = (Uri, Box<str>);
+
+impl Origin {
+    pub(super) fn version(&self) -> Version {
+        (self.place.clone(), self.etag.clone())
+    }
+}

@@ -1,0 +1,407 @@
+//! A large body in parallel ranges, handed on in order.
+//!
+//! A connection brings at most its window in a round trip, so several bring several times as much of a line that one does not fill. How
+//! many are worth it is measured once, from the beginning of the body that was asked for first ([`width`]). The body goes on until the
+//! range behind it arrives; a server that refuses a range loses nothing by that, the body goes on alone.
+//!
+//! Ranges are asked for under the body's strong ETag, and only up to the demand of the download. The first that is missing is handed on
+//! as it arrives and needs no memory. Those behind it arrive in memory, charged to the budget chunk by chunk; without a reservation a range is
+//! not read on, and the server waits. So neither a host that is silent nor another download can keep one from going on.
+
+use super::object::Origin;
+use crate::content::ContentError;
+use crate::content::fixity::BLOCK;
+use crate::document::Uri;
+use crate::memory::Budget;
+use crate::source::http::{Body, Client, HttpError, Priority, Request, Status, Way};
+use bytes::{Buf, Bytes};
+use futures_util::stream::{self, Stream, StreamExt};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// Bytes of a range.
+pub(super) const RANGE: u64 = 4 << 20;
+
+/// Ranges of one body under way at once, at most. More of them, whose connections grow at the same time, lose packets of a line that they
+/// fill, and all wait for the first.
+const MOST: u128 = 8;
+
+/// Fewer bring little more than the body alone.
+const WORTH_IT: u128 = 4;
+
+/// Bytes of the body that are measured. Over a connection that still grows they take eight round trips.
+const MEASURED: u64 = 1 << 20;
+
+/// Where a round trip takes less, one connection fills the line.
+const NEAR: Duration = Duration::from_millis(3);
+
+/// Bytes that the body brings while the connections of the first ranges grow.
+const MEANWHILE: u64 = 2 * RANGE;
+
+/// How many ranges to ask for at once, where the first [`MEASURED`] bytes `took` so long, a `round_trip` included: the fewer, the longer
+/// they took in round trips, for then the line is filled.
+fn width(round_trip: Duration, took: Duration) -> usize {
+    let wanted = 128 * round_trip.as_micros() / took.as_micros().max(1);
+    if round_trip <= NEAR || wanted < WORTH_IT { 1 } else { wanted.min(MOST) as usize }
+}
+
+/// Asks for ranges of one version.
+#[derive(Clone)]
+pub(super) struct RangeClient {
+    pub(super) client: Client,
+    pub(super) origin: Origin,
+    pub(super) priority: Priority,
+    /// The head of a range must be here within this time.
+    pub(super) head: Duration,
+    /// The longest wait for the next bytes of a range.
+    pub(super) silence: Duration,
+}
+
+/// Why a range does not arrive.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum RangeError {
+    #[error("a range cannot be fetched")]
+    Http(#[source] Arc<HttpError>),
+    #[error("the answer is not the range of the version that was asked for")]
+    Other,
+    #[error("nothing arrived in time")]
+    Silent,
+}
+
+impl RangeError {
+    /// As the error of an attempt to fetch `uri`.
+    pub(super) fn into_content(self, uri: &Uri) -> ContentError {
+        match self {
+            RangeError::Http(cause) => ContentError::Fetch { uri: uri.clone(), cause },
+            RangeError::Other | RangeError::Silent => ContentError::Stalled { uri: uri.clone() },
+        }
+    }
+}
+
+impl From<HttpError> for RangeError {
+    fn from(error: HttpError) -> RangeError {
+        RangeError::Http(Arc::new(error))
+    }
+}
+
+impl RangeClient {
+    /// The body of an answer that is just this range of the version. `in_parallel`: over a connection of its own.
+    pub(super) async fn ask(&self, range: &Range<u64>, in_parallel: bool) -> Result<Body, RangeError> {
+        let origin = &self.origin;
+        let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
+        let mut request = Request::get(origin.place.clone(), self.head);
+        request.range = Some((first, Some(last)));
+        request.if_range = Some(origin.etag.clone());
+        request.way = if in_parallel { Way::Ranges } else { Way::Shared };
+        request.repeats = !in_parallel;
+        request.priority = self.priority.clone();
+        let response = self.client.send(request).await?;
+        let expected = Status::Partial { first, last, total: Some(origin.total) };
+        if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some()
+        {
+            tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
+            return Err(RangeError::Other);
+        }
+        Ok(response.body)
+    }
+}
+
+type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, RangeError>> + Send>>;
+
+/// One range on its way. It is asked for a second time, from where it was cut.
+struct Fetching {
+    client: Arc<RangeClient>,
+    left: Range<u64>,
+    body: Option<Body>,
+    has_failed: bool,
+}
+
+impl Fetching {
+    fn chunks(client: &Arc<RangeClient>, left: Range<u64>, has_failed: bool) -> Chunks {
+        let fetching = Fetching { client: Arc::clone(client), left, body: None, has_failed };
+        let next = |mut fetching: Fetching| async move {
+            let chunk = fetching.chunk().await?;
+            Ok(chunk.map(|chunk| (chunk, fetching)))
+        };
+        Box::pin(stream::try_unfold(fetching, next))
+    }
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, RangeError> {
+        while !self.left.is_empty() {
+            match self.try_chunk().await {
+                Ok(chunk) => {
+                    self.left.start += chunk.len() as u64;
+                    return Ok(Some(chunk));
+                }
+                Err(error) if self.has_failed => return Err(error),
+                Err(error) => {
+                    tracing::debug!(place = %self.client.origin.place, %error, left = ?self.left, "a range failed");
+                    (self.has_failed, self.body) = (true, None);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn try_chunk(&mut self) -> Result<Bytes, RangeError> {
+        let body = match &mut self.body {
+            Some(body) => body,
+            none => none.insert(self.client.ask(&self.left, true).await?),
+        };
+        match timeout(self.client.silence, body.chunk()).await {
+            Err(_) => Err(RangeError::Silent),
+            Ok(Err(error)) => Err(error.into()),
+            Ok(Ok(Some(chunk))) if chunk.len() as u64 <= self.left.end - self.left.start => Ok(chunk),
+            Ok(Ok(_)) => Err(RangeError::Other),
+        }
+    }
+}
+
+/// One range, and what arrived of it.
+struct InFlight {
+    /// Not handed on yet.
+    left: Range<u64>,
+    chunks: Chunks,
+    /// Each holds its reservation.
+    arrived: VecDeque<Bytes>,
+    /// Arrived, without a reservation yet. Nothing more is read until it has one.
+    uncharged: Option<Bytes>,
+    has_started: bool,
+    /// No more chunks are to come.
+    ended: Option<Result<(), RangeError>>,
+}
+
+impl InFlight {
+    fn new(left: Range<u64>, chunks: Chunks) -> InFlight {
+        InFlight { left, chunks, arrived: VecDeque::new(), uncharged: None, has_started: false, ended: None }
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self.ended, Some(Err(_)))
+    }
+
+    /// Takes in the chunks that are here, while the budget has room.
+    fn fill(&mut self, cx: &mut Context, budget: &Budget) {
+        while self.ended.is_none() {
+            if let Some(chunk) = self.uncharged.take() {
+                match budget.try_reserve(chunk.len()) {
+                    Some(reservation) => self.arrived.push_back(reservation.attach(chunk)),
+                    None => {
+                        self.uncharged = Some(chunk);
+                        return;
+                    }
+                }
+            }
+            match self.chunks.poll_next_unpin(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(chunk))) => (self.uncharged, self.has_started) = (Some(chunk), true),
+                Poll::Ready(Some(Err(error))) => self.ended = Some(Err(error)),
+                Poll::Ready(None) => self.ended = Some(Ok(())),
+            }
+        }
+    }
+
+    /// The next bytes, from `at` on: the body may have brought the first of them.
+    fn poll_next(&mut self, cx: &mut Context, at: u64) -> Poll<Result<Bytes, RangeError>> {
+        loop {
+            let mut chunk = match self.arrived.pop_front().or_else(|| self.uncharged.take()) {
+                Some(chunk) => chunk,
+                None => match &self.ended {
+                    Some(ended) => return Poll::Ready(Err(ended.clone().err().unwrap_or(RangeError::Other))),
+                    None => ready!(self.chunks.poll_next_unpin(cx)).unwrap_or(Err(RangeError::Other))?,
+                },
+            };
+            self.has_started = true;
+            let known = at.saturating_sub(self.left.start).min(chunk.len() as u64);
+            self.left.start += chunk.len() as u64;
+            // At most the chunk's length.
+            chunk.advance(known as usize);
+            if !chunk.is_empty() {
+                return Poll::Ready(Ok(chunk));
+            }
+        }
+    }
+}
+
+/// A body, and the ranges that follow it.
+pub(super) struct Ranges {
+    client: Arc<RangeClient>,
+    budget: Budget,
+    /// The first byte that is not wanted yet.
+    demand: watch::Receiver<u64>,
+    /// The next byte to hand on.
+    at: u64,
+    /// Until the first range has arrived.
+    body: Option<Chunks>,
+    round_trip: Duration,
+    /// Bytes and time of the body while it is measured.
+    measured: (u64, Duration),
+    /// Ranges under way at once; `None` before it is measured.
+    width: Option<usize>,
+    /// Behind the last byte that was asked for in a range.
+    asked: u64,
+    /// In order, without a hole.
+    ranges: VecDeque<InFlight>,
+}
+
+impl Ranges {
+    /// `body` brings the version from the byte `from` on; its head was here `round_trip` after the request was sent.
+    pub(super) fn start(
+        client: RangeClient,
+        budget: Budget,
+        demand: watch::Receiver<u64>,
+        from: u64,
+        body: Box<Body>,
+        round_trip: Duration,
+    ) -> Ranges {
+        let next = |mut body: Box<Body>| async move { Ok(body.chunk().await?.map(|chunk| (chunk, body))) };
+        Ranges {
+            client: Arc::new(client),
+            budget,
+            demand,
+            at: from,
+            body: Some(Box::pin(stream::try_unfold(body, next))),
+            round_trip,
+            measured: (0, round_trip),
+            width: None,
+            asked: from,
+            ranges: VecDeque::new(),
+        }
+    }
+
+    /// The next bytes, as soon as they are wanted and here; `None` at the end. May be dropped while it waits.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, RangeError> {
+        let mut demand = self.demand.clone();
+        let (length, silence) = (self.client.origin.length, self.client.silence);
+        while self.at < length {
+            let wanted = (*demand.borrow_and_update()).min(length);
+            self.begin(wanted);
+            if self.at >= wanted {
+                // The download is gone, and its readers with it.
+                demand.changed().await.map_err(|_| RangeError::Silent)?;
+                continue;
+            }
+            let begun = Instant::now();
+            let can_do_without_body = self.body.is_some() && !self.ranges.is_empty();
+            let chunk = tokio::select! {
+                biased;
+                chunk = poll_fn(|cx| self.poll_next(cx)) => chunk?,
+                Ok(()) = demand.changed() => continue,
+                () = sleep(silence), if can_do_without_body => {
+                    self.replace_body();
+                    continue;
+                }
+            };
+            self.at += chunk.len() as u64;
+            self.measure(chunk.len() as u64, begun.elapsed());
+            return Ok(Some(chunk));
+        }
+        Ok(None)
+    }
+
+    /// Only the time that is spent waiting counts: a reader may be slow.
+    fn measure(&mut self, bytes: u64, took: Duration) {
+        if self.width.is_none() {
+            self.measured = (self.measured.0 + bytes, self.measured.1 + took);
+            if self.measured.0 >= MEASURED {
+                self.width = Some(width(self.round_trip, self.measured.1));
+                self.asked = (self.at + MEANWHILE).next_multiple_of(BLOCK);
+                tracing::debug!(place = %self.client.origin.place, width = ?self.width, "parallel ranges");
+            }
+        }
+    }
+
+    /// Drops ranges from `wanted` on, and asks for those before it.
+    fn begin(&mut self, wanted: u64) {
+        while self.ranges.front().is_some_and(|first| first.left.is_empty()) {
+            self.ranges.pop_front();
+        }
+        while self.ranges.back().is_some_and(|last| last.left.start >= wanted) {
+            self.asked = self.ranges.pop_back().map_or(self.asked, |last| last.left.start);
+        }
+        let Some(width) = self.width.filter(|width| self.body.is_none() || *width > 1) else { return };
+        if self.body.is_none() && self.ranges.is_empty() {
+            self.asked = self.at;
+        }
+        while self.asked < wanted && (self.is_needed() || self.has_room(width)) {
+            let end = (self.asked + RANGE).min(self.client.origin.length);
+            let range = self.asked..end;
+            self.ranges.push_back(InFlight::new(range.clone(), Fetching::chunks(&self.client, range, false)));
+            self.asked = end;
+        }
+    }
+
+    /// Whether nothing else brings the next byte.
+    fn is_needed(&self) -> bool {
+        self.body.is_none() && self.ranges.is_empty()
+    }
+
+    /// Whether one more range may be under way. A host that does not answer is asked for few.
+    fn has_room(&self, width: usize) -> bool {
+        let answered = self.ranges.iter().filter(|range| range.has_started).count();
+        let under_way = self.ranges.iter().filter(|range| range.ended.is_none()).count();
+        let is_answering = self.ranges.len() - answered < 2 + 2 * answered;
+        under_way < width && is_answering && self.budget.try_reserve(RANGE as usize).is_some()
+    }
+
+    fn poll_next(&mut self, cx: &mut Context) -> Poll<Result<Bytes, RangeError>> {
+        let handed_on = usize::from(self.body.is_none());
+        self.ranges.iter_mut().skip(handed_on).for_each(|range| range.fill(cx, &self.budget));
+        if self.body.is_some() {
+            self.hand_over();
+        }
+        if let Some(body) = &mut self.body {
+            match ready!(body.poll_next_unpin(cx)).unwrap_or(Err(RangeError::Other)) {
+                Err(_) if !self.ranges.is_empty() => self.replace_body(),
+                chunk => return Poll::Ready(chunk),
+            }
+        }
+        match self.ranges.front_mut() {
+            Some(first) => first.poll_next(cx, self.at),
+            None => Poll::Ready(Err(RangeError::Other)),
+        }
+    }
+
+    /// The body ends where the first range has arrived. Where a range is refused, or the body is faster, it goes on alone.
+    fn hand_over(&mut self) {
+        let is_overtaken = self.ranges.front().is_some_and(|first| first.left.end <= self.at);
+        if is_overtaken || self.ranges.iter().any(InFlight::has_failed) {
+            tracing::debug!(place = %self.client.origin.place, is_overtaken, "the body goes on alone");
+            self.ranges.clear();
+            self.width = Some(1);
+        }
+        if self.ranges.front().is_some_and(|first| first.left.start <= self.at && first.has_started) {
+            self.body = None;
+        }
+    }
+
+    /// The body failed: what it has not brought before the first range is a range too, for its second time.
+    fn replace_body(&mut self) {
+        self.body = None;
+        if let Some(first) = self.ranges.front().filter(|first| first.left.start > self.at) {
+            let range = self.at..first.left.start;
+            self.ranges.push_front(InFlight::new(range.clone(), Fetching::chunks(&self.client, range, true)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_near_or_slow_line_is_filled_by_one_body() {
+        let width = |round_trip, took| width(Duration::from_millis(round_trip), Duration::from_millis(took));
+        assert_eq!([width(40, 360), width(150, 1400)], [MOST as usize; 2], "its connection still grows");
+        assert_eq!((width(40, 900), width(40, 1300)), (5, 1));
+        assert_eq!(width(2, 20), 1, "near");
+        assert_eq!(width(2000, 2100), MOST as usize, "a server that takes long before each answer");
+    }
+}

@@ -1,0 +1,97 @@
+//! The bytes of an attempt on their way: where they come from, and what the writer has not got yet.
+
+use super::ranges::Ranges;
+use crate::content::ContentError;
+use crate::content::fixity::BLOCK;
+use crate::document::Uri;
+use crate::memory::{Budget, Reservation};
+use crate::source::http::Body;
+use crate::source::zip::Member;
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Bytes that are received while those before are written, at most.
+const BATCH: usize = 1 << 20;
+
+/// Bytes as they come, in order and without holes.
+pub(super) enum Source {
+    /// Of a response.
+    Body(Box<Body>),
+    /// Of a response, and of parallel ranges that go on where it is left: up to a limit, of which so many bytes have come.
+    Ranges(Box<Ranges>, watch::Receiver<u64>, u64),
+    /// Of a member of a package, unpacked.
+    Member(Box<Member>),
+}
+
+impl Source {
+    /// The next bytes of the version of `uri`, none where no more are wanted; `None` at the end.
+    pub(super) async fn next(&mut self, uri: &Uri) -> Result<Option<Bytes>, ContentError> {
+        match self {
+            Source::Body(body) => {
+                let chunk = body.chunk().await;
+                chunk.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })
+            }
+            Source::Ranges(ranges, limit, at) => {
+                let chunk = tokio::select! {
+                    biased;
+                    chunk = ranges.next() => chunk.map_err(|error| error.into_content(uri))?,
+                    // Its reader has jumped.
+                    _ = limit.wait_for(|limit| *limit <= *at) => Some(Bytes::new()),
+                };
+                *at += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+                Ok(chunk)
+            }
+            Source::Member(member) => {
+                let chunk = member.chunk().await;
+                chunk.map_err(|cause| ContentError::Package { uri: uri.clone(), cause: Arc::new(cause) })
+            }
+        }
+    }
+}
+
+/// Bytes in order that the writer has not got yet, from a whole number of blocks on.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: BytesMut,
+    /// Without one a batch is a block and the chunk that completed it.
+    reservation: Option<Reservation>,
+}
+
+impl Batch {
+    /// Adds bytes. `left`: those of the object that are still to come, where known.
+    pub(super) fn push(&mut self, chunk: &[u8], left: Option<u64>, memory: &Budget) {
+        if self.reservation.is_none() {
+            let most = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(BATCH).clamp(1, BATCH);
+            self.reservation = memory.try_reserve(most);
+            let room = self.reservation.as_ref().map_or(BLOCK as usize, Reservation::bytes);
+            self.bytes.reserve(room.saturating_sub(self.bytes.len()).max(chunk.len()));
+        }
+        self.bytes.extend_from_slice(chunk);
+    }
+
+    pub(super) fn has_block(&self) -> bool {
+        self.bytes.len() >= BLOCK as usize
+    }
+
+    /// Whether the writer is to have it before more is received.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.len() >= self.reservation.as_ref().map_or(BLOCK as usize, Reservation::bytes).max(BLOCK as usize)
+    }
+
+    /// The whole blocks, with what is reserved for them.
+    pub(super) fn take_blocks(&mut self) -> (Bytes, Option<Reservation>) {
+        let rest = BytesMut::from(&self.bytes[self.bytes.len() - self.bytes.len() % BLOCK as usize..]);
+        let mut blocks = std::mem::replace(&mut self.bytes, rest);
+        blocks.truncate(blocks.len() - self.bytes.len());
+        (blocks.freeze(), self.reservation.take())
+    }
+
+    pub(super) fn take(&mut self) -> (Bytes, Option<Reservation>) {
+        (std::mem::take(&mut self.bytes).freeze(), self.reservation.take())
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Batch::default();
+    }
+}

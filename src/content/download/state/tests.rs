@@ -1,0 +1,92 @@
+//! What a download hands out, and how far it comes.
+
+use super::*;
+use crate::content::store::{EvictionPolicy, ObjectKey, Store};
+use crate::document::Uri;
+
+const LENGTH: u64 = 2 * LARGE;
+
+fn state() -> State {
+    let mut state = State::new(Fixity::Stream, Path::new("/nowhere").into());
+    state.bind(Served::default(), Bonds::default(), false);
+    state
+}
+
+fn origin() -> Origin {
+    let place = Uri::parse("http://example.org/a").unwrap();
+    Origin { place, etag: "\"v1\"".into(), first: 0, total: LENGTH, length: LENGTH }
+}
+
+/// What is here of an earlier download, four blocks, is readable before a byte of it is hashed.
+fn resumed() -> (State, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), None, 0).unwrap();
+    let partial = store.begin(&ObjectKey::inode("a", 1), Some(LENGTH), EvictionPolicy::Any).unwrap();
+    partial.append(&vec![7; 4 * BLOCK as usize], EvictionPolicy::Any).unwrap();
+    let mut state = state();
+    state.resume(Some(LENGTH), &origin().version(), &Arc::new(partial), 4 * BLOCK);
+    (state, folder)
+}
+
+#[test]
+fn kept_bytes_are_handed_out_before_they_are_hashed() {
+    let (mut state, _folder) = resumed();
+    let Look::Here(here) = state.look(5, BLOCK as u32, true, None) else { panic!("they are here") };
+    assert_eq!((here.blocks.clone(), state.attempt.digests.end()), (0..2 * BLOCK, 0));
+    assert!(state.hand_out(here.attempt, &here.blocks, &[1, 2]));
+
+    state.digest(&[1, 2, 3, 4]);
+    assert!(state.agrees());
+}
+
+#[test]
+fn hashing_finds_what_was_handed_out_and_differs() {
+    let (mut state, _folder) = resumed();
+    assert!(state.hand_out(state.attempt(), &(0..BLOCK), &[1]));
+    state.digest(&[2]);
+    assert!(!state.hand_out(state.attempt(), &(BLOCK..2 * BLOCK), &[5]), "no verdict can be good for both");
+    assert!(!state.agrees());
+}
+
+#[test]
+fn a_random_read_never_differs_from_the_stream() {
+    let (mut state, _folder) = resumed();
+    state.announce(Some(LENGTH), false, Some(origin()));
+    let attempt = state.attempt();
+    let block = |number: u64| number * BLOCK..(number + 1) * BLOCK;
+    assert!(!state.hand_out_random(attempt, &block(1), &[9]), "it is here and not hashed yet");
+    assert!(state.hand_out_random(attempt, &block(4), &[9]));
+    state.digest(&[1, 2, 3, 4]);
+    assert!(!state.hand_out_random(attempt, &block(1), &[9]) && state.hand_out_random(attempt, &block(1), &[2]));
+    assert!(!state.hand_out_random(attempt + 1, &block(5), &[9]), "of another attempt");
+
+    state.digest(&[8]);
+    assert!(!state.agrees());
+}
+
+#[test]
+fn the_stream_comes_as_far_as_it_is_read() {
+    let mut state = state();
+    assert_eq!(state.limit(), u64::MAX, "of an unknown length");
+    state.announce(Some(LENGTH), false, Some(origin()));
+    assert_eq!(state.limit(), 0);
+    assert!(matches!(state.look(0, 1 << 20, true, None), Look::Wait(_)));
+    assert_eq!(state.limit(), (1 << 20) + 4 * (1 << 20));
+    assert!(matches!(state.look(LENGTH - 5, 5, true, None), Look::Jump(_)));
+    assert_eq!(state.limit(), (1 << 20) + AHEAD.start, "a jump lowers it");
+    state.await_whole();
+    assert_eq!(state.limit(), u64::MAX);
+}
+
+#[test]
+fn a_window_waits_for_the_reader_of_its_first_bytes() {
+    let mut state = state();
+    state.discard();
+    state.announce(Some(LENGTH), false, None);
+    assert_eq!(state.limit(), AHEAD_IN_WINDOW);
+    state.await_range((0, 1 << 20));
+    assert!(matches!(state.look(20 << 20, 1 << 20, true, None), Look::Wait(_)));
+    assert_eq!(state.limit(), WINDOW);
+    state.leave_range((0, 1 << 20));
+    assert_eq!(state.limit(), (21 << 20) + AHEAD_IN_WINDOW);
+}

@@ -1,0 +1,258 @@
+//! One body in order, from its source to the writer: to the byte that readers want.
+
+use super::attempt::{Ended, Fetch, Landed, Stop};
+use super::plan::Failure;
+use super::promise::{Form, Promise};
+use super::source::Source;
+use super::state::Sink;
+use super::verify::{Judged, Judging};
+use super::writer::{Stage, WriteError, Writer};
+use crate::content::ContentError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A body is held open for so long while no reader goes on.
+const HELD_OPEN: Duration = Duration::from_secs(2);
+
+/// The same of one of which nothing is kept: without it all is to be fetched again.
+const HELD_OPEN_DISCARDED: Duration = Duration::from_secs(10);
+
+/// For so many times as long as a server's silence is borne, a download waits for a reader to go on. It ends sooner where more than
+/// `RESTING` others are under way.
+const REST: u32 = 20;
+const RESTING: usize = 16;
+
+impl Fetch {
+    /// Receives a body to its end and hands it to the writer, whole blocks at a time.
+    pub(super) async fn receive(&mut self, mut source: Source, promise: &Promise) -> Result<(), Stop> {
+        let uri = self.wanted.uri.clone();
+        loop {
+            self.wait_for_demand(promise).await?;
+            let chunk = tokio::time::timeout(self.patience(), source.next(&uri));
+            tokio::pin!(chunk);
+            // What is here goes on to the readers while the server is silent.
+            let chunk = loop {
+                tokio::select! {
+                    biased;
+                    written = self.written(), if self.batch.has_block() => {
+                        written?;
+                        self.write_blocks(promise).await?;
+                    }
+                    chunk = &mut chunk => break chunk.unwrap_or_else(|_| Err(self.stalled())),
+                }
+            };
+            let chunk = match chunk {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    // What is here is written, so that it can be resumed.
+                    if self.batch.has_block() {
+                        self.write_blocks(promise).await?;
+                    }
+                    return Err(Stop::Failure(Failure::Cut { received: self.received, error }));
+                }
+            };
+            self.content.freed.working(&self.content.runtime);
+            let left = promise.length.map(|length| length.saturating_sub(self.received));
+            self.received += chunk.len() as u64;
+            self.download.state().note_received(self.received);
+            self.batch.push(&chunk, left, &self.content.memory);
+            if let Some(length) = promise.length.filter(|length| self.received > *length) {
+                let is_only_shown = promise.expected.length.is_none() && self.shown == Some(length);
+                return Err(match is_only_shown {
+                    true => self.changed(),
+                    false => self.wrong(format!("more than {length} bytes came")),
+                });
+            }
+            if self.batch.is_full() {
+                self.write_blocks(promise).await?;
+            }
+        }
+    }
+
+    /// How long a silent body is waited for: where others can be asked, no longer than leaves its readers the time for one of them.
+    fn patience(&self) -> Duration {
+        if self.plan.has_others() { self.content.config.stall.mul_f32(0.45) } else { self.content.config.stall }
+    }
+
+    /// Waits as long as no reader follows, where what is here can be gone on with later.
+    async fn wait_for_demand(&mut self, promise: &Promise) -> Result<(), Stop> {
+        let mut limit = self.download.limit();
+        let does_discard = self.sink == Sink::Discard;
+        if (self.validator.is_none() && !does_discard) || self.received < *limit.borrow() {
+            return Ok(());
+        }
+        if self.batch.has_block() {
+            self.write_blocks(promise).await?;
+        }
+        self.written().await?;
+        let patience = if does_discard { HELD_OPEN_DISCARDED.min(self.content.config.stall) } else { HELD_OPEN };
+        loop {
+            if self.received < *limit.borrow_and_update() {
+                // It stood still for want of a reader.
+                self.download.state().touch();
+                return Ok(());
+            }
+            if self.download.state().take_behind() {
+                return Err(Stop::Again);
+            }
+            match tokio::time::timeout(patience, limit.changed()).await {
+                Ok(_) => {}
+                Err(_) if does_discard => return Err(Stop::End(Ended::Yielded(self.stalled()))),
+                Err(_) => return Err(Stop::Rest),
+            }
+        }
+    }
+
+    /// Waits without a body until a reader goes on; not for ever, and while many others are under way not for long.
+    pub(super) async fn rest(&mut self) -> Result<(), Ended> {
+        let mut limit = self.download.limit();
+        loop {
+            if self.received < *limit.borrow_and_update() {
+                self.download.state().touch();
+                return Ok(());
+            }
+            let others = self.content.under_way();
+            let patience = if others <= RESTING { self.content.config.stall * REST } else { HELD_OPEN };
+            let until = self.download.state().last_read() + patience;
+            if Instant::now() >= until {
+                self.keep().await;
+                return Err(Ended::Yielded(self.stalled()));
+            }
+            let _ = tokio::time::timeout_at(until.into(), limit.changed()).await;
+        }
+    }
+
+    /// Waits until the writer has done what it was given. May be dropped while it waits.
+    pub(super) async fn written(&mut self) -> Result<(), Stop> {
+        let Stage::Busy(task) = &mut self.stage else { return Ok(()) };
+        let done = task.await;
+        self.stage = Stage::Empty;
+        let writer = done.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
+        self.stage = Stage::Idle(writer);
+        Ok(())
+    }
+
+    /// Takes the writer, when it has done what it was given; `None` where nothing was written.
+    async fn writer(&mut self) -> Result<Option<Box<Writer>>, Stop> {
+        self.written().await?;
+        match std::mem::replace(&mut self.stage, Stage::Empty) {
+            Stage::Idle(writer) => Ok(Some(writer)),
+            _ => Ok(None),
+        }
+    }
+
+    fn unwritten(&self, error: WriteError) -> Stop {
+        match error {
+            WriteError::Coding(_) => Stop::Failure(Failure::Wrong(self.unkept(error))),
+            WriteError::Damaged(_) => Stop::Again,
+            error if error.is_full() => Stop::Full(error),
+            error => Stop::End(Ended::Failed(self.unkept(error))),
+        }
+    }
+
+    pub(super) fn unkept(&self, error: WriteError) -> ContentError {
+        error.into_content(&self.wanted.uri, &self.content.config.folder)
+    }
+
+    /// Gives the whole blocks received to the writer, when it is done with those before.
+    async fn write_blocks(&mut self, promise: &Promise) -> Result<(), Stop> {
+        let writer = self.writer().await?;
+        let (blocks, reservation) = self.batch.take_blocks();
+        let begin = self.begin();
+        let validator = self.validator.as_ref().map(|(place, etag)| format!("{etag} {place}"));
+        let length = promise.length;
+        self.stage = Stage::Busy(tokio::task::spawn_blocking(move || {
+            let mut writer = match writer {
+                Some(writer) => writer,
+                None => {
+                    let writer = Box::new(begin()?);
+                    writer.keep_under(validator.as_deref(), length);
+                    writer
+                }
+            };
+            let absorbed = writer.absorb(blocks);
+            drop(reservation);
+            match absorbed {
+                Ok(()) => Ok(writer),
+                Err(error) => {
+                    writer.discard();
+                    Err(error)
+                }
+            }
+        }));
+        Ok(())
+    }
+
+    /// How a writer of this attempt is begun, on a blocking thread.
+    fn begin(&self) -> impl FnOnce() -> Result<Writer, WriteError> + Send + use<> {
+        let (content, key, sink, length) = (Arc::clone(&self.content), self.key(), self.sink, self.length);
+        let algorithm = self.expected(Form::Plain).algorithm();
+        let download = Arc::clone(&self.download);
+        move || Writer::begin(&content.disk, &key, sink, length, algorithm, content.block_hasher, download)
+    }
+
+    /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.
+    pub(super) async fn verdict(&mut self, promise: Promise) -> Result<Landed, Stop> {
+        let writer = self.writer().await?;
+        let (last, reservation) = self.batch.take();
+        let begin = self.begin();
+        let is_plain = promise.form == Form::Plain;
+        let judging = Judging {
+            content: Arc::clone(&self.content),
+            download: Arc::clone(&self.download),
+            ino: self.wanted.ino.0,
+            promise,
+            earlier: self.earlier,
+            shown: self.shown_size(),
+            contradicted: self.content.failures().contradicted.cause(&self.wanted.uri, Instant::now()).copied(),
+        };
+        let task = tokio::task::spawn_blocking(move || {
+            let mut writer = match writer {
+                Some(writer) => *writer,
+                None => begin()?,
+            };
+            writer.absorb(last)?;
+            drop(reservation);
+            judging.judge(writer)
+        });
+        let judged = task.await.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
+        match judged {
+            Judged::Right { object, key, verified, digest } => {
+                Ok(Landed { object, verified, digest, key, is_plain, origin: self.provenance.clone() })
+            }
+            Judged::Wrong(what) => Err(self.wrong(what)),
+            Judged::Other => Err(self.changed()),
+            Judged::Poison => {
+                let what = "the bytes handed out before the verdict were wrong".into();
+                let error = ContentError::Mismatch { uri: self.wanted.uri.clone(), what };
+                Err(Stop::End(Ended::Poisoned(error)))
+            }
+        }
+    }
+
+    /// Drops what is here; the next attempt begins at the first byte.
+    pub(super) async fn begin_again(&mut self, is_doubted: bool) {
+        self.validator = None;
+        self.received = 0;
+        self.batch.clear();
+        let writer = match std::mem::replace(&mut self.stage, Stage::Empty) {
+            Stage::Empty => None,
+            Stage::Idle(writer) => Some(writer),
+            Stage::Busy(task) => task.await.ok().and_then(Result::ok),
+        };
+        self.download.restart(is_doubted);
+        if let Some(writer) = writer {
+            // Waited for, so that the next attempt finds the name free. The store reports a failure.
+            let _ = tokio::task::spawn_blocking(move || writer.discard()).await;
+        }
+    }
+
+    /// Keeps what is here for a later download.
+    pub(super) async fn keep(&mut self) {
+        if let Stage::Busy(task) = std::mem::replace(&mut self.stage, Stage::Empty) {
+            // What could not be written is not there to be resumed.
+            let _ = task.await;
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The task of one download, from its first request to its verdict: sources in their order, resumed after a cut, begun again where the
+//! bytes are wrong or of another version.
+
+use super::attempt::{Ended, Fetch, Landed, Provenance, Stop};
+use super::object::Version;
+use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, places, tells_of_bytes};
+use super::promise::{Form, strong};
+use super::ranges::Ranges;
+use super::shared::Download;
+use super::source::{Batch, Source};
+use super::state::{LARGE, Sink};
+use super::writer::{Stage, Writer};
+use crate::content::fixity::Expected;
+use crate::content::store::ObjectKey;
+use crate::content::{Content, ContentError, FetchSpec, Mirrors, Unannounced};
+use crate::document::Uri;
+use crate::source::http::{Body, Requester, Status};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A shorter object that was cut is rather fetched again than looked for on the disk before every download.
+const WORTH_RESUMING: u64 = 1 << 20;
+
+impl Content {
+    /// Never ends: where a host sends others what they requested, a reader of a download that has nothing yet waits on, but for less
+    /// than half as long again. What others receive is no progress of this object.
+    pub(super) async fn wait_behind_others(&self, wanted: &FetchSpec, download: &Download) {
+        let mut before = self.progress(wanted);
+        for _ in 0..3 {
+            tokio::time::sleep(self.config.stall / 8).await;
+            let now = self.progress(wanted);
+            let mut state = download.state();
+            if now != before && state.frontier() == 0 && state.length().is_none() {
+                state.touch();
+            }
+            drop(state);
+            before = now;
+        }
+        std::future::pending().await
+    }
+
+    /// Rises with all that a host sends which may be asked for `wanted`.
+    pub(super) fn progress(&self, wanted: &FetchSpec) -> u64 {
+        let mirrors = wanted.mirrors.iter().filter(|_| self.config.mirrors != Mirrors::Off).map(|(_, uri)| uri);
+        let versions = wanted.mementos.iter().chain(&wanted.timegate).chain(&wanted.timemap);
+        let package = wanted.member.iter().filter(|_| self.packages.get().is_some()).map(|member| &member.package);
+        let places = std::iter::once(&wanted.uri).chain(mirrors).chain(versions).chain(package);
+        places.fold(0, |sum, uri| sum.wrapping_add(self.client.progress(uri)))
+    }
+
+    /// See [`places`].
+    fn places(&self, wanted: &FetchSpec, proof: Proof) -> Vec<Place> {
+        let turn = self.turn_of_member(wanted);
+        let (failures, now) = (self.failures(), Instant::now());
+        let is_asked_last = |uri: &Uri| failures.hosts.is_punished(uri.authority(), now);
+        let mut places = places(wanted, self.config.mirrors, proof, turn, &is_asked_last);
+        if self.config.unannounced == Unannounced::Show && !wanted.is_past() {
+            // What the resource is now is to be shown rather than what is listed.
+            places.retain(Place::is_current);
+        }
+        places
+    }
+
+    /// Time for the head of one of `places`, so that all of them are asked before a reader gives up.
+    pub(super) fn head_budget(&self, places: usize) -> Duration {
+        let all = self.config.stall.mul_f32(0.9);
+        all / u32::try_from(places.max(1)).unwrap_or(u32::MAX)
+    }
+}
+
+impl Fetch {
+    pub(super) fn new(content: Arc<Content>, wanted: FetchSpec, download: Arc<Download>) -> Fetch {
+        let published = content.vouching_digest(&wanted);
+        let observation = content.observed.get(wanted.ino).unwrap_or_default();
+        let earlier = observation.digests.first().copied();
+        let etag = strong(observation.etag.as_deref()).map(Box::from);
+        let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
+        let plan = Plan::new(content.places(&wanted, proof));
+        let sink = download.state().sink();
+        Fetch {
+            content,
+            wanted,
+            download,
+            plan,
+            published,
+            earlier,
+            etag,
+            shown: observation.size,
+            validator: None,
+            length: None,
+            provenance: Provenance::default(),
+            newer_than_list: None,
+            stage: Stage::Empty,
+            received: 0,
+            batch: Batch::default(),
+            sink,
+            memory: None,
+        }
+    }
+
+    /// The reader for which requests are made, if any.
+    pub(super) fn requester(&self) -> Requester {
+        self.download.demanded().unwrap_or_default()
+    }
+
+    /// Runs the download to its end.
+    pub(super) async fn run(mut self) -> Result<Landed, Ended> {
+        if let Some(landed) = self.patched().await? {
+            return Ok(landed);
+        }
+        if self.sink == Sink::Discard {
+            self.discard().await?;
+        }
+        self.adopt_partial().await;
+        loop {
+            let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.given_up())) };
+            let stop = match self.attempt(&place).await {
+                Ok(Some(landed)) => {
+                    self.content.judge_hosts(self.plan.faults(), Some(&place));
+                    self.content.member_served(&place, self.plan.has_failed());
+                    return Ok(landed);
+                }
+                Ok(None) => continue,
+                Err(stop) => stop,
+            };
+            let failure = match stop {
+                Stop::End(ended) => return Err(ended),
+                Stop::Full(error) => {
+                    // Others may reserve as much meanwhile.
+                    self.batch.clear();
+                    self.find_room(error).await?;
+                    self.begin_again(false).await;
+                    continue;
+                }
+                Stop::Again => {
+                    self.begin_again(false).await;
+                    continue;
+                }
+                Stop::Rest => {
+                    self.rest().await?;
+                    continue;
+                }
+                Stop::Failure(failure) => failure,
+            };
+            let is_doubted = matches!(failure, Failure::Wrong(_));
+            tracing::debug!(%place, ?failure, "an attempt failed");
+            match self.plan.after(failure, self.validator.is_some()) {
+                Next::Resume => {}
+                Next::Again => self.begin_again(is_doubted).await,
+                Next::GiveUp => {
+                    if is_doubted {
+                        self.begin_again(is_doubted).await;
+                    } else {
+                        self.keep().await;
+                    }
+                    self.content.judge_hosts(self.plan.faults(), None);
+                    return Err(Ended::Failed(self.given_up()));
+                }
+            }
+        }
+    }
+
+    /// Why no place had the version.
+    fn given_up(&self) -> ContentError {
+        let uri = || self.wanted.uri.clone();
+        let error = self.plan.error();
+        let is_elsewhere = error.as_ref().is_none_or(|error| tells_of_bytes(error) || is_absent(error));
+        match (self.wanted.as_of, error) {
+            (Some(at), _) if is_elsewhere => ContentError::Unarchived { uri: uri(), at },
+            (None, _) if is_elsewhere && self.wanted.is_replaced => ContentError::Changed { uri: uri() },
+            (_, error) => error.unwrap_or_else(|| self.stalled()),
+        }
+    }
+
+    /// Goes on where an earlier download of this inode was cut, if its bytes belong to a strong validator of the first place. They are
+    /// readable at once; the writer hashes them while the rest comes.
+    async fn adopt_partial(&mut self) {
+        let length = self.wanted.length.or(self.shown);
+        if self.sink != Sink::Store || length.is_some_and(|length| length < WORTH_RESUMING) {
+            return;
+        }
+        let Some(first) = self.plan.place().map(|place| place.uri().clone()) else { return };
+        let is_expected = move |validator: &str, kept: u64| -> Option<Version> {
+            let (etag, place) = validator.split_once(' ')?;
+            let etag = strong(Some(etag)).filter(|_| place == first.as_str())?;
+            length.is_none_or(|length| length == kept).then(|| (first, etag.into()))
+        };
+        let (content, key) = (Arc::clone(&self.content), self.key());
+        let resumed = tokio::task::spawn_blocking(move || {
+            content
+                .disk
+                .resume(&key, |validator, length| is_expected(validator, length).map(|version| (version, length)))
+        });
+        let Ok(Some((partial, (version, length)))) = resumed.await else { return };
+        let partial = Arc::new(partial);
+        self.received = partial.length();
+        if Form::published(&self.wanted) == Form::Plain {
+            self.download.resume(Some(length), &version, &partial);
+        }
+        let algorithm = self.expected(Form::Plain).algorithm();
+        let writer = Writer::resume(partial, algorithm, self.content.block_hasher, Arc::clone(&self.download));
+        self.stage = Stage::Idle(Box::new(writer));
+        self.validator = Some(version);
+    }
+
+    /// What the transferred bytes must be, given in `form`.
+    pub(super) fn expected(&self, form: Form) -> Expected {
+        let earlier = self.earlier.filter(|_| form == Form::Plain);
+        Expected { length: self.wanted.length, published: self.published, earlier }
+    }
+
+    /// The name under which bytes are kept until the verdict.
+    pub(super) fn key(&self) -> ObjectKey {
+        let ino = self.wanted.ino.0;
+        match Form::published(&self.wanted) {
+            Form::Published(_) => ObjectKey::inode(&format!("{} coded", self.content.config.source), ino),
+            _ => ObjectKey::inode(&self.content.config.source, ino),
+        }
+    }
+
+    pub(super) fn wrong(&self, what: impl Into<String>) -> Stop {
+        let (uri, what) = (self.wanted.uri.clone(), what.into());
+        let shown = self.content.config.unannounced == Unannounced::Show;
+        Stop::Failure(Failure::Wrong(match self.newer_than_list {
+            Some(modified) => ContentError::Unannounced { uri, modified, what, shown },
+            None => ContentError::Mismatch { uri, what },
+        }))
+    }
+
+    pub(super) fn changed(&self) -> Stop {
+        Stop::Failure(Failure::Wrong(ContentError::Changed { uri: self.wanted.uri.clone() }))
+    }
+
+    pub(super) fn stalled(&self) -> ContentError {
+        ContentError::Stalled { uri: self.wanted.uri.clone() }
+    }
+
+    pub(super) fn panicked(&self) -> Stop {
+        let cause = Arc::new(io::Error::other("writing the object was interrupted"));
+        Stop::End(Ended::Failed(ContentError::Cache { path: self.content.config.folder.clone(), cause }))
+    }
+
+    /// One request and its body: the whole, or the rest where bytes of a strong validator are here. `None`: the place only
+    /// led to others, which are in the plan now.
+    async fn attempt(&mut self, place: &Place) -> Result<Option<Landed>, Stop> {
+        if let Place::TimeMap(map) = place {
+            let listed =
+                self.content.listed_mementos(&self.wanted, map, self.plan.len(), self.published.is_some()).await;
+            self.plan.leads_to(listed.map_err(|error| Stop::Failure(Failure::Refused(error)))?);
+            return Ok(None);
+        }
+        if let Place::Member(member) = place {
+            return self.unpacked(member).await.map(Some);
+        }
+        let from = self.received;
+        let window = self.far_window(place);
+        if window.is_none() {
+            self.look_for_room().await.map_err(Stop::End)?;
+        }
+        let asked = Instant::now();
+        let response = self.ask_where_it_is_read(place, window).await?;
+        let round_trip = asked.elapsed();
+        let resumed = match response.status {
+            Status::Partial { first, total, .. } if from > 0 => {
+                // Without a total the rest might be cut short unnoticed.
+                let is_rest = first == from && total.is_some() && (self.length.is_none() || total == self.length);
+                if !is_rest || !self.is_same_version(&response) {
+                    return Err(self.changed());
+                }
+                true
+            }
+            Status::Full => {
+                // The server has another version, or knows no ranges: never a mix, this body is the whole.
+                let is_other = |(from, _): &(Uri, _)| from != place.uri() || !self.is_same_version(&response);
+                if from > 0 || self.validator.as_ref().is_some_and(is_other) {
+                    self.begin_again(false).await;
+                }
+                false
+            }
+            Status::Partial { .. } | Status::NotModified => {
+                return Err(self.wrong("the answer is not the whole although the whole was asked for"));
+            }
+        };
+        let promise = self.promise(place, &response, resumed)?;
+        let has_ranges = resumed || response.accepts_ranges;
+        let source = self.source(Box::new(response.body), has_ranges, round_trip);
+        self.receive(source, &promise).await?;
+        self.verdict(promise).await.map(Some)
+    }
+
+    /// How the bytes come of which `body` is the next. Where something failed before one connection is enough.
+    fn source(&self, body: Box<Body>, has_ranges: bool, round_trip: Duration) -> Source {
+        let origin =
+            self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.received) >= LARGE);
+        // What may be in another coding than published has no validator, and is not waited for either.
+        let has_ranges = has_ranges && self.validator.is_some() && self.sink != Sink::Memory && !self.plan.has_failed();
+        let Some(origin) = origin.filter(|_| has_ranges) else { return Source::Body(body) };
+        let client = self.content.range_client(origin, self.requester());
+        let (memory, limit) = (self.content.memory.clone(), self.download.limit());
+        let ranges = Ranges::start(client, memory, limit.clone(), self.received, body, round_trip);
+        Source::Ranges(Box::new(ranges), limit, self.received)
+    }
+
+    /// The size that is shown: a question may have taught it since the download began.
+    pub(super) fn shown_size(&mut self) -> Option<u64> {
+        self.shown = self.shown.or_else(|| self.content.known_size(self.wanted.ino));
+        self.shown
+    }
+}

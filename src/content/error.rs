@@ -1,0 +1,110 @@
+//! Why bytes or a size cannot be returned.
+
+use crate::document::{Timestamp, Uri};
+use crate::source::http::HttpError;
+use crate::source::zip::PackageError;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Why bytes or a size cannot be returned. `fs::error` maps each to an errno.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ContentError {
+    /// Every place failed; the last failure.
+    #[error("{uri} cannot be fetched")]
+    Fetch {
+        /// The resource.
+        uri: Uri,
+        /// The last failure.
+        #[source]
+        cause: Arc<HttpError>,
+    },
+    /// The bytes are not those the Source published.
+    #[error("{uri}: {what}")]
+    Mismatch {
+        /// The resource.
+        uri: Uri,
+        /// Which digest or length, published and seen.
+        what: String,
+    },
+    /// The bytes are not those the Source published, and newer than its list: it has not announced the change yet.
+    #[error("{uri} has changed at {modified}, after the list was made, which its Source has not announced: {what}")]
+    Unannounced {
+        /// The resource.
+        uri: Uri,
+        /// Its Last-Modified.
+        modified: Timestamp,
+        /// Which digest or length, published and seen.
+        what: String,
+        /// Whether the name gets a version that can be read ([`Unannounced::Show`]).
+        shown: bool,
+    },
+    /// The Source serves another version now and the old bytes are not here.
+    #[error("{uri} has changed at the Source")]
+    Changed {
+        /// The resource.
+        uri: Uri,
+    },
+    /// The mount shows the Source as it was, and nothing has the bytes of then.
+    #[error("no memento and no package has {uri} as it was at {at}")]
+    Unarchived {
+        /// The resource.
+        uri: Uri,
+        /// The time that is shown.
+        at: Timestamp,
+    },
+    /// Its member of a package cannot be read.
+    #[error("{uri} cannot be had from its package")]
+    Package {
+        /// The resource.
+        uri: Uri,
+        /// What is wrong with the package or the member.
+        #[source]
+        cause: Arc<PackageError>,
+    },
+    /// No progress in time.
+    #[error("{uri}: no progress in time")]
+    Stalled {
+        /// The resource.
+        uri: Uri,
+    },
+    /// The cache failed and streaming past it failed too.
+    #[error("the cache at {path} failed", path = .path.display())]
+    Cache {
+        /// File or folder.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        cause: Arc<std::io::Error>,
+    },
+}
+
+impl ContentError {
+    /// Whether no answer came, so that the same may be requested again later.
+    pub fn is_silence(&self) -> bool {
+        match self {
+            ContentError::Fetch { cause, .. } => cause.is_retryable(),
+            ContentError::Stalled { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether there is no room in the cache folder.
+    pub fn is_full(&self) -> bool {
+        matches!(self, ContentError::Cache { cause, .. } if cause.kind() == io::ErrorKind::StorageFull)
+    }
+
+    /// The resource, where it is one that fails.
+    pub fn uri(&self) -> Option<&Uri> {
+        match self {
+            ContentError::Fetch { uri, .. }
+            | ContentError::Mismatch { uri, .. }
+            | ContentError::Unannounced { uri, .. }
+            | ContentError::Changed { uri }
+            | ContentError::Unarchived { uri, .. }
+            | ContentError::Package { uri, .. }
+            | ContentError::Stalled { uri } => Some(uri),
+            ContentError::Cache { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Objects whose descriptors are kept open: the most recently used.
+
+use super::super::ObjectKey;
+use super::super::files::lock;
+use super::super::object::Object;
+use lru::LruCache;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+
+/// Each holds a descriptor.
+const MOST: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
+/// The lock is held for moments: the last close of a large file may wait for the disk, so objects are dropped without it.
+pub(super) struct OpenObjects(Mutex<LruCache<ObjectKey, Arc<Object>>>);
+
+impl Default for OpenObjects {
+    fn default() -> OpenObjects {
+        OpenObjects(Mutex::new(LruCache::new(MOST)))
+    }
+}
+
+impl OpenObjects {
+    /// The object, damaged or not.
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        lock(&self.0).get(key).cloned()
+    }
+
+    /// Keeps it open. The object that is closed for it, if that has another key.
+    pub(super) fn put(&self, object: Arc<Object>) -> Option<Arc<Object>> {
+        let replaced = lock(&self.0).push(object.key().clone(), Arc::clone(&object));
+        replaced.map(|(_, replaced)| replaced).filter(|replaced| replaced.key() != object.key())
+    }
+
+    /// Keeps the object of this key open no longer, where `is_meant`.
+    pub(super) fn pop(&self, key: &ObjectKey, is_meant: impl Fn(&Arc<Object>) -> bool) {
+        let mut objects = lock(&self.0);
+        let popped = if objects.peek(key).is_some_and(is_meant) { objects.pop(key) } else { None };
+        drop(objects);
+        drop(popped);
+    }
+
+    /// Keeps none open; those it kept.
+    pub(super) fn clear(&self) -> Vec<Arc<Object>> {
+        let objects = std::mem::replace(&mut *lock(&self.0), LruCache::new(MOST));
+        objects.into_iter().map(|(_, object)| object).collect()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Arc<Object>> {
+        lock(&self.0).iter().map(|(_, object)| Arc::clone(object)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn object(number: u64) -> Arc<Object> {
+        let file = Arc::new(File::open("/dev/null").unwrap());
+        Arc::new(Object::new(ObjectKey::inode("http://h/", number), 0, Box::default(), file, None))
+    }
+
+    #[test]
+    fn the_least_recently_used_is_closed_for_another() {
+        let open = OpenObjects::default();
+        let objects: Vec<_> = (0..=MOST.get() as u64).map(object).collect();
+        for object in &objects[..MOST.get()] {
+            assert!(open.put(Arc::clone(object)).is_none());
+        }
+        open.get(objects[0].key()).unwrap();
+
+        let closed = open.put(Arc::clone(&objects[MOST.get()])).unwrap();
+
+        assert!(Arc::ptr_eq(&closed, &objects[1]));
+        assert_eq!(open.all().len(), MOST.get());
+        assert_eq!(open.clear().len(), MOST.get());
+        assert!(open.get(objects[0].key()).is_none());
+    }
+
+    #[test]
+    fn an_object_replaces_the_one_with_its_key() {
+        let open = OpenObjects::default();
+        let (first, second) = (object(1), object(1));
+        open.put(Arc::clone(&first));
+
+        assert!(open.put(Arc::clone(&second)).is_none());
+
+        assert!(open.get(first.key()).is_some_and(|found| Arc::ptr_eq(&found, &second)));
+        open.pop(first.key(), |held| Arc::ptr_eq(held, &first));
+        assert!(open.get(first.key()).is_some(), "another one was meant");
+        open.pop(first.key(), |_| true);
+        assert!(open.get(first.key()).is_none());
+        assert_eq!(Arc::strong_count(&second), 1, "nothing else keeps it open");
+    }
+}

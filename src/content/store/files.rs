@@ -1,0 +1,100 @@
+//! What the store asks the operating system about files and folders.
+
+use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Objects lie below it.
+pub(super) const OBJECTS: &str = "objects/";
+/// Partials lie below it.
+pub(super) const PARTIALS: &str = "tmp/";
+
+/// Bytes that an unprivileged process may still write to the file system of a folder.
+pub fn free_space(folder: &Path) -> io::Result<u64> {
+    let answer = rustix::fs::statvfs(folder)?;
+    Ok(answer.f_bavail.saturating_mul(answer.f_frsize))
+}
+
+/// Bytes in allocated blocks of all files below a folder; those that go away meanwhile do not count.
+pub fn allocated_below(folder: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_file() => bytes += allocated(&entry.path()).unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+    bytes
+}
+
+/// Bytes in allocated blocks; `None`: there is no such file.
+pub(super) fn allocated(path: &Path) -> Option<u64> {
+    std::fs::symlink_metadata(path).ok().map(|metadata| metadata.blocks() * 512)
+}
+
+/// Whether the file at a path is the open one.
+pub(super) fn same_file(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::symlink_metadata(path)) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+/// Makes a folder that only its owner may enter; one that exists is fine.
+pub(in crate::content) fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Opens a file to read it: never through a link, never waiting for a pipe's writer.
+pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+}
+
+/// Exactly `length` bytes of a file at `offset`, into memory that was not zeroed before.
+pub(super) fn read_exact(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
+    let mut bytes: Vec<u8> = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause.into()),
+        }
+    }
+    bytes.truncate(length);
+    Ok(Bytes::from(bytes))
+}
+
+/// Whether the file system or its quota has no room.
+pub(super) fn is_full(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Locks a file or folder until its descriptor is closed; false: another descriptor holds the lock.
+pub(super) fn flock(file: &File) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Removes a partial that no process writes; whether it is gone. The lock is held until its name is gone, so that no resume
+/// finds it meanwhile.
+pub(super) fn remove_idle_partial(path: &Path) -> bool {
+    match open_to_read(path) {
+        Ok(file) => flock(&file) && std::fs::remove_file(path).is_ok(),
+        Err(cause) => cause.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// The value of a mutex. One that a panicking thread held is as good as any: each change of it is made at once.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

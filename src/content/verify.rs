@@ -1,0 +1,226 @@
+//! What `audit` and `verify` ask: the bytes kept on this machine, read to their end, and the bytes that the Source serves; both are
+//! compared with their digests. No reader waits for it.
+
+use super::download::{Form, is_decoded, published_coding, soft_failure, unasked};
+use super::fixity::{Expected, Seen, Verdict, Verifier, judge};
+use super::store::{BLOCK, Inventory, ObjectKey, Removal};
+use super::{Content, FetchSpec, Verified};
+use crate::causes::chain;
+use crate::document::{Algorithm, Digest, PackageMember};
+use crate::source::http::{Client, HttpError, Request};
+use crate::source::over_bytes;
+use crate::source::zip::{PackageError, Packages};
+use bytes::Bytes;
+use std::io;
+use std::time::Duration;
+
+/// What was found of bytes on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// They are not here, or not whole.
+    Absent,
+    /// They are what they must be; how many.
+    Intact(u64),
+    /// They are not: what is wrong. Damaged ones are removed from the cache and downloaded again at the next read.
+    Corrupt(String),
+    /// They cannot be read, or not removed.
+    Failed(String),
+}
+
+/// What the Source served when it was asked for one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The right bytes: by the published digest or length, or those of the download before.
+    Same,
+    /// Bytes, while nothing is published that they can be compared with.
+    There,
+    /// Other bytes: what differs.
+    Changed(String),
+    /// Nothing: the answer.
+    Gone(String),
+    /// Unknown: why.
+    Failed(String),
+}
+
+impl Content {
+    /// Reads the bytes of `wanted` that are kept here and compares them with the published digest, and with the one that they gave
+    /// when they were downloaded. No request, no use in the LRU index. Blocks on the disk, as long as reading does.
+    pub fn check(&self, wanted: &FetchSpec) -> Checked {
+        if self.is_poisoned(wanted.ino) {
+            return Checked::Corrupt("other bytes were handed out than those that are published".to_owned());
+        }
+        let Some(held) = self.peek_local(wanted.ino) else { return Checked::Absent };
+        let is_coded = published_coding(wanted).is_some();
+        let expected = Expected {
+            length: wanted.length.filter(|_| !is_coded),
+            published: self.vouching_digest(wanted).filter(|_| !is_coded),
+            earlier: self.digest_before(wanted),
+        };
+        let damaged = |at| format!("the cached copy is damaged after {at} bytes");
+        let read = |at| held.read(at, BLOCK as u32).filter(|bytes| !bytes.is_empty()).ok_or_else(|| damaged(at));
+        match read_through(held.length(), expected.algorithm(), read) {
+            Err(what) => Checked::Corrupt(what),
+            Ok(None) => Checked::Absent,
+            Ok(Some(seen)) => match judge(&expected, &seen) {
+                Verdict::Right(_) => Checked::Intact(held.length()),
+                Verdict::Wrong(what) => Checked::Corrupt(format!("of the cached copy {what}")),
+                Verdict::Other => Checked::Corrupt("the cached copy is not what was fetched".to_owned()),
+            },
+        }
+    }
+
+    /// Asks the Source for the whole of `wanted` and compares the answer with what is published, and with the download before
+    /// where that is known. Stores nothing. The head is due within `patience`.
+    pub async fn ask(&self, wanted: &FetchSpec, patience: Duration) -> Asked {
+        let expected = Expected {
+            length: wanted.length,
+            published: self.vouching_digest(wanted),
+            // The digest kept is of what a read returns.
+            earlier: self.digest_before(wanted).filter(|_| published_coding(wanted).is_none()),
+        };
+        ask((&self.client, self.packages.get()), wanted, &expected, patience).await
+    }
+
+    fn digest_before(&self, wanted: &FetchSpec) -> Option<Digest> {
+        self.observed.get(wanted.ino)?.digests.first().copied()
+    }
+}
+
+/// Reads one object of a cache folder to its end, with no mount; a damaged one is removed. Blocks on the disk.
+pub fn check_object(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
+    let object = match inventory.read(key) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Checked::Absent,
+        Err(cause) => return Checked::Failed(cause.to_string()),
+        Ok(object) => object,
+    };
+    let what = match &object {
+        None => "it is not whole, or no file of the cache".to_owned(),
+        Some(object) => {
+            let digest = key.vouching();
+            let read = |at| object.read(at, BLOCK as usize).map_err(|damaged| chain(&damaged));
+            let algorithm = digest.map_or(Algorithm::Sha256, |digest| digest.algorithm());
+            match read_through(object.length(), algorithm, read) {
+                Err(what) => what,
+                Ok(Some(Seen { digest: seen, .. })) if digest.is_some_and(|digest| digest != seen) => {
+                    format!("its bytes give {seen}")
+                }
+                Ok(_) => return Checked::Intact(object.length()),
+            }
+        }
+    };
+    match inventory.remove_damaged(key, object.as_ref()) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Checked::Failed(format!("{what}; {cause}")),
+        Ok(moved @ Removal::Moved(_)) => Checked::Corrupt(format!("{what}: {moved}")),
+        _ => Checked::Corrupt(what),
+    }
+}
+
+/// What `length` bytes give that `read` returns some at a time, from an offset on.
+fn read_through(
+    length: u64,
+    algorithm: Algorithm,
+    read: impl Fn(u64) -> Result<Bytes, String>,
+) -> Result<Option<Seen>, String> {
+    let mut verifier = Verifier::new(algorithm);
+    while verifier.length() < length {
+        verifier.update(&read(verifier.length())?);
+    }
+    Ok(verifier.finish())
+}
+
+/// Asks for the whole of `wanted` at its own URI and compares the answer with what is `expected`. Where the Source has nothing there
+/// the package that holds it is asked, as for a read.
+pub async fn ask(
+    (client, packages): (&Client, Option<&Packages>),
+    wanted: &FetchSpec,
+    expected: &Expected,
+    patience: Duration,
+) -> Asked {
+    match asked_by_uri(client, wanted, expected, patience).await {
+        Ok(asked) => asked,
+        Err(cause) if cause.is_gone() => match (packages, &wanted.member) {
+            (Some(packages), Some(member)) => match asked_of_package(packages, member, expected).await {
+                Ok(asked) => asked,
+                Err(cause) if cause.is_retryable() => Asked::Failed(chain(&cause)),
+                Err(cause) => Asked::Gone(chain(&cause)),
+            },
+            _ => Asked::Gone(chain(&cause)),
+        },
+        Err(cause) => Asked::Failed(chain(&cause)),
+    }
+}
+
+/// Compares a member of a package with what is `expected`; its CRC is checked in any case.
+async fn asked_of_package(
+    packages: &Packages,
+    member: &PackageMember,
+    expected: &Expected,
+) -> Result<Asked, PackageError> {
+    let mut read = packages.member(&member.package, &member.path).await?;
+    let mut verifier = Verifier::new(expected.algorithm());
+    while let Some(bytes) = read.chunk().await? {
+        over_bytes(bytes.len() as u64, || verifier.update(&bytes));
+    }
+    Ok(compared(expected, verifier, || Asked::Same))
+}
+
+async fn asked_by_uri(
+    client: &Client,
+    wanted: &FetchSpec,
+    expected: &Expected,
+    patience: Duration,
+) -> Result<Asked, HttpError> {
+    let mut request = Request::get(wanted.uri.clone(), patience);
+    request.accept = wanted.media_type.clone();
+    if let Some(coding) = published_coding(wanted) {
+        request.accept_encoding = coding.into();
+    }
+    // An audit asks the Source and not a cache between.
+    request.no_cache = true;
+    let mut response = client.send(request).await?;
+    if let Some(page) = soft_failure(wanted, expected.published.is_some(), response.media_type.as_deref()) {
+        return Ok(Asked::Failed(chain(&page)));
+    }
+    let coding = response.encoding.as_deref().unwrap_or_default();
+    match Form::of(wanted, response.encoding.as_deref(), false) {
+        Err(what) => return Ok(Asked::Failed(what)),
+        // A read decodes its bytes; the digest of the download before is not that of the coded ones.
+        Ok(Form::Unasked(_)) if wanted.length.is_none() && expected.published.is_none() => return Ok(Asked::There),
+        Ok(Form::Unasked(_)) if wanted.length.is_none() => return Ok(Asked::Failed(unasked(coding))),
+        Ok(_) => {}
+    }
+    let mut verifier = Verifier::new(expected.algorithm());
+    while let Some(bytes) = response.body.chunk().await? {
+        over_bytes(bytes.len() as u64, || verifier.update(&bytes));
+    }
+    Ok(compared(expected, verifier, || match (response.modified, wanted.lastmod) {
+        // HTTP has whole seconds.
+        (Some(modified), Some(lastmod)) if modified.seconds > lastmod.seconds => {
+            Asked::Changed(format!("it was modified at {modified}"))
+        }
+        _ if expected.length.is_some() || expected.earlier.is_some() => Asked::Same,
+        _ => Asked::There,
+    }))
+}
+
+/// How the bytes seen compare with what is `expected`; `otherwise`: they are right, but by no published digest.
+fn compared(expected: &Expected, verifier: Verifier, otherwise: impl FnOnce() -> Asked) -> Asked {
+    let Some(seen) = verifier.finish() else { return Asked::There };
+    match judge(expected, &seen) {
+        Verdict::Wrong(what) => Asked::Changed(what),
+        Verdict::Other => Asked::Changed(format!("its digest is {} now", seen.digest)),
+        Verdict::Right(Verified::Digest(_)) => Asked::Same,
+        Verdict::Right(_) => otherwise(),
+    }
+}
+
+/// The published digests of what a read returns: none where the bytes are decoded, for they are of the coded ones.
+pub fn digests_shown(wanted: &FetchSpec) -> &[Digest] {
+    if is_decoded(wanted) { &[] } else { &wanted.hashes }
+}
+
+/// What the bytes of `wanted` must be, by what is published alone.
+pub fn published(wanted: &FetchSpec) -> Expected {
+    let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
+    Expected { length: wanted.length, published: strongest.copied(), earlier: None }
+}
