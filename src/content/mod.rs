@@ -207,6 +207,11 @@ impl Content {
         }))
     }
 
+    /// The memory that all of this shares, for [`Packages`] to draw on too.
+    pub(crate) fn memory(&self) -> Budget {
+        self.memory.clone()
+    }
+
     /// Lets members of packages be read; without it every resource comes from its own URI. Said once, before the first read.
     pub fn read_packages(&self, packages: Packages) {
         // A second one would be of the same folder.
@@ -258,13 +263,15 @@ impl Content {
     /// The same where no disk is waited for either, once the object is open.
     pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
         let Some(held) = self.find_local(ino) else { return LocalRead::Absent };
-        if let CachedObject::Store(object) = &held
-            && object.waits_for_disk(offset, length as usize)
-        {
-            return LocalRead::OnDisk;
-        }
+        let bytes = match &held {
+            CachedObject::Store(object) => match object.read_in_memory(offset, length as usize) {
+                Some(read) => read.ok(),
+                None => return LocalRead::OnDisk,
+            },
+            other => other.read(offset, length),
+        };
         self.note_served(ino, held.length());
-        let bytes = held.read(offset, length).inspect(|bytes| self.counters.hit(bytes.len()));
+        let bytes = bytes.inspect(|bytes| self.counters.hit(bytes.len()));
         bytes.map_or(LocalRead::Absent, LocalRead::Bytes)
     }
 
@@ -277,7 +284,7 @@ impl Content {
     /// The size, where it is known without asking the Source.
     pub fn size_present(&self, wanted: &FetchSpec) -> Option<u64> {
         let published = wanted.length.filter(|_| !download::is_decoded(wanted));
-        self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length_alone()))
+        self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length()))
     }
 
     /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.
@@ -350,7 +357,7 @@ impl Content {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let cooling = failures.hosts.iter(now).map(|(host, (), left)| Cooling { host: host.clone(), left }).collect();
         drop(failures);
-        Metrics { cache: self.disk.usage(), cooling, ..self.counters.snapshot() }
+        Metrics { cache: self.disk.recorded_usage(), cooling, ..self.counters.snapshot() }
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.

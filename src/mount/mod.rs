@@ -239,7 +239,7 @@ pub fn run(
         let give_up = || cache.upgrade().map_or(0, |it| it.give_up(folder, octets));
         off_the_workers(give_up)
     }));
-    let packages = open_packages(&config, content.quota(), folders.packages, client.clone())?;
+    let packages = open_packages(&config, &content, folders.packages, client.clone())?;
     content.read_packages(packages.clone());
     let spool = DocumentCache::open(&folders.spool)?;
     let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
@@ -363,12 +363,17 @@ fn ahead_octets(told: Option<u64>, quota: u64) -> u64 {
     told.map_or(AHEAD_OCTETS.min(quota / 8), |told| told.min(quota / 2))
 }
 
-/// The packages of this mount. Whole ones take at most half of what the cache folder may, which is `quota`.
-fn open_packages(config: &MountConfig, quota: u64, folder: PathBuf, client: Client) -> Result<Packages, MountError> {
+/// The packages of this mount. Local copies take at most half of the quota of the cache folder.
+fn open_packages(
+    config: &MountConfig,
+    content: &Content,
+    folder: PathBuf,
+    client: Client,
+) -> Result<Packages, MountError> {
     let usual = PackageConfig::new(folder.clone());
-    let whole = usual.whole.min(quota / 2);
-    let reserve = config.content.reserve;
-    Packages::open(client, PackageConfig { whole, reserve, free_space, ..usual })
+    let whole = usual.whole.min(content.quota() / 2);
+    let (reserve, budget) = (config.content.reserve, content.memory());
+    Packages::open(client, PackageConfig { whole, reserve, free_space, budget, ..usual })
         .map_err(|error| MountError::Cache { folder, cause: std::io::Error::other(error) })
 }
 

@@ -196,7 +196,7 @@ impl Content {
         drop(in_flight);
         let waiting = match joining {
             Joining::Read(offset, length) => Some(download.await_range(offset, length)),
-            Joining::Size | Joining::Ahead(_) => None,
+            Joining::Size | Joining::Ahead(..) => None,
         };
         if is_new && let Some(outcome) = self.start(wanted, &download) {
             self.end(wanted.ino, &download, outcome.clone());

@@ -27,11 +27,6 @@ impl CachedObject {
         }
     }
 
-    /// [`CachedObject::length`] where its bytes are not about to be read.
-    pub(in crate::content) fn length_alone(&self) -> u64 {
-        self.length()
-    }
-
     /// `length` bytes at `offset`, fewer at the end; `None` where they are damaged, or not in memory. Blocks on the disk.
     pub(in crate::content) fn read(&self, offset: u64, length: u32) -> Option<Bytes> {
         let end = self.length();

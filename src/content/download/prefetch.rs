@@ -10,6 +10,7 @@ use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::metadata::Observation;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
+use crate::source::http::Requester;
 use fuser::INodeNo;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ impl Content {
         if let Some(CachedObject::Store(_)) = self.find(wanted) {
             return Ok(Prefetched::Here);
         }
-        let brought = self.bring(wanted, begun, u64::MAX).await?;
+        let brought = self.bring(wanted, (begun, None), u64::MAX).await?;
         Ok(brought.map_or(Prefetched::Here, Prefetched::Fetched))
     }
 
@@ -46,7 +47,7 @@ impl Content {
     /// caller to bound, so that readers find connections; what was used within the last seconds is not evicted for it.
     /// `None`: it was here, or is larger than `most` bytes, which shows at its head.
     pub async fn fetch_ahead(self: &Arc<Self>, wanted: &FetchSpec, most: u64) -> Result<Option<u64>, ContentError> {
-        self.bring(wanted, Moment::ago(SPARED), most).await
+        self.bring(wanted, (Moment::ago(SPARED), Some(wanted.requester)), most).await
     }
 
     /// Whether the bytes of `ino` are on this machine or on their way, without opening a file.
@@ -63,10 +64,10 @@ impl Content {
     async fn bring(
         self: &Arc<Self>,
         wanted: &FetchSpec,
-        begun: Moment,
+        (begun, expected): (Moment, Option<Requester>),
         most: u64,
     ) -> Result<Option<u64>, ContentError> {
-        let download = match self.join(wanted, Joining::Ahead(begun))? {
+        let download = match self.join(wanted, Joining::Ahead(begun, expected))? {
             Joined::Here(CachedObject::Store(_)) => return Ok(None),
             Joined::Here(_) => return Err(self.no_room()),
             Joined::UnderWay(download, _) => download,

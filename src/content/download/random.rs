@@ -108,7 +108,6 @@ impl Window {
             let key = *key;
             // At most a block.
             let bytes = (self.length - key.first).min(BLOCK) as usize;
-            let reservation = self.reads.budget.reserve(bytes).await;
             let mut block = BytesMut::with_capacity(bytes);
             while block.len() < bytes {
                 if chunk.is_empty() {
@@ -122,8 +121,12 @@ impl Window {
                 // More than was asked for answers another question.
                 return Err(RangeError::Other);
             }
-            let block = reservation.attach(block.freeze());
-            self.reads.cache.put(key, block.clone());
+            let mut block = block.freeze();
+            // Not waited for, since the permit of the host is held meanwhile: its readers get the block all the same.
+            if let Some(reservation) = self.reads.budget.try_reserve(bytes) {
+                block = reservation.attach(block);
+                self.reads.cache.put(key, block.clone());
+            }
             self.reads.coming().remove(&key);
             if let Some((_, sender)) = self.left.pop_front() {
                 sender.send_replace(Some(block));

@@ -47,7 +47,7 @@ impl Content {
         let ino = wanted.ino;
         let known = self.observed.get(ino).filter(|known| known.verified != Verified::Failed);
         let Some(observation) = known else { return };
-        let mut request = request(wanted, &wanted.uri, self.head_budget(1), Priority::Background);
+        let mut request = request(wanted, &wanted.uri, self.head_budget(1), Priority::background());
         request.if_none_match = observation.etag.clone();
         request.if_modified_since = observation.last_modified.clone();
         let response = match self.client.send(request).await {

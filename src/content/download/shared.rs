@@ -21,8 +21,8 @@ pub(super) enum Joining {
     Read(u64, u32),
     /// Its length.
     Size,
-    /// A prefetch that began then.
-    Ahead(Moment),
+    /// A prefetch that began then, for a process that is expected to read it; without one it is work in the background.
+    Ahead(Moment, Option<Requester>),
 }
 
 /// One download of one inode's object.
@@ -37,6 +37,8 @@ pub(in crate::content) struct Download {
     requester: watch::Sender<Option<Requester>>,
     /// When the first prefetch that joined it began.
     prefetched: OnceLock<Moment>,
+    /// The first process that is expected to read it.
+    expected: OnceLock<Requester>,
     task: OnceLock<AbortHandle>,
 }
 
@@ -50,6 +52,7 @@ impl Download {
             changes: watch::Sender::default(),
             requester: watch::Sender::default(),
             prefetched: OnceLock::new(),
+            expected: OnceLock::new(),
             task: OnceLock::new(),
         }
     }
@@ -99,8 +102,11 @@ impl Download {
 
     /// `requester` begins to wait. Each [`Joining::Ahead`] ends with [`Download::leave`].
     pub(super) fn join(self: &Arc<Self>, joining: Joining, requester: Requester) {
-        if let Joining::Ahead(begun) = joining {
+        if let Joining::Ahead(begun, expected) = joining {
             self.prefetched.get_or_init(|| begun);
+            if let Some(process) = expected {
+                self.expected.get_or_init(|| process);
+            }
             return self.change(State::add_prefetch);
         }
         self.requester.send_if_modified(|first| {
@@ -122,9 +128,10 @@ impl Download {
 
     /// The priority of its requests, which rises when a reader joins.
     pub(super) fn priority(&self) -> Priority {
-        match self.demanded() {
-            Some(requester) => Priority::Reader(requester),
-            None => Priority::Prefetch(Requester::default(), self.requester.subscribe()),
+        match (self.demanded(), self.expected.get()) {
+            (Some(requester), _) => Priority::Reader(requester),
+            (None, Some(process)) => Priority::Prefetch(*process, self.requester.subscribe()),
+            (None, None) => Priority::Background(self.requester.subscribe()),
         }
     }
 
@@ -297,7 +304,7 @@ mod tests {
     #[test]
     fn a_download_is_left_by_its_last_prefetch_unless_demanded() {
         let download = || Arc::new(Download::new(Fixity::Stream, Path::new("/nowhere").into()));
-        let ahead = Joining::Ahead(Moment::now());
+        let ahead = Joining::Ahead(Moment::now(), Some(Requester(7)));
         let prefetched = download();
         prefetched.join(ahead, Requester(7));
         prefetched.join(ahead, Requester(7));

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// For so many times as long as a server's silence is borne, a download waits for memory that others have.
-const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 1;
+
+/// Bytes of a download between its body and its window.
+const UNWRITTEN: u64 = 2 << 20;
 
 impl Fetch {
     /// A large object of which nothing is here, and for which there can be no room, is streamed past the cache from its beginning.
@@ -52,7 +55,7 @@ impl Fetch {
     pub(super) async fn discard(&mut self) -> Result<(), Ended> {
         self.sink = Sink::Discard;
         self.download.discard();
-        self.reserve(WINDOW).await
+        self.reserve(WINDOW + UNWRITTEN).await
     }
 
     /// Waits for memory. That others have it is no fault of the server's: readers wait on, but not for ever, for what has memory

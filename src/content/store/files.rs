@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -62,10 +62,34 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
 
 /// Exactly `length` bytes of a file at `offset`, into memory that was not zeroed before.
 pub(super) fn read_exact(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
+    filled(offset, length, |bytes, at| rustix::io::pread(file, spare_capacity(bytes), at))
+}
+
+/// The same out of the page cache alone: [`io::ErrorKind::WouldBlock`] where the disk has to be waited for. A file system that
+/// cannot say so is read at once.
+pub(super) fn read_exact_in_memory(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
+    filled(offset, length, |bytes, at| {
+        let start = bytes.len();
+        bytes.resize(length, 0);
+        let outcome = match preadv2(file, &mut [IoSliceMut::new(&mut bytes[start..])], at, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP) => rustix::io::pread(file, &mut bytes[start..], at),
+            outcome => outcome,
+        };
+        bytes.truncate(start + outcome.unwrap_or(0));
+        outcome
+    })
+}
+
+/// `read` appends the bytes from an offset on to its buffer, and returns how many; none at the end of the file.
+fn filled(
+    offset: u64,
+    length: usize,
+    mut read: impl FnMut(&mut Vec<u8>, u64) -> Result<usize, Errno>,
+) -> io::Result<Bytes> {
     let mut bytes: Vec<u8> = Vec::with_capacity(length);
     while bytes.len() < length {
         let at = offset + bytes.len() as u64;
-        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
+        match read(&mut bytes, at) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) | Err(Errno::INTR) => {}
             Err(cause) => return Err(cause.into()),

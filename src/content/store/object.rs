@@ -11,14 +11,13 @@
 //! All numbers are little-endian. Block i covers the bytes from i * [`BLOCK`] on; only the last one may be shorter.
 //! The table stands behind the bytes, so that these lie at their own offsets while their number is still unknown.
 
-use super::files::read_exact;
+use super::files::{read_exact, read_exact_in_memory};
 use super::policy::Moment;
 use super::{BLOCK, ObjectKey};
 use bytes::Bytes;
 use rustix::fs::{Advice, fadvise};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
-use std::io::IoSliceMut;
+use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -124,6 +123,23 @@ impl Object {
 
     /// `length` bytes at `offset`, fewer only at the end. Every block it touches is read whole and checked. Blocks on the disk.
     pub fn read(&self, offset: u64, length: usize) -> Result<Bytes, Damaged> {
+        self.read_by(read_exact, offset, length)
+    }
+
+    /// The same where all of these blocks are in the page cache; `None`: [`Object::read`] waits for the disk.
+    pub fn read_in_memory(&self, offset: u64, length: usize) -> Option<Result<Bytes, Damaged>> {
+        match self.read_by(read_exact_in_memory, offset, length) {
+            Err(Damaged { cause: Some(cause), .. }) if cause.kind() == io::ErrorKind::WouldBlock => None,
+            outcome => Some(outcome),
+        }
+    }
+
+    fn read_by(
+        &self,
+        read_exact: fn(&File, u64, usize) -> io::Result<Bytes>,
+        offset: u64,
+        length: usize,
+    ) -> Result<Bytes, Damaged> {
         let end = offset.saturating_add(length as u64).min(self.length);
         if offset >= end {
             return Ok(Bytes::new());
@@ -132,7 +148,10 @@ impl Object {
         let start = first * BLOCK;
         let read_end = end.next_multiple_of(BLOCK).min(self.length);
         let bytes = (read_end - start) as usize;
-        let buffer = read_exact(&self.file, start, bytes).map_err(|cause| self.damage(start, Some(cause)))?;
+        let buffer = read_exact(&self.file, start, bytes).map_err(|cause| match cause.kind() {
+            io::ErrorKind::WouldBlock => Damaged { key: self.key.clone(), offset: start, cause: Some(cause) },
+            _ => self.damage(start, Some(cause)),
+        })?;
         let checks = &self.checks[first as usize..];
         for ((block, expected), number) in buffer.chunks(BLOCK as usize).zip(checks).zip(first..) {
             if crc32c::crc32c(block) != *expected {
@@ -141,15 +160,6 @@ impl Object {
         }
         self.drop_pages_behind(offset, end);
         Ok(buffer.slice((offset - start) as usize..(end - start) as usize))
-    }
-
-    /// Whether a read of these bytes waits for the disk: the last of them is not in the page cache. A file system that cannot
-    /// say so is not asked to wait elsewhere.
-    pub fn waits_for_disk(&self, offset: u64, length: usize) -> bool {
-        let end = offset.saturating_add(length as u64).min(self.length);
-        let mut byte = [0];
-        let mut probe = || preadv2(&self.file, &mut [IoSliceMut::new(&mut byte)], end - 1, ReadWriteFlags::NOWAIT);
-        offset < end && probe() == Err(Errno::AGAIN)
     }
 
     /// The kernel keeps the pages of the mounted file; ours would be the same bytes a second time. Each read that

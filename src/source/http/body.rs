@@ -26,6 +26,14 @@ enum State {
     Failed,
 }
 
+impl Drop for Body {
+    fn drop(&mut self) {
+        if let (State::Open { .. }, Some(permit)) = (&self.state, self.permit.take()) {
+            permit.release_with_close();
+        }
+    }
+}
+
 impl Body {
     /// The body of `response`; its bytes count as the host's.
     pub(super) fn new(

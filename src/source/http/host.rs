@@ -17,6 +17,9 @@ const HOSTS: usize = 1024;
 /// The time in which a connection whose answer is here comes back to its pool. That takes tasks of the pool, but no answer of the host.
 const BACK: Duration = Duration::from_millis(1);
 
+/// A closed connection counts as open for so long at most.
+const MOST_CLOSING: Duration = Duration::from_millis(200);
+
 /// Receives its permit; `None` where the gate may have closed.
 type Waiter = oneshot::Sender<Option<Permit>>;
 
@@ -127,7 +130,8 @@ impl Host {
         }
         // Without the lock: the permit of a request that has left is released here.
         for (grant, waiter) in granted {
-            let permit = Permit { host: Arc::clone(self), grant, probe: None, is_range: false };
+            let permit =
+                Permit { host: Arc::clone(self), grant, probe: None, is_range: false, latency: Duration::ZERO };
             drop(waiter.send(Some(permit)));
         }
     }
@@ -216,6 +220,8 @@ pub(super) struct Permit {
     probe: Option<Uri>,
     /// For a range over a connection of its own.
     pub(super) is_range: bool,
+    /// From the permit to the head of the answer.
+    latency: Duration,
 }
 
 impl Permit {
@@ -235,7 +241,7 @@ impl Permit {
     /// The head of an answer came.
     pub(super) fn answered(&mut self, uri: &Uri, status: u16, latency: Duration) {
         self.host.counters.answered(status, latency);
-        self.probe = None;
+        (self.probe, self.latency) = (None, latency);
         self.host.state().limiter.answered(uri, status, latency, now());
         self.host.grant();
     }
@@ -251,10 +257,20 @@ impl Permit {
 
     /// Releases the permit when the connection of a whole answer is back in its pool: the next request would open another one before that.
     pub(super) fn release_with_connection(self) {
+        self.release_after(BACK);
+    }
+
+    /// Releases the permit when the host has seen that the connection of an unfinished answer is closed.
+    pub(super) fn release_with_close(self) {
+        let latency = self.latency.min(MOST_CLOSING);
+        self.release_after(latency);
+    }
+
+    fn release_after(self, delay: Duration) {
         let is_shared = self.host.state().is_shared;
         if let Some(runtime) = self.host.runtime.get().filter(|_| !is_shared || self.is_range) {
             runtime.clone().spawn(async move {
-                tokio::time::sleep(BACK).await;
+                tokio::time::sleep(delay).await;
                 drop(self);
             });
         }

@@ -14,8 +14,8 @@ pub enum Priority {
     Reader(Requester),
     /// A reader of this process may want it soon. The channel names the process of a reader that waits for it: the request moves up to the readers.
     Prefetch(Requester, watch::Receiver<Option<Requester>>),
-    /// No reader will wait for it.
-    Background,
+    /// No process reads towards it. The channel is that of a prefetch.
+    Background(watch::Receiver<Option<Requester>>),
 }
 
 impl Default for Priority {
@@ -25,12 +25,16 @@ impl Default for Priority {
 }
 
 impl Priority {
+    /// Of a request that no reader will ever wait for.
+    pub fn background() -> Priority {
+        Priority::Background(watch::channel(None).1)
+    }
+
     /// The process whose reader waits, if one does.
     pub fn reader(&self) -> Option<Requester> {
         match self {
             Priority::Reader(requester) => Some(*requester),
-            Priority::Prefetch(_, reader) => *reader.borrow(),
-            Priority::Background => None,
+            Priority::Prefetch(_, reader) | Priority::Background(reader) => *reader.borrow(),
         }
     }
 
@@ -38,8 +42,9 @@ impl Priority {
     pub async fn raised(self) -> Requester {
         let reader = match self {
             Priority::Reader(requester) => Some(requester),
-            Priority::Prefetch(_, mut reader) => reader.wait_for(Option::is_some).await.ok().and_then(|reader| *reader),
-            Priority::Background => None,
+            Priority::Prefetch(_, mut reader) | Priority::Background(mut reader) => {
+                reader.wait_for(Option::is_some).await.ok().and_then(|reader| *reader)
+            }
         };
         match reader {
             Some(requester) => requester,

@@ -173,9 +173,13 @@ impl<T> Limiter<T> {
         if self.queue.has(Class::Reader) {
             return Some((Grant::Reader, Class::Reader));
         }
-        // One at least: without any the recovery of a host would go unseen.
-        let is_free = self.unread < self.concurrency.prefetch_permits().max(1);
-        let class = [Class::Prefetch, Class::Background].into_iter().find(|class| is_free && self.queue.has(*class))?;
+        // Half of the permits at most are for work in the background. One at least: without any the recovery of a host would go unseen.
+        let permits = [
+            (Class::Prefetch, self.concurrency.prefetch_permits()),
+            (Class::Background, self.concurrency.permits() / 2),
+        ];
+        let is_next = |(class, most): &(Class, usize)| self.unread < (*most).max(1) && self.queue.has(*class);
+        let (class, _) = permits.into_iter().find(is_next)?;
         Some((Grant::Unread, class))
     }
 

@@ -34,7 +34,7 @@ fn a_reader_comes_before_prefetches_and_background_work() {
     let (mut limiter, now) = (Limiter::new(None, 1), Instant::now());
     limiter.submit(&reader(1), false, 0);
     assert_eq!(granted(&mut limiter, now), [(Grant::Reader, 0)]);
-    limiter.submit(&Priority::Background, false, 30);
+    limiter.submit(&Priority::background(), false, 30);
     limiter.submit(&prefetch(1), false, 20);
     limiter.submit(&prefetch(2), false, 21);
     limiter.submit(&reader(2), false, 10);

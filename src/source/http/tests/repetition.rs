@@ -121,8 +121,10 @@ async fn readers_take_the_next_token_of_a_bounded_rate() {
     let client = client(HttpConfig { rate: Some(10.0), connections: 64, ..config(&server) });
     let mut ahead = tokio::task::JoinSet::new();
     for number in 0..64 {
-        let request =
-            Request { priority: Priority::Background, ..Request::get(server.uri(&format!("/ahead/{number}")), PLENTY) };
+        let request = Request {
+            priority: Priority::background(),
+            ..Request::get(server.uri(&format!("/ahead/{number}")), PLENTY)
+        };
         let client = client.clone();
         ahead.spawn(async move { drop(client.send(request).await) });
     }

@@ -187,7 +187,7 @@ async fn a_reader_comes_before_what_is_fetched_for_no_reader_yet() {
             let (packages, member) =
                 (packages.clone(), PackageMember { package: stage.uri(), path: name.as_str().into() });
             packages.want(&member);
-            let awaited = Priority::Background;
+            let awaited = Priority::background();
             ahead.push(tokio::spawn(async move {
                 packages.member_for(&member.package, &member.path, awaited).await.map(drop)
             }));
