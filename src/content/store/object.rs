@@ -126,8 +126,12 @@ impl Object {
         self.read_by(read_exact, offset, length)
     }
 
-    /// The same where all of these blocks are in the page cache; `None`: [`Object::read`] waits for the disk.
+    /// The same where all of these blocks are in the page cache, or the object has one block alone; `None`: [`Object::read`]
+    /// waits for the disk.
     pub fn read_in_memory(&self, offset: u64, length: usize) -> Option<Result<Bytes, Damaged>> {
+        if self.length <= BLOCK {
+            return Some(self.read(offset, length));
+        }
         match self.read_by(read_exact_in_memory, offset, length) {
             Err(Damaged { cause: Some(cause), .. }) if cause.kind() == io::ErrorKind::WouldBlock => None,
             outcome => Some(outcome),

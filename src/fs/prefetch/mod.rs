@@ -268,7 +268,10 @@ impl Prefetch {
             let task = self.runtime.spawn(fetching).abort_handle();
             // A question for a size may have been joined by a reader, who must get its answer.
             if wish.consumer == Consumer::Bytes {
-                state.tasks.insert(ino, task);
+                // What was ordered before has ended, or nearly: its end removes only its own handle.
+                if let Some(ended) = state.tasks.insert(ino, task) {
+                    ended.abort();
+                }
             }
         }
         Ok(())

@@ -95,10 +95,11 @@ impl Host {
     async fn queued(self: &Arc<Self>, request: &Request) -> Option<Permit> {
         let (waiter, mut granted) = oneshot::channel();
         let is_document = request.is_document;
+        // Looked at before it is submitted: a reader that joins between the two raises it, and at worst once more.
+        let raised = request.priority.reader().is_none().then(|| request.priority.clone().raised());
         let ticket = self.state().limiter.submit(&request.priority, is_document, waiter);
         let mut waiting = Waiting { host: self, ticket };
         self.grant();
-        let raised = request.priority.reader().is_none().then(|| request.priority.clone().raised());
         tokio::select! {
             biased;
             granted = &mut granted => return granted.ok().flatten(),
@@ -150,8 +151,13 @@ impl Host {
 
     /// The host asked for a pause in its answer to `request`.
     pub(super) fn pause(&self, request: &Request, pause: Duration) {
-        self.state().limiter.pause(Unwanted::of(request), pause, now());
-        self.close_gate();
+        let unwanted = Unwanted::of(request);
+        let is_for_all = unwanted == Unwanted::Resources;
+        self.state().limiter.pause(unwanted, pause, now());
+        // A pause for one document leaves the queue in its order: its requests pass the gate again when they are granted.
+        if is_for_all {
+            self.close_gate();
+        }
     }
 
     /// The host wants so much time between two requests.
@@ -271,6 +277,9 @@ impl Permit {
         if let Some(runtime) = self.host.runtime.get().filter(|_| !is_shared || self.is_range) {
             runtime.clone().spawn(async move {
                 tokio::time::sleep(delay).await;
+                // On a busy machine the timer may run before the tasks of the pool do.
+                tokio::task::yield_now().await;
+                tokio::time::sleep(BACK).await;
                 drop(self);
             });
         }

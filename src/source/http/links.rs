@@ -1,7 +1,9 @@
 //! Links as HTTP writes them: the `Link` header field (RFC 8288) and documents of links (RFC 6690), which TimeMaps are.
 
-use super::head;
 use crate::document::{Timestamp, Uri};
+
+/// Relations of one link that count: each costs a copy of its target, and a host may send a hundred thousand.
+const RELATIONS: usize = 16;
 
 /// A link of a TimeMap (RFC 7089, 5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +29,8 @@ pub fn time_map(document: &str, base: &Uri) -> impl Iterator<Item = TimeMapLink>
         let is_memento = has("memento");
         let is_time_map = has("timemap") && !has("self");
         let target = Uri::resolve(Some(base), link.target).ok().filter(|_| is_memento || is_time_map)?;
-        let [datetime, from, until] = [link.datetime, link.from, link.until].map(|raw| head::date(&raw));
+        let [datetime, from, until] =
+            [link.datetime, link.from, link.until].map(|raw| httpdate::parse_http_date(&raw).ok().map(Timestamp::from));
         Some(TimeMapLink { target, is_memento, datetime, from, until })
     })
 }
@@ -44,7 +47,7 @@ pub(in crate::source) fn parse<'a>(values: impl IntoIterator<Item = &'a str>, ba
             if link.anchored && Uri::resolve(Some(base), &link.anchor).as_ref() != Ok(base) {
                 continue;
             }
-            for relation in link.relations.split_ascii_whitespace() {
+            for relation in link.relations.split_ascii_whitespace().take(RELATIONS) {
                 links.push((relation.to_ascii_lowercase().into(), target.clone()));
             }
         }
@@ -158,6 +161,14 @@ mod tests {
 
     fn pair(relation: &str, target: &str) -> (String, String) {
         (relation.to_owned(), target.to_owned())
+    }
+
+    #[test]
+    fn the_relations_of_one_link_are_bounded() {
+        let field = format!("</{}>; rel=\"{}\"", "a".repeat(1000), "x ".repeat(100_000));
+        let base = Uri::parse("http://example.org/").unwrap();
+
+        assert_eq!(parse([field.as_str()], &base).len(), RELATIONS);
     }
 
     #[test]
