@@ -14,7 +14,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("priority", vec![]),
         ("document", vec![]),
         ("lmdb", vec![]),
-        ("source", vec!["document", "room"]),
+        ("source", vec!["document", "memory", "room"]),
         ("catalog", vec!["document", "source", "lmdb", "inodes", "memory", "room"]),
         ("content", vec!["document", "source", "lmdb", "inodes", "memory"]),
         ("fs", vec!["document", "source", "catalog", "content", "inodes", "priority"]),

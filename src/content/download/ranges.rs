@@ -311,7 +311,9 @@ impl Ranges {
         if self.width.is_none() {
             self.measured = (self.measured.0 + bytes, self.measured.1 + took);
             if self.measured.0 >= MEASURED {
-                self.width = Some(width(self.round_trip, self.measured.1));
+                // One connection fewer than the host may have: one of an earlier range may still be open.
+                let most = self.client.client.connections().saturating_sub(1).max(1);
+                self.width = Some(width(self.round_trip, self.measured.1).min(most));
                 self.asked = (self.at + MEANWHILE).next_multiple_of(BLOCK);
                 tracing::debug!(place = %self.client.origin.place, width = ?self.width, "parallel ranges");
             }

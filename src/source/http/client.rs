@@ -273,7 +273,7 @@ impl Client {
     ) -> Result<Answer, HttpError> {
         let Target { uri, host, .. } = target;
         let mut permit = host.permit(request, uri, deadline, is_retry).await?;
-        permit.is_range = way == Way::Ranges;
+        (permit.is_range, permit.is_sent) = (way == Way::Ranges, true);
         let begun = Instant::now();
         let outcome = deadline.within(self.connected(request, target, form, way)).await;
         let outcome = outcome.unwrap_or_else(|| Err(HttpError::Deadline { uri: request.uri.clone(), last: None }));

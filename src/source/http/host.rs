@@ -17,6 +17,12 @@ const HOSTS: usize = 1024;
 /// The time in which a connection whose answer is here comes back to its pool. That takes tasks of the pool, but no answer of the host.
 const BACK: Duration = Duration::from_millis(1);
 
+/// The same after a range, which is long enough for that to cost nothing.
+const RANGE_BACK: Duration = Duration::from_millis(10);
+
+/// The time in which the connection of a cancelled request is in its pool, or seen to be closed by the host.
+const CANCELLED: Duration = Duration::from_millis(100);
+
 /// A closed connection counts as open for so long at most.
 const MOST_CLOSING: Duration = Duration::from_millis(200);
 
@@ -131,8 +137,14 @@ impl Host {
         }
         // Without the lock: the permit of a request that has left is released here.
         for (grant, waiter) in granted {
-            let permit =
-                Permit { host: Arc::clone(self), grant, probe: None, is_range: false, latency: Duration::ZERO };
+            let permit = Permit {
+                host: Arc::clone(self),
+                grant,
+                probe: None,
+                is_range: false,
+                is_sent: false,
+                latency: Duration::ZERO,
+            };
             drop(waiter.send(Some(permit)));
         }
     }
@@ -226,6 +238,8 @@ pub(super) struct Permit {
     probe: Option<Uri>,
     /// For a range over a connection of its own.
     pub(super) is_range: bool,
+    /// A request is sent that has no answer yet.
+    pub(super) is_sent: bool,
     /// From the permit to the head of the answer.
     latency: Duration,
 }
@@ -247,13 +261,14 @@ impl Permit {
     /// The head of an answer came.
     pub(super) fn answered(&mut self, uri: &Uri, status: u16, latency: Duration) {
         self.host.counters.answered(status, latency);
-        (self.probe, self.latency) = (None, latency);
+        (self.probe, self.latency, self.is_sent) = (None, latency, false);
         self.host.state().limiter.answered(uri, status, latency, now());
         self.host.grant();
     }
 
     /// No answer came; `is_connected`: although there was a connection.
     pub(super) fn failed(&mut self, uri: &Uri, is_connected: bool, cause: String) {
+        self.is_sent = false;
         let admission = self.probe.take().map_or(Admission::Pass, |_| Admission::Probe);
         let opens = self.host.state().limiter.failed(uri, admission, is_connected, cause, now());
         if opens {
@@ -263,13 +278,15 @@ impl Permit {
 
     /// Releases the permit when the connection of a whole answer is back in its pool: the next request would open another one before that.
     pub(super) fn release_with_connection(self) {
-        self.release_after(BACK);
+        let delay = if self.is_range { RANGE_BACK } else { BACK };
+        self.release_after(delay);
     }
 
     /// Releases the permit when the host has seen that the connection of an unfinished answer is closed.
     pub(super) fn release_with_close(self) {
-        let latency = self.latency.min(MOST_CLOSING);
-        self.release_after(latency);
+        // There and back again, and a little for the host itself.
+        let delay = (2 * self.latency + RANGE_BACK).min(MOST_CLOSING);
+        self.release_after(delay);
     }
 
     fn release_after(self, delay: Duration) {
@@ -292,9 +309,21 @@ impl Drop for Permit {
         if let Some(uri) = self.probe.take() {
             state.limiter.cancelled(&uri, Admission::Probe);
         }
-        state.limiter.release(self.grant);
+        let has_connection = self.is_sent && (!state.is_shared || self.is_range);
         drop(state);
-        self.host.grant();
+        let (host, grant) = (Arc::clone(&self.host), self.grant);
+        let release = move || {
+            host.state().limiter.release(grant);
+            host.grant();
+        };
+        match self.host.runtime.get().filter(|_| has_connection) {
+            // Its connection is being opened or closed.
+            Some(runtime) => drop(runtime.spawn(async move {
+                tokio::time::sleep(CANCELLED).await;
+                release();
+            })),
+            None => release(),
+        }
     }
 }
 
