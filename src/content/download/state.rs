@@ -399,7 +399,8 @@ impl State {
             return u64::MAX;
         }
         let can_hand_out = length.is_some() && !self.trust.is_withheld;
-        if !can_hand_out && !(does_discard && self.served().has(frontier / BLOCK)) {
+        let is_followed = can_hand_out || (does_discard && self.served().has(frontier / BLOCK));
+        if !is_followed {
             // No reader can follow before the verdict.
             return u64::MAX;
         }
