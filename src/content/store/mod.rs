@@ -24,7 +24,6 @@ mod pins;
 mod policy;
 #[cfg(test)]
 mod tests;
-mod uncached;
 mod unexpected;
 
 pub use files::{allocated_below, free_space};

@@ -15,7 +15,6 @@
 use super::cache::Cache;
 use super::files::read_exact;
 use super::object::{Damaged, Object, encode_footer, footprint};
-use super::uncached::PastCache;
 use super::{BLOCK, EvictionPolicy, ObjectKey, StoreError};
 use bytes::Bytes;
 use std::fs::File;
@@ -70,7 +69,6 @@ struct Writer {
     tail: Option<Tail>,
     /// The file has a tail, perhaps an earlier one.
     has_tail: bool,
-    past_cache: PastCache,
 }
 
 struct State {
@@ -168,14 +166,7 @@ impl Partial {
         resumable: bool,
         expected: Option<u64>,
     ) -> Partial {
-        let writer = Writer {
-            charged: 0,
-            expected,
-            unfinished: 0,
-            tail: None,
-            has_tail: false,
-            past_cache: PastCache::default(),
-        };
+        let writer = Writer { charged: 0, expected, unfinished: 0, tail: None, has_tail: false };
         let state = State { length: 0, checks: Vec::new(), is_damaged: false, outcome: Outcome::Open };
         let (writer, state) = (Mutex::new(writer), Mutex::new(state));
         Partial { key, name, file: Arc::new(file), resumable, cache, writer, state }
@@ -212,15 +203,6 @@ impl Partial {
     /// Appends bytes, at the expense of what `policy` allows. Blocks on the disk. On an error what was appended before stays
     /// readable.
     pub fn append(&self, bytes: &[u8], policy: EvictionPolicy) -> Result<(), StoreError> {
-        self.write(bytes, policy, false)
-    }
-
-    /// [`Partial::append`] of bytes that readers have from memory: the page cache keeps none of them.
-    pub fn append_uncached(&self, bytes: &[u8], policy: EvictionPolicy) -> Result<(), StoreError> {
-        self.write(bytes, policy, true)
-    }
-
-    fn write(&self, bytes: &[u8], policy: EvictionPolicy, uncached: bool) -> Result<(), StoreError> {
         let mut writer = self.writer();
         let start = self.open_state()?.length;
         let end = start + bytes.len() as u64;
@@ -229,10 +211,7 @@ impl Partial {
             writer.tail = None;
         }
         self.make_room(&mut writer, end, policy)?;
-        let write = || match uncached {
-            true => writer.past_cache.write_all_at(&self.file, bytes, start),
-            false => self.file.write_all_at(bytes, start),
-        };
+        let write = || self.file.write_all_at(bytes, start);
         self.cache.retry_when_full(policy, &self.path(), write)?;
         let checks = writer.check(start, bytes);
         let mut state = self.state();
