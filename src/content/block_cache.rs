@@ -86,10 +86,22 @@ impl BlockCache {
         self.change(|blocks| blocks.remove(key))
     }
 
+    /// Removes all of an inode; how many bytes.
+    pub(in crate::content) fn remove_all(&self, ino: INodeNo) -> u64 {
+        self.change(|blocks| {
+            let keys: Vec<Key> = blocks.by_key.iter().map(|(key, _)| *key).filter(|key| key.ino == ino).collect();
+            keys.iter().filter_map(|key| blocks.remove(key)).map(|bytes| bytes.len() as u64).sum()
+        })
+    }
+
     /// Keeps `bytes`, which hold their reservation; not where something else waits for memory.
     pub(in crate::content) fn put(&self, key: Key, bytes: Bytes) {
         if self.budget.waiting() == 0 && weight(&bytes) <= self.most {
             self.change(|blocks| blocks.put(key, bytes, self.most));
+            // A reservation that began to wait meanwhile found no entry to drop, and does not ask again.
+            if self.budget.waiting() > 0 {
+                self.remove(&key);
+            }
         }
     }
 
@@ -253,6 +265,37 @@ mod tests {
         drop((reservation, second));
         assert_eq!(budget.free(), 4 * MIB);
         assert!(cache.keep(Key::whole(INodeNo(2)), mib(2)));
+    }
+
+    #[tokio::test]
+    async fn a_put_that_races_a_waiting_reservation_keeps_nothing() {
+        for _ in 0..20 {
+            let budget = Budget::new(MIB);
+            let cache = BlockCache::new(&budget, MIB);
+            let bytes = budget.try_reserve(MIB - OVERHEAD).unwrap().attach(mib(1));
+            let lock = cache.lock();
+            let putting = Arc::clone(&cache);
+            let put = std::thread::spawn(move || putting.put(Key::whole(INodeNo(1)), bytes));
+            // The other thread is past its first look at the budget, and waits for the lock.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            drop(lock);
+            let waiting = budget.reserve(MIB);
+            tokio::pin!(waiting);
+            let at_once = (&mut waiting).now_or_never();
+            put.join().unwrap();
+            assert!(at_once.or_else(|| waiting.now_or_never()).is_some(), "the entry was given up");
+        }
+    }
+
+    #[test]
+    fn all_entries_of_an_inode_are_removed_together() {
+        let cache = BlockCache::new(&Budget::new(100 * MIB), 100 * MIB);
+        for (ino, version) in [(1, Version::Whole), (1, Version::End), (1, Version::Attempt(7)), (2, Version::Whole)] {
+            cache.keep(Key { ino: INodeNo(ino), version, first: 0 }, mib(1));
+        }
+
+        assert_eq!(cache.remove_all(INodeNo(1)), 3 * (MIB - OVERHEAD) as u64);
+        assert_eq!((cache.remove_all(INodeNo(1)), held(&cache)), (0, vec![2]));
     }
 
     #[test]

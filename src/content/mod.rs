@@ -27,13 +27,14 @@ use download::{CachedObject, Download, Failures, PackagePenalties, QUESTIONS, Qu
 use fixity::BlockHasher;
 use fuser::INodeNo;
 use metadata::LearntMetadata;
-use pins::Pins;
+use pins::PinnedInodes;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use store::{ObjectKey, Store};
 use tokio::runtime::Handle;
@@ -61,7 +62,7 @@ pub enum State {
 }
 
 /// What is known of the bytes' truth: `user.resyncfs.verified`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verified {
     /// Not fetched whole yet.
     #[default]
@@ -135,7 +136,7 @@ pub struct Content {
     served: Mutex<InodeSet>,
     /// Poisoned inodes for which [`Event::Poisoned`] was sent in this mount.
     reminded: Mutex<InodeSet>,
-    pinned: Mutex<Pins>,
+    pinned: Mutex<PinnedInodes>,
     packages: OnceLock<Packages>,
     package_penalties: Mutex<PackagePenalties>,
     memory: Budget,
@@ -357,7 +358,7 @@ impl Content {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let cooling = failures.hosts.iter(now).map(|(host, (), left)| Cooling { host: host.clone(), left }).collect();
         drop(failures);
-        Metrics { cache: self.disk.recorded_usage(), cooling, ..self.counters.snapshot() }
+        Metrics { cache: self.disk.usage(), cooling, ..self.counters.snapshot() }
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.
@@ -368,17 +369,27 @@ impl Content {
     /// Keeps the object of an orphan from eviction until [`Content::unpin`]; an object not here yet, once it is.
     pub fn pin(&self, ino: INodeNo) {
         let key = self.observed.get(ino).and_then(|observation| observation.object);
-        let key = key.filter(|key| self.disk.pin(key));
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).pin(ino, key.as_ref());
+        self.pin_object(&mut self.pinned(), ino, key.as_ref());
     }
 
     /// See [`Content::pin`].
     pub fn unpin(&self, ino: INodeNo) {
-        let key = self.observed.get(ino).and_then(|observation| observation.object);
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (true, Some(key)) = (pinned.unpin(ino, key.as_ref()), &key) {
-            self.disk.unpin(key);
+        let mut pinned = self.pinned();
+        if let Some(released) = pinned.unpin(ino) {
+            self.disk.unpin(&released);
         }
+    }
+
+    /// The lock is held through the store's own steps: another inode may release the same object.
+    fn pin_object(&self, pinned: &mut PinnedInodes, ino: INodeNo, key: Option<&ObjectKey>) {
+        let key = key.filter(|key| self.disk.pin(key));
+        if let Some(released) = pinned.pin(ino, key.cloned()) {
+            self.disk.unpin(&released);
+        }
+    }
+
+    fn pinned(&self) -> MutexGuard<'_, PinnedInodes> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets what was learnt of an inode that will never be asked for again.
@@ -395,9 +406,9 @@ impl Content {
     }
 
     fn pin_landed(&self, ino: INodeNo, key: &ObjectKey) {
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pinned = self.pinned();
         if pinned.has(ino) {
-            pinned.pin(ino, self.disk.pin(key).then_some(key));
+            self.pin_object(&mut pinned, ino, Some(key));
         }
     }
 

@@ -5,54 +5,49 @@ use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use std::collections::HashMap;
 
-/// An object is known by the hash of its name here: of two that share one, the one stays pinned that need not.
+/// Invariant: an inode is in one of `objects` and `awaited` at most.
 #[derive(Default)]
-pub(super) struct Pins {
+pub(super) struct PinnedInodes {
     /// By inode, the object that is pinned for it.
-    held: HashMap<INodeNo, u64>,
+    objects: HashMap<INodeNo, ObjectKey>,
     /// How many inodes share an object: the store does not count pins.
-    sharing: HashMap<u64, u32>,
+    sharing: HashMap<ObjectKey, u32>,
     /// Inodes whose object is to be pinned once it is here.
     awaited: InodeSet,
 }
 
-impl Pins {
-    /// `ino` is pinned; `object` is pinned in the store, `None` while it is not here.
-    pub(super) fn pin(&mut self, ino: INodeNo, object: Option<&ObjectKey>) {
-        self.release(ino);
+impl PinnedInodes {
+    /// `ino` is pinned; `object` is pinned in the store, `None` while it is not here. Returns an object that no inode needs any
+    /// more: it is to be unpinned in the store.
+    #[must_use]
+    pub(super) fn pin(&mut self, ino: INodeNo, object: Option<ObjectKey>) -> Option<ObjectKey> {
+        // Counted first: it may be the one that is released.
+        object.iter().for_each(|object| *self.sharing.entry(object.clone()).or_default() += 1);
+        let released = self.unpin(ino);
         match object {
-            Some(object) => {
-                let object = object.hash();
-                self.held.insert(ino, object);
-                *self.sharing.entry(object).or_default() += 1;
-            }
-            None => {
-                self.awaited.insert(ino);
-            }
+            Some(object) => drop(self.objects.insert(ino, object)),
+            None => drop(self.awaited.insert(ino)),
         }
+        released
     }
 
     /// Whether `ino` is pinned, its object here or not.
     pub(super) fn has(&self, ino: INodeNo) -> bool {
-        self.held.contains_key(&ino) || self.awaited.contains(ino)
+        self.objects.contains_key(&ino) || self.awaited.contains(ino)
     }
 
-    /// `ino` is not pinned any more; whether `object`, which it has, is to be unpinned in the store.
-    pub(super) fn unpin(&mut self, ino: INodeNo, object: Option<&ObjectKey>) -> bool {
-        let alone = self.release(ino);
-        alone.is_some() && alone == object.map(ObjectKey::hash)
-    }
-
-    /// The object that `ino` alone held.
-    fn release(&mut self, ino: INodeNo) -> Option<u64> {
+    /// `ino` is not pinned any more. Returns what [`PinnedInodes::pin`] does.
+    #[must_use]
+    pub(super) fn unpin(&mut self, ino: INodeNo) -> Option<ObjectKey> {
         self.awaited.remove(ino);
-        let object = self.held.remove(&ino)?;
+        let object = self.objects.remove(&ino)?;
         let sharing = self.sharing.get_mut(&object)?;
         *sharing -= 1;
-        (*sharing == 0).then(|| {
-            self.sharing.remove(&object);
-            object
-        })
+        if *sharing > 0 {
+            return None;
+        }
+        self.sharing.remove(&object);
+        Some(object)
     }
 }
 
@@ -62,24 +57,29 @@ mod tests {
 
     #[test]
     fn an_object_is_released_by_the_last_inode_that_has_it() {
-        let object = |number| ObjectKey::inode("s", number);
-        let mut pins = Pins::default();
-        pins.pin(INodeNo(1), Some(&object(1)));
-        pins.pin(INodeNo(2), Some(&object(1)));
-        pins.pin(INodeNo(3), None);
+        let object = |number| Some(ObjectKey::inode("s", number));
+        let mut pins = PinnedInodes::default();
+        assert_eq!([(1, 1), (2, 1)].map(|(ino, number)| pins.pin(INodeNo(ino), object(number))), [None, None]);
+        assert_eq!(pins.pin(INodeNo(3), None), None);
         assert!(pins.has(INodeNo(1)) && pins.has(INodeNo(3)) && !pins.has(INodeNo(4)));
 
-        assert!(!pins.unpin(INodeNo(1), Some(&object(1))), "another has it too");
-        assert!(pins.unpin(INodeNo(2), Some(&object(1))));
-        assert!(!pins.unpin(INodeNo(2), Some(&object(1))), "it was not pinned any more");
-        assert!(!pins.unpin(INodeNo(3), None), "nothing was here");
+        assert_eq!(pins.unpin(INodeNo(1)), None, "another has it too");
+        assert_eq!(pins.unpin(INodeNo(2)), object(1));
+        assert_eq!(pins.unpin(INodeNo(2)), None, "it was not pinned any more");
+        assert_eq!(pins.unpin(INodeNo(3)), None, "nothing was here");
+        assert!(pins.objects.is_empty() && pins.sharing.is_empty() && !pins.has(INodeNo(3)));
+    }
 
-        // What was awaited comes, and comes again as another object.
-        pins.pin(INodeNo(3), None);
-        pins.pin(INodeNo(3), Some(&object(5)));
-        pins.pin(INodeNo(3), Some(&object(6)));
-        assert!(!pins.unpin(INodeNo(3), Some(&object(5))));
-        assert!(!pins.has(INodeNo(3)));
-        assert!(pins.held.is_empty() && pins.sharing.is_empty() && pins.awaited.is_empty());
+    #[test]
+    fn a_second_object_of_an_inode_releases_the_first() {
+        let object = |number| Some(ObjectKey::inode("s", number));
+        let mut pins = PinnedInodes::default();
+        assert_eq!(pins.pin(INodeNo(3), None), None);
+        assert_eq!(pins.pin(INodeNo(3), object(5)), None, "it was awaited");
+        assert_eq!(pins.pin(INodeNo(3), object(5)), None, "the same");
+        assert_eq!(pins.pin(INodeNo(3), object(6)), object(5));
+        assert_eq!(pins.pin(INodeNo(3), None), object(6));
+        assert_eq!(pins.unpin(INodeNo(3)), None);
+        assert!(pins.objects.is_empty() && pins.sharing.is_empty() && !pins.has(INodeNo(3)));
     }
 }

@@ -1,7 +1,9 @@
 //! Published digests: the `hash` attribute of `rs:md` and `rs:ln` (section 7; Atom Link Extensions).
 
+use serde::{Deserialize, Serialize};
+
 /// A digest algorithm, weakest first, so that the strongest compares greatest. The numbers are kept on disk and never change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Algorithm {
     Md5 = 0,
@@ -13,10 +15,25 @@ pub enum Algorithm {
 }
 
 /// A digest and its algorithm.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "(Algorithm, Vec<u8>)", try_from = "(Algorithm, Vec<u8>)")]
 pub struct Digest {
     algorithm: Algorithm,
     octets: [u8; Algorithm::LONGEST],
+}
+
+impl From<Digest> for (Algorithm, Vec<u8>) {
+    fn from(digest: Digest) -> Self {
+        (digest.algorithm, digest.octets().to_vec())
+    }
+}
+
+impl TryFrom<(Algorithm, Vec<u8>)> for Digest {
+    type Error = &'static str;
+
+    fn try_from((algorithm, bytes): (Algorithm, Vec<u8>)) -> Result<Digest, Self::Error> {
+        Digest::new(algorithm, &bytes).ok_or("a digest of another length")
+    }
 }
 
 impl Algorithm {

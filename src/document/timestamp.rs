@@ -1,11 +1,12 @@
 //! Points in time as documents write them (W3C datetime and its misspellings).
 
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY: i64 = 86_400;
 
 /// A point in time: seconds since 1970-01-01T00:00:00Z (may be negative) and nanoseconds within the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp {
     /// Seconds since the epoch.
     pub seconds: i64,

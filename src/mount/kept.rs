@@ -210,11 +210,8 @@ impl Kept {
                 cleared.octets += octets;
             }
         };
-        for (key, _) in inventory.objects().filter(|(key, _)| goes(key)) {
+        for (key, _) in inventory.objects().chain(inventory.partials()).filter(|(key, _)| goes(key)) {
             count(inventory.remove(&key).map_err(self.failed(&self.cache.join("content")))?);
-        }
-        for (key, _) in inventory.partials().filter(|(key, _)| goes(key)) {
-            count(inventory.remove_partial(&key));
         }
         Ok(())
     }

@@ -350,7 +350,7 @@ impl Ranges {
         let answered = self.ranges.iter().filter(|range| range.has_started).count();
         let under_way = self.ranges.iter().filter(|range| range.ended.is_none()).count();
         let is_answering = self.ranges.len() - answered < 2 + 2 * answered;
-        under_way < width && is_answering && self.budget.try_reserve(RANGE as usize).is_some()
+        under_way < width && is_answering && self.budget.free() >= RANGE as usize
     }
 
     fn poll_next(&mut self, cx: &mut Context) -> Poll<Result<Bytes, RangeError>> {

@@ -2,47 +2,40 @@
 //!
 //! ```text
 //! key       inode u64, big-endian
-//! value     0    CRC32C of the rest u32
-//!           4    version u8 │ verdict u8 │ has a size u8 │ size u64 │ was validated u8 │ validated at: seconds i64, nanoseconds u32
-//!           28   etag │ last modified │ type │ object │ digests: count u8, each algorithm u8 and bytes
+//! value     CRC32C of the rest u32, little-endian │ as postcard writes them: version u8, mount u64, [`Observation`]
 //! ```
 //!
-//! Numbers in values are little-endian; a text is its length u16 (65535: none) and its bytes. A value of another version, or
-//! damaged, is unknown.
+//! The mount is the one that learnt it. A value of another version, or damaged, is unknown.
 
 use super::Verified;
 use super::store::{Environment, ObjectKey, each_value, make_folder};
-use crate::document::{Algorithm, Digest, Timestamp};
+use crate::document::{Digest, Timestamp};
 use crate::lmdb::Readers;
 use fuser::INodeNo;
 use heed::types::Bytes;
 use heed::{Database, Env, WithoutTls};
 use lru::LruCache;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// What was learnt is committed after this time, or when so much is pending.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
 const COMMIT_AT: usize = 1000;
 /// While nothing can be committed, so much is kept in memory.
 const MOST_PENDING: usize = 64 * COMMIT_AT;
-/// Empty files without a digest, and versions for patches, kept in memory: so many of each.
+/// Versions for patches, kept in memory: so many.
 const MOST_REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
-/// Inodes whose updates wait for each other share one of so many locks.
-const UPDATES: usize = 64;
-/// Of values, as drawn in this module's header.
-const VERSION: u8 = 1;
-const ABSENT: u16 = u16::MAX;
-/// From this number on a verdict is that of a digest.
-const DIGEST: u8 = 16;
+/// Of values: the fields of [`Observation`] and the types in them have an order on disk.
+const VERSION: u8 = 2;
 
 /// What was learnt of one inode. The default knows nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Bytes that a read returns (decoded, where an `encoding` is undone).
     pub size: Option<u64>,
@@ -86,16 +79,18 @@ pub struct LearntMetadata {
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Invariants: an inode's latest state is in `Pending::fresh` or `Pending::doubtful`, never in both, else in the environment; it leaves
-/// `fresh` only after its commit. No transaction is opened with `pending` held, so no reader waits for a commit.
-/// Lock order: `commits` or one of `updates`, then `pending`; `versions` and `closed` alone.
+/// Invariants: an inode's latest state is in `Pending::fresh`, else in the environment; it leaves `fresh` only after its commit. No
+/// transaction is opened with `pending` held, so no reader waits for a commit.
+/// Lock order: `commits` or `updates`, then `pending`; `versions` and `closed` alone.
 struct Shared {
     env: Env<WithoutTls>,
     database: Database<'static, Bytes, Bytes>,
     readers: Readers,
+    /// The number of this mount.
+    mount: u64,
     pending: RwLock<Pending>,
-    /// Held through an update of an inode, by its number.
-    updates: [Mutex<()>; UPDATES],
+    /// Held through an update.
+    updates: Mutex<()>,
     /// Held by the one thread that commits.
     commits: Mutex<()>,
     /// By a resource: the object that was its last version here, and its bytes.
@@ -105,12 +100,10 @@ struct Shared {
 }
 
 /// What the environment does not have yet.
+#[derive(Default)]
 struct Pending {
     /// By inode, with the number of the change; `None`: forgotten.
     fresh: HashMap<u64, (u64, Option<Observation>)>,
-    /// Files that a server sent without a byte, while no digest says that they are empty: never committed, so that each mount asks
-    /// again. The oldest makes room.
-    doubtful: LruCache<u64, Observation>,
     changes: u64,
 }
 
@@ -121,13 +114,14 @@ impl LearntMetadata {
         let failed = |cause| MetadataError { path: folder.to_owned(), cause };
         make_folder(folder).map_err(|cause| failed(cause.into()))?;
         let Environment { env, database } = Environment::open(folder, unclean).map_err(failed)?;
-        let doubtful = LruCache::new(MOST_REMEMBERED);
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let shared = Arc::new(Shared {
             env,
             database,
             readers: Readers::default(),
-            pending: RwLock::new(Pending { fresh: HashMap::new(), doubtful, changes: 0 }),
-            updates: [const { Mutex::new(()) }; UPDATES],
+            mount: since.as_nanos() as u64,
+            pending: RwLock::default(),
+            updates: Mutex::default(),
             commits: Mutex::default(),
             versions: Mutex::new(LruCache::new(MOST_REMEMBERED)),
             closed: Mutex::default(),
@@ -143,23 +137,23 @@ impl LearntMetadata {
 
     /// What is known of an inode; never waits for a commit.
     pub fn get(&self, ino: INodeNo) -> Option<Observation> {
-        self.shared.look(ino.0, |known| Some(known.clone()), decode)
+        self.shared.get(ino)
     }
 
-    /// The size alone: [`LearntMetadata::get`] without a copy of all the rest.
+    /// The size alone.
     pub fn size(&self, ino: INodeNo) -> Option<u64> {
-        self.shared.look(ino.0, |known| known.size, |value| decode_head(value)?.0.size)
+        self.get(ino)?.size
     }
 
-    /// When the Source last confirmed its bytes, likewise.
+    /// When the Source last confirmed its bytes.
     pub fn validated_at(&self, ino: INodeNo) -> Option<Timestamp> {
-        self.shared.look(ino.0, |known| known.validated_at, |value| decode_head(value)?.0.validated_at)
+        self.get(ino)?.validated_at
     }
 
     /// Changes what is known of an inode, from the default where nothing is; seen at once by [`LearntMetadata::get`], committed soon.
     /// `change` must be short and not call back.
     pub fn update(&self, ino: INodeNo, change: impl FnOnce(&mut Observation)) {
-        let _alone = self.shared.alone(ino);
+        let _alone = lock(&self.shared.updates);
         let mut observation = self.get(ino).unwrap_or_default();
         let is_poisoned = observation.verified == Verified::Failed;
         change(&mut observation);
@@ -171,7 +165,7 @@ impl LearntMetadata {
 
     /// Drops what is known of an inode, a poison included.
     pub fn forget(&self, ino: INodeNo) {
-        let _alone = self.shared.alone(ino);
+        let _alone = lock(&self.shared.updates);
         self.shared.put(ino.0, None);
     }
 
@@ -203,10 +197,10 @@ impl LearntMetadata {
     /// While this is held, updates and commits wait. What is known of `known` was committed.
     #[cfg(test)]
     pub(super) fn locked(&self, known: &[INodeNo]) -> impl Sized {
-        while known.iter().any(|ino| self.shared.pending().latest(ino.0).is_some()) {
+        while known.iter().any(|ino| self.shared.pending().fresh.contains_key(&ino.0)) {
             std::thread::sleep(COMMIT_AFTER / 50);
         }
-        (self.shared.updates.each_ref().map(lock), lock(&self.shared.commits))
+        (lock(&self.shared.updates), lock(&self.shared.commits))
     }
 
     /// Commits what is pending and stops the thread; idempotent. Dropping does the same.
@@ -226,7 +220,7 @@ impl LearntMetadata {
 /// running mount, in another process.
 pub fn each_object(folder: &Path, visit: &mut dyn FnMut(&ObjectKey)) -> Result<(), MetadataError> {
     each_value(folder, &mut |value| {
-        if let Some(object) = decode(value).and_then(|observation| observation.object) {
+        if let Some(object) = decode(value, 0).and_then(|observation| observation.object) {
             visit(&object);
         }
     })
@@ -239,14 +233,6 @@ impl Drop for LearntMetadata {
     }
 }
 
-impl Pending {
-    /// The state of an inode, where it is here; `Some(None)`: forgotten.
-    fn latest(&self, ino: u64) -> Option<Option<&Observation>> {
-        let fresh = self.fresh.get(&ino).map(|(_, observation)| observation.as_ref());
-        fresh.or_else(|| self.doubtful.peek(&ino).map(Some))
-    }
-}
-
 impl Shared {
     fn pending(&self) -> RwLockReadGuard<'_, Pending> {
         self.pending.read().unwrap_or_else(PoisonError::into_inner)
@@ -256,47 +242,29 @@ impl Shared {
         self.pending.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Held through an update: no other one of the same inode.
-    fn alone(&self, ino: INodeNo) -> MutexGuard<'_, ()> {
-        lock(&self.updates[ino.0 as usize % UPDATES])
-    }
-
-    /// What `pick` makes of the pending state of an inode, else `decode` of its committed value. What cannot be read is unknown.
-    fn look<T>(
-        &self,
-        ino: u64,
-        pick: impl FnOnce(&Observation) -> Option<T>,
-        decode: fn(&[u8]) -> Option<T>,
-    ) -> Option<T> {
-        if let Some(latest) = self.pending().latest(ino) {
-            return latest.and_then(pick);
+    /// What cannot be read is unknown.
+    fn get(&self, ino: INodeNo) -> Option<Observation> {
+        if let Some((_, latest)) = self.pending().fresh.get(&ino.0) {
+            return latest.clone();
         }
-        let read = || -> heed::Result<Option<T>> {
+        let read = || -> heed::Result<Option<Observation>> {
             let txn = self.readers.take(&self.env)?;
-            let value = self.database.get(&txn, &ino.to_be_bytes())?.and_then(decode);
+            let value = self.database.get(&txn, &ino.0.to_be_bytes())?;
+            let known = value.and_then(|value| decode(value, self.mount));
             self.readers.give_back(&self.env, txn);
-            Ok(value)
+            Ok(known)
         };
         read().unwrap_or_else(|cause| {
-            tracing::warn!(ino, %cause, "learnt metadata cannot be read");
+            tracing::warn!(ino = ino.0, %cause, "learnt metadata cannot be read");
             None
         })
     }
 
     fn put(&self, ino: u64, observation: Option<Observation>) {
         let mut pending = self.pending_mut();
-        pending.doubtful.pop(&ino);
-        match observation {
-            Some(doubtful) if doubtful.is_doubtful() => {
-                pending.fresh.remove(&ino);
-                pending.doubtful.put(ino, doubtful);
-            }
-            observation => {
-                pending.changes += 1;
-                let change = pending.changes;
-                pending.fresh.insert(ino, (change, observation));
-            }
-        }
+        pending.changes += 1;
+        let change = pending.changes;
+        pending.fresh.insert(ino, (change, observation));
         if pending.fresh.len() >= COMMIT_AT {
             self.wake.notify_one();
         }
@@ -341,7 +309,7 @@ impl Shared {
         let _commits = lock(&self.commits);
         let batch: Vec<(u64, u64, Option<Vec<u8>>)> = {
             let pending = self.pending();
-            let encoded = |observation: &Option<Observation>| observation.as_ref().map(encode);
+            let encoded = |known: &Option<Observation>| known.as_ref().and_then(|known| encode(known, self.mount));
             pending.fresh.iter().map(|(ino, (change, latest))| (*ino, *change, encoded(latest))).collect()
         };
         if batch.is_empty() {
@@ -384,98 +352,25 @@ impl Shared {
     }
 }
 
-fn encode(observation: &Observation) -> Vec<u8> {
-    let verified = match observation.verified {
-        Verified::NotYet => 0,
-        Verified::Length => 1,
-        Verified::Transfer => 2,
-        Verified::Failed => 3,
-        Verified::Digest(algorithm) => DIGEST + algorithm.number(),
-    };
-    let time = observation.validated_at.unwrap_or(Timestamp { seconds: 0, nanos: 0 });
-    let mut value = vec![0, 0, 0, 0, VERSION, verified, observation.size.is_some().into()];
-    value.extend_from_slice(&observation.size.unwrap_or(0).to_le_bytes());
-    value.push(observation.validated_at.is_some().into());
-    value.extend_from_slice(&time.seconds.to_le_bytes());
-    value.extend_from_slice(&time.nanos.to_le_bytes());
-    let object = observation.object.as_ref().map(ObjectKey::as_str);
-    for text in
-        [observation.etag.as_deref(), observation.last_modified.as_deref(), observation.media_type.as_deref(), object]
-    {
-        // A header so long is no validator that a server would know again.
-        let text = text.filter(|text| text.len() < usize::from(ABSENT));
-        value.extend_from_slice(&text.map_or(ABSENT, |text| text.len() as u16).to_le_bytes());
-        value.extend_from_slice(text.unwrap_or_default().as_bytes());
-    }
-    let digests = &observation.digests[..observation.digests.len().min(usize::from(u8::MAX))];
-    value.push(digests.len() as u8);
-    for digest in digests {
-        value.push(digest.algorithm().number());
-        value.extend_from_slice(digest.octets());
-    }
+/// `None`: it is not kept.
+fn encode(known: &Observation, mount: u64) -> Option<Vec<u8>> {
+    let mut value = postcard::to_extend(&(VERSION, mount, known), vec![0; 4]).ok()?;
     let crc = crc32c::crc32c(&value[4..]);
     value[..4].copy_from_slice(&crc.to_le_bytes());
-    value
+    Some(value)
 }
 
-/// The part of a fixed length, with a known verdict, and the rest.
-fn decode_head(value: &[u8]) -> Option<(Observation, &[u8])> {
-    let (crc, rest) = value.split_first_chunk()?;
-    if crc32c::crc32c(rest) != u32::from_le_bytes(*crc) {
+fn decode(value: &[u8], mount: u64) -> Option<Observation> {
+    let (crc, value) = value.split_first_chunk()?;
+    if crc32c::crc32c(value) != u32::from_le_bytes(*crc) || value.first() != Some(&VERSION) {
         return None;
     }
-    let ([version, verified, is_sized], rest) = rest.split_first_chunk()?;
-    let (size, rest) = rest.split_first_chunk()?;
-    let ([is_validated], rest) = rest.split_first_chunk()?;
-    let (seconds, rest) = rest.split_first_chunk()?;
-    let (nanos, rest) = rest.split_first_chunk()?;
-    if *version != VERSION {
-        return None;
+    let (_, learnt_in, mut known): (u8, u64, Observation) = postcard::from_bytes(value).ok()?;
+    // Each mount asks again whether a file is empty that no digest vouches for.
+    if learnt_in != mount && known.is_doubtful() {
+        known.size = None;
     }
-    let time = Timestamp { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) };
-    // An empty file that no digest vouches for is asked for again.
-    let size = (*is_sized != 0).then_some(u64::from_le_bytes(*size)).filter(|size| *size > 0 || *verified >= DIGEST);
-    let verified = match *verified {
-        0 => Verified::NotYet,
-        1 => Verified::Length,
-        2 => Verified::Transfer,
-        3 => Verified::Failed,
-        number => Verified::Digest(Algorithm::numbered(number.checked_sub(DIGEST)?)?),
-    };
-    let head =
-        Observation { size, validated_at: (*is_validated != 0).then_some(time), verified, ..Observation::default() };
-    Some((head, rest))
-}
-
-fn decode(value: &[u8]) -> Option<Observation> {
-    let (head, rest) = decode_head(value)?;
-    let (etag, rest) = decode_text(rest)?;
-    let (last_modified, rest) = decode_text(rest)?;
-    let (media_type, rest) = decode_text(rest)?;
-    let (object, rest) = decode_text(rest)?;
-    let (count, mut rest) = rest.split_first()?;
-    let mut digests = Vec::with_capacity((*count).into());
-    for _ in 0..*count {
-        let (number, bytes) = rest.split_first()?;
-        let algorithm = Algorithm::numbered(*number)?;
-        let (bytes, behind) = bytes.split_at_checked(algorithm.digest_length())?;
-        digests.push(Digest::new(algorithm, bytes)?);
-        rest = behind;
-    }
-    let object = object.and_then(|text| ObjectKey::parse(&text));
-    Some(Observation { etag, last_modified, media_type, object, digests, ..head })
-}
-
-/// A text, if there is one, and what follows it.
-fn decode_text(value: &[u8]) -> Option<(Option<Box<str>>, &[u8])> {
-    let (length, rest) = value.split_first_chunk()?;
-    match u16::from_le_bytes(*length) {
-        ABSENT => Some((None, rest)),
-        length => {
-            let (text, rest) = rest.split_at_checked(length.into())?;
-            Some((Some(std::str::from_utf8(text).ok()?.into()), rest))
-        }
-    }
+    Some(known)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

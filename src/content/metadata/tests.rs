@@ -1,6 +1,7 @@
 //! Learnt metadata, and what a crash leaves of it.
 
 use super::*;
+use crate::document::Algorithm;
 
 fn full() -> Observation {
     let digest = |algorithm: Algorithm| Digest::new(algorithm, &vec![0x5a; algorithm.digest_length()]).unwrap();
@@ -19,13 +20,14 @@ fn full() -> Observation {
 #[test]
 fn a_value_is_decoded_as_encoded_and_never_damaged() {
     for observation in [Observation::default(), full()] {
-        let value = encode(&observation);
-        assert_eq!(decode(&value), Some(observation));
+        let value = encode(&observation, 7).unwrap();
+        assert_eq!(decode(&value, 7), Some(observation.clone()));
+        assert_eq!(decode(&value, 8), Some(observation));
         for at in 0..value.len() {
             let mut damaged = value.clone();
             damaged[at] ^= 1;
-            assert_eq!(decode(&damaged), None, "byte {at}");
-            assert_eq!(decode(&value[..at]), None, "cut at {at}");
+            assert_eq!(decode(&damaged, 7), None, "byte {at}");
+            assert_eq!(decode(&value[..at], 7), None, "cut at {at}");
         }
     }
 }
@@ -84,6 +86,7 @@ fn an_empty_file_without_digest_is_known_until_the_unmount() {
         learnt.update(sent, |o| (o.size, o.verified) = (Some(0), verified));
         learnt.update(proved, |o| (o.size, o.verified) = (Some(0), Verified::Digest(Algorithm::Md5)));
         learnt.shared.commit();
+        assert!(!learnt.shared.pending().fresh.contains_key(&sent.0));
         assert_eq!((learnt.size(sent), learnt.size(proved)), (Some(0), Some(0)));
         assert_eq!(learnt.get(sent).unwrap().etag.as_deref(), Some("\"e\""));
     }

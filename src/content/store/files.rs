@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
-use rustix::fs::FlockOperation;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::fs::{Advice, FlockOperation, fadvise};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, IoSliceMut};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) const OBJECTS: &str = "objects/";
 /// Partials lie below it.
 pub(super) const PARTIALS: &str = "tmp/";
+
+/// Pages of a file that is written uncached are dropped after so many bytes.
+const WRITTEN_BACK: u64 = 8 << 20;
 
 /// Bytes that an unprivileged process may still write to the file system of a folder.
 pub fn free_space(folder: &Path) -> io::Result<u64> {
@@ -99,26 +104,77 @@ fn filled(
     Ok(Bytes::from(bytes))
 }
 
+/// Writes bytes of a large file so that the page cache does not keep them: they would push out pages of other programs.
+pub(super) fn write_uncached(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    // Linux 6.14 and a file system that knows it drop the pages as soon as they are on the disk.
+    let flags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE.cast_unsigned());
+    let (mut at, end) = (offset, offset + bytes.len() as u64);
+    while at < end {
+        let rest = &bytes[(at - offset) as usize..];
+        match pwritev2(file, &[IoSlice::new(rest)], at, flags) {
+            Ok(written) => at += written as u64,
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => {
+                file.write_all_at(rest, at)?;
+                break;
+            }
+            Err(cause) => return Err(cause.into()),
+        }
+    }
+    if offset / WRITTEN_BACK < end / WRITTEN_BACK {
+        drop_pages(file, (end - end % WRITTEN_BACK).saturating_sub(2 * WRITTEN_BACK)..end);
+    }
+    Ok(())
+}
+
+/// Drops clean pages of a range, and begins to write dirty ones to the disk. A failure costs memory that the kernel can take.
+pub(super) fn drop_pages(file: &File, range: Range<u64>) {
+    if let Some(bytes) = range.end.checked_sub(range.start).and_then(NonZeroU64::new) {
+        let _ = fadvise(file, range.start, Some(bytes), Advice::DontNeed);
+    }
+}
+
 /// Whether the file system or its quota has no room.
 pub(super) fn is_full(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Locks a file or folder until its descriptor is closed; false: another descriptor holds the lock.
-pub(super) fn flock(file: &File) -> bool {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
-}
-
-/// Removes a partial that no process writes; whether it is gone. The lock is held until its name is gone, so that no resume
-/// finds it meanwhile.
-pub(super) fn remove_idle_partial(path: &Path) -> bool {
-    match open_to_read(path) {
-        Ok(file) => flock(&file) && std::fs::remove_file(path).is_ok(),
-        Err(cause) => cause.kind() == io::ErrorKind::NotFound,
+pub(super) fn flock(file: &File) -> io::Result<bool> {
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause.into()),
+        }
     }
 }
 
 /// The value of a mutex. One that a panicking thread held is as good as any: each change of it is made at once.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_cannot_be_asked_for_is_no_lock_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = [(); 2].map(|()| File::open(folder.path()).unwrap());
+        assert_eq!((flock(&first).unwrap(), flock(&second).unwrap()), (true, false));
+
+        let no_locks = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(folder.path()).unwrap();
+        assert_eq!(flock(&no_locks).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn what_cannot_be_written_uncached_is_an_error() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let write = |file: &File| write_uncached(file, b"a", 0).unwrap_err().raw_os_error();
+        assert_eq!([write(&file), write(&full)], [Some(libc::EBADF), Some(libc::ENOSPC)]);
+    }
 }

@@ -141,15 +141,21 @@ impl LruIndex {
         let (mut left, mut gone) = (sums.bytes, 0);
         let target = target(sums.bytes);
         let mut is_all = true;
+        let mut stray = Vec::new();
         for record in self.database.prefix_iter(&txn, &[ORDER])? {
-            let Some((used, name)) = record?.0[1..].split_first_chunk() else { continue };
-            let is_long = removed.len() == MOST_EVICTED || (!removed.is_empty() && began.elapsed() >= HOLD);
+            let order = record?.0;
+            let Some((used, name)) = order[1..].split_first_chunk() else { continue };
+            let is_long =
+                removed.len() + stray.len() >= MOST_EVICTED || (!removed.is_empty() && began.elapsed() >= HOLD);
             if left <= target || is_long || Moment(u64::from_be_bytes(*used)) >= since {
                 is_all = false;
                 break;
             }
             let name = name_of(name);
-            let (bytes, _) = self.read(&txn, &name)?.unwrap_or((0, Moment(0)));
+            let Some((bytes, _)) = self.read(&txn, &name)?.filter(|(_, last)| last.0.to_be_bytes() == *used) else {
+                stray.push(order.to_vec());
+                continue;
+            };
             if remove(&name) {
                 left = left.saturating_sub(bytes);
                 gone += bytes;
@@ -158,6 +164,8 @@ impl LruIndex {
                 kept.push((name, bytes));
             }
         }
+        // Without a file record of their own, by damage: nothing else would remove them.
+        stray.iter().try_for_each(|order| self.database.delete(&mut txn, order).map(|_| ()))?;
         removed.iter().try_for_each(|name| self.remove(&mut txn, &mut sums, name))?;
         kept.iter().try_for_each(|(name, bytes)| self.put(&mut txn, &mut sums, name, (*bytes, Moment::now())))?;
         if is_all {
@@ -300,6 +308,30 @@ mod tests {
         index.evict(|_| 1000, Moment(LATEST), remove).unwrap();
 
         assert_eq!(index.sums().unwrap(), Sums { bytes: 100, objects: 1 });
+    }
+
+    #[test]
+    fn a_stray_order_record_is_removed_and_never_offered() {
+        let folder = tempfile::tempdir().unwrap();
+        let (index, _) = LruIndex::open(folder.path(), false).unwrap();
+        put(&index, "objects/aa/1", 100, 10);
+        let mut txn = index.env.write_txn().unwrap();
+        index.database.put(&mut txn, &order_key(Moment(5), "objects/aa/0"), &[]).unwrap();
+        txn.commit().unwrap();
+
+        let mut offered = Vec::new();
+        for _ in 0..2 {
+            let remove = |name: &str| {
+                offered.push(name.to_owned());
+                true
+            };
+            index.evict(|_| 0, Moment(LATEST), remove).unwrap();
+            put(&index, "objects/aa/2", 100, 20);
+        }
+
+        assert_eq!(offered, ["objects/aa/1", "objects/aa/2"]);
+        let txn = index.env.read_txn().unwrap();
+        assert_eq!(index.database.prefix_iter(&txn, &[ORDER]).unwrap().count(), 1, "of the last object");
     }
 
     #[test]

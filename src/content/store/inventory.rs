@@ -1,13 +1,11 @@
 //! A cache folder listed and cleared by a process that mounts nothing from it, while others may.
 
-use super::cache::object_name;
-use super::files::{OBJECTS, PARTIALS, allocated, open_to_read, remove_idle_partial, same_file};
+use super::files::{OBJECTS, PARTIALS, allocated, open_to_read, same_file};
 use super::index::{Change, Changes, LruIndex};
 use super::object::Object;
-use super::unexpected::{self, Removal, is_unexpected};
+use super::removal::{self, Removal, evict_file, is_unexpected};
 use super::{Evicted, ObjectKey};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,12 +44,12 @@ impl Inventory {
 
     /// Bytes of an object in allocated blocks; `None`: it is not there.
     pub fn bytes(&self, key: &ObjectKey) -> Option<u64> {
-        allocated(&self.folder.join(object_name(key)))
+        allocated(&self.folder.join(key.object_name()))
     }
 
     /// Opens an object without counting that as a use. `Ok(None)`: it is not whole, or no file of the cache.
     pub fn read(&self, key: &ObjectKey) -> io::Result<Option<Object>> {
-        let path = self.folder.join(object_name(key));
+        let path = self.folder.join(key.object_name());
         match open_to_read(&path) {
             Ok(file) => Ok(Object::open(key, file, None)),
             Err(cause) if !is_unexpected(&path) => Err(cause),
@@ -62,42 +60,27 @@ impl Inventory {
     /// Removes what was found damaged, unless another file has its name by now (`object`: the one that was read); what became
     /// of it.
     pub fn remove_damaged(&mut self, key: &ObjectKey, object: Option<&Object>) -> io::Result<Removal> {
-        let name = object_name(key);
+        let name = key.object_name();
         let path = self.folder.join(&name);
         if object.is_some_and(|object| !same_file(object.file(), &path)) {
             return Ok(Removal::Removed);
         }
-        let removal = unexpected::remove(&self.folder, &path)?;
+        let removal = removal::remove(&self.folder, &path)?;
         self.note_gone(name);
         Ok(removal)
     }
 
-    /// Removes an object that no running mount has pinned.
+    /// Removes an object that no running mount has pinned, and its partial if no process writes it.
     pub fn remove(&mut self, key: &ObjectKey) -> io::Result<Evicted> {
-        let name = object_name(key);
-        let path = self.folder.join(&name);
-        let metadata = match std::fs::symlink_metadata(&path) {
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Evicted::Absent),
-            known => known?,
-        };
-        if metadata.is_file() && metadata.nlink() > 1 {
-            return Ok(Evicted::Kept);
+        let mut evicted = Evicted::Absent;
+        for name in [key.object_name(), key.partial_name()] {
+            let removed = evict_file(&self.folder, &name)?;
+            evicted = evicted.and(removed);
+            if matches!(removed, Evicted::Bytes(_)) {
+                self.note_gone(name);
+            }
         }
-        unexpected::remove(&self.folder, &path)?;
-        self.note_gone(name);
-        Ok(Evicted::Bytes(metadata.blocks() * 512))
-    }
-
-    /// Removes a partial that no process writes.
-    pub fn remove_partial(&mut self, key: &ObjectKey) -> Evicted {
-        let name = format!("{PARTIALS}{key}");
-        let path = self.folder.join(&name);
-        let Some(bytes) = allocated(&path) else { return Evicted::Absent };
-        if !remove_idle_partial(&path) {
-            return Evicted::Kept;
-        }
-        self.note_gone(name);
-        Evicted::Bytes(bytes)
+        Ok(evicted)
     }
 
     fn note_gone(&mut self, name: String) {

@@ -1,12 +1,15 @@
 //! What an object is called.
 
+use super::files::{OBJECTS, PARTIALS};
 use crate::document::{Algorithm, Digest};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// The name of an object: one content version. It is the file's name in the cache folder.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectKey(Box<str>);
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectKey(Arc<str>);
 
 /// Longer than any key: `sha-512-` and 128 hex digits are 136 bytes.
 const MAX_LENGTH: usize = 160;
@@ -25,7 +28,7 @@ impl ObjectKey {
             }
         }
         push_hex(&mut text, digest.octets());
-        ObjectKey(text.into_boxed_str())
+        ObjectKey(text.into())
     }
 
     /// `ino-HASH-INO`: the version that a Source has under an inode, where no digest vouches for the bytes.
@@ -33,7 +36,7 @@ impl ObjectKey {
         let mut text = String::from("ino-");
         push_source(&mut text, source);
         let _ = write!(text, "-{ino:016x}");
-        ObjectKey(text.into_boxed_str())
+        ObjectKey(text.into())
     }
 
     /// The digest that its bytes gave; `None` where the key is by inode.
@@ -70,19 +73,25 @@ impl ObjectKey {
         &self.0
     }
 
+    /// The path of its object below the cache folder.
+    pub(super) fn object_name(&self) -> String {
+        format!("{OBJECTS}{}/{self}", self.shard())
+    }
+
+    /// The path of its partial.
+    pub(super) fn partial_name(&self) -> String {
+        format!("{PARTIALS}{self}")
+    }
+
     /// The folder below `objects/` that it lies in: 256 of them, filled evenly by digests and by counted inodes alike.
     pub(super) fn shard(&self) -> &str {
         // Never past the start: every key has at least three bytes, all of them ASCII.
         &self.0[self.0.len() - 2..]
     }
 
-    /// A hash of it, the same in every process.
+    /// A hash of it, the same in every process. It stands in an object's trailer, so that a file under another object's name is not
+    /// taken for it.
     pub fn hash(&self) -> u64 {
-        self.fingerprint()
-    }
-
-    /// Stands in an object's trailer, so that a file under another object's name is not taken for it.
-    pub(super) fn fingerprint(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.0.as_bytes())
     }
 }
@@ -120,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_tells_its_digest_and_its_source() {
+    fn a_key_shows_its_digest_and_its_source() {
         use Algorithm::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
         for algorithm in [Md5, Sha1, Sha224, Sha256, Sha384, Sha512] {
             let digest = Digest::new(algorithm, &vec![0x5c; algorithm.digest_length()]).unwrap();
@@ -146,7 +155,7 @@ mod tests {
         assert_ne!(ObjectKey::inode("a", 7), ObjectKey::inode("a", 8));
     }
     #[test]
-    fn only_digests_that_nobody_can_forge_are_shared_by_sources() {
+    fn sources_share_only_digests_that_cannot_be_forged() {
         use Algorithm::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
         for algorithm in [Md5, Sha1, Sha224, Sha256, Sha384, Sha512] {
             let digest = Digest::new(algorithm, &vec![0xab; algorithm.digest_length()]).unwrap();

@@ -22,9 +22,9 @@ mod opening;
 mod partial;
 mod pins;
 mod policy;
+mod removal;
 #[cfg(test)]
 mod tests;
-mod unexpected;
 
 pub use files::{allocated_below, free_space};
 pub use inventory::Inventory;
@@ -32,16 +32,17 @@ pub use key::ObjectKey;
 pub use object::{Damaged, Object};
 pub use partial::Partial;
 pub use policy::{EvictionPolicy, Moment};
-pub use unexpected::Removal;
+pub use removal::Removal;
 
 pub(super) use environment::{Environment, each_value};
 pub(super) use files::make_folder;
 
-use cache::{Cache, FreeSpace, object_name};
+use cache::{Cache, FreeSpace};
 use files::{PARTIALS, allocated, flock, lock, same_file};
 use index::LruIndex;
 use partial::Tail;
-use pins::Pins;
+use pins::PinFolder;
+use removal::is_unexpected;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -49,13 +50,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use unexpected::is_unexpected;
 
 /// Bytes of a block, the unit that is checked: reads that do not begin and end on its multiples read more than they return.
 pub const BLOCK: u64 = 128 << 10;
 
 /// The quota where none is given, unless a tenth of the free space is less.
 const DEFAULT_QUOTA: u64 = 10 << 30;
+
+/// So many names are tried for writers of one object at once.
+const MOST_WRITERS: u32 = 16;
 
 /// So long another process may clear the folder and make environments in it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -80,6 +83,18 @@ pub enum Evicted {
     Bytes(u64),
     /// A process has it pinned, or writes it.
     Kept,
+}
+
+impl Evicted {
+    /// Of both files.
+    #[must_use]
+    pub fn and(self, other: Evicted) -> Evicted {
+        match (self, other) {
+            (Evicted::Kept, _) | (_, Evicted::Kept) => Evicted::Kept,
+            (Evicted::Bytes(before), Evicted::Bytes(bytes)) => Evicted::Bytes(before + bytes),
+            (Evicted::Absent, evicted) | (evicted, Evicted::Absent) => evicted,
+        }
+    }
 }
 
 /// Why an object cannot be stored. Reading from the Source goes on without.
@@ -155,10 +170,10 @@ impl Store {
         // One process at a time clears the folder and makes environments. The lock ends with the descriptor.
         let whole = File::open(folder).map_err(io_error(folder))?;
         opening::lock_folder(&whole, patience).map_err(io_error(folder))?;
-        let (pins, died) = Pins::open(&folder.join("pins"))?;
+        let (pins, died) = PinFolder::open(&folder.join("pins"))?;
         let path = folder.join("recency");
         let (index, is_new) = LruIndex::open(&path, died).map_err(|cause| StoreError::Index { path, cause })?;
-        opening::clear_partials(folder, &index)?;
+        opening::clear_partials(folder, &index);
         drop(whole);
 
         let quota = quota.unwrap_or_else(|| {
@@ -209,7 +224,7 @@ impl Store {
     /// Where the same object is being written already, by any process, both go on and the last commit stays: same key, same bytes.
     pub fn begin(&self, key: &ObjectKey, length: Option<u64>, policy: EvictionPolicy) -> Result<Partial, StoreError> {
         self.could_hold(length)?;
-        let mut name = format!("{PARTIALS}{key}");
+        let mut name = key.partial_name();
         let mut others = 0;
         let file = loop {
             if let Some(file) = self.create_locked(&name, policy)? {
@@ -217,6 +232,9 @@ impl Store {
             }
             // Not a key's name: no resume finds it, and the next open removes it.
             others += 1;
+            if others > MOST_WRITERS {
+                return Err(io_error(self.cache.path(&name))(io::ErrorKind::ResourceBusy.into()));
+            }
             name = format!("{PARTIALS}{key}~{}-{others}", std::process::id());
         };
         let path = self.cache.path(&name);
@@ -254,7 +272,7 @@ impl Store {
                 }
                 opened => opened,
             })?;
-            if !flock(&file) {
+            if !flock(&file).map_err(io_error(&path))? {
                 return Ok(None);
             }
             // Between open and lock another process may have cleared it away: then the lock is on a nameless file.
@@ -267,10 +285,10 @@ impl Store {
     /// A partial that an earlier mount or download left, up to its last good block, if `accept` takes its validator and length;
     /// what that answers. One that is refused is removed. Its other blocks are checked when [`Partial::read_at`] reads them.
     pub fn resume<T>(&self, key: &ObjectKey, accept: impl FnOnce(&str, u64) -> Option<T>) -> Option<(Partial, T)> {
-        let name = format!("{PARTIALS}{key}");
+        let name = key.partial_name();
         let path = self.cache.path(&name);
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
-        if !flock(&file) || !same_file(&file, &path) {
+        if !flock(&file).unwrap_or(false) || !same_file(&file, &path) {
             return None;
         }
         let (tail, checks) = Tail::read(&file, key)?;
@@ -307,7 +325,7 @@ impl Store {
     /// Keeps the object, if it is here, readable by this process until [`Store::unpin`], even if another evicts it. Not counted:
     /// one `unpin` ends any number of pins. False: it was not here.
     pub fn pin(&self, key: &ObjectKey) -> bool {
-        self.cache.pins.add(key, &self.cache.path(&object_name(key)))
+        self.cache.pins.add(key, &self.cache.path(&key.object_name()))
     }
 
     /// See [`Store::pin`].
@@ -320,14 +338,8 @@ impl Store {
         self.cache.quota
     }
 
-    /// What the folder holds, all processes counted. What is pending is recorded first, and what is beyond the quota evicted.
+    /// What the folder holds, all processes counted. Objects of the last few seconds may not be counted yet.
     pub fn usage(&self) -> Usage {
-        self.cache.write_down();
-        self.recorded_usage()
-    }
-
-    /// The same without recording anything first: objects of the last few seconds may not be counted yet.
-    pub fn recorded_usage(&self) -> Usage {
         Usage { objects: self.cache.sums().objects, bytes: self.cache.bytes(), quota: self.cache.quota }
     }
 

@@ -11,14 +11,12 @@
 //! All numbers are little-endian. Block i covers the bytes from i * [`BLOCK`] on; only the last one may be shorter.
 //! The table stands behind the bytes, so that these lie at their own offsets while their number is still unknown.
 
-use super::files::{read_exact, read_exact_in_memory};
+use super::files::{drop_pages, read_exact, read_exact_in_memory};
 use super::policy::Moment;
 use super::{BLOCK, ObjectKey};
 use bytes::Bytes;
-use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::io;
-use std::num::NonZeroU64;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +31,9 @@ const TAIL: u64 = 4 << 10;
 
 /// Pages behind a reader are dropped in steps of so many bytes; smaller objects are left to the kernel.
 const DROP_STEP: u64 = 1 << 20;
+
+/// Longer objects are written past the page cache.
+pub(super) const LARGE: u64 = 16 << 20;
 
 /// A block on disk is not what was written, so the bytes must come from the Source again.
 /// A whole object is a miss from now on and its file is removed; a partial must be aborted.
@@ -176,9 +177,7 @@ impl Object {
         }
         let from = before.saturating_sub(1) * DROP_STEP;
         let to = if ends_object { self.length } else { after.saturating_sub(1) * DROP_STEP };
-        if let Some(count) = to.checked_sub(from).and_then(NonZeroU64::new) {
-            let _ = fadvise(&self.file, from, Some(count), Advice::DontNeed);
-        }
+        drop_pages(&self.file, from..to);
     }
 
     fn damage(&self, offset: u64, cause: Option<std::io::Error>) -> Damaged {
@@ -201,6 +200,13 @@ impl Object {
         self.file.metadata().is_ok_and(|m| m.nlink() == 0)
     }
 
+    /// Writes it to the disk; a large one leaves the page cache then. After a power loss one that failed does not match its CRCs.
+    pub(super) fn sync(&self) {
+        if self.file.sync_data().is_ok() && self.length > LARGE {
+            drop_pages(&self.file, 0..self.length);
+        }
+    }
+
     pub(super) fn file(&self) -> &File {
         &self.file
     }
@@ -210,7 +216,7 @@ impl Object {
 pub(super) fn encode_footer(key: &ObjectKey, length: u64, checks: &[u32]) -> Vec<u8> {
     let mut footer = Vec::with_capacity(checks.len() * 4 + TRAILER as usize);
     checks.iter().for_each(|crc| footer.extend_from_slice(&crc.to_le_bytes()));
-    footer.extend_from_slice(&key.fingerprint().to_le_bytes());
+    footer.extend_from_slice(&key.hash().to_le_bytes());
     footer.extend_from_slice(&length.to_le_bytes());
     footer.extend_from_slice(&(BLOCK as u32).to_le_bytes());
     footer.extend_from_slice(&VERSION.to_le_bytes());

@@ -25,7 +25,7 @@ pub(super) fn make_folders(folder: &Path) -> Result<(), StoreError> {
 /// Locks the folder that is opened, for one process at a time clears it and makes environments. Another one may take `patience`.
 pub(super) fn lock_folder(file: &File, patience: Duration) -> io::Result<()> {
     let deadline = Instant::now() + patience;
-    while !flock(file) {
+    while !flock(file)? {
         if Instant::now() >= deadline {
             let what = "another process has held its lock all the time that it takes to open a cache: it hangs; fuser -v names it";
             return Err(io::Error::new(io::ErrorKind::TimedOut, what));
@@ -36,48 +36,44 @@ pub(super) fn lock_folder(file: &File, patience: Duration) -> io::Result<()> {
 }
 
 /// Removes what dead processes left in `tmp/`, but for partials that can be resumed, and makes the index agree.
-pub(super) fn clear_partials(folder: &Path, index: &LruIndex) -> Result<(), StoreError> {
-    let partials = folder.join(PARTIALS);
-    let mut found = HashMap::new();
-    for entry in std::fs::read_dir(&partials).map_err(io_error(&partials))?.flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        let Some(name) = name.to_str() else { continue };
-        let file = File::open(&path);
+pub(super) fn clear_partials(folder: &Path, index: &LruIndex) {
+    reconcile(folder, index, PARTIALS, |path, name| {
+        let file = File::open(path);
         let can_resume = |key: &ObjectKey| file.as_ref().is_ok_and(|file| Tail::read(file, key).is_some());
-        if !ObjectKey::parse(name).is_some_and(|key| can_resume(&key)) && file.is_ok_and(|file| flock(&file)) {
-            let _ = std::fs::remove_file(&path);
-        } else if let Some(record) = measure(&path) {
-            found.insert(format!("{PARTIALS}{name}"), record);
+        if !ObjectKey::parse(name).is_some_and(|key| can_resume(&key))
+            && file.is_ok_and(|file| flock(&file).unwrap_or(false))
+        {
+            let _ = std::fs::remove_file(path);
         }
-    }
-    // On a full disk the index cannot be written, and what is here is served all the same.
-    if let Err(cause) = index.reconcile(PARTIALS, &found, |name| folder.join(name).exists()) {
-        tracing::warn!(%cause, "the LRU index cannot be written");
-    }
-    Ok(())
+        true
+    });
 }
 
 /// Brings the index in line with the files, shard by shard; ends early when the cache is closed.
 pub(super) fn rescan(cache: &Cache) {
-    for shard in 0..=u8::MAX {
-        if cache.is_stopped() {
-            return;
-        }
-        let prefix = format!("{OBJECTS}{shard:02x}/");
-        let mut found = HashMap::new();
-        // A shard that is missing has no files.
-        for entry in std::fs::read_dir(cache.path(&prefix)).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let key = name.to_str().and_then(ObjectKey::parse);
-            if let (Some(key), Some(record)) = (key, measure(&entry.path())) {
-                found.insert(format!("{prefix}{key}"), record);
-            }
-        }
-        if let Err(cause) = cache.index.reconcile(&prefix, &found, |name| allocated(&cache.path(name)).is_some()) {
-            tracing::warn!(%cause, "the LRU index cannot be written");
+    let is_object = |_: &Path, name: &str| ObjectKey::parse(name).is_some();
+    for prefix in (0..=u8::MAX).map(|shard| format!("{OBJECTS}{shard:02x}/")) {
+        if cache.is_stopped() || !reconcile(&cache.folder, &cache.index, &prefix, is_object) {
             return;
         }
     }
+}
+
+/// Brings the index in line with the files of one folder that `is_ours` accepts. On a full disk it cannot be written, and what is
+/// here is served all the same: then false.
+fn reconcile(folder: &Path, index: &LruIndex, prefix: &str, is_ours: impl Fn(&Path, &str) -> bool) -> bool {
+    let mut found = HashMap::new();
+    // A folder that is missing has no files.
+    for entry in std::fs::read_dir(folder.join(prefix)).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if let Some(name) = name.to_str().filter(|name| is_ours(&path, name))
+            && let Some(record) = measure(&path)
+        {
+            found.insert(format!("{prefix}{name}"), record);
+        }
+    }
+    let reconciled = index.reconcile(prefix, &found, |name| allocated(&folder.join(name)).is_some());
+    reconciled.inspect_err(|cause| tracing::warn!(%cause, "the LRU index cannot be written")).is_ok()
 }
 
 /// Bytes and last use of a file. Reading does not change a file's time, so the latter is when it was written.
@@ -95,7 +91,7 @@ mod tests {
     fn a_process_that_hangs_in_its_open_delays_others_for_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let hanging = File::open(folder.path()).unwrap();
-        assert!(flock(&hanging));
+        assert!(flock(&hanging).unwrap());
 
         let patience = Duration::from_millis(100);
         let error = Store::open_on(folder.path(), None, 0, Box::new(|| Ok(1 << 40)), patience).err().unwrap();

@@ -1,31 +1,27 @@
 //! Objects that this process keeps from eviction: hard links in a folder that it locks as long as it lives.
 
-use super::files::{flock, lock};
+use super::files::flock;
 use super::{ObjectKey, StoreError, io_error};
-use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 /// The pins of this process.
-pub(super) struct Pins {
+pub(super) struct PinFolder {
     pub(super) folder: PathBuf,
     _lock: File,
-    /// Hashes of the pinned keys.
-    keys: Mutex<HashSet<u64>>,
 }
 
-impl Pins {
+impl PinFolder {
     /// Removes the pins of dead processes and makes a folder for this one's. The flag: some process died without closing.
     /// Call with the cache folder locked, so that a folder just made does not pass for a dead one.
-    pub(super) fn open(folder: &Path) -> Result<(Pins, bool), StoreError> {
+    pub(super) fn open(folder: &Path) -> Result<(PinFolder, bool), StoreError> {
         let mut died = false;
         for entry in std::fs::read_dir(folder).map_err(io_error(folder))?.flatten() {
             let path = entry.path();
             // The lock shows which processes live: process ids are used again, and differ between containers.
-            if File::open(&path).is_ok_and(|pins| flock(&pins)) {
+            if File::open(&path).is_ok_and(|pins| flock(&pins).unwrap_or(false)) {
                 died = true;
                 if let Err(cause) = std::fs::remove_dir_all(&path) {
                     tracing::warn!(path = %path.display(), %cause, "pins of a dead process cannot be removed");
@@ -40,8 +36,8 @@ impl Pins {
                 Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 outcome => {
                     let lock = outcome.and_then(|()| File::open(&path)).map_err(io_error(&path))?;
-                    flock(&lock);
-                    return Ok((Pins { folder: path, _lock: lock, keys: Mutex::default() }, died));
+                    flock(&lock).map_err(io_error(&path))?;
+                    return Ok((PinFolder { folder: path, _lock: lock }, died));
                 }
             }
         }
@@ -49,31 +45,22 @@ impl Pins {
 
     /// Pins the object at `path`; whether there is one, or was when it was pinned before.
     pub(super) fn add(&self, key: &ObjectKey, path: &Path) -> bool {
-        let is_pinned = match std::fs::hard_link(path, self.folder.join(key.as_str())) {
-            Ok(()) => true,
-            Err(cause) => cause.kind() == io::ErrorKind::AlreadyExists,
-        };
-        if is_pinned {
-            lock(&self.keys).insert(key.hash());
-        }
-        is_pinned
+        let linked = std::fs::hard_link(path, self.path(key));
+        linked.map_or_else(|cause| cause.kind() == io::ErrorKind::AlreadyExists, |()| true)
     }
 
     /// Ends a pin.
     pub(super) fn remove(&self, key: &ObjectKey) {
-        if lock(&self.keys).remove(&key.hash()) {
-            let _ = std::fs::remove_file(self.folder.join(key.as_str()));
-        }
+        let _ = std::fs::remove_file(self.path(key));
     }
 
-    /// Where a pinned object lies too.
-    pub(super) fn path(&self, key: &ObjectKey) -> Option<PathBuf> {
-        lock(&self.keys).contains(&key.hash()).then(|| self.folder.join(key.as_str()))
+    /// Where an object lies too, if it is pinned.
+    pub(super) fn path(&self, key: &ObjectKey) -> PathBuf {
+        self.folder.join(key.as_str())
     }
 
     /// Ends all pins. A folder left behind would mean to the next open that this process died.
     pub(super) fn close(&self) {
-        lock(&self.keys).clear();
         if let Err(cause) = std::fs::remove_dir_all(&self.folder)
             && cause.kind() != io::ErrorKind::NotFound
         {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 pub enum EvictionPolicy {
     /// Any object, the least recently used first.
     Any,
-    /// Only what was last used before this moment; a fiftieth of the quota stays free besides.
+    /// Only what was last used before this moment; a fiftieth of the quota stays free too.
     UnusedSince(Moment),
 }
 

@@ -3,12 +3,12 @@
 mod open;
 mod quota;
 
-use super::files::{OBJECTS, PARTIALS, allocated, allocated_below, lock, make_folder, open_to_read, same_file};
+use super::files::{OBJECTS, allocated, allocated_below, lock, make_folder, open_to_read, same_file};
 use super::index::LruIndex;
 use super::object::{Object, OnDamage};
-use super::pins::Pins;
+use super::pins::PinFolder;
 use super::policy::{EvictionPolicy, Moment};
-use super::unexpected::{self, Removal, is_unexpected};
+use super::removal::{self, Removal, is_unexpected};
 use super::{Evicted, ObjectKey, StoreError};
 use open::OpenObjects;
 use quota::{Pending, Released};
@@ -43,7 +43,7 @@ pub(super) struct Cache {
     reserve: u64,
     free_space: FreeSpace,
     pub(super) index: Arc<LruIndex>,
-    pub(super) pins: Pins,
+    pub(super) pins: PinFolder,
     on_damage: OnDamage,
     /// A folder that counts in the quota too, and the bytes it took when it was last measured.
     counted: OnceLock<PathBuf>,
@@ -65,7 +65,7 @@ impl Cache {
         (quota, reserve): (u64, u64),
         free_space: FreeSpace,
         index: Arc<LruIndex>,
-        pins: Pins,
+        pins: PinFolder,
     ) -> Arc<Cache> {
         Arc::new_cyclic(|cache: &Weak<Cache>| {
             let cache = Weak::clone(cache);
@@ -120,8 +120,8 @@ impl Cache {
     }
 
     /// Where an object may lie.
-    fn paths(&self, key: &ObjectKey) -> impl Iterator<Item = PathBuf> {
-        std::iter::once(self.path(&object_name(key))).chain(self.pins.path(key))
+    fn paths(&self, key: &ObjectKey) -> [PathBuf; 2] {
+        [self.path(&key.object_name()), self.pins.path(key)]
     }
 
     /// See [`super::Store::get`].
@@ -146,7 +146,7 @@ impl Cache {
     /// See [`super::Store::has`].
     pub(super) fn has(&self, key: &ObjectKey) -> bool {
         let is_file = |path: PathBuf| std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
-        self.whole_open(key).is_some() || self.paths(key).any(is_file)
+        self.whole_open(key).is_some() || self.paths(key).into_iter().any(is_file)
     }
 
     fn whole_open(&self, key: &ObjectKey) -> Option<Arc<Object>> {
@@ -162,15 +162,7 @@ impl Cache {
     /// Opens the object; a file under its name that is not it is removed.
     fn open_whole(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         for path in self.paths(key) {
-            let file = match open_to_read(&path) {
-                // Out of descriptors: the open objects hold most of them.
-                Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    self.open.clear().iter().for_each(|object| self.note_use(object));
-                    open_to_read(&path)
-                }
-                outcome => outcome,
-            };
-            match file {
+            match open_to_read(&path) {
                 Ok(file) => {
                     if let Some(object) = Object::open(key, file, Some(self.on_damage())) {
                         return Some(Arc::new(object));
@@ -181,14 +173,14 @@ impl Cache {
             }
             // What cannot be removed is logged, and met again when the object is to lie there.
             let _ = self.remove_unexpected(&path);
-            self.note_gone(&object_name(key), 0);
+            self.note_gone(&key.object_name(), 0);
         }
         None
     }
 
     /// Removes what is no whole object or partial of ours, and logs what became of it.
     pub(super) fn remove_unexpected(&self, path: &Path) -> io::Result<Removal> {
-        let removed = unexpected::remove(&self.folder, path);
+        let removed = removal::remove(&self.folder, path);
         match &removed {
             Ok(removal) => tracing::warn!(path = %path.display(), "not a whole file of the cache: {removal}"),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
@@ -207,7 +199,7 @@ impl Cache {
         charged: u64,
         policy: EvictionPolicy,
     ) -> Result<(), StoreError> {
-        let object_name = object_name(object.key());
+        let object_name = object.key().object_name();
         let (from, to) = (self.path(name), self.path(&object_name));
         let renamed = self.retry_when_full(policy, &to, || {
             std::fs::rename(&from, &to).or_else(|_| {
@@ -249,16 +241,16 @@ impl Cache {
     fn discard(&self, object: &Object) {
         let key = object.key();
         self.open.pop(key, |open| open.is_damaged());
-        if self.pins.path(key).is_some_and(|path| same_file(object.file(), &path)) {
+        if same_file(object.file(), &self.pins.path(key)) {
             self.pins.remove(key);
         }
-        if same_file(object.file(), &self.path(&object_name(key))) {
+        if same_file(object.file(), &self.path(&key.object_name())) {
             self.remove(key);
         }
     }
 
     pub(super) fn remove(&self, key: &ObjectKey) {
-        let name = object_name(key);
+        let name = key.object_name();
         self.close_object(key);
         let bytes = allocated(&self.path(&name));
         self.unlink(&name);
@@ -267,16 +259,26 @@ impl Cache {
 
     /// See [`super::Store::evict`].
     pub(super) fn evict_one(&self, key: &ObjectKey) -> Evicted {
-        let mut dropped = None;
-        for name in [object_name(key), format!("{PARTIALS}{key}")] {
-            let Some(bytes) = allocated(&self.path(&name)) else { continue };
-            if !self.evict_file(&name) {
-                return Evicted::Kept;
+        let remove = |name: String| {
+            let evicted = self.evict_file(&name);
+            if let Evicted::Bytes(bytes) = evicted {
+                self.note_gone(&name, bytes);
             }
-            self.note_gone(&name, bytes);
-            dropped = Some(dropped.unwrap_or(0) + bytes);
+            evicted
+        };
+        remove(key.object_name()).and(remove(key.partial_name()))
+    }
+
+    /// Removes a file unless a process has it pinned or writes it.
+    fn evict_file(&self, name: &str) -> Evicted {
+        // One that cannot be removed stays.
+        let evicted = removal::evict_file(&self.folder, name).unwrap_or(Evicted::Kept);
+        if evicted != Evicted::Kept
+            && let Some(key) = name.rsplit('/').next().filter(|_| name.starts_with(OBJECTS)).and_then(ObjectKey::parse)
+        {
+            self.close_object(&key);
         }
-        dropped.map_or(Evicted::Absent, Evicted::Bytes)
+        evicted
     }
 
     pub(super) fn unlink(&self, name: &str) {
@@ -332,13 +334,10 @@ impl Cache {
         *lock(&self.stopped)
     }
 
-    fn sync(&self) {
+    pub(super) fn sync(&self) {
         let unsynced = std::mem::take(&mut *lock(&self.unsynced));
         let shards: HashSet<&str> = unsynced.iter().map(|object| object.key().shard()).collect();
-        for object in &unsynced {
-            // An object that cannot be synced may be torn by a power loss: then its CRCs do not match.
-            let _ = object.file().sync_data();
-        }
+        unsynced.iter().for_each(|object| object.sync());
         for shard in shards {
             let _ = File::open(self.folder.join(OBJECTS).join(shard)).and_then(|folder| folder.sync_all());
         }
@@ -357,8 +356,4 @@ impl Drop for Cache {
     fn drop(&mut self) {
         self.flush();
     }
-}
-
-pub(super) fn object_name(key: &ObjectKey) -> String {
-    format!("{OBJECTS}{}/{key}", key.shard())
 }

@@ -39,12 +39,6 @@ impl OpenObjects {
         drop(popped);
     }
 
-    /// Keeps none open; those it kept.
-    pub(super) fn clear(&self) -> Vec<Arc<Object>> {
-        let objects = std::mem::replace(&mut *lock(&self.0), LruCache::new(MOST));
-        objects.into_iter().map(|(_, object)| object).collect()
-    }
-
     /// All of them.
     pub(super) fn all(&self) -> Vec<Arc<Object>> {
         lock(&self.0).iter().map(|(_, object)| Arc::clone(object)).collect()
@@ -74,8 +68,6 @@ mod tests {
 
         assert!(Arc::ptr_eq(&closed, &objects[1]));
         assert_eq!(open.all().len(), MOST.get());
-        assert_eq!(open.clear().len(), MOST.get());
-        assert!(open.get(objects[0].key()).is_none());
     }
 
     #[test]

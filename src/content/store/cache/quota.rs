@@ -1,16 +1,16 @@
 //! The quota: what is charged, what is recorded in the LRU index, and eviction until a write fits in.
 
-use super::super::files::{OBJECTS, is_full, lock, remove_idle_partial};
+use super::super::files::{is_full, lock};
 use super::super::index::{Change, Changes, Sums};
 use super::super::object::Object;
 use super::super::policy::{EvictionPolicy, Moment};
-use super::super::{ObjectKey, StoreError, io_error};
-use super::{Cache, TICK, object_name};
+use super::super::{Evicted, StoreError, io_error};
+use super::{Cache, TICK};
 use crate::content::fixity::WHOLE_LIMIT;
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ impl Pending {
     }
 }
 
-/// Bytes removed that the file system may not show as free yet: descriptors of other processes hold them until their
+/// Bytes removed that the file system did not show as free at once: descriptors of other processes hold them until their
 /// next tick, and some file systems free in the background. Without them one shortage would empty the cache.
 pub(super) struct Released {
     pub(super) bytes: u64,
@@ -82,7 +82,7 @@ impl Cache {
     /// The uses of an object since they were noted last.
     pub(super) fn note_use(&self, object: &Object) {
         if let Some(used) = object.take_use() {
-            self.note(&object_name(object.key()), Change::Used(used), 0);
+            self.note(&object.key().object_name(), Change::Used(used), 0);
         }
     }
 
@@ -132,7 +132,7 @@ impl Cache {
         }
         let Ok(sums) = self.index.sums() else { return true };
         let all = sums.bytes.saturating_add_signed(lock(&self.pending).bytes);
-        let free = (self.free_space)().unwrap_or(u64::MAX).saturating_add(all);
+        let free = self.free().saturating_add(all);
         self.reserve.saturating_add(needed) <= free
     }
 
@@ -146,72 +146,64 @@ impl Cache {
         if self.excess(needed, 0) == 0 {
             return Ok(());
         }
-        let mut released = lock(&self.evicting);
-        if released.since.elapsed() > 2 * TICK {
-            *released = Released { bytes: 0, since: Instant::now() };
-        }
+        let mut released = self.evicting();
         loop {
             // Another thread may have evicted while this one waited.
             match self.excess(needed, released.bytes) {
                 0 => return Ok(()),
-                excess => match self.evict(excess, policy) {
-                    0 => return Err(self.full()),
-                    bytes => released.bytes += bytes,
-                },
+                excess if self.evict(&mut released, excess, policy) == 0 => return Err(self.full()),
+                _ => {}
             }
         }
     }
 
     /// Evicts as many bytes for others that write to the same file system; how many went, none where it has fewer.
     pub(in crate::content::store) fn give_up(&self, bytes: u64) -> u64 {
-        let mut released = lock(&self.evicting);
+        let mut released = self.evicting();
         // While it is recorded what is pending counts twice.
         self.flush();
-        if self.sums().bytes < bytes {
-            return 0;
-        }
-        let gone = self.evict(bytes, EvictionPolicy::Any);
-        released.bytes = released.bytes.saturating_add(gone);
-        gone
+        if self.sums().bytes < bytes { 0 } else { self.evict(&mut released, bytes, EvictionPolicy::Any) }
     }
 
     /// Bytes that must go before `needed` more fit; `released`: those that will be free soon.
     fn excess(&self, needed: u64, released: u64) -> u64 {
         let over_quota = self.bytes().saturating_add(needed).saturating_sub(self.quota);
-        let free = (self.free_space)().unwrap_or(u64::MAX).saturating_add(released);
+        let free = self.free().saturating_add(released);
         over_quota.max(self.reserve.saturating_add(needed).saturating_sub(free))
     }
 
+    fn free(&self) -> u64 {
+        (self.free_space)().unwrap_or(u64::MAX)
+    }
+
+    /// The right to evict, and what was released lately.
+    fn evicting(&self) -> MutexGuard<'_, Released> {
+        let mut released = lock(&self.evicting);
+        if released.since.elapsed() > 2 * TICK {
+            *released = Released { bytes: 0, since: Instant::now() };
+        }
+        released
+    }
+
     /// Evicts files of `bytes` in all and a tenth of what is left, so that the next writes need not evict again;
-    /// oldest first. How many bytes went. Call with `evicting` held.
-    fn evict(&self, bytes: u64, policy: EvictionPolicy) -> u64 {
+    /// oldest first. How many bytes went.
+    fn evict(&self, released: &mut Released, bytes: u64, policy: EvictionPolicy) -> u64 {
         // What is pending decides too which are the oldest.
         self.flush();
+        let free = self.free();
         // On a full disk the commit may fail although the files are gone: the second round finds them gone and has room.
         for _ in 0..2 {
             let target = |all: u64| all.saturating_sub(bytes) / 10 * 9;
-            match self.index.evict(target, policy.spared_since(), |name| self.evict_file(name)) {
-                Ok(removed) => return removed,
+            match self.index.evict(target, policy.spared_since(), |name| self.evict_file(name) != Evicted::Kept) {
+                Ok(gone) => {
+                    let shown = self.free().saturating_sub(free);
+                    released.bytes = released.bytes.saturating_add(gone.saturating_sub(shown));
+                    return gone;
+                }
                 Err(cause) => tracing::warn!(%cause, "an eviction cannot be recorded"),
             }
         }
         0
-    }
-
-    /// Removes a file unless any process has it pinned or writes it; whether it is gone.
-    pub(super) fn evict_file(&self, name: &str) -> bool {
-        let path = self.path(name);
-        let Some(key) = name.strip_prefix(OBJECTS) else { return remove_idle_partial(&path) };
-        let is_gone = |cause: &io::Error| cause.kind() == io::ErrorKind::NotFound;
-        match std::fs::symlink_metadata(&path) {
-            Ok(metadata) if metadata.nlink() > 1 => return false,
-            Ok(_) => {}
-            Err(cause) => return is_gone(&cause),
-        }
-        if let Some(key) = key.split_once('/').and_then(|(_, key)| ObjectKey::parse(key)) {
-            self.close_object(&key);
-        }
-        std::fs::remove_file(&path).map_or_else(|cause| is_gone(&cause), |()| true)
     }
 
     /// Runs a write to `path` again after evicting, where the file system has no room.
@@ -224,8 +216,8 @@ impl Cache {
         loop {
             match write() {
                 Err(cause) if is_full(&cause) => {
-                    let _evicting = lock(&self.evicting);
-                    if self.evict(1, policy) == 0 {
+                    let mut released = self.evicting();
+                    if self.evict(&mut released, 1, policy) == 0 {
                         return Err(self.full());
                     }
                 }
@@ -238,7 +230,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::store::{Evicted, Store};
+    use crate::content::store::{ObjectKey, Store};
     use std::sync::Arc;
 
     #[test]
@@ -272,7 +264,10 @@ mod tests {
             partial.append(&vec![1; MIB as usize], EvictionPolicy::Any).unwrap();
             partial.commit(&key(number), MIB, EvictionPolicy::Any).unwrap();
         }
-        let objects = || disk.usage().objects;
+        let objects = || {
+            disk.cache.write_down();
+            disk.usage().objects
+        };
 
         assert_eq!((disk.give_up(folder.path(), 9 * MIB), objects()), (0, 8), "all of it would not do");
         assert_eq!((disk.give_up(Path::new("/proc"), MIB), objects()), (0, 8), "that is elsewhere");

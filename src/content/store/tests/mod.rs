@@ -1,5 +1,6 @@
 //! The cache against what a disk, a kill and other processes do to it.
 
+mod pages;
 mod room;
 
 use super::*;
@@ -59,7 +60,7 @@ fn recorded(disk: &Store) -> Usage {
 }
 
 fn object_path(disk: &Store, key: &ObjectKey) -> PathBuf {
-    disk.cache.path(&object_name(key))
+    disk.cache.path(&key.object_name())
 }
 
 fn flip(path: &Path, at: u64) {
@@ -375,7 +376,7 @@ fn a_pin_survives_another_mounts_eviction_until_its_process_ends() {
     for number in 2..12 {
         put(&evicting, &key(number), &bytes(number, MIB - 8192));
     }
-    // Whoever unlinks it all the same: the pin reads on.
+    // The pin is read on although the object is unlinked.
     std::fs::remove_file(object_path(&pinning, &key(1))).unwrap();
     pinning.cache.stop();
     assert_eq!(pinning.get(&key(1)).unwrap().read(0, MIB as usize).unwrap(), written);
@@ -398,7 +399,7 @@ fn pins_of_a_dead_process_go_and_the_folder_is_scanned() {
     // A process that died between rename and record, with a pin.
     let dead = folder.path().join("pins/4711");
     std::fs::create_dir(&dead).unwrap();
-    let object = folder.path().join(object_name(&key(1)));
+    let object = folder.path().join(key(1).object_name());
     std::fs::hard_link(&object, dead.join(key(1).as_str())).unwrap();
     std::fs::remove_dir_all(folder.path().join("recency")).unwrap();
 
@@ -470,6 +471,17 @@ fn the_same_object_may_be_written_twice_at_once() {
         assert_eq!(disk.get(&key(1)).unwrap().read(0, written.len()).unwrap(), written);
         assert_eq!(recorded(disk).objects, 1);
     }
+}
+
+#[test]
+fn one_object_has_a_bounded_number_of_writers() {
+    let folder = folder();
+    let disk = open(&folder);
+    let begin = |_| disk.begin(&key(1), None, ANY);
+    let writing: Vec<_> = (0..=MOST_WRITERS).map(begin).collect::<Result<_, _>>().unwrap();
+    assert!(matches!(begin(0), Err(StoreError::Io { .. })));
+    drop(writing);
+    begin(0).unwrap();
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn the_least_recently_used_go_first_across_a_restart() {
     for number in [0, 1] {
         disk.get(&key(number)).unwrap();
     }
-    assert!(disk.has(&key(2)) && disk.peek(&key(2)).is_some(), "who only looks does not use it");
+    assert!(disk.has(&key(2)) && disk.peek(&key(2)).is_some(), "a look is no use");
     drop(disk);
 
     let disk = open_with_room(&folder, 10 * MIB + MIB / 2);
@@ -157,4 +157,23 @@ fn a_counted_folder_leaves_half_of_the_quota_to_objects() {
     assert!(disk.cache.measure_counted());
     put(&disk, &key(9), &bytes(9, MIB));
     assert!(disk.get(&key(9)).is_some());
+}
+
+/// Promise 5: the reserve stays free. Bytes that an eviction has freed are not counted a second time.
+#[test]
+fn the_reserve_stays_free_after_an_eviction() {
+    const TOTAL: u64 = 60 * MIB;
+    let folder = folder();
+    let counted = folder.path().to_owned();
+    let free = move || TOTAL - allocated_below(&counted.join("objects"));
+    let ask = free.clone();
+    let disk = Store::open_on(folder.path(), Some(PLENTY), 10 * MIB, Box::new(move || Ok(ask())), PATIENCE).unwrap();
+    for number in 0..40 {
+        put(&disk, &key(number), &bytes(number, MIB));
+    }
+    for needed in [12, 18, 24, 30].map(|needed| needed * MIB) {
+        disk.cache.make_room(needed, ANY).unwrap();
+        assert!(free() >= needed + 10 * MIB, "{} of {needed}", free());
+    }
+    assert!(recorded(&disk).objects > 0);
 }

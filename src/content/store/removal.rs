@@ -1,8 +1,10 @@
-//! What lies where a file of the cache belongs and is not the cache's own: a folder, a link, a pipe.
+//! Removing files of a cache folder, and what lies where one of them belongs and is none: a folder, a link, a pipe.
 
-use super::files::make_folder;
+use super::Evicted;
+use super::files::{PARTIALS, flock, make_folder, open_to_read};
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Below the cache folder: unexpected folders that are not empty are moved here, until their owner removes them.
@@ -27,6 +29,24 @@ impl fmt::Display for Removal {
             }
         }
     }
+}
+
+/// Removes a file by its path below the cache folder: an object that no process has pinned, a partial that none writes.
+pub(super) fn evict_file(folder: &Path, name: &str) -> io::Result<Evicted> {
+    let path = folder.join(name);
+    let metadata = match std::fs::symlink_metadata(&path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Evicted::Absent),
+        known => known?,
+    };
+    let is_partial = name.starts_with(PARTIALS) && metadata.is_file();
+    // Locked until its name is gone, so that no resume finds it meanwhile.
+    let partial = if is_partial { Some(open_to_read(&path)?) } else { None };
+    let is_written = partial.as_ref().map_or(Ok(false), |partial| flock(partial).map(|locked| !locked))?;
+    if is_written || (metadata.is_file() && metadata.nlink() > 1) {
+        return Ok(Evicted::Kept);
+    }
+    remove(folder, &path)?;
+    Ok(Evicted::Bytes(metadata.blocks() * 512))
 }
 
 /// Whether something else than a file has this name.
@@ -101,7 +121,7 @@ mod tests {
         let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
         for kind in 0..4 {
             let key = key(kind as u64);
-            let object = folder.path().join(super::super::object_name(&key));
+            let object = folder.path().join(key.object_name());
             std::fs::create_dir_all(object.parent().unwrap()).unwrap();
             for place in [object.clone(), folder.path().join("tmp").join(key.as_str()), object] {
                 places(&place, kind);
@@ -122,7 +142,7 @@ mod tests {
         let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
         for kind in 0..4 {
             let key = key(kind as u64);
-            let path = folder.path().join(super::super::object_name(&key));
+            let path = folder.path().join(key.object_name());
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             places(&path, kind);
             assert!(disk.get(&key).is_none());
