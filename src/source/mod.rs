@@ -20,6 +20,7 @@ pub use head::is_resource;
 use crate::causes::chain;
 use crate::document::{Capability, Deviations, DocumentError, Uri};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// `Accept` for documents: sitemaps are XML, and other formats are recognised.
 const ACCEPT: &str = "application/xml, text/xml;q=0.9, */*;q=0.5";
@@ -249,6 +250,11 @@ impl SourceError {
             other => other,
         }
     }
+}
+
+/// The pauses before a document whose body broke is asked for again: 200 ms, doubled each time.
+fn body_retries() -> impl Iterator<Item = Duration> + Send {
+    (0..4).map(|retry| Duration::from_millis(200) * 2_u32.pow(retry))
 }
 
 /// Other sets that a message names at most.

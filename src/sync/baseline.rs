@@ -379,6 +379,7 @@ mod tests {
                 size: *size,
                 digest: 0,
                 modified: None,
+                validators: Default::default(),
             })
             .collect();
         let shares = shares(&documents, most).into_iter();

@@ -79,7 +79,8 @@ mod tests {
             until: None,
             links: Vec::new(),
         };
-        let document = CachedDocument { location, base: None, size: 0, digest: 0, modified: None };
+        let validators = Default::default();
+        let document = CachedDocument { location, base: None, size: 0, digest: 0, modified: None, validators };
         let (capability, has_packages, listed) = (None, false, Some(Box::new(entry)));
         let leaf = Leaf { document, header, capability, has_packages, listed };
         Crawled { leaves: vec![leaf], ..Crawled::default() }

@@ -3,8 +3,8 @@
 use super::{Asking, structure};
 use crate::document::{DocumentError, Limits, Timestamp, Uri};
 use crate::source::{
-    ACCEPT, DocumentLocation, SourceError,
-    documents::{Cached, CachedDocument, DocumentCache, Validators},
+    ACCEPT, DocumentLocation, SourceError, body_retries,
+    documents::{CachedDocument, DocumentCache, Validators},
     http::{Client, HttpError, Request, Response, Status},
     off_the_workers,
 };
@@ -20,12 +20,6 @@ const HEAD_DUE: Duration = Duration::from_secs(120);
 
 /// The same for a crawl that is not patient, which does not retry.
 const HURRIED_HEAD_DUE: Duration = Duration::from_secs(20);
-
-/// Retries of a document whose body broke.
-const BODY_RETRIES: u32 = 4;
-
-/// Pause before the first of them; it doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Bytes of a document that are written at once.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
@@ -63,10 +57,10 @@ pub(super) async fn fetch(
         DocumentLocation::Uri(uri) => uri,
         DocumentLocation::File(path) => return off_the_workers(|| copy(cache, path, limits, received)),
     };
-    let mut retries = 0;
+    let mut pauses = body_retries().take(if asking.is_patient { usize::MAX } else { 0 });
+    let mut asking = asking;
     loop {
-        let asking = Asking { past_caches: asking.past_caches || retries > 0, ..asking };
-        let cached = cache.cached(location);
+        let cached = cache.known(location);
         let response = client.send(request(uri, cached.as_ref(), asking)).await.map_err(|cause| {
             let location = location.clone();
             match cause.status() {
@@ -78,7 +72,7 @@ pub(super) async fn fetch(
         match (response.status, cached) {
             (Status::NotModified, Some(cached)) => {
                 let written = response.modified.map(|modified| (modified, response.modified_validator));
-                let document = cache.confirm(cached, &response.final_uri, written)?.document;
+                let document = cache.confirm(cached, &response.final_uri, written)?;
                 return Ok(Fetched::Document { document, bytes: 0, max_age: response.max_age });
             }
             (Status::Full, _) => {}
@@ -86,22 +80,21 @@ pub(super) async fn fetch(
                 return Err(structure(location, &format!("the server answered {status:?} to a plain request")));
             }
         }
-        match receive(cache, location, response, limits, received).await? {
+        let cause = match receive(cache, location, response, limits, received).await? {
             Ok(fetched) => return Ok(fetched),
-            Err(cause) if retries == BODY_RETRIES || !asking.is_patient => {
-                return Err(SourceError::Http { location: location.clone(), cause });
-            }
-            Err(cause) => {
-                tracing::debug!(%location, error = %cause, "document broke off, asking again");
-                tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(retries)).await;
-                retries += 1;
-            }
-        }
+            Err(cause) => cause,
+        };
+        let Some(pause) = pauses.next() else {
+            return Err(SourceError::Http { location: location.clone(), cause });
+        };
+        tracing::debug!(%location, error = %cause, "document broke off, asking again");
+        tokio::time::sleep(pause).await;
+        asking.past_caches = true;
     }
 }
 
 /// How a document is asked for, of which `cached` is here.
-fn request(uri: &Uri, cached: Option<&Cached>, asking: Asking<'_>) -> Request {
+fn request(uri: &Uri, cached: Option<&CachedDocument>, asking: Asking<'_>) -> Request {
     let mut request = Request::get(uri.clone(), if asking.is_patient { HEAD_DUE } else { HURRIED_HEAD_DUE });
     request.accept = Some(ACCEPT.into());
     request.accept_encoding = "gzip".into();

@@ -6,7 +6,6 @@
 
 mod crawled;
 mod fetch;
-mod progress;
 #[cfg(test)]
 mod tests;
 
@@ -21,9 +20,8 @@ use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limi
 pub use crawled::{Crawled, Leaf};
 use fetch::{Fetched, fetch};
 use futures_util::{StreamExt, stream::FuturesUnordered};
-pub use progress::Progress;
-use progress::Reporter;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 
 /// Documents in flight at once.
 pub const CONCURRENCY: usize = 8;
@@ -73,6 +71,17 @@ pub struct Asking<'a> {
     pub reached: &'a (dyn Fn(&Leaf) + Send + Sync),
 }
 
+/// What has been fetched so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Documents complete.
+    pub documents: u64,
+    /// Documents known of.
+    pub known: u64,
+    /// Bytes transferred.
+    pub bytes: u64,
+}
+
 /// Every child, through caches, and none may fail for now.
 pub const EVERYTHING: Asking<'static> = Asking {
     choice: &|_, _| Child::Ask,
@@ -98,14 +107,20 @@ pub async fn crawl(
     asking: Asking<'_>,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<Crawled, SourceError> {
-    let reporter = Reporter::new(progress);
+    let counts = Mutex::new(Progress::default());
+    let count = |change: &dyn Fn(&mut Progress)| {
+        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut counts);
+        progress(*counts);
+    };
+    let received = |bytes| count(&|counts| counts.bytes += bytes);
     let mut crawl = Crawl {
         cache,
         limits,
         asking,
         nodes: Vec::new(),
+        begun: 0,
         seen: HashSet::new(),
-        waiting: VecDeque::new(),
         packages: 0,
         met_again: false,
         failures: 0,
@@ -116,23 +131,23 @@ pub async fn crawl(
     let mut in_flight = FuturesUnordered::new();
     loop {
         while in_flight.len() < CONCURRENCY
-            && let Some(number) = crawl.waiting.pop_front()
+            && let Some(node) = crawl.nodes.get(crawl.begun)
         {
-            let (location, is_kept) = (crawl.nodes[number].location.clone(), crawl.nodes[number].is_kept);
-            let reporter = &reporter;
+            let (number, location, is_kept) = (crawl.begun, node.location.clone(), node.is_kept);
+            let received = &received;
+            crawl.begun += 1;
             in_flight.push(async move {
                 if let Some(document) = is_kept.then(|| cache.known(&location)).flatten() {
                     return (number, Ok(Fetched::Document { document, bytes: 0, max_age: None }));
                 }
-                let received = |bytes| reporter.count(|progress| progress.bytes += bytes);
-                (number, fetch(client, cache, &location, limits, asking, &received).await)
+                (number, fetch(client, cache, &location, limits, asking, received).await)
             });
         }
-        reporter.count(|progress| progress.known = crawl.nodes.len() as u64);
+        count(&|counts| counts.known = crawl.nodes.len() as u64);
         let Some((number, fetched)) = in_flight.next().await else { break };
         crawl.arrived(number, fetched)?;
         crawl.advance();
-        reporter.count(|progress| progress.documents += 1);
+        count(&|counts| counts.documents += 1);
     }
     crawl.finish(root)
 }
@@ -165,8 +180,8 @@ enum Found {
     Nothing,
     Leaf(Box<Leaf>),
     Index(Box<Index>),
-    /// The entry of the index above; `None` for a later page.
-    Package(Option<Box<Entry>>),
+    /// As the index above lists it.
+    Package(Box<Entry>),
     /// Gone for good or no list, and why.
     Missing(String),
     /// It cannot be read for now, and why.
@@ -218,10 +233,10 @@ struct Crawl<'a> {
     limits: Limits,
     asking: Asking<'a>,
     nodes: Vec<Node>,
+    /// Nodes before this one are fetched, or in flight.
+    begun: usize,
     /// Every location that is a node: what is met again is not followed again, so cycles end.
     seen: HashSet<DocumentLocation>,
-    /// Nodes to be fetched.
-    waiting: VecDeque<usize>,
     /// Packages listed so far.
     packages: usize,
     /// Whether an index listed a location that had been met before.
@@ -246,7 +261,6 @@ impl Crawl<'_> {
         if node.depth > DEPTH {
             return Err(structure(&node.location, &format!("lies below more than {DEPTH} indexes")));
         }
-        self.waiting.push_back(self.nodes.len());
         self.nodes.push(node);
         Ok(Some(self.nodes.len() - 1))
     }
@@ -285,7 +299,6 @@ impl Crawl<'_> {
         for child in self.nodes.drain(met_before..) {
             self.seen.remove(&child.location);
         }
-        self.waiting.retain(|waiting| *waiting < met_before);
         Ok(())
     }
 
@@ -299,9 +312,17 @@ impl Crawl<'_> {
                 }
                 return off_the_workers(|| self.read(number, document));
             }
-            Fetched::Package if node.in_dump() => node.found = Found::Package(node.listed.take()),
-            Fetched::Package if number > 0 => node.found = Found::Missing("it is a package, no list".to_owned()),
-            Fetched::Package => return Err(structure(&node.location, "is a package where a list is expected")),
+            Fetched::Package if number == 0 => {
+                return Err(structure(&node.location, "is a package where a list is expected"));
+            }
+            // A later page has no entry of its own.
+            Fetched::Package => match node.location.uri().filter(|_| node.in_dump()) {
+                Some(uri) => {
+                    node.found =
+                        Found::Package(node.listed.take().unwrap_or_else(|| Box::new(Entry::new(uri.clone()))));
+                }
+                None => node.found = Found::Missing("it is a package, no list".to_owned()),
+            },
         }
         Ok(())
     }
@@ -422,11 +443,7 @@ impl Crawl<'_> {
                         crawled.deviations.push(DocumentDeviations { location, deviations });
                     }
                 }
-                (Found::Package(listed), DocumentLocation::Uri(uri)) => {
-                    crawled.packages.push(listed.map_or_else(|| Entry::new(uri), |entry| *entry));
-                }
-                // A file is never a child.
-                (Found::Package(_), DocumentLocation::File(_)) => {}
+                (Found::Package(listed), _) => crawled.packages.push(*listed),
                 (Found::Missing(why), location) => crawled.missing.push(Missing { location, entries: 0, why }),
                 (Found::Failed(why), location) => crawled.failed.push(Missing { location, entries: 0, why }),
             }
@@ -439,13 +456,11 @@ impl Crawl<'_> {
     fn finish(self, root: &DocumentLocation) -> Result<Crawled, SourceError> {
         let Crawled { leaves, packages, missing, failed, skipped, .. } = &self.crawled;
         let is_empty = leaves.is_empty() && packages.is_empty() && missing.is_empty() && failed.is_empty();
-        if is_empty && self.met_again {
-            return Err(structure(root, "the index contains itself and nothing else"));
+        match is_empty {
+            true if self.met_again => Err(structure(root, "the index contains itself and nothing else")),
+            true if *skipped > 0 => Err(structure(root, "none of the index's entries can be understood")),
+            _ => Ok(self.crawled),
         }
-        if is_empty && *skipped > 0 {
-            return Err(structure(root, "none of the index's entries can be understood"));
-        }
-        Ok(self.crawled)
     }
 }
 

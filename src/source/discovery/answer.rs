@@ -1,19 +1,18 @@
-//! One place asked: a document, a page, or nothing there.
+//! One place asked: a document, a page, or nothing there. A failure may pass, so no other place is taken instead.
 
 use super::{html, is_well_known};
-use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri};
+use crate::causes::chain;
+use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Root, Uri};
 use crate::source::{
-    ACCEPT, DocumentLocation, SourceError,
-    documents::outermost_but_one,
+    ACCEPT, DocumentLocation, SourceError, body_retries,
+    documents::unpacked,
     head::{Head, Kind},
     http::{Client, HttpError, Request, Status},
     off_the_workers,
 };
-use flate2::read::MultiGzDecoder;
 use std::{
-    borrow::Cow,
     fs::File,
-    io::{BufRead, Cursor, Read},
+    io::{BufRead, Read},
     path::Path,
     sync::{
         Arc,
@@ -29,15 +28,11 @@ const HEAD_DUE: Duration = Duration::from_secs(30);
 const BEGINNING: u64 = 64 * 1024;
 
 /// Bytes that are read of a page, or of robots.txt.
-const PAGE: u64 = 1024 * 1024;
+pub(super) const PAGE: u64 = 1024 * 1024;
 
 /// Bytes of all Source Descriptions and Capability Lists together that are longer than [`BEGINNING`]: a Source that nests them
 /// must not fill the memory. It is also the most that one of them unpacks to.
 pub(super) const OFFERS: u64 = 64 * 1024 * 1024;
-
-/// Retries of a request whose body broke, and the pause before the first.
-const BODY_RETRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// How places are asked; clones count together.
 #[derive(Clone)]
@@ -54,6 +49,19 @@ pub(super) enum Answer {
     Document(Document),
     /// Anything else.
     Page(Page),
+    /// The place answers for good that there is nothing for this program.
+    Nothing(HttpError),
+}
+
+impl Answer {
+    /// The document, or why there is none at `place`.
+    pub fn document(self, place: &Uri) -> Result<Document, String> {
+        match self {
+            Answer::Document(document) => Ok(document),
+            Answer::Page(page) => Err(format!("{place} ({})", page.description())),
+            Answer::Nothing(cause) => Err(chain(&cause)),
+        }
+    }
 }
 
 /// A document: its beginning, or all of it where it is, or may be the index of, one of [`Kind::Offers`].
@@ -76,22 +84,14 @@ pub(super) struct Offered {
 
 /// An answer that is no document.
 pub(super) struct Page {
-    /// Where it came from after redirects; `None` for a file.
-    pub base: Option<Uri>,
+    /// Where it came from after redirects.
+    pub base: Uri,
     /// Targets of `Link: …; rel="resourcesync"`.
     pub headers: Vec<Uri>,
     /// Why it is no document.
     pub cause: DocumentError,
     media_type: Option<Box<str>>,
     body: Beginning,
-}
-
-/// Why there is no answer to go on with.
-pub(super) enum Silence {
-    /// The place answers for good that there is nothing for us.
-    Nothing(HttpError),
-    /// It may answer differently next time, so no other place may be taken instead.
-    Failed(SourceError),
 }
 
 /// The beginning of a body.
@@ -109,7 +109,12 @@ impl Document {
 
     /// Whether it lies where a Source Description is expected and says nothing: its entries decide what it is.
     pub fn is_silent_description(&self) -> bool {
-        self.head.is_silent_list() && self.location.uri().is_some_and(is_well_known)
+        self.head.is_silent() && self.location.uri().is_some_and(is_well_known)
+    }
+
+    /// Whether it is an index that does not say, itself or by its entries, of what.
+    pub fn is_silent_index(&self) -> bool {
+        self.head.is_silent() && self.head.header.root == Root::SitemapIndex
     }
 
     /// All of a document of [`Kind::Offers`], of up to `most` entries.
@@ -139,18 +144,23 @@ fn too_much(location: &DocumentLocation, what: &str) -> SourceError {
 impl Page {
     /// Targets of `<link rel="resourcesync">`, where this is HTML.
     pub fn html_links(&self) -> Vec<Uri> {
-        if !may_be_html(self.media_type.as_deref()) {
+        if !self.media_type.as_deref().is_none_or(|media_type| media_type.contains("html")) {
             return Vec::new();
         }
         let links = html::resourcesync_links(&self.body.plain());
         let base =
-            links.base.and_then(|base| Uri::resolve(self.base.as_ref(), &base).ok()).or_else(|| self.base.clone());
-        links.hrefs.iter().filter_map(|href| Uri::resolve(base.as_ref(), href).ok()).collect()
+            links.base.and_then(|base| Uri::resolve(Some(&self.base), &base).ok()).unwrap_or_else(|| self.base.clone());
+        links.hrefs.iter().filter_map(|href| Uri::resolve(Some(&base), href).ok()).collect()
     }
 
     /// The beginning of its text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body.plain()).into_owned()
+    }
+
+    /// Whether all of it was read.
+    pub fn is_whole(&self) -> bool {
+        self.body.is_whole
     }
 
     /// Whether it may be a robots.txt: a web page in its place is none.
@@ -172,7 +182,7 @@ impl Page {
 impl Beginning {
     /// A reader at the start.
     fn reader(&self, base: Option<Uri>, limits: Limits) -> Result<Reader<Box<dyn BufRead + Send + '_>>, DocumentError> {
-        Reader::new(outermost_but_one(Cursor::new(&*self.bytes), limits.document)?, base, limits)
+        Reader::new(unpacked(&*self.bytes, limits.document)?, base, limits)
     }
 
     /// The head, if this is a document. One that is damaged behind its root element is a document all the same:
@@ -182,19 +192,12 @@ impl Beginning {
     }
 
     /// The bytes of a page with its compression, if any, undone.
-    fn plain(&self) -> Cow<'_, [u8]> {
-        if !self.bytes.starts_with(&[0x1f, 0x8b]) {
-            return Cow::Borrowed(&self.bytes);
-        }
+    fn plain(&self) -> Vec<u8> {
         let mut plain = Vec::new();
         // A beginning ends within the compression: the bytes before that end are used.
-        let _ = MultiGzDecoder::new(&*self.bytes).take(PAGE).read_to_end(&mut plain);
-        Cow::Owned(plain)
+        let _ = unpacked(&*self.bytes, PAGE).and_then(|bytes| bytes.take(PAGE).read_to_end(&mut plain));
+        plain
     }
-}
-
-fn may_be_html(media_type: Option<&str>) -> bool {
-    media_type.is_none_or(|media_type| media_type.contains("html"))
 }
 
 impl Places {
@@ -203,33 +206,34 @@ impl Places {
     }
 
     /// Asks `uri`, and reads as much of the answer as shows what it is.
-    pub async fn ask(&self, uri: &Uri) -> Result<Answer, Silence> {
-        let mut retries = 0;
+    pub async fn ask(&self, uri: &Uri) -> Result<Answer, SourceError> {
+        let mut pauses = body_retries();
         loop {
             match self.ask_once(uri).await {
-                Err(Silence::Failed(SourceError::Http { cause, .. }))
-                    if retries < BODY_RETRIES && is_of_the_body(&cause) =>
+                Err(SourceError::Http { cause, .. })
+                    if is_of_the_body(&cause)
+                        && let Some(pause) = pauses.next() =>
                 {
-                    tokio::time::sleep(PAUSE * 2_u32.pow(retries)).await;
-                    retries += 1;
+                    tokio::time::sleep(pause).await;
                 }
                 answer => return answer,
             }
         }
     }
 
-    async fn ask_once(&self, uri: &Uri) -> Result<Answer, Silence> {
+    async fn ask_once(&self, uri: &Uri) -> Result<Answer, SourceError> {
         let location = DocumentLocation::Uri(uri.clone());
-        let failed = |cause| Silence::Failed(SourceError::Http { location: location.clone(), cause });
+        let failed = |cause| SourceError::Http { location: location.clone(), cause };
         let mut request = Request::get(uri.clone(), self.client.patience().min(HEAD_DUE));
         request.is_document = true;
         request.accept = Some(ACCEPT.into());
         request.accept_encoding = "gzip".into();
-        let sent = self.client.send(request).await;
-        let mut response =
-            sent.map_err(|cause| if is_definite(&cause) { Silence::Nothing(cause) } else { failed(cause) })?;
+        let mut response = match self.client.send(request).await {
+            Err(cause) if is_definite(&cause) => return Ok(Answer::Nothing(cause)),
+            sent => sent.map_err(failed)?,
+        };
         let media_type = response.media_type;
-        let base = Some(response.final_uri);
+        let base = response.final_uri;
         // Neither a range nor a condition was asked for: an answer without bytes is no document.
         let mut body = Beginning { bytes: Vec::new(), is_whole: response.status != Status::Full };
         let mut wanted = BEGINNING;
@@ -244,16 +248,18 @@ impl Places {
                     let before = self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     if before + bytes.len() as u64 > OFFERS {
                         let what = format!("{OFFERS} bytes, with those that were read before it");
-                        return Err(Silence::Failed(too_much(&location, &what)));
+                        return Err(too_much(&location, &what));
                     }
                 }
             }
-            let head = body.head(base.as_ref(), self.limits);
+            let head = body.head(Some(&base), self.limits);
             let more = match &head {
-                Ok(head) if head.kind() == Kind::Offers || head.is_silent_index() => OFFERS,
-                Ok(head) if head.is_silent_list() && is_well_known(uri) => OFFERS,
-                Err(_) if media_type.as_deref().is_none_or(|it| it.contains("html") || it.starts_with("text/")) => PAGE,
-                _ => BEGINNING,
+                Ok(head) if head.kind() == Kind::Offers => OFFERS,
+                Ok(head) if head.is_silent() && (head.header.root == Root::SitemapIndex || is_well_known(uri)) => {
+                    OFFERS
+                }
+                Ok(_) => BEGINNING,
+                Err(_) => PAGE,
             };
             if body.is_whole || more <= wanted {
                 break head;
@@ -261,10 +267,10 @@ impl Places {
             wanted = more;
         };
         Ok(match head {
-            Ok(head) => Answer::Document(Document { location, base, head, body }),
+            Ok(head) => Answer::Document(Document { location, base: Some(base), head, body }),
             // No other place makes up for a document that is longer than may be read.
             Err(cause @ DocumentError::TooLong { .. }) => {
-                return Err(Silence::Failed(SourceError::Document { location, cause }));
+                return Err(SourceError::Document { location, cause });
             }
             Err(cause) => {
                 response.links.retain(|(relation, _)| {
@@ -296,16 +302,15 @@ fn is_of_the_body(failure: &HttpError) -> bool {
     matches!(failure, Stalled { .. } | Truncated { .. } | Overlong { .. } | Body { .. })
 }
 
-/// Reads as much of a file as shows what it is.
-pub(super) fn open(path: &Path, limits: Limits) -> Result<Answer, SourceError> {
+/// Reads as much of the file of a document as shows what it is.
+pub(super) fn open(path: &Path, limits: Limits) -> Result<Document, SourceError> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(OFFERS).read_to_end(&mut bytes));
     let read = read.map_err(|cause| SourceError::File { path: path.to_owned(), cause })?;
+    let location = DocumentLocation::File(path.to_owned());
     let body = Beginning { bytes, is_whole: (read as u64) < OFFERS };
-    Ok(match body.head(None, limits) {
-        Ok(head) => {
-            Answer::Document(Document { location: DocumentLocation::File(path.to_owned()), base: None, head, body })
-        }
-        Err(cause) => Answer::Page(Page { base: None, headers: Vec::new(), cause, media_type: None, body }),
-    })
+    match body.head(None, limits) {
+        Ok(head) => Ok(Document { location, base: None, head, body }),
+        Err(cause) => Err(SourceError::Document { location, cause }),
+    }
 }

@@ -27,7 +27,7 @@ mod tests;
 use super::{DocumentLocation, EntryPoint, Set, Source, SourceError, head::Kind, http::Client};
 use crate::causes::chain;
 use crate::document::{Limits, Uri};
-use answer::{Answer, Document, Offered, Page, Places, Silence, open};
+use answer::{Answer, Document, Offered, PAGE, Page, Places, open};
 use sets::Finder;
 
 /// Where a Source Description lies below its host (section 6.3.2), and in use below a context path.
@@ -54,16 +54,8 @@ pub async fn discover(
             (Some(answered_by), sets, uri.to_string())
         }
         EntryPoint::File(path) => {
-            let sets = match open(path, limits)? {
-                Answer::Document(document) => finder.scope(document).await?,
-                Answer::Page(page) => {
-                    return Err(SourceError::Document {
-                        location: DocumentLocation::File(path.clone()),
-                        cause: page.cause,
-                    });
-                }
-            };
-            (None, sets, path.display().to_string())
+            let document = open(path, limits)?;
+            (None, finder.scope(document).await?, path.display().to_string())
         }
     };
     if sets.is_empty() {
@@ -83,30 +75,32 @@ pub async fn discover(
 /// Where `pasted` was answered from, and its sets.
 async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), SourceError> {
     let location = || DocumentLocation::Uri(pasted.clone());
-    match finder.places.ask(pasted).await {
-        Ok(Answer::Document(document)) => {
+    let expects_document = expects_document(pasted);
+    let page = match finder.places.ask(pasted).await? {
+        Answer::Document(document) => {
             let answered_by = document.base.clone().unwrap_or_else(|| pasted.clone());
             finder.own(pasted, &answered_by);
-            Ok((answered_by, finder.scope(document).await?))
+            return Ok((answered_by, finder.scope(document).await?));
         }
-        Ok(Answer::Page(page)) if expects_document(pasted) => {
-            Err(SourceError::Document { location: location(), cause: page.cause })
+        Answer::Page(page) if expects_document => {
+            return Err(SourceError::Document { location: location(), cause: page.cause });
         }
-        Ok(Answer::Page(page)) => {
-            finder.tried.push(format!("{pasted} ({})", page.description()));
-            let answered_by = page.base.clone().unwrap_or_else(|| pasted.clone());
-            finder.own(pasted, &answered_by);
-            let sets = of_site(finder, pasted, &answered_by, Some(page)).await?;
-            Ok((answered_by, sets))
+        Answer::Nothing(cause) if expects_document || cause.status().is_none() => {
+            return Err(SourceError::Http { location: location(), cause });
         }
-        Err(Silence::Nothing(cause)) if cause.status().is_some() && !expects_document(pasted) => {
+        Answer::Nothing(cause) => {
             finder.tried.push(chain(&cause));
-            let sets = of_site(finder, pasted, pasted, None).await?;
-            Ok((pasted.clone(), sets))
+            None
         }
-        Err(Silence::Nothing(cause)) => Err(SourceError::Http { location: location(), cause }),
-        Err(Silence::Failed(error)) => Err(error),
-    }
+        Answer::Page(page) => {
+            finder.tried.push(format!("{pasted} ({})", page.description()));
+            Some(page)
+        }
+    };
+    let answered_by = page.as_ref().map_or(pasted, |page| &page.base).clone();
+    finder.own(pasted, &answered_by);
+    let sets = of_site(finder, pasted, &answered_by, page).await?;
+    Ok((answered_by, sets))
 }
 
 /// Whether what lies at `uri` should be a document, by its name.
@@ -122,9 +116,9 @@ async fn of_site(
     answered_by: &Uri,
     page: Option<Page>,
 ) -> Result<Vec<Set>, SourceError> {
-    if let Some(page) = page.as_ref().filter(|page| answered_by.path().ends_with("/robots.txt") && page.may_be_robots())
-    {
-        return finder.of_robots(answered_by, &page.text()).await;
+    let robots = page.as_ref().filter(|page| answered_by.path().ends_with("/robots.txt") && page.may_be_robots());
+    if let Some(page) = robots {
+        return finder.of_sitemap_lines(answered_by, page).await;
     }
     let site = pasted.path() == "/" && pasted.query().is_none();
     let (mut nearest, mut above) = (well_known(pasted), well_known(answered_by));
@@ -133,41 +127,29 @@ async fn of_site(
     } else {
         above.extend(nearest.split_off(1.min(nearest.len())));
     }
-    let sets = finder.of_first(nearest).await?;
-    if !sets.is_empty() || page.is_none() && !site {
+    let mut sets = finder.of_first(nearest).await?;
+    if page.is_none() && !site {
         return Ok(sets);
     }
     if let Some(page) = page {
         for links in [page.headers.clone(), page.html_links()] {
-            let sets = finder.of_links(links).await?;
-            if !sets.is_empty() {
-                return Ok(sets);
+            if sets.is_empty() {
+                sets = finder.of_links(links).await?;
             }
         }
     }
-    let sets = finder.of_first(above).await?;
-    if !sets.is_empty() {
-        return Ok(sets);
+    if sets.is_empty() {
+        sets = finder.of_first(above).await?;
     }
-    if let Ok(robots) = Uri::resolve(Some(answered_by), "/robots.txt") {
-        match finder.places.ask(&robots).await {
-            Ok(Answer::Page(page)) if page.may_be_robots() => {
-                let sets = finder.of_robots(&robots, &page.text()).await?;
-                if !sets.is_empty() {
-                    return Ok(sets);
-                }
-                finder.tried.push(format!("{robots} (no usable Sitemap line)"));
-            }
-            Ok(Answer::Page(page)) => finder.tried.push(format!("{robots} ({})", page.description())),
-            Ok(Answer::Document(_)) => finder.tried.push(format!("{robots} (a document, no robots.txt)")),
-            Err(Silence::Nothing(cause)) => finder.tried.push(chain(&cause)),
-            Err(Silence::Failed(error)) => return Err(error),
-        }
+    if sets.is_empty()
+        && let Ok(robots) = Uri::resolve(Some(answered_by), "/robots.txt")
+    {
+        sets = finder.of_robots(&robots).await?;
     }
-    match Uri::resolve(Some(answered_by), "/sitemap.xml") {
-        Ok(sitemap) => finder.of_place(&sitemap).await,
-        Err(_) => Ok(Vec::new()),
+    if sets.is_empty() {
+        sets = finder.of_first(Uri::resolve(Some(answered_by), "/sitemap.xml")).await?;
     }
+    Ok(sets)
 }
 
 /// The well-known URIs for `uri`: below itself taken for a folder, below the folders above it, below the host.

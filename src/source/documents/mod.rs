@@ -4,7 +4,6 @@
 //! ```text
 //! FOLDER/KEY.json            the record of a document; KEY is the XXH3-128 of its location, in hex
 //! FOLDER/KEY.DIGEST          its bytes as transferred
-//! FOLDER/KEY.DIGEST.gz       the same, compressed here
 //! FOLDER/new-*.tmp           being written
 //! ```
 //!
@@ -19,12 +18,11 @@ use super::{DocumentLocation, SourceError};
 use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
 use crate::document::{Limits, Reader, Timestamp, Uri};
 use crate::room::{Room, Short};
-use flate2::{Compression, write::GzEncoder};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
     fs::{self, File},
-    io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write},
+    io::{self, BufRead, BufReader, BufWriter, Read, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -34,6 +32,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 /// Compressions of one document that are undone: `.xml.gz` sent with `Content-Encoding: gzip` has two.
 const COMPRESSIONS: usize = 3;
+
+/// What each compression may expand to beyond the limit of the document: its reader is the first to stop, and names the limit.
+const BEYOND: u64 = 1 << 20;
 
 /// Bytes moved at once.
 const BLOCK: usize = 128 * 1024;
@@ -61,20 +62,13 @@ pub struct CachedDocument {
     pub digest: u64,
     /// `Last-Modified` of the response.
     pub modified: Option<Timestamp>,
-}
-
-/// What the next request of a document builds on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cached {
-    /// The document.
-    pub document: CachedDocument,
-    /// What it came with.
+    /// What the next request of it builds on.
     pub validators: Validators,
 }
 
 /// Validators of a response, as the server wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Validators {
+pub struct Validators {
     /// `ETag`
     pub etag: Option<Box<str>>,
     /// `Last-Modified`
@@ -89,12 +83,11 @@ struct Record {
     base: Option<String>,
     validators: Validators,
     modified: Option<(i64, u32)>,
-    /// Bytes as transferred, and their XXH3.
+    /// Bytes of the content, and their XXH3.
     size: u64,
     bytes: u64,
-    /// Name of the content file, and its length on the disk.
+    /// Name of the content file.
     content: String,
-    content_length: u64,
 }
 
 impl Record {
@@ -105,12 +98,12 @@ impl Record {
         xxh3_64(format!("{:016x} {folder}", self.bytes).as_bytes())
     }
 
-    fn cached(self, location: &DocumentLocation) -> Option<Cached> {
+    fn document(self, location: &DocumentLocation) -> Option<CachedDocument> {
         let digest = self.digest();
         let base = self.base.map(|base| Uri::parse(&base)).transpose().ok()?;
         let modified = self.modified.map(|(seconds, nanos)| Timestamp { seconds, nanos });
-        let document = CachedDocument { location: location.clone(), base, size: self.size, digest, modified };
-        Some(Cached { document, validators: self.validators })
+        let (location, size, validators) = (location.clone(), self.size, self.validators);
+        Some(CachedDocument { location, base, size, digest, modified, validators })
     }
 }
 
@@ -133,10 +126,10 @@ impl DocumentCache {
 
     /// The document of `location`, where it is here and complete.
     pub fn known(&self, location: &DocumentLocation) -> Option<CachedDocument> {
-        self.cached(location).map(|cached| cached.document)
+        self.record(&key(location))?.document(location)
     }
 
-    /// A reader at the start of a document, all but one of its compressions undone (the reader undoes that).
+    /// A reader at the start of a document, its compressions undone.
     ///
     /// # Errors
     /// [`SourceError::DocumentCache`] where it is not here any more, [`SourceError::Document`] where it is none.
@@ -145,27 +138,19 @@ impl DocumentCache {
         document: &CachedDocument,
         limits: Limits,
     ) -> Result<Reader<Box<dyn BufRead + Send>>, SourceError> {
-        let bytes = self.bytes(document, limits.document)?;
-        Reader::new(bytes, document.base.clone(), limits)
-            .map_err(|cause| SourceError::Document { location: document.location.clone(), cause })
+        let broken = |cause| SourceError::Document { location: document.location.clone(), cause };
+        let bytes = unpacked(self.content(document)?, limits.document).map_err(|cause| broken(cause.into()))?;
+        Reader::new(bytes, document.base.clone(), limits).map_err(broken)
     }
 
-    /// Drops all documents but those of `locations`, and compresses these. To be called when what was made of them is durable.
+    /// Drops all documents but those of `locations`. To be called when what was made of them is durable.
     ///
     /// # Errors
-    /// [`SourceError::DocumentCache`]; the documents are all still there then.
+    /// [`SourceError::DocumentCache`]
     pub fn keep(&self, locations: &[DocumentLocation]) -> Result<(), SourceError> {
         let keys: HashSet<String> = locations.iter().map(key).collect();
         self.retain(|key| keys.contains(key))?;
         self.room.renew();
-        for key in &keys {
-            if let Some(mut record) = self.record(key)
-                && let Some(replaced) = self.compress(&mut record)?
-            {
-                self.write(key, &record)?;
-                self.remove(&replaced)?;
-            }
-        }
         Ok(())
     }
 
@@ -187,33 +172,27 @@ impl DocumentCache {
         tempfile::tempfile_in(&self.folder)
     }
 
-    /// What the next request of `location` builds on.
-    pub(super) fn cached(&self, location: &DocumentLocation) -> Option<Cached> {
-        self.record(&key(location))?.cached(location)
-    }
-
     /// The server answered that the bytes are the same, and they come from `base` now. The time at which it says that they were
     /// `written`, and the validator of that time, hold from now on (RFC 9111, section 4.3.4).
     pub(super) fn confirm(
         &self,
-        cached: Cached,
+        document: CachedDocument,
         base: &Uri,
         written: Option<(Timestamp, Option<Box<str>>)>,
-    ) -> Result<Cached, SourceError> {
-        let CachedDocument { location, base: before, modified, .. } = &cached.document;
-        let written = written.filter(|(written, _)| Some(*written) != *modified);
-        if before.as_ref() == Some(base) && written.is_none() {
-            return Ok(cached);
+    ) -> Result<CachedDocument, SourceError> {
+        let written = written.filter(|(written, _)| Some(*written) != document.modified);
+        if document.base.as_ref() == Some(base) && written.is_none() {
+            return Ok(document);
         }
-        let key = key(location);
-        let Some(mut record) = self.record(&key) else { return Ok(cached) };
+        let key = key(&document.location);
+        let Some(mut record) = self.record(&key) else { return Ok(document) };
         record.base = Some(base.to_string());
         if let Some((modified, validator)) = written {
             record.modified = Some((modified.seconds, modified.nanos));
             record.validators.last_modified = validator;
         }
         self.write(&key, &record)?;
-        Ok(record.cached(location).unwrap_or(cached))
+        Ok(record.document(&document.location).unwrap_or(document))
     }
 
     /// Begins to write a document of `location`.
@@ -224,33 +203,15 @@ impl DocumentCache {
         Ok(NewDocument { cache: self, location: location.clone(), file, size: 0, digest: Xxh3::new() })
     }
 
-    /// The bytes of `document`, all but one compression undone, none of which unpacks to more than `limit`.
-    fn bytes(&self, document: &CachedDocument, limit: u64) -> Result<Box<dyn BufRead + Send>, SourceError> {
+    /// The content file of `document`.
+    fn content(&self, document: &CachedDocument) -> Result<File, SourceError> {
         let key = key(&document.location);
         let record = self.record(&key).filter(|record| record.digest() == document.digest).ok_or_else(|| {
             let cause = io::Error::new(io::ErrorKind::NotFound, format!("{} is not in it", document.location));
             failed(&self.folder.join(format!("{key}.json")))(cause)
         })?;
         let path = self.folder.join(record.content);
-        let file = File::open(&path).map_err(failed(&path))?;
-        outermost_but_one(file, limit).map_err(failed(&path))
-    }
-
-    /// Compresses the content of `record` into a new file and names that; the name of the file it replaces, `None` where it is
-    /// compressed already.
-    fn compress(&self, record: &mut Record) -> Result<Option<String>, SourceError> {
-        let path = self.folder.join(&record.content);
-        let mut content = BufReader::with_capacity(BLOCK, File::open(&path).map_err(failed(&path))?);
-        if content.fill_buf().map_err(failed(&path))?.starts_with(&GZIP_MAGIC) {
-            return Ok(None);
-        }
-        let mut encoder = GzEncoder::new(self.temporary()?, Compression::fast());
-        let compressed = io::copy(&mut content, &mut encoder).and_then(|_| encoder.finish()).map_err(failed(&path))?;
-        let name = format!("{}.gz", record.content);
-        let path = self.folder.join(&name);
-        record.content_length = compressed.as_file().metadata().map_err(failed(&path))?.len();
-        compressed.persist(&path).map_err(|cause| failed(&path)(cause.error))?;
-        Ok(Some(std::mem::replace(&mut record.content, name)))
+        File::open(&path).map_err(failed(&path))
     }
 
     /// The record of `key`, if it can be read and its content is there in full.
@@ -258,7 +219,7 @@ impl DocumentCache {
         let raw = fs::read(self.folder.join(format!("{key}.json"))).ok()?;
         let record: Record = serde_json::from_slice(&raw).ok()?;
         let content = fs::metadata(self.folder.join(&record.content)).ok()?;
-        (record.content.starts_with(key) && content.len() == record.content_length).then_some(record)
+        (record.content.starts_with(key) && content.len() == record.size).then_some(record)
     }
 
     fn write(&self, key: &str, record: &Record) -> Result<(), SourceError> {
@@ -341,66 +302,31 @@ impl NewDocument<'_> {
         let NewDocument { cache, location, file, size, digest } = self;
         let file = file.into_inner().map_err(|cause| failed(&cache.folder)(cause.into_error()))?;
         let (key, bytes) = (key(&location), digest.digest());
-        let before = cache.record(&key);
-        let mut replaced = None;
-        let (content, content_length) = match before {
-            // Its content stays: it may be compressed already.
-            Some(before) if (before.bytes, before.size) == (bytes, size) => (before.content, before.content_length),
-            before => {
-                let content = format!("{key}.{bytes:016x}");
-                let path = cache.folder.join(&content);
-                file.persist(&path).map_err(|cause| failed(&path)(cause.error))?;
-                replaced = before.map(|before| before.content).filter(|before| *before != content);
-                (content, size)
-            }
-        };
-        let record = Record {
-            location: location.to_string(),
-            base: base.as_ref().map(Uri::to_string),
-            validators,
-            modified: modified.map(|time| (time.seconds, time.nanos)),
-            size,
-            bytes,
-            content,
-            content_length,
-        };
+        let content = format!("{key}.{bytes:016x}");
+        let replaced = cache.record(&key).map(|before| before.content).filter(|before| *before != content);
+        let path = cache.folder.join(&content);
+        file.persist(&path).map_err(|cause| failed(&path)(cause.error))?;
+        let modified = modified.map(|time| (time.seconds, time.nanos));
+        let (named, base) = (location.to_string(), base.as_ref().map(Uri::to_string));
+        let record = Record { location: named, base, validators, modified, size, bytes, content };
         cache.write(&key, &record)?;
         if let Some(replaced) = replaced {
             cache.remove(&replaced)?;
         }
-        Ok(CachedDocument { location, base, size, digest: record.digest(), modified })
+        record.document(&location).ok_or_else(|| failed(&path)(io::ErrorKind::InvalidData.into()))
     }
 }
 
-/// `file` from its start, with compressions undone as long as what they hold is compressed again. The reader of the document
-/// undoes the last one and bounds what it expands to; each of the others expands to `limit` bytes at most.
-pub(super) fn outermost_but_one<'a, R: Read + Seek + Send + 'a>(
-    mut file: R,
-    limit: u64,
-) -> io::Result<Box<dyn BufRead + Send + 'a>> {
-    let mut layers: usize = 0;
-    while layers < COMPRESSIONS {
-        file.rewind()?;
-        let mut bytes = peeled(&mut file, layers + 1, limit);
-        let mut magic = [0; 2];
-        // Bytes that are no gzip fail here as well; the reader of the document reports what is wrong with them.
-        if bytes.read_exact(&mut magic).is_err() || magic != GZIP_MAGIC {
+/// `bytes` with its compressions undone.
+pub(super) fn unpacked<'a>(bytes: impl Read + Send + 'a, limit: u64) -> io::Result<Box<dyn BufRead + Send + 'a>> {
+    let mut bytes: Box<dyn BufRead + Send + 'a> = Box::new(BufReader::with_capacity(BLOCK, bytes));
+    for _ in 0..COMPRESSIONS {
+        if !bytes.fill_buf()?.starts_with(&GZIP_MAGIC) {
             break;
         }
-        drop(bytes);
-        layers += 1;
+        bytes = Box::new(BufReader::with_capacity(BLOCK, Gunzip::new(bytes, limit.saturating_add(BEYOND))));
     }
-    file.rewind()?;
-    Ok(peeled(file, layers, limit))
-}
-
-/// `bytes` with so many compressions undone, each up to `limit` bytes.
-fn peeled<'a, R: Read + Send + 'a>(bytes: R, layers: usize, limit: u64) -> Box<dyn BufRead + Send + 'a> {
-    let mut bytes: Box<dyn BufRead + Send + 'a> = Box::new(BufReader::with_capacity(BLOCK, bytes));
-    for _ in 0..layers {
-        bytes = Box::new(BufReader::with_capacity(BLOCK, Gunzip::new(bytes, limit)));
-    }
-    bytes
+    Ok(bytes)
 }
 
 /// What a location's files are named by. No URI has the key of a path.

@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -35,29 +35,27 @@ const REFUSED: Duration = Duration::from_millis(100);
 pub(super) struct Bounds {
     /// Connections at once; further ones wait in the system's queue.
     pub connections: usize,
-    /// Time for the head of a request.
-    pub head: Duration,
     /// Time for a request and its answer.
-    pub whole: Duration,
+    pub time: Duration,
     /// Bytes of a delivery. A notification has one entry, seldom more; a full queue of the largest is 64 MiB.
     pub body: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { connections: 256, head: Duration::from_secs(5), whole: Duration::from_secs(10), body: 256 << 10 }
+        Bounds { connections: 256, time: Duration::from_secs(10), body: 256 << 10 }
     }
 }
 
-/// Why a delivery is not passed on: the answer, the name in `status`, the reason for the log.
-struct Refusal(StatusCode, &'static str, &'static str);
+/// Why a delivery is not passed on: the answer, and the name in `status` and the log.
+struct Refusal(StatusCode, &'static str);
 
-const TOO_LARGE: Refusal = Refusal(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "it is larger than any notification");
-const BROKEN: Refusal = Refusal(StatusCode::BAD_REQUEST, "malformed", "its body broke off");
-const WRONG_TOPIC: Refusal = Refusal(StatusCode::ACCEPTED, "wrong-topic", "its Link does not name the topic");
+const TOO_LARGE: Refusal = Refusal(StatusCode::PAYLOAD_TOO_LARGE, "too-large");
+const BROKEN: Refusal = Refusal(StatusCode::BAD_REQUEST, "malformed");
+const WRONG_TOPIC: Refusal = Refusal(StatusCode::ACCEPTED, "wrong-topic");
 /// Answered as a delivery is: the answer betrays nothing about signatures.
-const FORGED: Refusal = Refusal(StatusCode::ACCEPTED, "forged", "its signature is missing or wrong");
-const BUSY: Refusal = Refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many wait to be read");
+const FORGED: Refusal = Refusal(StatusCode::ACCEPTED, "forged");
+const BUSY: Refusal = Refusal(StatusCode::SERVICE_UNAVAILABLE, "busy");
 
 /// Answers on `listener` as long as the runtime lives.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, bounds: Bounds) {
@@ -79,12 +77,8 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, bounds: Bo
 async fn converse(stream: TcpStream, shared: Arc<Shared>, bounds: Bounds, _permit: OwnedSemaphorePermit) {
     let _ = stream.set_nodelay(true);
     let answering = service_fn(|request| async { Ok::<_, Infallible>(answer(&shared, request, bounds).await) });
-    let conversation = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.head)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), answering);
-    let _ = tokio::time::timeout(bounds.whole, conversation).await;
+    let conversation = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), answering);
+    let _ = tokio::time::timeout(bounds.time, conversation).await;
 }
 
 async fn answer(shared: &Shared, request: Request<Incoming>, bounds: Bounds) -> Response {
@@ -170,11 +164,11 @@ async fn deliver(shared: &Shared, path: &str, request: Request<Incoming>, bounds
             }
             StatusCode::ACCEPTED
         }
-        Err(Refusal(status, name, why)) => {
+        Err(Refusal(status, name)) => {
             let count = registry.count(name);
             // A hub that goes on doing wrong does not fill the log.
             if count.is_power_of_two() {
-                tracing::warn!(%topic, count, "a delivery is ignored: {why}");
+                tracing::warn!(%topic, count, "a delivery is ignored: {name}");
             }
             status
         }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn each_subscription_has_a_path_that_nobody_can_guess() {
+    fn each_subscription_has_a_path_that_cannot_be_guessed() {
         let mut registry = Registry::default();
         let wanted: Vec<_> =
             (0..50).map(|n| subject(&format!("http://example.org/{n}"), "https://hub.example.org/")).collect();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_goes_only_where_nobody_can_read_it_on_the_way() {
+    fn a_secret_is_sent_over_private_ways_only() {
         for (hub, is_kept) in [
             ("https://hub.example.org/", true),
             ("http://hub.example.org/", false),

@@ -4,7 +4,7 @@
 //! due --wake--> asked --verify--> confirmed --wake (2/3 of the lease)--> asked …
 //!                 |  \--nothing comes, or the hub refuses--> due (later and later)
 //!                 \--denied--> due (a day later)
-//! leave: the same circle with `unsubscribe`, ended by its verification or given up
+//! leave: one request to `unsubscribe`; where it comes to nothing the lease runs out
 //! ```
 //!
 //! Times are the wall clock's: a lease runs on while the machine sleeps.
@@ -19,15 +19,11 @@ const LONGEST_LEASE: Duration = Duration::from_secs(31 * 86_400);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 /// A hub that has accepted a request and does not verify it within this is asked again.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(120);
-/// A verification is answered again so long, for hubs that did not get the first answer.
-const REPEATED_WITHIN: Duration = Duration::from_secs(60);
 /// The first pause after a failure; doubles up to the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LAST_PAUSE: Duration = Duration::from_secs(3600);
 /// A hub that has denied a subscription is asked again after this.
 const AFTER_DENIAL: Duration = Duration::from_secs(86_400);
-/// Requests to unsubscribe that fail before the lease is left to run out.
-const UNSUBSCRIPTIONS: u32 = 3;
 
 /// `hub.mode`: what is asked for, and what a hub wants verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,29 +49,19 @@ impl Mode {
     }
 }
 
-/// Whether a verification of intent would find an intent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Intent {
-    /// Nothing has been asked for.
-    None,
-    /// A request has been sent and not been verified.
-    Open,
-    /// It was verified first at that time.
-    Verified(SystemTime),
-}
-
 /// One subscription. Its owner sends the request of [`Subscription::wake`] and reports the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     mode: Mode,
-    intent: Intent,
+    /// A request was sent, and neither refused nor denied: the hub may verify it, also again.
+    is_open: bool,
     /// When the next request is to be sent, if ever.
     due: Option<SystemTime>,
     /// A request has been sent and the hub's answer to it is not here; no other is sent meanwhile.
     is_under_way: bool,
     lease_ends: Option<SystemTime>,
-    /// Requests in a row that came to nothing.
-    failures: u32,
+    /// Requests since the last verification.
+    requests: u32,
     is_denied: bool,
 }
 
@@ -121,11 +107,11 @@ impl Subscription {
     pub fn kept(lease_ends: Option<SystemTime>) -> Subscription {
         Subscription {
             mode: Mode::Subscribe,
-            intent: Intent::None,
+            is_open: false,
             due: None,
             is_under_way: false,
             lease_ends,
-            failures: 0,
+            requests: 0,
             is_denied: false,
         }
     }
@@ -143,7 +129,7 @@ impl Subscription {
         if self.mode == Mode::Unsubscribe {
             return;
         }
-        let may_be_held = self.lease_ends.is_some_and(|end| end > now) || self.intent != Intent::None;
+        let may_be_held = self.lease_ends.is_some_and(|end| end > now) || self.is_open;
         *self = Subscription {
             mode: Mode::Unsubscribe,
             due: may_be_held.then_some(now),
@@ -160,18 +146,15 @@ impl Subscription {
     /// What is to be sent now, if anything; [`Subscription::answered`] must follow.
     pub fn wake(&mut self, now: SystemTime) -> Option<Mode> {
         self.due().filter(|due| *due <= now)?;
-        if self.intent == Intent::Open {
-            // The hub accepted the last request and never asked whether it was meant.
-            self.failures += 1;
-        }
-        if self.has_given_up(now) {
+        if self.mode == Mode::Unsubscribe && self.requests > 0 {
             self.due = None;
             return None;
         }
-        self.intent = Intent::Open;
+        self.due = Some(now + VERIFIED_WITHIN.max(pause(self.requests)));
+        self.requests += 1;
+        self.is_open = true;
         self.is_denied = false;
         self.is_under_way = true;
-        self.due = Some(now + VERIFIED_WITHIN.max(pause(self.failures)));
         Some(self.mode)
     }
 
@@ -180,29 +163,24 @@ impl Subscription {
     pub fn answered(&mut self, now: SystemTime, mode: Mode, accepted: bool, retry_after: Option<Duration>) {
         self.is_under_way = false;
         // Some verify before they answer; what is verified does not depend on the answer.
-        if accepted || self.mode != mode || self.intent != Intent::Open || self.due.is_none() {
+        if accepted || self.mode != mode || self.requests == 0 {
             return;
         }
-        self.intent = Intent::None;
-        self.failures += 1;
-        let wait = pause(self.failures).max(retry_after.unwrap_or_default()).min(LAST_PAUSE);
-        self.due = (!self.has_given_up(now)).then(|| now + wait);
+        self.is_open = false;
+        let wait = pause(self.requests).max(retry_after.unwrap_or_default()).min(LAST_PAUSE);
+        self.due = (self.mode == Mode::Subscribe).then(|| now + wait);
     }
 
     /// Whether the answer to a hub that asks if `mode` is intended, with that `hub.lease_seconds`, is yes. The lease granted
     /// counts from now on.
     pub fn verify(&mut self, now: SystemTime, mode: Mode, lease_seconds: Option<u64>) -> bool {
-        if mode != self.mode {
+        if mode != self.mode || !self.is_open {
             return false;
         }
-        let first = match self.intent {
-            Intent::None => return false,
-            Intent::Open => now,
-            Intent::Verified(first) if now > first + REPEATED_WITHIN => return false,
-            Intent::Verified(first) => first,
-        };
-        self.intent = Intent::Verified(first);
-        self.failures = 0;
+        // A hub that did not get the answer asks again, which changes nothing here.
+        if std::mem::take(&mut self.requests) == 0 {
+            return true;
+        }
         match mode {
             Mode::Subscribe => {
                 let lease = lease_seconds.map_or(LEASE_ASKED, Duration::from_secs).min(LONGEST_LEASE);
@@ -219,9 +197,9 @@ impl Subscription {
 
     /// The hub has sent `hub.mode=denied`, which it may at any time.
     pub fn denied(&mut self, now: SystemTime) {
-        self.intent = Intent::None;
+        self.is_open = false;
         self.lease_ends = None;
-        self.failures = 0;
+        self.requests = 0;
         self.is_denied = true;
         self.due = (self.mode == Mode::Subscribe).then(|| now + AFTER_DENIAL);
     }
@@ -253,14 +231,10 @@ impl Subscription {
             Mode::Subscribe if self.is_denied => Standing::Denied,
             Mode::Subscribe if self.due.is_none() => Standing::Kept,
             Mode::Subscribe if self.is_active(now) => Standing::Active,
-            Mode::Subscribe if self.failures > 0 => Standing::Failing,
+            // The first request alone is no failure while its verification may come.
+            Mode::Subscribe if self.requests > u32::from(self.is_open) => Standing::Failing,
             Mode::Subscribe => Standing::Asked,
         }
-    }
-
-    fn has_given_up(&self, now: SystemTime) -> bool {
-        let may_be_held = self.lease_ends.is_none_or(|end| end > now);
-        self.mode == Mode::Unsubscribe && (self.failures >= UNSUBSCRIPTIONS || !may_be_held)
     }
 }
 
@@ -353,10 +327,6 @@ mod tests {
         asked.wake(at(0));
         assert!(!asked.verify(at(1), Mode::Unsubscribe, None), "another mode");
 
-        let mut active = subscribed(86_400);
-        assert!(!active.verify(at(61), Mode::Subscribe, Some(1)), "long after it was verified");
-        assert_eq!(active.lease_ends(), Some(at(86_400)));
-
         let mut refused = Subscription::new(at(0));
         refused.wake(at(0));
         refused.answered(at(1), Mode::Subscribe, false, None);
@@ -365,10 +335,12 @@ mod tests {
 
     #[test]
     fn a_hub_that_lost_our_answer_may_ask_again() {
-        let mut subscription = subscribed(300);
+        let mut subscription = subscribed(86_400);
 
-        assert!(subscription.verify(at(30), Mode::Subscribe, Some(300)));
-        assert_eq!(subscription.lease_ends(), Some(at(330)));
+        for lease in [Some(300), Some(0), None] {
+            assert!(subscription.verify(at(30), Mode::Subscribe, lease));
+            assert_eq!(subscription.lease_ends(), Some(at(86_400)), "a replay changes nothing");
+        }
     }
 
     #[test]
@@ -469,21 +441,17 @@ mod tests {
     }
 
     #[test]
-    fn an_unsubscription_without_answer_is_given_up() {
-        let mut subscription = subscribed(86_400);
-        subscription.leave(at(0));
-        let mut now = at(0);
-        for _ in 0..UNSUBSCRIPTIONS {
-            assert_eq!(subscription.wake(now), Some(Mode::Unsubscribe));
-            subscription.answered(now, Mode::Unsubscribe, false, None);
-            now += LAST_PAUSE;
-        }
-        assert!(subscription.is_over());
+    fn an_unsubscription_that_fails_is_not_repeated() {
+        for accepted in [true, false] {
+            let mut subscription = subscribed(86_400);
+            subscription.leave(at(0));
+            assert_eq!(subscription.wake(at(0)), Some(Mode::Unsubscribe));
+            subscription.answered(at(1), Mode::Unsubscribe, accepted, None);
+            assert_eq!(subscription.is_over(), !accepted, "one that was accepted may be verified");
 
-        let mut expired = subscribed(300);
-        expired.leave(at(10));
-        assert_eq!(expired.wake(at(301)), None);
-        assert!(expired.is_over());
+            assert_eq!(subscription.wake(at(1) + VERIFIED_WITHIN), None);
+            assert!(subscription.is_over());
+        }
     }
 
     #[test]

@@ -170,7 +170,7 @@ async fn a_verification_of_anything_else_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_path_that_no_hub_was_told_does_not_exist() {
+async fn an_unknown_path_does_not_exist() {
     let desk = Desk::start(LOCAL_HUB).await;
     let guessed = "/00112233445566778899aabbccddeeff0011223344556677";
 
@@ -271,8 +271,8 @@ async fn a_huge_body_is_refused_before_it_has_come() {
 /// Heads and bodies that drip are given up, and others are answered meanwhile.
 #[tokio::test]
 async fn a_slow_request_is_given_up() {
-    let (head, whole) = (Duration::from_millis(150), Duration::from_millis(300));
-    let mut desk = Desk::start_within(OPEN_HUB, Bounds { head, whole, ..Bounds::default() }).await;
+    let bounds = Bounds { time: Duration::from_millis(300), ..Bounds::default() };
+    let mut desk = Desk::start_within(OPEN_HUB, bounds).await;
     let (path, _) = desk.path();
     let begun = [
         String::new(),
@@ -299,7 +299,7 @@ async fn a_slow_request_is_given_up() {
 
 #[tokio::test]
 async fn more_connections_than_are_served_wait_their_turn() {
-    let bounds = Bounds { connections: 4, whole: Duration::from_millis(200), ..Bounds::default() };
+    let bounds = Bounds { connections: 4, time: Duration::from_millis(200), ..Bounds::default() };
     let mut desk = Desk::start_within(OPEN_HUB, bounds).await;
     let mut silent = Vec::new();
     for _ in 0..4 {
@@ -328,7 +328,7 @@ async fn deliveries_at_once_are_all_answered() {
 }
 
 #[tokio::test]
-async fn a_hub_that_is_too_fast_is_told_to_come_again() {
+async fn a_hub_that_is_too_fast_gets_a_503() {
     let mut desk = Desk::start(OPEN_HUB).await;
     for _ in 0..WAITING {
         assert_eq!(desk.deliver(b"").await, 202);
@@ -355,7 +355,7 @@ async fn a_body_that_breaks_off_is_ignored() {
 
 #[tokio::test]
 async fn what_is_not_http_ends_the_connection_and_nothing_else() {
-    let bounds = Bounds { head: Duration::from_millis(200), ..Bounds::default() };
+    let bounds = Bounds { time: Duration::from_millis(200), ..Bounds::default() };
     let mut desk = Desk::start_within(OPEN_HUB, bounds).await;
     for bytes in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
@@ -397,7 +397,7 @@ async fn deliveries_to_what_was_left_are_gone() {
 }
 
 #[tokio::test]
-async fn an_address_that_hubs_cannot_be_told_needs_a_callback() {
+async fn an_address_of_no_host_needs_a_callback() {
     let everywhere = WebsubConfig { listen: "0.0.0.0:0".into(), callback: None };
     assert!(matches!(Listener::bind(&everywhere).await, Err(WebsubError::NoCallback { .. })));
 
@@ -407,7 +407,7 @@ async fn an_address_that_hubs_cannot_be_told_needs_a_callback() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_told() {
+async fn an_address_that_is_taken_is_named() {
     let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listen = first.local_addr().unwrap().to_string().into();
     let error = Listener::bind(&WebsubConfig { listen, callback: None }).await.unwrap_err();
@@ -487,7 +487,7 @@ async fn a_hub_is_asked_to_subscribe_and_to_unsubscribe() {
 }
 
 #[tokio::test]
-async fn the_state_is_on_disk_before_a_hub_is_told() {
+async fn the_state_is_on_disk_before_a_hub_is_asked() {
     let (hub, url) = Hub::start(&[]).await;
     let desk = Desk::start(&url).await;
     until(|| !hub.forms().is_empty()).await;

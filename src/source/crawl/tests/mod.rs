@@ -7,7 +7,6 @@ use crate::source::tests::loopback::{
 };
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write as _;
-use std::sync::Mutex;
 
 /// A server, and the cache of its crawls.
 struct Scene {
@@ -224,7 +223,7 @@ async fn an_index_that_ends_early_fails_and_is_fetched_again() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_is_fetched_anew() {
+async fn a_body_that_breaks_is_fetched_again() {
     let scene = Scene::new(&[("/list.xml", list("/a").cut(2))]).await;
     let crawled = scene.crawl("/list.xml").await.unwrap();
     assert_eq!(scene.resources(&crawled), ["/a"]);
@@ -276,7 +275,7 @@ async fn an_index_that_contains_only_itself_is_no_empty_source() {
 }
 
 #[tokio::test]
-async fn index_entries_that_cannot_be_understood_are_told() {
+async fn index_entries_that_cannot_be_understood_are_counted() {
     let scene = Scene::new(&[("/root.xml", index("", &["ftp://a/1.xml", "/1.xml"])), ("/1.xml", list("/1"))]).await;
     let crawled = scene.crawl("/root.xml").await.unwrap();
     assert_eq!((crawled.leaves.len(), crawled.skipped, crawled.deviations.len()), (1, 1, 1));
@@ -397,7 +396,7 @@ async fn a_package_is_known_by_however_few_bytes_come_first() {
 }
 
 #[tokio::test]
-async fn packages_of_a_change_list_are_told_from_changes() {
+async fn packages_of_a_change_list_are_no_changes() {
     let packages = [url("/1.zip", "from=\"2013-01-01\""), url("/2.zip", "type=\"application/zip\"")];
     let changes = [url("/1.zip", "change=\"updated\""), url("/2.zip", "change=\"updated\"")];
     let scene = Scene::new(&[

@@ -57,6 +57,26 @@ async fn a_page_of_links_without_end_is_refused() {
     assert!(server.asked().len() < 10);
 }
 
+/// Promise: never an accidental emptiness. The lines that are read are not all the lines there are.
+#[tokio::test]
+async fn a_robots_txt_longer_than_is_read_is_refused() {
+    let server =
+        Loopback::with(&[("/one.xml", xml(resource_list("/a"))), ("/two.xml", xml(resource_list("/b")))]).await;
+    for (media_type, bytes, sets) in [
+        ("text/plain", 100_000, Some(2)),
+        ("application/octet-stream", 100_000, Some(2)),
+        ("text/plain", 2 << 20, None),
+    ] {
+        let comments = "# so many comments\n".repeat(bytes / 19);
+        let robots = format!("Sitemap: /one.xml\n{comments}Sitemap: /two.xml\n");
+        server.put("/robots.txt", Answer::new(media_type, robots));
+        match found(&server, "/").await {
+            Ok(source) => assert_eq!(Some(source.sets.len()), sets, "{media_type}"),
+            Err(error) => assert!(matches!(error, SourceError::Structure { .. }) && sets.is_none(), "{error:?}"),
+        }
+    }
+}
+
 /// So many bytes that say nothing.
 fn comments(bytes: usize) -> String {
     let comment = format!("<!--{}-->", " ".repeat((32 << 10) - 7));
