@@ -93,6 +93,24 @@ fn a_busy_mount_says_so_and_lazy_detaches_it() {
     drop(open);
 }
 
+/// A process that is being started holds the open files of its parent for a moment.
+#[test]
+fn a_mount_that_is_in_use_for_a_moment_is_unmounted() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::new(&source.url(), "");
+    let open = fs::File::open(mounted.join("a")).unwrap();
+    let closes = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        drop(open);
+    });
+
+    let output = run(&["unmount", mounted.path().to_str().unwrap()]);
+
+    assert!(output.status.success(), "{}", said(&output));
+    closes.join().unwrap();
+}
+
 #[test]
 fn a_source_that_is_down_or_none_has_its_own_exit_code() {
     let source = Source::start();

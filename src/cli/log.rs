@@ -25,9 +25,9 @@ pub enum LogTarget {
 /// Starts logging; after a fork only, since it may start threads.
 pub fn start_logging(verbosity: u8, target: LogTarget) {
     let default = match verbosity {
-        // fuser warns of a mount that somebody else has unmounted, which is how most mounts end.
-        0 => "warn,fuser::mnt=error,resyncfs=info",
-        1 => "info,fuser::mnt=error,resyncfs=debug",
+        // fuser warns of an unmount by another process, which is how most mounts end, and of what the tree does not offer.
+        0 => "warn,fuser=error,resyncfs=info",
+        1 => "info,fuser=error,resyncfs=debug",
         _ => "debug,resyncfs=trace",
     };
     let filter = EnvFilter::try_from_env("RESYNCFS_LOG").unwrap_or_else(|_| EnvFilter::new(default));

@@ -7,7 +7,14 @@ use crate::mount::{ENDING, point};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// A mount in use is tried again for so long. A process that is being started holds the open files of the process that starts it until
+/// it runs its program, although that one has closed them: some 40 ms, and longer on a machine that is loaded.
+const BRIEF_USE: Duration = Duration::from_secs(2);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A mount that is asked where its socket lies answers within this time, or is left alone.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -50,7 +57,7 @@ fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
     let shown = directory.display();
     let absolute = mounted_at(directory)?;
     let server = if lazy { None } else { server(&absolute)? };
-    point::unmount(&absolute, lazy).map_err(|cause| match cause.kind() {
+    unmount_when_unused(&absolute, lazy).map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => CliError::new(
             Exit::MountPoint,
             format!("{shown}: is in use (fuser -vm {shown} tells by whom); --lazy detaches it all the same"),
@@ -71,6 +78,18 @@ fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
         );
     }
     Ok(())
+}
+
+fn unmount_when_unused(directory: &Path, lazy: bool) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match point::unmount(directory, lazy) {
+            Err(cause) if cause.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < BRIEF_USE => {
+                std::thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
+    }
 }
 
 /// The process that will end with the mount at `directory`: none where the same tree is mounted elsewhere as well, or where

@@ -2,7 +2,6 @@
 
 mod block_cache;
 mod config;
-pub mod counting_filter;
 pub mod download;
 mod error;
 mod evict;

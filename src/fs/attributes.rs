@@ -1,15 +1,16 @@
 //! Names and inodes: LOOKUP and GETATTR.
 //!
 //! A size that is shown is true. A file whose size is neither published nor learnt is given to the kernel as empty
-//! only together with an attribute time to live of nothing, so that the kernel asks GETATTR before anybody sees the
+//! only together with an attribute time to live of nothing, so that the kernel asks GETATTR before a program sees the
 //! size (`default_permissions` makes open(2) ask as well); GETATTR alone waits for the Source.
 //!
-//! A file whose entry does not tell of its changes has its attributes for as long as its bytes are current. So the first
+//! A file whose changes no list announces has its attributes for as long as its bytes are current. So the first
 //! stat or open(2) after that is a GETATTR, which is answered at once and has the Source asked behind it; a READ alone
 //! need not ask, for an open file keeps its version.
 
 use super::error::FsError;
 use super::links::wanted;
+use super::prefetch::Consumer;
 use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
 use crate::content::FetchSpec;
@@ -21,10 +22,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// While the Source is asked whether a file's bytes are current, the kernel may use its attributes for so long.
 const WHILE_ASKED: Duration = Duration::from_secs(5);
 
-/// Unit of `st_blocks`, whatever `st_blksize` is.
+/// Unit of `st_blocks`; `st_blksize` does not count.
 const BLOCK: u64 = 512;
 
-/// An inode as the kernel is told of it.
+/// An inode as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Its attributes; the size is 0 where `attributes_ttl` is nothing.
@@ -76,12 +77,12 @@ impl Filesystem {
         Ok(Some(self.shown(&self.viewed(&snapshot, node)?)))
     }
 
-    /// GETATTR as far as it needs no waiting.
+    /// The part of GETATTR that needs no waiting.
     pub fn attributes(&self, ino: INodeNo) -> Result<Attributes, FsError> {
         self.attributes_for(ino, 0)
     }
 
-    /// The same for one thread (0: nobody's): one for which nothing may be fetched has the Source asked for nothing.
+    /// The same for one thread (0: unknown): one for which nothing may be fetched has the Source asked for nothing.
     pub fn attributes_for(&self, ino: INodeNo, thread: u32) -> Result<Attributes, FsError> {
         let (node, size, wanted) = {
             let snapshot = self.catalog.snapshot()?;
@@ -114,14 +115,14 @@ impl Filesystem {
                 let is_to_be_read = self.prefetch.expects(ino);
                 let reader = self.reader(thread);
                 if !is_to_be_read {
-                    self.prefetch.size_remote(ino, reader);
+                    self.prefetch.read((Consumer::Sizes, ino), reader, None, false);
                 }
                 wanted.requester = Requester(reader.process);
                 Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread })))
             }
             (_, overdue) => {
                 let asks_nothing = overdue.is_some() && self.denial(thread).is_some();
-                self.size_was_here(ino, thread);
+                self.was_here(Consumer::Sizes, ino, thread);
                 let mut shown = self.shown_with_size(&node, size);
                 if let (Freshness::Asked(changefreq), Some(wanted)) = (self.freshness(&node, size), overdue) {
                     if !asks_nothing {
@@ -213,7 +214,7 @@ fn file_attributes(node: &Node, size: u64, options: &FsOptions) -> FileAttr {
         ino: node.ino,
         size,
         blocks: size.div_ceil(BLOCK),
-        // Nobody's reading is recorded, and a time that moved would tell backups of a change.
+        // Reads are not recorded, and a time that moved would be a change for backups.
         atime: mtime,
         mtime,
         ctime,
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_shown_with_its_size_in_blocks_of_512_and_modes_less_the_umask() {
+    fn a_file_has_blocks_of_512_bytes_and_modes_less_the_umask() {
         let shown = file_attributes(&node(Kind::File, Some(513)), 513, &options());
         assert_eq!((shown.size, shown.blocks, shown.nlink), (513, 2, 1));
         assert_eq!((shown.kind, shown.perm), (FileType::RegularFile, 0o440));
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_ttl_is_the_shorter_one_so_that_an_unknown_size_is_asked_for() {
+    fn a_common_ttl_is_the_shorter_one() {
         let attributes = file_attributes(&node(Kind::File, None), 0, &options());
         let unsized_file = Shown { attributes, attributes_ttl: Duration::ZERO, entry_ttl: Duration::from_secs(3600) };
         assert_eq!(unsized_file.common_ttl(), Duration::ZERO);

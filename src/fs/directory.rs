@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_gives_its_entry_back_and_the_dots_come_before_every_child() {
+    fn a_cookie_names_its_entry_and_the_dots_come_first() {
         for id in [1, 2, 3, 1 << 40] {
             let cookie = Cookie::after(EntryId(id));
             assert_eq!(cookie.child(), EntryId(id));

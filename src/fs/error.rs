@@ -1,12 +1,12 @@
 //! The one road from an error to an errno.
 //!
-//! Every `match` here names each variant, so that a new way to fail does not compile before somebody has decided what
-//! a process is told. What a caller can do about it decides the errno:
+//! The `match` of an errno names each variant, so that a new way to fail does not compile before its errno is decided. What a caller
+//! can do about it decides the errno:
 //!
 //! | errno | meaning |
 //! |---|---|
-//! | `EACCES` | the Source refuses our credentials (401, 403), or nothing is fetched for this program (`deny=`): the administrator can mend it |
-//! | `ESTALE` | the inode is no more, or its version is no longer to be had: look the name up again |
+//! | `EACCES` | the Source refuses our credentials (401, 403), or nothing is fetched for this program (`deny=`): the administrator can change that |
+//! | `ESTALE` | the inode is no more, or its version is no longer served: look the name up again |
 //! | `EAGAIN` | the kernel reads too far ahead; it asks again for what a program needs |
 //! | `EIO` | everything else that failed on the way to the right bytes: 404, 410, timeouts, wrong bytes, the cache |
 
@@ -22,7 +22,7 @@ pub enum FsError {
     /// The catalog could not answer.
     #[error("the catalog failed")]
     Catalog(#[from] CatalogError),
-    /// The bytes or their number could not be had.
+    /// The bytes or their number are missing.
     #[error("the content failed")]
     Content(#[from] ContentError),
     /// The inode is known neither as current nor as an orphan.
@@ -40,19 +40,19 @@ pub enum FsError {
     /// A file was needed.
     #[error("inode {0} is a folder")]
     IsAFolder(INodeNo),
-    /// A name longer than [`super::NAME_MAX`] octets.
-    #[error("a name of {0} octets")]
+    /// A name longer than [`super::NAME_MAX`] bytes.
+    #[error("a name of {0} bytes")]
     NameTooLong(usize),
-    /// Content answered fewer octets than the file has there; the kernel would take the file to end early, for everybody.
-    #[error("inode {ino}: {got} octets at {offset} instead of {wanted}")]
+    /// Content answered fewer bytes than the file has there; the kernel would take the file to end early, for all readers.
+    #[error("inode {ino}: {got} bytes at {offset} instead of {wanted}")]
     Short {
         /// The file.
         ino: INodeNo,
         /// Where the read began.
         offset: u64,
-        /// Octets that the file has there.
+        /// Bytes that the file has there.
         wanted: u64,
-        /// Octets that came.
+        /// Bytes that arrived.
         got: u64,
     },
     /// No xattr of this name.
@@ -61,54 +61,33 @@ pub enum FsError {
     /// There are no xattrs of this kind.
     #[error("no attributes of this kind")]
     NoSuchNamespace,
-    /// The caller's buffer is too small for an xattr of so many octets.
-    #[error("{0} octets do not fit into the caller's buffer")]
+    /// The caller's buffer is too small for an xattr of so many bytes.
+    #[error("{0} bytes do not fit into the caller's buffer")]
     Range(usize),
-    /// An xattr of more octets than Linux can carry.
-    #[error("an attribute of {0} octets is too long for Linux")]
+    /// An xattr of more bytes than Linux can carry.
+    #[error("an attribute of {0} bytes is too long for Linux")]
     AttributeTooLong(usize),
     /// The operation is not offered; the kernel stops asking or does it alone.
     #[error("not offered")]
     NotOffered,
-    /// The operation would change the tree.
-    #[error("the tree is read-only")]
-    ReadOnly,
-    /// There are no symbolic links.
-    #[error("not a symbolic link")]
-    NotALink,
     /// A handler panicked: a fault of ours that costs one reply, not the mount.
     #[error("the handler panicked: {0}")]
     Panic(String),
 }
 
 impl FsError {
-    /// The resource whose bytes could not be had.
+    /// The resource whose bytes are missing.
     pub fn uri(&self) -> Option<&Uri> {
         match self {
             FsError::Content(cause) => cause.uri(),
-            FsError::Catalog(_)
-            | FsError::Gone(_)
-            | FsError::Denied(_)
-            | FsError::TooFarAhead(_)
-            | FsError::NotAFolder(_)
-            | FsError::IsAFolder(_)
-            | FsError::NameTooLong(_)
-            | FsError::Short { .. }
-            | FsError::NoAttribute
-            | FsError::NoSuchNamespace
-            | FsError::Range(_)
-            | FsError::AttributeTooLong(_)
-            | FsError::NotOffered
-            | FsError::ReadOnly
-            | FsError::NotALink
-            | FsError::Panic(_) => None,
+            _ => None,
         }
     }
 
-    /// What the process is told.
+    /// What the process gets.
     pub fn errno(&self) -> Errno {
         match self {
-            FsError::Catalog(cause) => catalog_errno(cause),
+            FsError::Catalog(_) | FsError::Short { .. } | FsError::Panic(_) => Errno::EIO,
             FsError::Content(cause) => content_errno(cause),
             FsError::Denied(_) => Errno::EACCES,
             FsError::Gone(_) => Errno::ESTALE,
@@ -116,15 +95,11 @@ impl FsError {
             FsError::NotAFolder(_) => Errno::ENOTDIR,
             FsError::IsAFolder(_) => Errno::EISDIR,
             FsError::NameTooLong(_) => Errno::ENAMETOOLONG,
-            FsError::Short { .. } => Errno::EIO,
             FsError::NoAttribute => Errno::NO_XATTR,
             FsError::NoSuchNamespace => Errno::EOPNOTSUPP,
             FsError::Range(_) => Errno::ERANGE,
             FsError::AttributeTooLong(_) => Errno::E2BIG,
             FsError::NotOffered => Errno::ENOSYS,
-            FsError::ReadOnly => Errno::EROFS,
-            FsError::NotALink => Errno::EINVAL,
-            FsError::Panic(_) => Errno::EIO,
         }
     }
 
@@ -133,16 +108,8 @@ impl FsError {
     pub fn level(&self) -> Level {
         match self {
             FsError::Catalog(_) | FsError::Short { .. } | FsError::Panic(_) => Level::ERROR,
-            FsError::Content(cause) => match cause {
-                ContentError::Cache { .. } => Level::ERROR,
-                ContentError::Fetch { .. }
-                | ContentError::Mismatch { .. }
-                | ContentError::Unannounced { .. }
-                | ContentError::Changed { .. }
-                | ContentError::Unarchived { .. }
-                | ContentError::Package { .. }
-                | ContentError::Stalled { .. } => Level::WARN,
-            },
+            FsError::Content(ContentError::Cache { .. }) => Level::ERROR,
+            FsError::Content(_) => Level::WARN,
             FsError::Denied(_)
             | FsError::Gone(_)
             | FsError::TooFarAhead(_)
@@ -153,23 +120,8 @@ impl FsError {
             | FsError::NoSuchNamespace
             | FsError::Range(_)
             | FsError::AttributeTooLong(_)
-            | FsError::NotOffered
-            | FsError::ReadOnly
-            | FsError::NotALink => Level::DEBUG,
+            | FsError::NotOffered => Level::DEBUG,
         }
-    }
-}
-
-fn catalog_errno(error: &CatalogError) -> Errno {
-    match error {
-        CatalogError::Busy { .. }
-        | CatalogError::Io { .. }
-        | CatalogError::Store(_)
-        | CatalogError::Damaged(_)
-        | CatalogError::DamagedBefore(_)
-        | CatalogError::Crowded { .. }
-        | CatalogError::Undecided
-        | CatalogError::NoRevision => Errno::EIO,
     }
 }
 
@@ -262,8 +214,6 @@ mod tests {
             (FsError::Range(3), Errno::ERANGE, Level::DEBUG),
             (FsError::AttributeTooLong(70_000), Errno::E2BIG, Level::DEBUG),
             (FsError::NotOffered, Errno::ENOSYS, Level::DEBUG),
-            (FsError::ReadOnly, Errno::EROFS, Level::DEBUG),
-            (FsError::NotALink, Errno::EINVAL, Level::DEBUG),
             (FsError::Panic("index".into()), Errno::EIO, Level::ERROR),
         ];
         for (error, errno, level) in table {

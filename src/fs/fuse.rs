@@ -1,8 +1,8 @@
 //! The adapter to fuser: decode, delegate, reply; nothing else.
 //!
 //! A FUSE thread answers what this machine knows. What must wait for the Source takes its reply along into a task, so
-//! that no FUSE thread ever waits on the network. A handler that panics costs one EIO. What would change the tree is
-//! EROFS; the kernel answers most of that itself, because the mount is read-only.
+//! that no FUSE thread ever waits on the network. A handler that panics costs one EIO. What would change the tree the kernel
+//! refuses itself (EROFS), because the mount is read-only. fuser answers ENOSYS for all that is not here.
 
 use super::Filesystem;
 use super::attributes::{Attributes, Shown};
@@ -10,6 +10,7 @@ use super::directory::Cookie;
 use super::error::FsError;
 use super::heartbeat::Heartbeat;
 use super::invalidator::Notices;
+use super::prefetch::Consumer;
 use super::statistics::BLOCK_SIZE;
 use super::waiting::Waiting;
 use super::xattr::XattrReply;
@@ -17,11 +18,9 @@ use crate::catalog::Kind;
 use crate::causes::chain;
 use crate::content::LocalRead;
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
-    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyXattr, Request,
 };
 use futures_util::FutureExt;
 use std::any::Any;
@@ -29,9 +28,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 use tracing::{Instrument, Level, trace_span};
 
 /// Background requests under way at a time. Reads through the page cache are background requests: with the usual few,
@@ -47,7 +45,7 @@ pub struct Adapter {
     notices: Notices,
     heartbeat: Arc<Heartbeat>,
     waiting: Arc<Waiting>,
-    /// The kernel opens files and folders without asking once it was told that it may.
+    /// The kernel opens files and folders without asking once it knows that it may.
     opens_alone: bool,
 }
 
@@ -59,12 +57,12 @@ impl Adapter {
         Adapter { fs, notices, heartbeat: Arc::default(), waiting, opens_alone: false }
     }
 
-    /// Tells whether the FUSE threads answer.
+    /// Shows whether the FUSE threads answer.
     pub fn heartbeat(&self) -> Arc<Heartbeat> {
         Arc::clone(&self.heartbeat)
     }
 
-    /// The result of `operation`, an error where it panics; the heartbeat tells how long it takes.
+    /// The result of `operation`, an error where it panics; the heartbeat shows how long it takes.
     fn guarded<T>(&self, operation: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
         let _busy = self.heartbeat.busy();
         guarded(operation)
@@ -84,7 +82,7 @@ impl Adapter {
     }
 
     /// ENOSYS is remembered by the kernel: it opens without asking from then on and keeps its pages, because an
-    /// inode's bytes never change. One that cannot is told to keep them at each open.
+    /// inode's bytes never change. A kernel that cannot is asked to keep them at each open.
     fn open_alone(&self, reply: ReplyOpen, keep: FopenFlags) {
         if self.opens_alone {
             reply.error(Errno::ENOSYS);
@@ -165,7 +163,7 @@ fn reply_data(reply: ReplyData, ino: INodeNo, result: Result<bytes::Bytes, FsErr
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        // Not READDIRPLUS_AUTO: it stops after the first buffer for whoever reads all names before it looks at one.
+        // Not READDIRPLUS_AUTO: it stops after the first buffer for programs that read all names before they look at one.
         for wanted in
             [InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_NO_EXPORT_SUPPORT]
         {
@@ -185,7 +183,7 @@ impl fuser::Filesystem for Adapter {
             Ok(Some(shown)) => {
                 reply.entry_with_ttls(&shown.attributes_ttl, &shown.entry_ttl, &shown.attributes, GENERATION);
                 if !shown.attributes_ttl.is_zero() {
-                    self.fs.size_was_here(shown.attributes.ino, req.pid());
+                    self.fs.was_here(Consumer::Sizes, shown.attributes.ino, req.pid());
                 }
             }
             Ok(None) => {
@@ -245,7 +243,7 @@ impl fuser::Filesystem for Adapter {
                 self.fs.programs().read(program, bytes.len());
                 reply_data(reply, ino, Ok(bytes));
                 if offset == 0 {
-                    self.fs.was_read_here(ino, thread);
+                    self.fs.was_here(Consumer::Bytes, ino, thread);
                 }
                 return;
             }
@@ -264,7 +262,7 @@ impl fuser::Filesystem for Adapter {
             let _waits = waits;
             if is_on_disk && let Some(bytes) = fs.read_on_disk(ino, offset, size).await {
                 if offset == 0 {
-                    fs.was_read_here(ino, thread);
+                    fs.was_here(Consumer::Bytes, ino, thread);
                 }
                 return Ok(bytes);
             }
@@ -342,235 +340,14 @@ impl fuser::Filesystem for Adapter {
         reply_xattr("listxattr", reply, ino, self.guarded(|| self.fs.xattr_names(ino, size)));
     }
 
-    fn readlink(&self, _req: &Request, _ino: INodeNo, reply: ReplyData) {
-        reply.error(FsError::NotALink.errno());
-    }
-
-    // What the kernel does alone once it was told that nobody else does.
-
-    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        reply.error(FsError::NotOffered.errno());
-    }
+    // Asked once by the first close(2) and the first search for holes: the kernel does both alone from then on.
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        reply.error(FsError::NotOffered.errno());
-    }
-
-    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply.error(FsError::NotOffered.errno());
-    }
-
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply.error(FsError::NotOffered.errno());
+        reply.error(Errno::ENOSYS);
     }
 
     fn lseek(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _offset: i64, _whence: i32, reply: ReplyLseek) {
-        reply.error(FsError::NotOffered.errno());
-    }
-
-    fn bmap(&self, _req: &Request, _ino: INodeNo, _blocksize: u32, _idx: u64, reply: ReplyBmap) {
-        reply.error(FsError::NotOffered.errno());
-    }
-
-    fn ioctl(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _flags: IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.error(FsError::NotOffered.errno());
-    }
-
-    fn poll(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _ph: PollNotifier,
-        _events: PollEvents,
-        _flags: PollFlags,
-        reply: ReplyPoll,
-    ) {
-        reply.error(FsError::NotOffered.errno());
-    }
-
-    fn getlk(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        _start: u64,
-        _end: u64,
-        _typ: i32,
-        _pid: u32,
-        reply: ReplyLock,
-    ) {
-        reply.error(FsError::NotOffered.errno());
-    }
-
-    fn setlk(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        _start: u64,
-        _end: u64,
-        _typ: i32,
-        _pid: u32,
-        _sleep: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(FsError::NotOffered.errno());
-    }
-
-    // What would change the tree.
-
-    fn setattr(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        _size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn mknod(
-        &self,
-        _req: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
-        _umask: u32,
-        _rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn mkdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn unlink(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn rmdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn symlink(&self, _req: &Request, _parent: INodeNo, _link_name: &OsStr, _target: &Path, reply: ReplyEntry) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn rename(
-        &self,
-        _req: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _newparent: INodeNo,
-        _newname: &OsStr,
-        _flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn link(&self, _req: &Request, _ino: INodeNo, _newparent: INodeNo, _newname: &OsStr, reply: ReplyEntry) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn create(
-        &self,
-        _req: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
-        _umask: u32,
-        _flags: i32,
-        reply: ReplyCreate,
-    ) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn write(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        _data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn setxattr(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _value: &[u8],
-        _flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn removexattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn fallocate(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        _length: u64,
-        _mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(FsError::ReadOnly.errno());
-    }
-
-    fn copy_file_range(
-        &self,
-        _req: &Request,
-        _ino_in: INodeNo,
-        _fh_in: FileHandle,
-        _offset_in: u64,
-        _ino_out: INodeNo,
-        _fh_out: FileHandle,
-        _offset_out: u64,
-        _len: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        reply.error(FsError::ReadOnly.errno());
+        reply.error(Errno::ENOSYS);
     }
 }
 
@@ -598,6 +375,6 @@ mod tests {
     #[test]
     fn what_does_not_panic_is_untouched() {
         assert_eq!(guarded(|| Ok(5)).unwrap(), 5);
-        assert!(matches!(guarded(|| Err::<(), _>(FsError::ReadOnly)), Err(FsError::ReadOnly)));
+        assert!(matches!(guarded(|| Err::<(), _>(FsError::NoAttribute)), Err(FsError::NoAttribute)));
     }
 }

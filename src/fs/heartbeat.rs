@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_operation_under_way_is_told_and_an_ended_one_is_not() {
+    fn oldest_operation_under_way_is_shown_and_ended_ones_are_not() {
         let heartbeat = Heartbeat::default();
         let later = |seconds| Instant::now() + Duration::from_secs(seconds);
         assert_eq!(heartbeat.longest(later(50)), Duration::ZERO);

@@ -32,7 +32,7 @@ const TIMEMAP: &str = "timemap";
 pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Result<Option<FetchSpec>, CatalogError> {
     let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
     let resource = match alternate(&resource, options) {
-        // What is linked beside it belongs to the generic resource.
+        // Its other links belong to the generic resource.
         Some(link) => Resource { links: Vec::new(), member: None, ..represented(resource.clone(), link) },
         None => resource,
     };
@@ -43,13 +43,13 @@ pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Res
     Ok(Some(wanted))
 }
 
-/// The change that a Change List has told last of the resource behind `ino`, as long as no list speaks for a later time.
+/// The last change that a Change List announced of the resource behind `ino`, as long as no list speaks for a later time.
 pub(super) fn last_change(
     snapshot: &Snapshot<'_>,
     ino: INodeNo,
     resource: &Resource,
 ) -> Result<Option<Journaled>, CatalogError> {
-    // What is told of a resource now is not of the version that another has replaced.
+    // What is published of a resource now is not of the version that another has replaced.
     if snapshot.parent(ino)?.is_none() {
         return Ok(None);
     }
@@ -71,9 +71,9 @@ impl Filesystem {
         let shown = resource.as_ref().and_then(|resource| alternate(resource, &self.options));
         Ok(match shown {
             Some(link) => {
-                // As in the catalog: the length of coded octets is not the size.
+                // As in the catalog: the length of coded bytes is not the size.
                 let published = believed_length(link.length, &link.hashes).filter(|_| link.encoding.is_none());
-                // The catalog tells versions by the entry alone. Where the alternate has changed and the entry has not, the
+                // The catalog distinguishes versions by the entry alone. Where the alternate has changed and the entry has not, the
                 // inode stays what was read of it, until it gets a successor.
                 Node { size: self.content.known_size(node.ino).or(published), ..node }
             }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_are_the_duplicates_that_can_be_asked_by_priority_then_document_order() {
+    fn mirrors_are_duplicates_by_priority_then_document_order() {
         let of = |rel: &str, href: &str, pri| Link { pri, ..link(rel, href) };
         let wanted = linked(
             &resource(vec![
@@ -244,7 +244,7 @@ mod tests {
 
     /// Example 29.
     #[test]
-    fn links_to_versions_are_told_apart() {
+    fn links_to_versions_are_distinguished() {
         let memento = |href: &str, modified: &str, octet| Link {
             modified: Timestamp::parse(modified),
             hashes: vec![digest(octet)],
@@ -269,7 +269,7 @@ mod tests {
 
     /// Example 27.
     #[test]
-    fn patches_keep_what_is_said_of_them() {
+    fn patches_keep_their_type_and_length() {
         let patch = Link {
             media_type: Some("application/json-patch".into()),
             length: Some(73),
@@ -283,7 +283,7 @@ mod tests {
 
     /// Example 25.
     #[test]
-    fn the_alternate_of_the_type_asked_for_is_shown_in_place_of_the_generic_resource() {
+    fn the_alternate_of_the_chosen_type_is_shown() {
         let alternate_of = |media_type: &str, href: &str| Link {
             media_type: Some(media_type.into()),
             length: Some(5),

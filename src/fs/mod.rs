@@ -8,11 +8,11 @@
 //! | [`xattr`] | GETXATTR, LISTXATTR |
 //! | [`statistics`] | STATFS |
 //! | `prefetch` | which files and sizes to fetch before they are asked for |
-//! | `links` | which bytes are shown, and where else they may be had |
-//! | [`programs`] | who reads, and who may not have anything fetched |
+//! | `links` | which bytes are shown, and from which other places they can be fetched |
+//! | [`programs`] | which programs read, and those for which nothing is fetched |
 //! | [`fuse`] | the adapter to fuser: decode, delegate, reply |
 //! | [`session`] | with which options the kernel mounts it |
-//! | [`invalidator`] | what the kernel is told of changes |
+//! | [`invalidator`] | which changes the kernel is notified of |
 //! | [`error`] | the errno of every failure |
 //!
 //! Each operation takes one snapshot of the catalog and uses it to the end. Only the `async` ones wait on the network.
@@ -46,7 +46,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Octets in one name: the catalog makes none longer, and Linux's own filesystems have none longer.
+/// Bytes in one name: the catalog makes none longer, and Linux's own filesystems have none longer.
 pub const NAME_MAX: usize = 255;
 
 /// How the tree is shown.
@@ -80,9 +80,9 @@ pub struct Filesystem {
     catalog: Arc<Catalog>,
     content: Arc<Content>,
     options: FsOptions,
-    /// What the root's `user.resyncfs.control` tells.
+    /// What the root's `user.resyncfs.control` has.
     control_socket: Option<PathBuf>,
-    /// What the root's `user.resyncfs.sets` tells.
+    /// What the root's `user.resyncfs.sets` has.
     set_names: Option<Box<SetNames>>,
     runtime: tokio::runtime::Handle,
     programs: Arc<Programs>,
@@ -110,22 +110,22 @@ impl Filesystem {
         }
     }
 
-    /// The same, telling on its root where the mount's control socket lies.
+    /// The same, whose root shows where the mount's control socket lies.
     pub fn with_control_socket(self, path: PathBuf) -> Filesystem {
         Filesystem { control_socket: Some(path), ..self }
     }
 
-    /// The same, telling on its root what the numbers of the Source's sets stand for.
+    /// The same, whose root shows what the numbers of the Source's sets stand for.
     pub fn with_set_names(self, names: impl Fn() -> Vec<(SetId, String)> + Send + Sync + 'static) -> Filesystem {
         Filesystem { set_names: Some(Box::new(names)), ..self }
     }
 
-    /// The same, counting what is read by `programs`, of which some may not have anything fetched.
+    /// The same, counting what is read by `programs`, for some of which nothing is fetched.
     pub fn with_programs(self, programs: Arc<Programs>) -> Filesystem {
         Filesystem { programs, ..self }
     }
 
-    /// Who reads.
+    /// The programs that read.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }

@@ -1,30 +1,32 @@
 //! Who reads: the programs behind the kernel's requests, by the thread that it names with each (`fuse_in_header.pid`,
 //! fuse(4)), and those that may not have anything fetched (`deny=`).
 //!
-//! A READ that this machine answers takes no lock and, but for the first of a thread in a while, makes no system call for
-//! it: the program of a thread is remembered for [`REMEMBERED`] in one atomic word.
+//! The program of a thread is remembered for [`REMEMBERED`]. So a READ that this machine answers makes no system call for it, but for the
+//! first of a thread in a while.
 
+use lru::LruCache;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Octets of a name as the kernel keeps it (`TASK_COMM_LEN` without its NUL, proc(5)).
+/// Bytes of a name as the kernel keeps it (`TASK_COMM_LEN` without its NUL, proc(5)).
 const LONGEST_NAME: usize = 15;
 
-/// Programs counted by name, the two made up ones included.
-const NAMED: usize = UNNAMED;
+/// Programs counted by name, the two invented ones included.
+const NAMED: usize = 127;
 
 /// Readers that cannot be named: of another PID namespace, or gone.
 const UNKNOWN: usize = 0;
 
-/// All programs that came when [`NAMED`] were known.
+/// All programs that were first seen when [`NAMED`] were known.
 const OTHERS: usize = 1;
 
-/// Threads whose program is remembered; two that meet in one place take turns.
-const PLACES: usize = 1024;
+/// Threads whose program is remembered.
+const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 
 /// How long a thread's program is taken for the same: execve(2) and prctl(2) change it.
 const REMEMBERED: Duration = Duration::from_secs(1);
@@ -54,34 +56,25 @@ const TYPE_CALLS: &[libc::c_long] = &[
 /// So often it is looked which system call a thread waits in: it may not have begun to wait.
 const LOOKS: usize = 8;
 
-/// Bits of a [`Place`]. Linux gives threads and processes no number of more (`PID_MAX_LIMIT`, proc(5)).
-const NUMBER_BITS: u32 = 22;
-const TIME_BITS: u32 = 13;
-const PROGRAM_BITS: u32 = 7;
-const _: () = assert!(2 * NUMBER_BITS + TIME_BITS + PROGRAM_BITS == u64::BITS);
-
-/// Whose process is known and whose program is not: it has not read.
-const UNNAMED: usize = (1 << PROGRAM_BITS) - 1;
-
 /// What a program has read since the mount began. Pages that the kernel has are read without asking and not seen here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The name of its process as in `/proc/PID/comm`; `?`: cannot be told; `others`: all that came late.
+    /// The name of its process as in `/proc/PID/comm`; `?`: unknown; `others`: all that were seen late.
     pub program: Box<str>,
-    /// READs that were answered with octets.
+    /// READs that were answered with bytes.
     pub reads: u64,
-    /// These octets.
+    /// These bytes.
     pub octets: u64,
     /// READs and questions for a size that failed with EACCES because of `deny=`.
     pub denied: u64,
 }
 
-/// Who reads.
+/// The reader of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// By its name.
-    number: usize,
-    /// 0: it cannot be told.
+    /// By its name; `None`: its process is known and it has not read.
+    number: Option<usize>,
+    /// 0: unknown.
     process: u32,
 }
 
@@ -92,27 +85,25 @@ struct Counted {
     denied: AtomicU64,
 }
 
-/// The programs seen since the mount began, and those that were told to stay away.
+/// The programs seen since the mount began, and those for which nothing is fetched.
 #[derive(Debug)]
 pub struct Programs {
     denied: Vec<Box<[u8]>>,
-    begun: Instant,
-    /// [`Place`]s; 0: free.
-    places: Box<[AtomicU64]>,
+    /// Programs of threads, and since when each is known. Held for a few instructions.
+    threads: Mutex<LruCache<u32, (Program, Instant)>>,
     /// Taken for a thread not seen in a while, never while a request waits.
     names: Mutex<HashMap<Box<str>, usize>>,
     counted: Box<[Counted]>,
 }
 
 impl Programs {
-    /// None seen yet. `denied`: names as typed; the kernel keeps 15 octets of each.
+    /// None seen yet. `denied`: names as typed; the kernel keeps 15 bytes of each.
     pub fn new<'a>(denied: impl IntoIterator<Item = &'a str>) -> Programs {
         let kept = |name: &str| name.as_bytes()[..name.len().min(LONGEST_NAME)].into();
         let names = [("?".into(), UNKNOWN), ("others".into(), OTHERS)];
         Programs {
             denied: denied.into_iter().map(kept).collect(),
-            begun: Instant::now(),
-            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            threads: Mutex::new(LruCache::new(THREADS)),
             names: Mutex::new(names.into()),
             counted: (0..NAMED).map(|_| Counted::default()).collect(),
         }
@@ -120,48 +111,47 @@ impl Programs {
 
     /// The program of a thread.
     pub fn of(&self, thread: u32) -> Program {
-        self.remembered(thread, |known| known.number != UNNAMED, |names| self.number(&names.process))
+        self.remembered(thread, true)
     }
 
-    /// The process of a thread; 0: it cannot be told. Unlike [`Programs::of`] it makes no program one of those that read.
+    /// The process of a thread; 0: unknown. Unlike [`Programs::of`] it makes no program one of those that read.
     pub fn process(&self, thread: u32) -> u32 {
-        self.remembered(thread, |_| true, |_| UNNAMED).process
+        self.remembered(thread, false).process
     }
 
-    /// What is remembered of a thread where that `is_enough`, else what is found anew.
-    fn remembered(
-        &self,
-        thread: u32,
-        is_enough: impl Fn(Program) -> bool,
-        number: impl Fn(&Names) -> usize,
-    ) -> Program {
-        if thread == 0 || thread >> NUMBER_BITS != 0 {
-            return Program { number: UNKNOWN, process: 0 };
+    /// What is remembered of a thread, else what is found now. `is_named`: with the number of its name.
+    fn remembered(&self, thread: u32, is_named: bool) -> Program {
+        if thread == 0 {
+            return Program { number: Some(UNKNOWN), process: 0 };
         }
-        // It comes round again after two hours; who is taken for what it was then is counted wrong, and has another's share.
-        let now = (self.begun.elapsed().as_millis() / REMEMBERED.as_millis()) as u64 & ((1 << TIME_BITS) - 1);
-        let place = &self.places[thread as usize % PLACES];
-        let known = Place(place.load(Ordering::Relaxed));
-        if known.is_of(thread, now) && is_enough(known.program()) {
-            return known.program();
+        let now = Instant::now();
+        if let Some((program, since)) = self.threads().get(&thread).copied()
+            && now.saturating_duration_since(since) < REMEMBERED
+            && (program.number.is_some() || !is_named)
+        {
+            return program;
         }
-        let program = match names_of(thread).filter(|names| names.leader >> NUMBER_BITS == 0) {
-            Some(names) => Program { number: number(&names), process: names.leader },
-            None => Program { number: UNKNOWN, process: 0 },
+        let program = match names_of(thread) {
+            Some(names) => Program { number: is_named.then(|| self.number(&names.process)), process: names.leader },
+            None => Program { number: Some(UNKNOWN), process: 0 },
         };
-        place.store(Place::new(thread, now, program).0, Ordering::Relaxed);
+        self.threads().put(thread, (program, now));
         program
     }
 
-    /// `program` was given octets.
-    pub fn read(&self, program: Program, octets: usize) {
-        let Some(counted) = self.counted.get(program.number) else { return };
+    fn threads(&self) -> MutexGuard<'_, LruCache<u32, (Program, Instant)>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `program` was given bytes.
+    pub fn read(&self, program: Program, bytes: usize) {
+        let Some(counted) = program.number.and_then(|number| self.counted.get(number)) else { return };
         counted.reads.fetch_add(1, Ordering::Relaxed);
-        counted.octets.fetch_add(octets as u64, Ordering::Relaxed);
+        counted.octets.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// The name because of which nothing may be fetched for a thread: its own or that of its process. `None`: it may; also
-    /// where neither can be told, for this keeps nobody out who wants in.
+    /// where neither is known, for this is no protection.
     pub fn denied(&self, thread: u32) -> Option<String> {
         if self.denied.is_empty() || thread == 0 {
             return None;
@@ -173,7 +163,7 @@ impl Programs {
     }
 
     /// Whether a thread asks for an extended attribute, or for the type of a file in a program that looks at nothing else. Where its
-    /// system call cannot be told (proc(5), `syscall`, needs the right to trace it) that program alone decides.
+    /// system call is unknown (proc(5), `syscall`, needs the right to trace it) that program alone decides.
     pub fn asks_for_xattr(&self, thread: u32) -> bool {
         if thread == 0 {
             return false;
@@ -188,7 +178,7 @@ impl Programs {
 
     /// A thread was refused something.
     pub fn refused(&self, thread: u32) {
-        if let Some(counted) = self.counted.get(self.of(thread).number) {
+        if let Some(counted) = self.of(thread).number.and_then(|number| self.counted.get(number)) {
             counted.denied.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -228,28 +218,6 @@ impl Programs {
     }
 }
 
-/// What is remembered of a thread, in one word: its number, its process's, when that was looked up (in [`REMEMBERED`] since the
-/// beginning, the low bits) and its program.
-#[derive(Clone, Copy)]
-struct Place(u64);
-
-impl Place {
-    fn new(thread: u32, time: u64, program: Program) -> Place {
-        let numbers = u64::from(thread) << NUMBER_BITS | u64::from(program.process);
-        Place((numbers << TIME_BITS | time) << PROGRAM_BITS | program.number as u64)
-    }
-
-    fn is_of(self, thread: u32, time: u64) -> bool {
-        let of_time = self.0 >> PROGRAM_BITS & ((1 << TIME_BITS) - 1);
-        self.0 >> (NUMBER_BITS + TIME_BITS + PROGRAM_BITS) == u64::from(thread) && of_time == time
-    }
-
-    fn program(self) -> Program {
-        let process = self.0 >> (TIME_BITS + PROGRAM_BITS) & ((1 << NUMBER_BITS) - 1);
-        Program { number: (self.0 & ((1 << PROGRAM_BITS) - 1)) as usize, process: process as u32 }
-    }
-}
-
 struct Names {
     thread: Vec<u8>,
     process: Vec<u8>,
@@ -261,7 +229,7 @@ struct Names {
 fn names_of(thread: u32) -> Option<Names> {
     let own = comm(thread)?;
     let status = fs::read(format!("/proc/{thread}/status")).ok()?;
-    let leader = status.split(|octet| *octet == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
+    let leader = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
     let leader: u32 = std::str::from_utf8(leader).ok()?.trim().parse().ok()?;
     let process = if leader == thread { own.clone() } else { comm(leader)? };
     Some(Names { thread: own, process, leader })
@@ -319,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_compared_as_the_kernel_keeps_it_of_thread_and_process() {
+    fn a_name_is_compared_as_the_kernel_keeps_it() {
         for (denied, thread, expected) in [
             ("a-very-long-program-name", "a-very-long-program-name", true),
             ("a-very-long-pro", "a-very-long-program-name", true),
@@ -338,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_named_is_counted_together_and_not_denied() {
+    fn unnamed_programs_are_counted_together_and_not_denied() {
         let programs = Programs::new(["?"]);
         // Past the highest number that Linux gives.
         for thread in [0, 1 << 23] {
@@ -367,23 +335,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_a_thread_is_what_was_found() {
-        const HIGHEST: u32 = (1 << NUMBER_BITS) - 1;
-        for (thread, time, number, process) in [(1, 0, 0, 1), (HIGHEST, 8191, UNNAMED, HIGHEST), (70, 1, 5, 0)] {
-            let program = Program { number, process };
-            let place = Place::new(thread, time, program);
-            assert_eq!(place.program(), program);
-            assert!(place.is_of(thread, time) && !place.is_of(thread - 1, time) && !place.is_of(thread, time ^ 1));
-        }
-        assert!(!Place(0).is_of(1, 0), "a free one is nobody's");
-    }
-
-    #[test]
     fn too_many_programs_are_counted_together() {
         let programs = Programs::new([]);
         for number in 0..2 * NAMED {
             let number = programs.number(format!("p{number}").as_bytes());
-            programs.read(Program { number, process: 0 }, 1);
+            programs.read(Program { number: Some(number), process: 0 }, 1);
         }
 
         let reading = programs.snapshot();

@@ -3,7 +3,7 @@
 use super::Filesystem;
 use super::error::FsError;
 use super::links::wanted;
-use super::prefetch::Reader;
+use super::prefetch::{Consumer, Reader};
 use crate::catalog::{Kind, Node};
 use crate::content::{FetchSpec, LocalRead};
 use crate::source::http::Requester;
@@ -28,21 +28,14 @@ impl Filesystem {
         read.await.ok().flatten()
     }
 
-    /// The first bytes of a file were read from this machine by `thread`: what follows may have to be fetched now.
-    pub fn was_read_here(&self, ino: INodeNo, thread: u32) {
-        if self.prefetch.looks_out_for(ino) && self.denial(thread).is_none() {
-            self.prefetch.read_here(ino, self.reader(thread));
+    /// The first bytes of a file, or its learnt size, were given to `thread` by this machine: what follows may have to be fetched now.
+    pub fn was_here(&self, consumer: Consumer, ino: INodeNo, thread: u32) {
+        if self.prefetch.has_walks() && self.denial(thread).is_none() {
+            self.prefetch.read((consumer, ino), self.reader(thread), None, true);
         }
     }
 
-    /// The size of a file was shown to `thread` as it was learnt: the next ones may have to be asked for now.
-    pub fn size_was_here(&self, ino: INodeNo, thread: u32) {
-        if self.prefetch.looks_out_for(ino) && self.denial(thread).is_none() {
-            self.prefetch.size_here(ino, self.reader(thread));
-        }
-    }
-
-    /// READ for whom nothing may be fetched: what is here, whoever had it fetched, else `denial`.
+    /// READ by a program for which nothing may be fetched: what is here, else `denial`.
     pub async fn read_present(
         &self,
         ino: INodeNo,
@@ -55,16 +48,17 @@ impl Filesystem {
         self.checked(&node, offset, length, bytes)
     }
 
-    /// READ by `thread` (0: nobody's): waits while the fetch makes progress. A repeated READ of what failed is answered by content at once.
+    /// READ by `thread` (0: unknown): waits while the download makes progress. A repeated READ of what failed is answered by content at once.
     pub async fn read(&self, ino: INodeNo, offset: u64, length: u32, thread: u32) -> Result<Bytes, FsError> {
         let (node, mut wanted) = self.readable(ino)?;
         let reader = self.reader(thread);
         wanted.requester = Requester(reader.process);
         let mut bytes = pin!(self.content.read(&wanted, offset, length));
-        // Begun before anything is fetched ahead of it: a connection that is open is for whoever waits.
+        // Begun before anything is fetched ahead of it: a connection that is open is for the reader that waits.
         let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;
         if offset == 0 {
-            self.prefetch.read_remote(ino, reader, node.size.or_else(|| self.content.known_size(ino)));
+            let size = node.size.or_else(|| self.content.known_size(ino));
+            self.prefetch.read((Consumer::Bytes, ino), reader, size, false);
         }
         let bytes = match begun {
             Poll::Ready(bytes) => bytes?,
@@ -96,8 +90,8 @@ impl Filesystem {
     }
 }
 
-/// `bytes` if they are all that a file of `size` octets has there. The kernel takes a short answer for the end of the
-/// file and shrinks `st_size` for everybody.
+/// `bytes` if they are all that a file of `size` bytes has there. The kernel takes a short answer for the end of the
+/// file and shrinks `st_size` for all readers.
 fn whole(ino: INodeNo, size: u64, offset: u64, length: u32, bytes: Bytes) -> Result<Bytes, FsError> {
     let wanted = size.saturating_sub(offset).min(u64::from(length));
     let got = bytes.len() as u64;

@@ -24,7 +24,7 @@ pub struct SessionOptions {
     pub exec: bool,
 }
 
-/// What fuser is told to mount with.
+/// How fuser mounts.
 pub fn mount_options(options: &SessionOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_read_only_and_tells_its_type_and_source() {
+    fn a_mount_is_read_only_and_shows_its_type_and_source() {
         let config = mount_options(&options("https://example.org/"));
         for option in [
             MountOption::RO,

@@ -4,10 +4,10 @@ use super::Filesystem;
 use super::error::FsError;
 use crate::catalog::Totals;
 
-/// Octets in a block of [`Statistics`].
+/// Bytes in a block of [`Statistics`].
 pub const BLOCK_SIZE: u32 = 4096;
 
-/// What STATFS answers. Nothing is free: nobody can add to the tree.
+/// What STATFS answers. Nothing is free: the tree is read-only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Sum of the published lengths, in blocks of [`BLOCK_SIZE`], rounded up.

@@ -3,6 +3,7 @@
 use super::attributes::{Attributes, Shown};
 use super::directory::Cookie;
 use super::error::FsError;
+use super::prefetch::Consumer;
 use super::xattr::XattrReply;
 use super::*;
 use crate::catalog::{Catalog, Kind, Naming};
@@ -233,7 +234,7 @@ fn a_name_is_its_inode_and_no_name_is_none() {
 
 /// A size that is shown is true: an unknown one is never kept by the kernel, and GETATTR waits for it.
 #[test]
-fn an_unknown_size_has_no_time_to_live_until_getattr_has_asked_for_it() {
+fn an_unknown_size_has_no_time_to_live_until_getattr_asked() {
     let mounted = Mounted::with_one_of_each();
     let shown = mounted.find("a/unsized.txt");
     assert_eq!((shown.attributes.size, shown.attributes_ttl), (0, Duration::ZERO));
@@ -297,7 +298,7 @@ fn bytes_outside_the_page_cache_are_read_by_another_thread() {
 }
 
 #[test]
-fn a_listing_has_the_dots_first_and_each_name_once_however_it_is_cut() {
+fn a_listing_has_the_dots_first_and_each_name_once() {
     let mounted = Mounted::new(true);
     mounted.publish((0..100).map(|n| mounted.entry(&format!("d/{n:03}"), Some(n))));
     let whole = mounted.list(mounted.ino("d"), usize::MAX, || {});
@@ -310,7 +311,7 @@ fn a_listing_has_the_dots_first_and_each_name_once_however_it_is_cut() {
 }
 
 #[test]
-fn a_listing_continued_after_a_change_neither_repeats_nor_skips_what_stayed() {
+fn a_listing_goes_on_after_a_change_without_repeat_or_gap() {
     let mounted = Mounted::new(true);
     let files = |numbers: &mut dyn Iterator<Item = u64>, length: u64| -> Vec<Entry> {
         numbers.map(|n| mounted.entry(&format!("d/{n:03}"), Some(length))).collect()
@@ -377,7 +378,7 @@ fn without_xattrs_even_the_question_is_refused() {
 
 /// Promise: an open file keeps its bytes or gets ESTALE, never others.
 #[test]
-fn a_replaced_inode_goes_on_being_answered_and_its_name_is_a_new_one() {
+fn a_replaced_inode_is_still_answered_and_its_name_is_new() {
     let mounted = Mounted::with_one_of_each();
     let old = mounted.find("a/sized.txt");
     let mut changed = mounted.entry("a/sized.txt", Some(6));
@@ -399,7 +400,7 @@ fn statistics_are_the_sums_of_the_revision() {
 }
 
 #[test]
-fn attributes_hold_no_longer_than_the_bytes_of_a_file_are_known_to_be_current() {
+fn attributes_hold_as_long_as_bytes_are_known_to_be_current() {
     use crate::document::ChangeFrequency::{Always, Never};
     let mounted = Mounted::new(true);
     let entry = |path: &str, changefreq| Entry { changefreq: Some(changefreq), ..mounted.entry(path, Some(5)) };
@@ -416,7 +417,7 @@ fn attributes_hold_no_longer_than_the_bytes_of_a_file_are_known_to_be_current() 
 
 /// As `rsync` reads: the files of a folder before its folders.
 #[test]
-fn a_walk_that_reads_files_first_goes_on_into_a_folder_behind_more_files_than_are_looked_at_at_once() {
+fn a_files_first_walk_enters_a_folder_behind_many_files() {
     let mounted = Mounted::new(true).with_prefetch();
     let many = |prefix: &'static str, count: usize| (0..count).map(move |number| format!("walk/{prefix}{number:03}"));
     let read: Vec<String> = many("a", 1).chain(many("c", 300)).chain(many("b/y", 8)).collect();
@@ -432,7 +433,7 @@ fn a_walk_that_reads_files_first_goes_on_into_a_folder_behind_more_files_than_ar
 
 /// Promise: readers of what is here do not wait for each other, nor for those for whom something is fetched.
 #[test]
-fn a_warm_reader_takes_no_lock_of_those_for_whom_files_are_fetched_and_sized() {
+fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
     let mounted = Mounted::new(true).with_prefetch();
     let walk = |number: u64| format!("walk/{number:03}");
     let of_walk = (0..100).map(|number| mounted.entry(&walk(number), None));
@@ -452,7 +453,7 @@ fn a_warm_reader_takes_no_lock_of_those_for_whom_files_are_fetched_and_sized() {
         mounted.runtime.block_on(mounted.fs.read(mounted.ino(&walk(number)), 0, 5, 7)).unwrap();
     }
     assert!(mounted.fs.prefetch.expects(mounted.ino(&walk(6))));
-    let held = (mounted.fs.content.locked(&inodes), mounted.fs.prefetch.locked());
+    let held = mounted.fs.content.locked(&inodes);
 
     let (done, is_done) = std::sync::mpsc::channel();
     let fs = Arc::clone(&mounted.fs);
@@ -467,7 +468,7 @@ fn a_warm_reader_takes_no_lock_of_those_for_whom_files_are_fetched_and_sized() {
                 seen += shown.attributes.size;
                 let LocalRead::Bytes(bytes) = fs.read_in_memory(ino, 0, 100) else { panic!("it was read") };
                 assert_eq!(bytes.len() as u64, size);
-                fs.was_read_here(ino, thread);
+                fs.was_here(Consumer::Bytes, ino, thread);
             }
         }
         done.send(seen).unwrap();

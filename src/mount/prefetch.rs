@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-/// Files under way at once, of all hosts; content bounds those of one host.
+/// Files under way at once, of all hosts. The limiter of `source::http` bounds the requests of one host.
 const AT_ONCE: usize = 64;
 
 /// Between two reports of progress.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// Bytes of a range.
 pub(super) const RANGE: u64 = 4 << 20;
@@ -65,7 +65,7 @@ pub(super) struct RangeClient {
 }
 
 /// Why a range does not arrive.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum RangeError {
     #[error("a range cannot be fetched")]
     Http(#[source] Arc<HttpError>),
@@ -115,7 +115,7 @@ impl RangeClient {
 
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, RangeError>> + Send>>;
 
-/// One range on its way. It is asked for a second time, from where it was cut.
+/// One range on its way. Where it was cut it is asked for a second time, from there on.
 struct Fetching {
     client: Arc<RangeClient>,
     left: Range<u64>,
@@ -124,8 +124,8 @@ struct Fetching {
 }
 
 impl Fetching {
-    fn chunks(client: &Arc<RangeClient>, left: Range<u64>, has_failed: bool) -> Chunks {
-        let fetching = Fetching { client: Arc::clone(client), left, body: None, has_failed };
+    fn chunks(client: &Arc<RangeClient>, left: Range<u64>) -> Chunks {
+        let fetching = Fetching { client: Arc::clone(client), left, body: None, has_failed: false };
         let next = |mut fetching: Fetching| async move {
             let chunk = fetching.chunk().await?;
             Ok(chunk.map(|chunk| (chunk, fetching)))
@@ -169,30 +169,26 @@ struct InFlight {
     /// Not handed on yet.
     left: Range<u64>,
     chunks: Chunks,
-    /// Each holds its reservation.
-    arrived: VecDeque<Bytes>,
+    /// Each holds its reservation. An error is the last.
+    arrived: VecDeque<Result<Bytes, RangeError>>,
     /// Arrived, without a reservation yet. Nothing more is read until it has one.
     uncharged: Option<Bytes>,
     has_started: bool,
     /// No more chunks are to come.
-    ended: Option<Result<(), RangeError>>,
+    has_ended: bool,
 }
 
 impl InFlight {
-    fn new(left: Range<u64>, chunks: Chunks) -> InFlight {
-        InFlight { left, chunks, arrived: VecDeque::new(), uncharged: None, has_started: false, ended: None }
-    }
-
     fn has_failed(&self) -> bool {
-        matches!(self.ended, Some(Err(_)))
+        self.arrived.back().is_some_and(Result::is_err)
     }
 
     /// Takes in the chunks that are here, while the budget has room.
     fn fill(&mut self, cx: &mut Context, budget: &Budget) {
-        while self.ended.is_none() {
+        while !self.has_ended {
             if let Some(chunk) = self.uncharged.take() {
                 match budget.try_reserve(chunk.len()) {
-                    Some(reservation) => self.arrived.push_back(reservation.attach(chunk)),
+                    Some(reservation) => self.arrived.push_back(Ok(reservation.attach(chunk))),
                     None => {
                         self.uncharged = Some(chunk);
                         return;
@@ -202,8 +198,10 @@ impl InFlight {
             match self.chunks.poll_next_unpin(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(chunk))) => (self.uncharged, self.has_started) = (Some(chunk), true),
-                Poll::Ready(Some(Err(error))) => self.ended = Some(Err(error)),
-                Poll::Ready(None) => self.ended = Some(Ok(())),
+                Poll::Ready(end) => {
+                    self.has_ended = true;
+                    self.arrived.extend(end);
+                }
             }
         }
     }
@@ -211,12 +209,9 @@ impl InFlight {
     /// The next bytes, from `at` on: the body may have brought the first of them.
     fn poll_next(&mut self, cx: &mut Context, at: u64) -> Poll<Result<Bytes, RangeError>> {
         loop {
-            let mut chunk = match self.arrived.pop_front().or_else(|| self.uncharged.take()) {
-                Some(chunk) => chunk,
-                None => match &self.ended {
-                    Some(ended) => return Poll::Ready(Err(ended.clone().err().unwrap_or(RangeError::Other))),
-                    None => ready!(self.chunks.poll_next_unpin(cx)).unwrap_or(Err(RangeError::Other))?,
-                },
+            let mut chunk = match self.arrived.pop_front().or_else(|| self.uncharged.take().map(Ok)) {
+                Some(chunk) => chunk?,
+                None => ready!(self.chunks.poll_next_unpin(cx)).unwrap_or(Err(RangeError::Other))?,
             };
             self.has_started = true;
             let known = at.saturating_sub(self.left.start).min(chunk.len() as u64);
@@ -279,7 +274,7 @@ impl Ranges {
     /// The next bytes, as soon as they are wanted and here; `None` at the end. May be dropped while it waits.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, RangeError> {
         let mut demand = self.demand.clone();
-        let (length, silence) = (self.client.origin.length, self.client.silence);
+        let length = self.client.origin.length;
         while self.at < length {
             let wanted = (*demand.borrow_and_update()).min(length);
             self.begin(wanted);
@@ -289,15 +284,10 @@ impl Ranges {
                 continue;
             }
             let begun = Instant::now();
-            let can_do_without_body = self.body.is_some() && !self.ranges.is_empty();
             let chunk = tokio::select! {
                 biased;
                 chunk = poll_fn(|cx| self.poll_next(cx)) => chunk?,
                 Ok(()) = demand.changed() => continue,
-                () = sleep(silence), if can_do_without_body => {
-                    self.replace_body();
-                    continue;
-                }
             };
             self.at += chunk.len() as u64;
             self.measure(chunk.len() as u64, begun.elapsed());
@@ -334,8 +324,10 @@ impl Ranges {
         }
         while self.asked < wanted && (self.is_needed() || self.has_room(width)) {
             let end = (self.asked + RANGE).min(self.client.origin.length);
-            let range = self.asked..end;
-            self.ranges.push_back(InFlight::new(range.clone(), Fetching::chunks(&self.client, range, false)));
+            let left = self.asked..end;
+            let chunks = Fetching::chunks(&self.client, left.clone());
+            let (arrived, uncharged) = (VecDeque::new(), None);
+            self.ranges.push_back(InFlight { left, chunks, arrived, uncharged, has_started: false, has_ended: false });
             self.asked = end;
         }
     }
@@ -348,7 +340,7 @@ impl Ranges {
     /// Whether one more range may be under way. A host that does not answer is asked for few.
     fn has_room(&self, width: usize) -> bool {
         let answered = self.ranges.iter().filter(|range| range.has_started).count();
-        let under_way = self.ranges.iter().filter(|range| range.ended.is_none()).count();
+        let under_way = self.ranges.iter().filter(|range| !range.has_ended).count();
         let is_answering = self.ranges.len() - answered < 2 + 2 * answered;
         under_way < width && is_answering && self.budget.free() >= RANGE as usize
     }
@@ -360,10 +352,7 @@ impl Ranges {
             self.hand_over();
         }
         if let Some(body) = &mut self.body {
-            match ready!(body.poll_next_unpin(cx)).unwrap_or(Err(RangeError::Other)) {
-                Err(_) if !self.ranges.is_empty() => self.replace_body(),
-                chunk => return Poll::Ready(chunk),
-            }
+            return body.poll_next_unpin(cx).map(|chunk| chunk.unwrap_or(Err(RangeError::Other)));
         }
         match self.ranges.front_mut() {
             Some(first) => first.poll_next(cx, self.at),
@@ -381,15 +370,6 @@ impl Ranges {
         }
         if self.ranges.front().is_some_and(|first| first.left.start <= self.at && first.has_started) {
             self.body = None;
-        }
-    }
-
-    /// The body failed: what it has not brought before the first range is a range too, for its second time.
-    fn replace_body(&mut self) {
-        self.body = None;
-        if let Some(first) = self.ranges.front().filter(|first| first.left.start > self.at) {
-            let range = self.at..first.left.start;
-            self.ranges.push_front(InFlight::new(range.clone(), Fetching::chunks(&self.client, range, true)));
         }
     }
 }

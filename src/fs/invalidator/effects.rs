@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Sends a message to the kernel.
-pub type Tell = dyn FnMut(&Notification<'_>) -> io::Result<()> + Send;
+pub type Notify = dyn FnMut(&Notification<'_>) -> io::Result<()> + Send;
 
 /// Some names of a folder after an entry, in its order; none at its end.
 pub type NamesAfter = dyn FnMut(INodeNo, EntryId) -> Vec<(EntryId, Box<[u8]>)> + Send;
@@ -24,7 +24,7 @@ pub type NamesAfter = dyn FnMut(INodeNo, EntryId) -> Vec<(EntryId, Box<[u8]>)> +
 /// Everything that the invalidator does to others, so that its own logic needs neither kernel nor catalog.
 pub struct Effects {
     /// Sends a message to the kernel.
-    pub tell: Box<Tell>,
+    pub notify: Box<Notify>,
     /// Has the kernel drop pages; waits there for the READs that fill them.
     pub drop_pages: Arc<DropPages>,
     /// Where a folder lies; `None` for the root and for what is no more.
@@ -34,7 +34,7 @@ pub struct Effects {
     /// The names of a folder, piece by piece.
     pub names: Box<NamesAfter>,
     /// Some inodes that have lost their name and were not let go, greater than this one and ascending; none at their end, `None`
-    /// where that cannot be told now.
+    /// where that is unknown now.
     pub orphans: Box<dyn FnMut(INodeNo) -> Option<Vec<INodeNo>> + Send>,
     /// Keeps the object of an orphan.
     pub pin: Box<dyn FnMut(INodeNo) + Send>,
@@ -51,12 +51,12 @@ pub struct Effects {
 /// Orphans behind which it is looked whether the store is worth copying.
 const MANY_DROPPED: usize = 100_000;
 
-/// Names, or orphans, read at a time, so that no snapshot of the catalog is held while the kernel is told.
+/// Names, or orphans, read at a time, so that no snapshot of the catalog is held while the kernel is notified.
 const NAMES: usize = 1000;
 
 impl Effects {
     /// The real ones: `device` is a duplicate of the session's descriptor; orphans are let go on `runtime`, because
-    /// the catalog may be busy with a long commit and the kernel must be told of other things meanwhile.
+    /// the catalog may be busy with a long commit and other notifications must go out meanwhile.
     pub fn new(
         device: OwnedFd,
         catalog: Arc<Catalog>,
@@ -65,7 +65,7 @@ impl Effects {
     ) -> Effects {
         let device = Arc::new(File::from(device));
         let of_pages = Arc::clone(&device);
-        let tell = move |notification: &Notification<'_>| send(&device, notification);
+        let notify = move |notification: &Notification<'_>| send(&device, notification);
         let drop_pages = move |ino, range: &Range<u64>| send(&of_pages, &Notification::Pages(ino, range));
         let places = Arc::clone(&catalog);
         let place = move |ino| match places.snapshot().and_then(|snapshot| snapshot.parent(ino)) {
@@ -125,7 +125,7 @@ impl Effects {
         let (leave, left) = tokio::sync::mpsc::unbounded_channel();
         runtime.spawn(let_go(left, catalog, content));
         Effects {
-            tell: Box::new(tell),
+            notify: Box::new(notify),
             drop_pages: Arc::new(drop_pages),
             place: Box::new(place),
             former_place: Box::new(former_place),

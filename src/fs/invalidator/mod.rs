@@ -14,7 +14,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-pub use effects::{Effects, NamesAfter, Tell};
+pub use effects::{Effects, NamesAfter, Notify};
 pub use notification::Notification;
 pub use pages::DropPages;
 
@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use tokio::sync::watch;
 
-/// Orphans that are let go together though there is more to tell.
+/// Orphans that are let go together though more notices wait.
 const SETTLED: usize = 50_000;
 
 /// What the invalidator is left to do.
@@ -40,7 +40,7 @@ const SETTLED: usize = 50_000;
 pub enum Notice {
     /// The catalog has changed, and its commit is done.
     Changed(Invalidation),
-    /// The kernel has forgotten this orphan, as far as one FORGET tells.
+    /// The kernel has sent a FORGET of this orphan.
     Forgotten(INodeNo),
     /// The mount ends.
     Stop,
@@ -90,7 +90,7 @@ impl Notices {
             Event::Poisoned(ino) | Event::Unannounced(ino) => (*ino, 0..u64::MAX),
             Event::Recheck(ino, range) => (*ino, range.clone()),
             // The kernel was given no time to live with the unknown size: it asks anyway. And of a version that only
-            // the Source has, the kernel is told when it is in the catalog.
+            // the Source has, the kernel is notified when it is in the catalog.
             Event::Sized(..) | Event::Changed(_) => return,
         };
         // With the other end gone the mount is gone, and its pages are.
@@ -107,7 +107,7 @@ impl Notices {
     /// Waits until the kernel has heard of every change that was left before.
     pub async fn heard(&self) {
         let left = self.left.load(Ordering::Acquire);
-        // With the invalidator gone nobody is left to hear.
+        // With the invalidator gone the mount is gone.
         let _ = self.done.clone().wait_for(|done| *done >= left).await;
     }
 
@@ -116,7 +116,7 @@ impl Notices {
         self.leave(Notice::Stop);
     }
 
-    /// With the invalidator gone the mount is gone, and nobody is left to be told.
+    /// With the invalidator gone the mount is gone.
     fn leave(&self, notice: Notice) {
         self.left.fetch_add(1, Ordering::AcqRel);
         let _ = self.sender.send(notice);
@@ -160,7 +160,7 @@ pub struct Invalidator {
     settled: Vec<INodeNo>,
     /// The kernel has no epoch, and was not asked yet about all orphans whose names may be left in it.
     names_stay: bool,
-    /// The catalog could not tell all orphans, or not let the store go that is kept for them: the kernel is to be asked about them
+    /// The catalog did not name all orphans, or kept the store that is there for them: the kernel is to be asked about them
     /// again.
     asks_again: bool,
 }
@@ -172,7 +172,7 @@ impl Invalidator {
         pages::spawn(std::mem::replace(&mut inbox.pages, none), Arc::clone(&effects.drop_pages))?;
         let invalidator = Invalidator::new(inbox, effects);
         let thread = thread::Builder::new().name("invalidator".into());
-        // After a great change it has a million orphans to ask about, beside those who answer lookups.
+        // After a great change it has a million orphans to ask about, while other threads answer lookups.
         priority::in_short_slices(|| thread.spawn(move || invalidator.run()))
     }
 
@@ -185,7 +185,7 @@ impl Invalidator {
             if notice == Notice::Stop {
                 break;
             }
-            // Whatever happens to one notice, the kernel must hear of the next.
+            // A notice that fails must not keep the kernel from the next.
             if catch_unwind(AssertUnwindSafe(|| self.handle(&notice))).is_err() {
                 tracing::error!("the kernel was not told of {notice:?}: the invalidator panicked");
             }
@@ -207,7 +207,7 @@ impl Invalidator {
         }
     }
 
-    /// Once after some notices, not for ever: what the catalog cannot tell now it may tell after another commit.
+    /// Once after some notices, not for ever: another commit may make known what the catalog does not know now.
     fn ask_again(&mut self) {
         if !std::mem::take(&mut self.asks_again) {
             return;
@@ -230,16 +230,16 @@ impl Invalidator {
         }
         match notice {
             Notice::Changed(Invalidation::Name { parent, name, orphan }) => {
-                self.tell(&Notification::Entry { parent: *parent, name });
+                self.notify(&Notification::Entry { parent: *parent, name });
                 if let Some(ino) = orphan {
                     self.orphaned(*ino);
                 }
             }
-            Notice::Changed(Invalidation::Folder(ino)) => self.tell(&Notification::Inode(*ino)),
+            Notice::Changed(Invalidation::Folder(ino)) => self.notify(&Notification::Inode(*ino)),
             Notice::Changed(Invalidation::Folders(folders)) => {
-                folders.iter().for_each(|ino| self.tell(&Notification::Inode(ino)));
+                folders.iter().for_each(|ino| self.notify(&Notification::Inode(ino)));
             }
-            Notice::Changed(Invalidation::Attributes(ino)) => self.tell(&Notification::Attributes(*ino)),
+            Notice::Changed(Invalidation::Attributes(ino)) => self.notify(&Notification::Attributes(*ino)),
             Notice::Changed(Invalidation::Everything(folders)) => self.everything(folders),
             Notice::Changed(Invalidation::Orphans) => self.ask_about_all(),
             Notice::Forgotten(ino) => self.ask(*ino),
@@ -256,7 +256,7 @@ impl Invalidator {
             && self.inbox.orphans.is_waiting(ino)
             && let Some((parent, name)) = (self.effects.former_place)(ino)
         {
-            self.tell(&Notification::Entry { parent, name: &name });
+            self.notify(&Notification::Entry { parent, name: &name });
             self.ask(ino);
         }
         if self.inbox.orphans.is_waiting(ino) {
@@ -266,7 +266,7 @@ impl Invalidator {
 
     /// Settles an orphan if the kernel does not know it.
     fn ask(&mut self, ino: INodeNo) {
-        if let Err(error) = (self.effects.tell)(&Notification::Attributes(ino)) {
+        if let Err(error) = (self.effects.notify)(&Notification::Attributes(ino)) {
             if is_unknown(&error) {
                 self.inbox.orphans.remove(ino);
                 self.settled.push(ino);
@@ -283,7 +283,7 @@ impl Invalidator {
     /// Kernels before Linux 6.16 have no epoch. There the name of each changed folder is dropped, and with it all names below. That leaves
     /// names which went from the root itself, and those that are in use: they are dropped one by one, as their inodes are orphans.
     fn everything(&mut self, folders: &InodeSet) {
-        if let Err(error) = (self.effects.tell)(&Notification::Epoch) {
+        if let Err(error) = (self.effects.notify)(&Notification::Epoch) {
             tracing::debug!("no epoch ({error}): changed folders are dropped one by one");
             self.names_stay = true;
         }
@@ -291,7 +291,7 @@ impl Invalidator {
             if self.names_stay {
                 self.drop_below(ino);
             }
-            self.tell(&Notification::Inode(ino));
+            self.notify(&Notification::Inode(ino));
         }
         // Such a change names no orphans. With an epoch most are known until their names are next looked up.
         self.ask_about_all();
@@ -325,20 +325,20 @@ impl Invalidator {
     /// dropped.
     fn drop_below(&mut self, folder: INodeNo) {
         if let Some((parent, name)) = (self.effects.place)(folder) {
-            self.tell(&Notification::Entry { parent, name: &name });
+            self.notify(&Notification::Entry { parent, name: &name });
         } else if folder == INodeNo::ROOT {
             let mut after = EntryId(0);
             loop {
                 let names = (self.effects.names)(folder, after);
                 let Some((last, _)) = names.last() else { return };
                 after = *last;
-                names.iter().for_each(|(_, name)| self.tell(&Notification::Entry { parent: folder, name }));
+                names.iter().for_each(|(_, name)| self.notify(&Notification::Entry { parent: folder, name }));
             }
         }
     }
 
-    fn tell(&mut self, notification: &Notification<'_>) {
-        match (self.effects.tell)(notification) {
+    fn notify(&mut self, notification: &Notification<'_>) {
+        match (self.effects.notify)(notification) {
             Ok(()) => {}
             // It never knew, or has dropped it by itself.
             Err(error) if is_unknown(&error) => {}

@@ -1,4 +1,4 @@
-//! Messages to the kernel, octet by octet (`linux/fuse.h`).
+//! Messages to the kernel, byte by byte (`linux/fuse.h`).
 //!
 //! They are not sent through `fuser::Notifier`, which takes the kernel's "unknown inode" for success and has no epoch.
 
@@ -19,7 +19,7 @@ pub enum Notification<'a> {
     Inode(INodeNo),
     /// Forget the attributes, and the pages of these bytes. A page that is being read is waited for: the fewer the better.
     Pages(INodeNo, &'a Range<u64>),
-    /// Forget the attributes alone. An error ENOENT tells that the inode is not known.
+    /// Forget the attributes alone. Where the inode is not known it fails with ENOENT.
     Attributes(INodeNo),
     /// Ask again for every name. Linux 6.16 and later.
     Epoch,
@@ -39,7 +39,7 @@ impl std::fmt::Display for Notification<'_> {
 
 impl Notification<'_> {
     /// The message as the kernel reads it: `fuse_out_header` with the code in `error` and 0 in `unique`, then the
-    /// structure of that code, in the machine's own order of octets.
+    /// structure of that code, in the machine's own byte order.
     pub(super) fn encode(&self) -> Vec<u8> {
         const INVAL_INODE: i32 = 2;
         const INVAL_ENTRY: i32 = 3;
@@ -53,7 +53,7 @@ impl Notification<'_> {
         let (code, body) = match self {
             Notification::Entry { parent, name } => {
                 let mut body = parent.0.to_ne_bytes().to_vec();
-                // A name has at most 255 octets; longer ones the kernel refuses itself.
+                // A name has at most 255 bytes; longer ones the kernel refuses itself.
                 body.extend_from_slice(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_ne_bytes());
                 body.extend_from_slice(&0_u32.to_ne_bytes());
                 body.extend_from_slice(name);
@@ -82,7 +82,7 @@ impl Notification<'_> {
 mod tests {
     use super::*;
 
-    /// The octets of `struct fuse_out_header` and of the structures behind it, on a little-endian machine.
+    /// The bytes of `struct fuse_out_header` and of the structures behind it, on a little-endian machine.
     #[test]
     #[cfg(target_endian = "little")]
     fn messages_are_laid_out_as_the_kernel_reads_them() {

@@ -1,4 +1,4 @@
-//! The thread against a kernel that only remembers what it was told.
+//! The thread against a kernel that only remembers its notifications.
 
 use super::*;
 use std::collections::HashSet;
@@ -40,7 +40,7 @@ impl World {
         self.done.lock().unwrap().push(done);
     }
 
-    fn tell(&self, notification: &Notification<'_>) -> io::Result<()> {
+    fn notify(&self, notification: &Notification<'_>) -> io::Result<()> {
         let known = |ino: INodeNo| {
             if self.known.lock().unwrap().contains(&ino.0) {
                 Ok(())
@@ -72,14 +72,14 @@ impl World {
 
     /// Folder 5 is `five` in the root; the root has the names `a` and `b`. Orphan 7 was `seven` in folder 5, any other is in use.
     fn effects(&self) -> Effects {
-        let (tell, pin, release, settle) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let (notify, pin, release, settle) = (self.clone(), self.clone(), self.clone(), self.clone());
         let past = self.past;
         let was_kept = Arc::clone(&self.was_kept);
         let orphans = self.orphans.clone();
         let fails_behind = Arc::clone(&self.fails_behind);
         let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
         Effects {
-            tell: Box::new(move |notification| tell.tell(notification)),
+            notify: Box::new(move |notification| notify.notify(notification)),
             drop_pages: Arc::new(|_, _| Ok(())),
             place: Box::new(|ino| (ino.0 == 5).then(|| (ROOT, (*b"five").into()))),
             former_place: Box::new(|ino| (ino.0 == 7).then(|| (INodeNo(5), (*b"seven").into()))),
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Runs an invalidator over `notices` until it ends, and tells what it did.
+    /// Runs an invalidator over `notices` until it ends, and returns what it did.
     fn after(&self, notices: impl IntoIterator<Item = Notice>) -> Vec<Done> {
         let (sender, inbox) = channel();
         notices.into_iter().for_each(|notice| sender.leave(notice));
@@ -137,7 +137,7 @@ fn every_change_has_its_notification() {
 }
 
 #[test]
-fn an_orphan_that_the_kernel_does_not_know_is_let_go_after_its_name() {
+fn an_orphan_unknown_to_the_kernel_goes_after_its_name() {
     let world = World::new(&[1], true);
     let done = world.after([name(1, "a", Some(7)), name(1, "b", Some(8))]);
     assert_eq!(
@@ -154,7 +154,7 @@ fn an_orphan_that_the_kernel_does_not_know_is_let_go_after_its_name() {
 
 /// Promise: an open file keeps its bytes or gets ESTALE, never others.
 #[test]
-fn an_orphan_in_use_is_pinned_and_let_go_only_when_the_kernel_does_not_know_it_any_more() {
+fn an_orphan_in_use_is_pinned_until_the_kernel_forgets_it() {
     let world = World::new(&[1, 7], true);
     let (notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.effects());
@@ -175,7 +175,7 @@ fn an_orphan_in_use_is_pinned_and_let_go_only_when_the_kernel_does_not_know_it_a
 }
 
 #[test]
-fn without_an_epoch_the_changed_folders_are_dropped_with_all_below() {
+fn without_an_epoch_changed_folders_are_dropped_with_all_below() {
     let world = World::new(&[1, 5], false);
     let done = world.after([everything(&[5, 1]), name(5, "x", None), folder(5)]);
     assert_eq!(
@@ -239,14 +239,14 @@ fn everything_settles_the_orphans_that_it_does_not_name() {
 }
 
 #[test]
-fn a_panic_over_one_notice_does_not_keep_the_next_from_the_kernel() {
+fn a_panic_over_one_notice_does_not_stop_the_next() {
     let world = World::new(&[1], true);
     let done = world.after([name(1, "panic", None), name(1, "a", None)]);
     assert_eq!(done, [Done::Entry(1, "a".into())]);
 }
 
 #[test]
-fn the_thread_ends_when_nobody_can_leave_a_notice_any_more() {
+fn the_thread_ends_when_all_notices_handles_are_gone() {
     let (notices, inbox) = channel();
     let thread = Invalidator::spawn(inbox, World::new(&[], true).effects()).unwrap();
     drop(notices);
@@ -254,7 +254,7 @@ fn the_thread_ends_when_nobody_can_leave_a_notice_any_more() {
 }
 
 #[test]
-fn content_s_events_reach_the_kernel_only_where_it_holds_something_wrong() {
+fn content_events_reach_the_kernel_only_where_pages_are_wrong() {
     let (notices, inbox) = channel();
     notices.content(&Event::Sized(INodeNo(3), 10));
     notices.content(&Event::Changed(INodeNo(3)));
@@ -267,7 +267,7 @@ fn content_s_events_reach_the_kernel_only_where_it_holds_something_wrong() {
 }
 
 #[tokio::test]
-async fn who_waits_is_answered_when_the_kernel_has_heard_of_all_that_was_left_before() {
+async fn a_waiter_is_answered_when_all_earlier_notices_are_sent() {
     let world = World::new(&[1, 2], true);
     let (notices, inbox) = channel();
     let thread = Invalidator::spawn(inbox, world.effects()).unwrap();
@@ -282,7 +282,7 @@ async fn who_waits_is_answered_when_the_kernel_has_heard_of_all_that_was_left_be
 }
 
 #[test]
-fn a_store_kept_for_orphans_goes_when_all_were_asked_about_and_those_that_are_known_stay() {
+fn a_store_for_orphans_goes_when_all_were_asked_about() {
     let mut world = World::new(&[7], true);
     world.orphans = [3, 7, 9].map(INodeNo).to_vec();
     world.past = Some(2);
@@ -295,7 +295,7 @@ fn a_store_kept_for_orphans_goes_when_all_were_asked_about_and_those_that_are_kn
 }
 
 #[test]
-fn a_store_kept_for_orphans_stays_until_the_catalog_could_tell_all_of_them() {
+fn a_store_for_orphans_stays_until_the_catalog_names_all() {
     let mut world = World::new(&[9], true);
     world.orphans = [3, 9].map(INodeNo).to_vec();
     world.past = Some(2);
@@ -321,7 +321,7 @@ fn a_store_kept_for_orphans_stays_until_the_catalog_could_tell_all_of_them() {
 }
 
 #[test]
-fn a_store_that_could_not_go_is_tried_again_after_the_next_change() {
+fn a_store_that_had_to_stay_is_tried_again_after_a_change() {
     let mut world = World::new(&[1, 9], true);
     world.orphans = vec![INodeNo(9)];
     world.past = Some(2);

@@ -50,6 +50,11 @@ impl Cursor {
         Cursor { folder, after, order: Order::Mixed, in_folders: false, roams: false, ceiling: folder }
     }
 
+    /// Before the first file of `folder`.
+    pub(super) fn before_files_of(folder: INodeNo) -> Cursor {
+        Cursor { order: Order::FilesFirst, ..Cursor::behind(folder, EntryId(0)) }
+    }
+
     /// The same place in a walk that goes through all of `top`, which lies above it.
     pub(super) fn all_of(self, top: INodeNo) -> Cursor {
         Cursor { roams: true, ceiling: top, ..self }

@@ -8,9 +8,8 @@
 //! | `cursor` | the order in which programs go through the tree |
 //! | `listings` | which thread has listed which folder |
 //!
-//! The tracker sees READs of a file's first bytes and GETATTRs that wait, and those that are answered here where a walk
-//! looks out for the file. Any other costs one load ([`CountingFilter`]). What is ordered is fetched in tasks of low priority, which
-//! the tracker bounds and the limiter of the source orders.
+//! The tracker sees READs of a file's first bytes and GETATTRs that wait and, while there are walks, those that this machine answers.
+//! What is ordered is fetched in tasks of low priority, which the tracker bounds and the limiter of the source orders.
 
 mod cursor;
 mod ledger;
@@ -20,15 +19,14 @@ mod tests;
 mod tracker;
 mod walk;
 
-pub use walk::Reader;
+pub use walk::{Consumer, Reader};
 
 use super::FsOptions;
 use super::error::FsError;
 use super::links::wanted;
-use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Snapshot};
+use crate::catalog::{Catalog, CatalogError, Node, Snapshot};
 use crate::causes::chain;
 use crate::content::Content;
-use crate::content::counting_filter::CountingFilter;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::source::http::Requester;
 use cursor::{Cursor, Stopped};
@@ -36,12 +34,13 @@ use fuser::INodeNo;
 use listings::Listings;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tracker::{EXPECTED, SIZE_BYTES, Seen, Tracker, Wish};
-use walk::{Candidate, Consumer, Evidence};
+use tracker::{EXPECTED, Key, SIZE_BYTES, Seen, Tracker, Wish};
+use walk::{Candidate, Evidence};
 
 /// A file of unknown size is fetched ahead only among files that are usually not larger.
 const UNKNOWN_AMONG: u64 = 1 << 20;
@@ -63,7 +62,8 @@ pub(super) struct Prefetch {
     runtime: Handle,
     /// Held for a few instructions, and never while the catalog or content is asked.
     state: Mutex<State>,
-    looked_out_for: Arc<CountingFilter>,
+    /// A task sweeps the tracker as long as there are walks.
+    has_walks: AtomicBool,
     listings: Listings,
     /// Whether the bytes of files are fetched, or sizes alone.
     fetches_bytes: bool,
@@ -73,8 +73,6 @@ struct State {
     tracker: Tracker<Cursor>,
     /// The tasks that fetch bytes.
     tasks: HashMap<INodeNo, AbortHandle>,
-    /// Whether a task sweeps the tracker.
-    is_swept: bool,
 }
 
 impl Prefetch {
@@ -86,98 +84,63 @@ impl Prefetch {
         runtime: Handle,
         limit: u64,
     ) -> Prefetch {
-        let tracker = Tracker::new(limit.max(FOR_SIZES));
         Prefetch {
             catalog,
             content,
             options,
             runtime,
-            looked_out_for: Arc::clone(tracker.looked_out_for()),
-            state: Mutex::new(State { tracker, tasks: HashMap::new(), is_swept: false }),
+            state: Mutex::new(State { tracker: Tracker::new(limit.max(FOR_SIZES)), tasks: HashMap::new() }),
+            has_walks: AtomicBool::new(false),
             listings: Listings::default(),
             fetches_bytes: limit > 0,
         }
     }
 
-    /// Whether a walk may look out for `ino`: the one thing that a warm read costs.
-    pub(super) fn looks_out_for(&self, ino: INodeNo) -> bool {
-        self.looked_out_for.may_hold(ino)
+    /// Whether any walk could go on: the one thing that a reader pays for while nothing is fetched.
+    pub(super) fn has_walks(&self) -> bool {
+        self.has_walks.load(Ordering::Acquire)
     }
 
     /// `thread` begins to list `folder`.
     pub(super) fn listed(&self, folder: INodeNo, thread: u32) {
         if self.fetches_bytes {
-            self.listings.note(thread, folder, Instant::now());
+            self.listings.note(thread, folder);
         }
     }
 
-    /// The first bytes of a file are to be read from the Source. `bytes`: all of it.
-    pub(super) fn read_remote(self: &Arc<Self>, ino: INodeNo, reader: Reader, bytes: Option<u64>) {
-        if self.fetches_bytes {
-            let seen = self.state().tracker.read((Consumer::Bytes, ino), bytes, reader, Instant::now());
-            self.follow(Consumer::Bytes, ino, reader, seen);
+    /// The first bytes of a file are to be read, or its size is asked for. `is_here`: this machine answers, which begins no walk.
+    pub(super) fn read(self: &Arc<Self>, (consumer, ino): Key, reader: Reader, bytes: Option<u64>, is_here: bool) {
+        let mut state = self.state();
+        // A learnt size may have come with the bytes: only one that was ordered shows that its reader goes on.
+        if is_here && consumer == Consumer::Sizes && !state.tracker.is_ordered((consumer, ino)) {
+            return;
         }
-    }
-
-    /// The first bytes of a file were read from this machine. What was here anyway begins no walk.
-    pub(super) fn read_here(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
-        let seen = self.state().tracker.read((Consumer::Bytes, ino), None, reader, Instant::now());
-        if seen != Seen::Elsewhere {
-            self.follow(Consumer::Bytes, ino, reader, seen);
-        }
-    }
-
-    /// The size of a file is asked for at the Source.
-    pub(super) fn size_remote(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
-        let seen = self.state().tracker.read((Consumer::Sizes, ino), Some(SIZE_BYTES), reader, Instant::now());
-        self.follow(Consumer::Sizes, ino, reader, seen);
-    }
-
-    /// The learnt size of a file was shown. What was not asked for ahead makes no walk: a size may come with the bytes.
-    pub(super) fn size_here(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
-        let is_ordered = self.state().tracker.is_ordered((Consumer::Sizes, ino));
-        if is_ordered {
-            self.size_remote(ino, reader);
-        }
-    }
-
-    /// A size is asked for and does not come: the next ones are asked for at once, in order or not.
-    pub(super) fn size_takes_long(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
-        let begun = self.begin(Consumer::Sizes, ino, reader, Evidence::LongWait);
-        self.report(ino, begun);
-    }
-
-    /// Whether the reader that asks for the size of `ino` is going to read it: a walk has fetched it or expects it.
-    pub(super) fn expects(&self, ino: INodeNo) -> bool {
-        self.looks_out_for(ino) && self.state().tracker.expects(Consumer::Bytes, ino)
-    }
-
-    /// While this is held, every other user of the tracker waits.
-    #[cfg(test)]
-    pub(super) fn locked(&self) -> impl Sized {
-        self.state()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn follow(self: &Arc<Self>, consumer: Consumer, ino: INodeNo, reader: Reader, seen: Seen<Cursor>) {
+        let seen = state.tracker.read((consumer, ino), bytes, reader, Instant::now());
+        drop(state);
         let followed = match seen {
             Seen::Enough => Ok(()),
             Seen::Follows(wish) => {
                 let from = if wish.is_another_readers { wish.from.in_its_folder() } else { wish.from };
                 self.supply(&Wish { from, ..wish })
             }
+            Seen::Elsewhere if is_here => Ok(()),
             Seen::Elsewhere => self.begin(consumer, ino, reader, Evidence::None),
         };
-        self.report(ino, followed);
+        report(ino, followed);
     }
 
-    fn report(&self, ino: INodeNo, followed: Result<(), CatalogError>) {
-        if let Err(error) = followed {
-            tracing::debug!(ino = ino.0, "nothing is fetched ahead: {}", chain(&error));
-        }
+    /// A size is asked for and does not come: the next ones are asked for at once, in order or not.
+    pub(super) fn size_takes_long(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
+        report(ino, self.begin(Consumer::Sizes, ino, reader, Evidence::LongWait));
+    }
+
+    /// Whether the reader that asks for the size of `ino` is going to read it: a walk has fetched it or expects it.
+    pub(super) fn expects(&self, ino: INodeNo) -> bool {
+        self.has_walks() && self.state().tracker.expects((Consumer::Bytes, ino))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(
@@ -187,18 +150,27 @@ impl Prefetch {
         reader: Reader,
         mut evidence: Evidence,
     ) -> Result<(), CatalogError> {
+        if consumer == Consumer::Bytes && !self.fetches_bytes {
+            return Ok(());
+        }
         let snapshot = self.catalog.snapshot()?;
         let Some((folder, entry)) = snapshot.place(ino)? else { return Ok(()) };
         let mut cursor = Cursor::behind(folder, entry);
-        if consumer == Consumer::Bytes && self.listings.is_last(reader.thread, folder, Instant::now()) {
+        if consumer == Consumer::Bytes && self.listings.is_last(reader.thread, folder) {
             let top = self.top_listed(&snapshot, folder, reader.thread)?;
             cursor = if top == folder { cursor } else { cursor.all_of(top) };
-            if first_file(&snapshot, folder)? == Some(ino) {
-                evidence = Evidence::FirstListed;
-            }
+            Cursor::before_files_of(folder).follow(&snapshot, &mut |node, _| {
+                if node.ino == ino {
+                    evidence = Evidence::FirstListed;
+                }
+                false
+            })?;
         }
         drop(snapshot);
-        let bytes = if consumer == Consumer::Sizes { Some(SIZE_BYTES) } else { self.content.known_size(ino) };
+        let bytes = match consumer {
+            Consumer::Bytes => self.content.known_size(ino),
+            Consumer::Sizes => Some(SIZE_BYTES),
+        };
         let wish = self.state().tracker.begin(consumer, cursor, bytes, (reader, evidence), Instant::now());
         self.sweep();
         self.supply(&wish)
@@ -206,10 +178,10 @@ impl Prefetch {
 
     /// The uppermost folder of which `thread` has listed all that lead from there to `folder`: it goes through them.
     fn top_listed(&self, snapshot: &Snapshot<'_>, folder: INodeNo, thread: u32) -> Result<INodeNo, CatalogError> {
-        let (mut top, now) = (folder, Instant::now());
+        let mut top = folder;
         for _ in 0..DEEP {
             match snapshot.place(top)? {
-                Some((parent, _)) if parent != top && self.listings.has(thread, parent, now) => top = parent,
+                Some((parent, _)) if parent != top && self.listings.has(thread, parent) => top = parent,
                 _ => break,
             }
         }
@@ -263,7 +235,7 @@ impl Prefetch {
         }
         drop(snapshot);
         let mut state = self.state();
-        for ino in state.tracker.supply(wish, &candidates, expected, front, is_end) {
+        for ino in state.tracker.supply(wish, candidates, expected, front, is_end) {
             let fetching = Arc::clone(self).fetch(wish.consumer, ino, Requester(wish.process));
             let task = self.runtime.spawn(fetching).abort_handle();
             // A question for a size may have been joined by a reader, who must get its answer.
@@ -329,20 +301,21 @@ impl Prefetch {
 
     /// Ends walks whose readers are gone, and the downloads that they leave, as long as there are walks.
     fn sweep(self: &Arc<Self>) {
-        if std::mem::replace(&mut self.state().is_swept, true) {
+        if self.has_walks.swap(true, Ordering::AcqRel) {
             return;
         }
         let this = Arc::clone(self);
         self.runtime.spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP).await;
-                let State { tracker, tasks, is_swept } = &mut *this.state();
-                *is_swept = tracker.sweep(Instant::now(), is_gone);
+                let State { tracker, tasks } = &mut *this.state();
+                let is_left = tracker.sweep(Instant::now(), is_gone);
                 // What was read goes on: its reader waits for it.
                 for (_, task) in tasks.extract_if(|ino, _| !tracker.is_ordered((Consumer::Bytes, *ino))) {
                     task.abort();
                 }
-                if !*is_swept {
+                if !is_left {
+                    this.has_walks.store(false, Ordering::Release);
                     return;
                 }
             }
@@ -350,19 +323,13 @@ impl Prefetch {
     }
 }
 
+fn report(ino: INodeNo, followed: Result<(), CatalogError>) {
+    if let Err(error) = followed {
+        tracing::debug!(ino = ino.0, "nothing is fetched ahead: {}", chain(&error));
+    }
+}
+
 /// Whether a process has ended; of an unknown one that is not known.
 fn is_gone(process: u32) -> bool {
     process != 0 && !Path::new(&format!("/proc/{process}")).exists()
-}
-
-/// The first file of a listing of `folder`.
-fn first_file(snapshot: &Snapshot<'_>, folder: INodeNo) -> Result<Option<INodeNo>, CatalogError> {
-    let mut first = None;
-    let mut left = EXPECTED;
-    snapshot.children(folder, EntryId(0), &mut |_, _, node| {
-        first = (node.kind == Kind::File).then_some(node.ino);
-        left -= 1;
-        first.is_none() && left > 0
-    })?;
-    Ok(first)
 }

@@ -69,7 +69,7 @@ impl Row {
         let front = ordered.last().map_or(wish.from, |last| last.after);
         let expected = self.candidates(front, EXPECTED);
         let is_end = expected.is_empty();
-        let now = self.tracker.supply(wish, &ordered, expected, front, is_end);
+        let now = self.tracker.supply(wish, ordered, expected, front, is_end);
         now.into_iter().map(|ino| ino.0).collect()
     }
 
@@ -157,7 +157,9 @@ fn sizes_and_bytes_of_one_file_are_two_things() {
     let mut row = Row::of(1000, KIB);
     (1..=3).for_each(|n| drop(row.reads(n)));
 
-    assert!(row.tracker.expects(Consumer::Bytes, INodeNo(10)) && !row.tracker.expects(Consumer::Sizes, INodeNo(10)));
+    assert!(
+        row.tracker.expects((Consumer::Bytes, INodeNo(10))) && !row.tracker.expects((Consumer::Sizes, INodeNo(10)))
+    );
     assert_eq!(row.tracker.read((Consumer::Sizes, INodeNo(10)), None, UNKNOWN, row.now), Seen::Elsewhere);
     row.consumer = Consumer::Sizes;
     (1..=2).for_each(|n| drop(row.reads(n)));
@@ -431,7 +433,7 @@ fn a_walk_that_ended_is_forgotten_with_what_it_ordered() {
     row.waits(ENDED + Duration::from_secs(1));
 
     assert_eq!(row.outstanding(), 0);
-    assert!(!row.tracker.expects(Consumer::Bytes, INodeNo(4)));
+    assert!(!row.tracker.expects((Consumer::Bytes, INodeNo(4))));
     assert!(!row.tracker.sweep(row.now, |_| false), "no walk is left");
 }
 
@@ -452,33 +454,4 @@ fn a_walk_whose_process_is_gone_ends_after_a_pause() {
     row.reads(5);
     assert!(!sweep(&mut row, 3));
     assert_eq!(row.outstanding(), 0);
-}
-
-/// Otherwise warm readers would take the tracker's lock, or walks would miss what is read.
-#[test]
-fn the_filter_has_what_is_ordered_or_expected_alone() {
-    let mut row = Row::of(4000, 4 * KIB);
-    let mut random = Random(11);
-    let mut at = 1;
-    for step in 0..3000u64 {
-        // Walks that are left and taken up, files that fail or have no room, and jumps.
-        at = if random.within(0..40) == 0 { random.within(1..4000) } else { at % 4000 + 1 };
-        row.waits(Duration::from_millis(random.within(0..400)));
-        row.reads(at);
-        if step % 100 == 50 {
-            row.tracker.dropped(row.key(at + 3), true);
-        }
-        if step % 1000 == 500 {
-            row.tracker.no_room(row.key(at + 5), row.now);
-        }
-        if step % 50 == 0 {
-            let expected = (1..4000).map(INodeNo).filter(|ino| row.tracker.expects(Consumer::Bytes, *ino));
-            assert!(expected.clone().count() > 0 || step == 0);
-            assert!(expected.into_iter().all(|ino| row.tracker.looked_out_for().may_hold(ino)), "step {step}");
-        }
-    }
-
-    row.waits(2 * ENDED);
-
-    assert!(!(0..4100).any(|ino| row.tracker.looked_out_for().may_hold(INodeNo(ino))));
 }

@@ -15,12 +15,9 @@
 //! - What is outstanding is bounded for all walks together. A walk takes half of what the others leave.
 
 use super::ledger::Ledger;
-use super::walk::{Candidate, Consumer, Evidence, Reader, Walk, WalkId};
-use crate::content::counting_filter::CountingFilter;
+use super::walk::{Candidate, Consumer, Evidence, Reader, Walk};
 use fuser::INodeNo;
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Files expected after the last one read: readers leave out what they have, and some sort by inode.
@@ -29,10 +26,9 @@ pub(super) const EXPECTED: usize = 8;
 /// Files that all walks together may have ordered and not read.
 const OUTSTANDING: usize = 1024;
 
-/// Walks remembered that are known, that are not, and of these as many of one process. A process that jumps begins one with each file,
-/// and must not make the walks of others forgotten.
-const KNOWN: usize = 16;
-const UNKNOWN: usize = 48;
+/// Walks remembered, and of those that are not known as many of one process. A process that jumps begins one with each file, and must
+/// not make the walks of others forgotten.
+const WALKS: usize = 64;
 const UNKNOWN_OF_ONE: usize = 16;
 
 /// A walk that reads nothing for so long has ended.
@@ -64,7 +60,8 @@ pub(super) enum Seen<C> {
 /// What a walk is to be supplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish<C> {
-    pub(super) walk: WalkId,
+    /// Its number.
+    pub(super) walk: u64,
     pub(super) consumer: Consumer,
     /// The process of the reader.
     pub(super) process: u32,
@@ -80,31 +77,19 @@ pub(super) struct Wish<C> {
     pub(super) is_another_readers: bool,
 }
 
-/// A file that is fetched ahead, and what of it.
-type Key = (Consumer, INodeNo);
-
-/// A file under way or here, and not read yet.
-#[derive(Debug)]
-struct Ordered {
-    walk: WalkId,
-    /// In the order of its walk.
-    number: u64,
-    /// As expected when it was ordered, then as fetched.
-    bytes: u64,
-}
+/// What is fetched ahead, and of which file.
+pub(super) type Key = (Consumer, INodeNo);
 
 /// All walks of a mount.
 #[derive(Debug)]
 pub(super) struct Tracker<C> {
     /// The one that read last first.
     walks: VecDeque<Walk<C>>,
-    ordered: HashMap<Key, Ordered>,
-    /// Of an inode that is not in it [`Tracker::read`] answers [`Seen::Elsewhere`]. It holds what is ordered and what is expected.
-    looked_out_for: Arc<CountingFilter>,
     ledger: Ledger,
     /// Bytes that all walks together may have ordered and not read.
     limit: u64,
-    newest: WalkId,
+    /// Walks begun so far.
+    begun: u64,
     /// The cache has no room until then.
     no_room_until: Option<Instant>,
 }
@@ -112,58 +97,47 @@ pub(super) struct Tracker<C> {
 impl<C: Copy> Tracker<C> {
     /// No walks.
     pub(super) fn new(limit: u64) -> Tracker<C> {
-        Tracker {
-            walks: VecDeque::new(),
-            ordered: HashMap::new(),
-            looked_out_for: Arc::default(),
-            ledger: Ledger::default(),
-            limit,
-            newest: WalkId::default(),
-            no_room_until: None,
-        }
+        Tracker { walks: VecDeque::new(), ledger: Ledger::default(), limit, begun: 0, no_room_until: None }
     }
 
-    /// See [`Tracker::looked_out_for`].
-    pub(super) fn looked_out_for(&self) -> &Arc<CountingFilter> {
-        &self.looked_out_for
+    /// Whether a walk has a file fetched ahead, or expects it next.
+    pub(super) fn expects(&self, key: Key) -> bool {
+        self.find(key).is_some()
     }
 
-    /// Whether a walk has `ino` fetched ahead, or expects it next.
-    pub(super) fn expects(&self, consumer: Consumer, ino: INodeNo) -> bool {
-        self.ordered.contains_key(&(consumer, ino)) || self.expecting(consumer, ino).is_some()
+    /// Whether a walk has a file fetched ahead.
+    pub(super) fn is_ordered(&self, key: Key) -> bool {
+        self.ordering(key).is_some()
     }
 
-    /// `reader` begins to read `ino`, or asks for its size.
+    /// `reader` begins to read a file, or asks for its size.
     pub(super) fn read(&mut self, key: Key, bytes: Option<u64>, reader: Reader, now: Instant) -> Seen<C> {
-        let ordered = self.remove(key);
-        let (id, bytes, front) = if let Some(ordered) = &ordered {
-            self.ledger.used(ordered.bytes);
-            (ordered.walk, Some(ordered.bytes), None)
-        } else if let Some((id, candidate)) = self.expecting(key.0, key.1) {
-            (id, bytes.or(candidate.bytes), Some(candidate.after))
-        } else {
-            return Seen::Elsewhere;
-        };
-        let Some(place) = self.walks.iter().position(|walk| walk.id == id) else { return Seen::Elsewhere };
+        let Some(place) = self.find(key) else { return Seen::Elsewhere };
         // The walk that has read last stands first.
         self.walks.make_contiguous()[..=place].rotate_right(1);
         let walk = &mut self.walks[0];
         walk.last_read = now;
-        let is_another_readers = !walk.read_by(reader, bytes);
-        let number = match (&ordered, front) {
+        let (number, bytes, is_ordered) = match (walk.take(key.1), walk.expects(key.1)) {
             (Some(ordered), _) => {
+                self.ledger.used(ordered.bytes);
                 walk.grow();
-                ordered.number
+                (ordered.number, Some(ordered.bytes), true)
             }
-            (None, Some(front)) => walk.continue_at(front),
+            (None, Some(candidate)) => (walk.continue_at(candidate.after), bytes.or(candidate.bytes), false),
             (None, None) => return Seen::Elsewhere,
         };
-        self.leave_out(number);
+        let is_another_readers = !walk.read_by(reader, bytes);
+        let left_out = walk.leave_out(number);
+        match key.0 {
+            Consumer::Bytes => self.ledger.wasted(left_out),
+            // A learnt size is often shown with a listing, which is not seen here.
+            Consumer::Sizes => self.ledger.used(left_out),
+        }
         match self.wish(now) {
             Some(wish) => Seen::Follows(Wish { is_another_readers, ..wish }),
+            None if is_ordered => Seen::Enough,
             // What is expected behind it is not known yet.
-            None if front.is_some() => Seen::Follows(Wish { is_another_readers, ..self.expectations() }),
-            None => Seen::Enough,
+            None => Seen::Follows(Wish { is_another_readers, ..self.expectations() }),
         }
     }
 
@@ -179,8 +153,8 @@ impl<C: Copy> Tracker<C> {
         while let Some(place) = self.superfluous(reader.process) {
             self.end(place);
         }
-        self.newest = self.newest.next();
-        self.walks.push_front(Walk::new((self.newest, consumer), after, bytes, (reader, evidence), now));
+        self.begun += 1;
+        self.walks.push_front(Walk::new((self.begun, consumer), after, bytes, (reader, evidence), now));
         self.wish(now).unwrap_or_else(|| self.expectations())
     }
 
@@ -189,41 +163,36 @@ impl<C: Copy> Tracker<C> {
     pub(super) fn supply(
         &mut self,
         wish: &Wish<C>,
-        candidates: &[Candidate<C>],
+        mut candidates: Vec<Candidate<C>>,
         expected: Vec<Candidate<C>>,
         front: C,
         is_end: bool,
     ) -> Vec<INodeNo> {
+        candidates.truncate(wish.files);
+        candidates.retain(|candidate| !self.is_ordered((wish.consumer, candidate.ino)));
         let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == wish.walk) else { return Vec::new() };
-        let mut ordered = Vec::new();
-        for candidate in candidates.iter().take(wish.files) {
-            if let Entry::Vacant(vacant) = self.ordered.entry((wish.consumer, candidate.ino)) {
-                let bytes = candidate.bytes.unwrap_or(wish.usual_bytes);
-                vacant.insert(Ordered { walk: wish.walk, number: walk.order(bytes), bytes });
-                self.looked_out_for.add(candidate.ino);
-                ordered.push(candidate.ino);
-            }
+        walk.expect(front, expected, is_end && wish.files > 0);
+        for candidate in &candidates {
+            walk.order(candidate.ino, candidate.bytes.unwrap_or(wish.usual_bytes));
         }
-        expected.iter().for_each(|candidate| self.looked_out_for.add(candidate.ino));
-        let before = walk.expect(front, expected, is_end && wish.files > 0);
-        before.iter().for_each(|candidate| self.looked_out_for.remove(candidate.ino));
-        ordered
+        candidates.iter().map(|candidate| candidate.ino).collect()
     }
 
-    /// An ordered file has come, with so many bytes.
+    /// An ordered file has arrived, with so many bytes.
     pub(super) fn landed(&mut self, key: Key, bytes: u64) {
-        let Some(ordered) = self.ordered.get_mut(&key) else { return };
-        let before = std::mem::replace(&mut ordered.bytes, bytes);
-        if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ordered.walk) {
-            walk.resize(before, bytes);
+        if let Some(place) = self.ordering(key) {
+            self.walks[place].resize(key.1, bytes);
         }
     }
 
     /// An ordered file was here already, or has failed: no walk is charged for it.
     pub(super) fn dropped(&mut self, key: Key, has_failed: bool) {
-        let Some(ordered) = self.remove(key) else { return };
-        if has_failed && let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ordered.walk) {
-            walk.shrink();
+        if let Some(place) = self.ordering(key) {
+            let walk = &mut self.walks[place];
+            walk.take(key.1);
+            if has_failed {
+                walk.shrink();
+            }
         }
     }
 
@@ -246,38 +215,14 @@ impl<C: Copy> Tracker<C> {
         !self.walks.is_empty()
     }
 
-    /// Whether a file is still ordered.
-    pub(super) fn is_ordered(&self, key: Key) -> bool {
-        self.ordered.contains_key(&key)
+    /// The place of the walk that has a file ordered or, where none has, of the first that expects it.
+    fn find(&self, key: Key) -> Option<usize> {
+        let expecting = || self.walks.iter().position(|walk| walk.consumer == key.0 && walk.expects(key.1).is_some());
+        self.ordering(key).or_else(expecting)
     }
 
-    /// The reader of the first walk has come to file `number`: its window is free of what was left out.
-    fn leave_out(&mut self, number: u64) {
-        let walk = &mut self.walks[0];
-        let (id, before) = (walk.id, walk.left_out_before(number));
-        let is_left_out = |ordered: &Ordered| ordered.walk == id && ordered.number < before;
-        for ((consumer, ino), ordered) in self.ordered.extract_if(|_, ordered| is_left_out(ordered)) {
-            self.looked_out_for.remove(ino);
-            walk.remove(ordered.bytes);
-            match consumer {
-                Consumer::Bytes => self.ledger.wasted(ordered.bytes),
-                Consumer::Sizes => self.ledger.used(ordered.bytes),
-            }
-        }
-    }
-
-    fn remove(&mut self, key: Key) -> Option<Ordered> {
-        let ordered = self.ordered.remove(&key)?;
-        self.looked_out_for.remove(key.1);
-        if let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == ordered.walk) {
-            walk.remove(ordered.bytes);
-        }
-        Some(ordered)
-    }
-
-    fn expecting(&self, consumer: Consumer, ino: INodeNo) -> Option<(WalkId, Candidate<C>)> {
-        let mut walks = self.walks.iter().filter(|walk| walk.consumer == consumer);
-        walks.find_map(|walk| Some((walk.id, walk.expects(ino)?)))
+    fn ordering(&self, key: Key) -> Option<usize> {
+        self.walks.iter().position(|walk| walk.consumer == key.0 && walk.has_ordered(key.1))
     }
 
     /// What the first walk wants to have fetched, if that is worth a search of the tree.
@@ -286,11 +231,11 @@ impl<C: Copy> Tracker<C> {
             return None;
         }
         let is_careful = self.ledger.is_careful(self.doubtful(now));
-        let all: u64 = self.walks.iter().map(|walk| walk.outstanding().1).sum();
-        let (files, bytes) = self.walks.front()?.outstanding();
+        let outstanding = || self.walks.iter().map(Walk::outstanding);
+        let own = self.walks.front()?.outstanding();
         let left = (
-            OUTSTANDING.saturating_sub(self.ordered.len() + files) / 2,
-            self.limit.saturating_sub(all).saturating_sub(bytes) / 2,
+            OUTSTANDING.saturating_sub(outstanding().map(|(files, _)| files).sum::<usize>() + own.0) / 2,
+            self.limit.saturating_sub(outstanding().map(|(_, bytes)| bytes).sum::<u64>() + own.1) / 2,
         );
         let (files, bytes) = self.walks.front_mut()?.wants(is_careful, left)?;
         Some(Wish { files, bytes, ..self.expectations() })
@@ -319,24 +264,19 @@ impl<C: Copy> Tracker<C> {
 
     /// The place of a walk that is to be forgotten before one of `process` begins.
     fn superfluous(&self, process: u32) -> Option<usize> {
-        // The oldest of some, where there are more than `most`.
-        let beyond = |most: usize, is_one: &dyn Fn(&Walk<C>) -> bool| {
-            let mut places = (0..self.walks.len()).rev().filter(|place| is_one(&self.walks[*place]));
-            let oldest = places.next()?;
-            (1 + places.count() > most).then_some(oldest)
-        };
-        beyond(KNOWN, &Walk::is_known)
-            .or_else(|| beyond(UNKNOWN_OF_ONE - 1, &|walk| !walk.is_known() && walk.reader.process == process))
-            .or_else(|| beyond(UNKNOWN - 1, &|walk| !walk.is_known()))
+        let is_unknown = |walk: &Walk<C>| !walk.is_known();
+        let is_its_own = |walk: &Walk<C>| is_unknown(walk) && walk.reader.process == process;
+        if self.walks.iter().filter(|walk| is_its_own(walk)).count() >= UNKNOWN_OF_ONE {
+            return self.walks.iter().rposition(is_its_own);
+        }
+        let is_full = self.walks.len() >= WALKS;
+        is_full.then(|| self.walks.iter().rposition(is_unknown).unwrap_or(self.walks.len() - 1))
     }
 
     /// A walk has ended: what it has ordered is wasted.
     fn end(&mut self, place: usize) {
-        let Some(walk) = self.walks.remove(place) else { return };
-        walk.expected().iter().for_each(|candidate| self.looked_out_for.remove(candidate.ino));
-        for ((_, ino), ordered) in self.ordered.extract_if(|_, ordered| ordered.walk == walk.id) {
-            self.looked_out_for.remove(ino);
-            self.ledger.wasted(ordered.bytes);
+        if let Some(walk) = self.walks.remove(place) {
+            self.ledger.wasted(walk.outstanding().1);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One reader's walk through the files.
 
 use fuser::INodeNo;
+use std::collections::VecDeque;
 use std::time::Instant;
 
 /// Files read in order before others are fetched ahead, and the same while too much is wasted.
@@ -38,7 +39,7 @@ const LEFT_OUT: u64 = 64;
 
 /// What is fetched ahead for a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Consumer {
+pub enum Consumer {
     /// The bytes of files that are read.
     Bytes,
     /// The sizes of files that are listed.
@@ -75,21 +76,21 @@ pub(super) struct Candidate<C> {
     pub(super) after: C,
 }
 
-/// Names a walk for as long as it is remembered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct WalkId(u64);
-
-impl WalkId {
-    /// Of the walk that begins after this one.
-    pub(super) fn next(self) -> WalkId {
-        WalkId(self.0 + 1)
-    }
+/// A file under way or here, and not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ordered {
+    ino: INodeNo,
+    /// In the order of its walk.
+    pub(super) number: u64,
+    /// As expected when it was ordered, then as fetched.
+    pub(super) bytes: u64,
 }
 
 /// One walk.
 #[derive(Debug)]
 pub(super) struct Walk<C> {
-    pub(super) id: WalkId,
+    /// Its number among all that began.
+    pub(super) id: u64,
     pub(super) consumer: Consumer,
     /// The reader of the last file.
     pub(super) reader: Reader,
@@ -97,6 +98,8 @@ pub(super) struct Walk<C> {
     pub(super) front: C,
     pub(super) last_read: Instant,
     expected: Vec<Candidate<C>>,
+    /// By number.
+    ordered: VecDeque<Ordered>,
     /// Files read, and what the evidence before the first of them counts for.
     read: u32,
     credit: u32,
@@ -105,9 +108,6 @@ pub(super) struct Walk<C> {
     in_a_row: u32,
     /// Files ordered, or read without that.
     numbered: u64,
-    /// Ordered and not read yet.
-    files: usize,
-    bytes: u64,
     /// Files that may be ordered and not read.
     window: usize,
     /// Nothing follows behind `front`.
@@ -117,7 +117,7 @@ pub(super) struct Walk<C> {
 impl<C: Copy> Walk<C> {
     /// A walk of which one file was read.
     pub(super) fn new(
-        (id, consumer): (WalkId, Consumer),
+        (id, consumer): (u64, Consumer),
         front: C,
         bytes: Option<u64>,
         (reader, evidence): (Reader, Evidence),
@@ -135,21 +135,15 @@ impl<C: Copy> Walk<C> {
             front,
             last_read: now,
             expected: Vec::new(),
+            ordered: VecDeque::new(),
             read: 1,
             credit,
             read_bytes: bytes.unwrap_or(UNKNOWN_BYTES),
             in_a_row: 1,
             numbered: 0,
-            files: 0,
-            bytes: 0,
             window,
             is_at_end: false,
         }
-    }
-
-    /// The files that may be read next.
-    pub(super) fn expected(&self) -> &[Candidate<C>] {
-        &self.expected
     }
 
     /// `reader` has read a file. `false`: the walk is another reader's from here on.
@@ -173,27 +167,36 @@ impl<C: Copy> Walk<C> {
         self.numbered
     }
 
-    /// A file is ordered. Returns its number.
-    pub(super) fn order(&mut self, bytes: u64) -> u64 {
-        self.files += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
+    /// A file is ordered.
+    pub(super) fn order(&mut self, ino: INodeNo, bytes: u64) {
         self.numbered += 1;
-        self.numbered
+        self.ordered.push_back(Ordered { ino, number: self.numbered, bytes });
     }
 
-    /// File `number` is read: those ordered before the returned number are not read any more. A learnt size is often shown with a
-    /// listing, which is not seen here.
-    pub(super) fn left_out_before(&self, number: u64) -> u64 {
-        match self.consumer {
+    /// Whether a file is ordered.
+    pub(super) fn has_ordered(&self, ino: INodeNo) -> bool {
+        self.ordered.iter().any(|ordered| ordered.ino == ino)
+    }
+
+    /// A file was read, or is not fetched: it is not ordered any more.
+    pub(super) fn take(&mut self, ino: INodeNo) -> Option<Ordered> {
+        let place = self.ordered.iter().position(|ordered| ordered.ino == ino)?;
+        self.ordered.remove(place)
+    }
+
+    /// An ordered file turned out to have so many bytes.
+    pub(super) fn resize(&mut self, ino: INodeNo, bytes: u64) {
+        self.ordered.iter_mut().filter(|ordered| ordered.ino == ino).for_each(|ordered| ordered.bytes = bytes);
+    }
+
+    /// File `number` is read: those ordered well before it are not read any more. Returns their bytes.
+    pub(super) fn leave_out(&mut self, number: u64) -> u64 {
+        let before = match self.consumer {
             Consumer::Bytes => number.saturating_sub(LEFT_OUT),
             Consumer::Sizes => number,
-        }
-    }
-
-    /// An ordered file was read, or is not fetched.
-    pub(super) fn remove(&mut self, bytes: u64) {
-        self.files = self.files.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
+        };
+        let left_out = self.ordered.partition_point(|ordered| ordered.number < before);
+        self.ordered.drain(..left_out).map(|ordered| ordered.bytes).sum()
     }
 
     /// An ordered file was read: the window grows.
@@ -206,31 +209,24 @@ impl<C: Copy> Walk<C> {
         self.window = (self.window / 2).max(FIRST_CAREFUL);
     }
 
-    /// An ordered file turned out to have `after` bytes.
-    pub(super) fn resize(&mut self, before: u64, after: u64) {
-        self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
+    /// The walk continues at `front` with one of `expected`.
+    pub(super) fn expect(&mut self, front: C, expected: Vec<Candidate<C>>, is_at_end: bool) {
+        (self.front, self.expected, self.is_at_end) = (front, expected, is_at_end);
     }
 
-    /// The walk continues at `front` with one of `expected`. Returns what was expected before.
-    pub(super) fn expect(&mut self, front: C, expected: Vec<Candidate<C>>, is_at_end: bool) -> Vec<Candidate<C>> {
-        self.front = front;
-        self.is_at_end = is_at_end;
-        std::mem::replace(&mut self.expected, expected)
-    }
-
-    /// The expected file of this number.
+    /// What is known of an expected file.
     pub(super) fn expects(&self, ino: INodeNo) -> Option<Candidate<C>> {
         self.expected.iter().find(|candidate| candidate.ino == ino).copied()
     }
 
     /// Whether files are fetched ahead for it.
     pub(super) fn is_known(&self) -> bool {
-        self.window > 0 || self.files > 0
+        self.window > 0 || !self.ordered.is_empty()
     }
 
     /// Ordered and not read: files, and their bytes.
     pub(super) fn outstanding(&self) -> (usize, u64) {
-        (self.files, self.bytes)
+        (self.ordered.len(), self.ordered.iter().map(|ordered| ordered.bytes).sum())
     }
 
     /// The usual size of its files.
@@ -252,11 +248,12 @@ impl<C: Copy> Walk<C> {
             self.window = self.window.min((self.read / PART_CAREFUL) as usize);
             bytes = bytes.min(self.read_bytes / u64::from(PART_CAREFUL));
         }
-        let files = self.window.saturating_sub(self.files);
+        let (outstanding, outstanding_bytes) = self.outstanding();
+        let files = self.window.saturating_sub(outstanding);
         if files == 0 || files * REFILL < self.window {
             return None;
         }
-        let bytes = bytes.saturating_sub(self.bytes).min(bytes_left);
+        let bytes = bytes.saturating_sub(outstanding_bytes).min(bytes_left);
         let files = files.min(files_left);
         (files > 0 && bytes >= self.usual_bytes()).then_some((files, bytes))
     }

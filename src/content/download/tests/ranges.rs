@@ -183,7 +183,7 @@ async fn a_range_that_is_cut_is_gone_on_with_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_range_is_asked_for_again_while_those_behind_it_arrive() {
+async fn a_silent_range_is_asked_for_again_while_later_ones_arrive() {
     let body = bytes(HUGE, 207);
     let (whole, gate) = (body.clone(), Gate::default());
     let held = gate.clone();
@@ -195,34 +195,6 @@ async fn a_silent_range_is_asked_for_again_while_those_behind_it_arrive() {
 
     assert!(fetched.read(usize::MAX).await.unwrap() == body);
     gate.open();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_body_is_replaced_by_a_range() {
-    let body = bytes(HUGE, 208);
-    let (whole, gate) = (body.clone(), Gate::default());
-    let held = gate.clone();
-    let server = Server::start(move |request| {
-        let reply = honest(request, &whole, Some(ETAG));
-        if request.field("range").is_none() { reply.gated_at(3 * MIB, &held) } else { reply }
-    });
-    let mut fetched = Fetched::whole(&server).await;
-
-    assert!(fetched.read(usize::MAX).await.unwrap() == body);
-    gate.open();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_is_cut_is_replaced_by_a_range() {
-    let body = bytes(HUGE, 209);
-    let whole = body.clone();
-    let server = Server::start(move |request| {
-        let reply = honest(request, &whole, Some(ETAG));
-        if request.field("range").is_none() { reply.cut_at(3 * MIB) } else { reply }
-    });
-    let mut fetched = Fetched::whole(&server).await;
-
-    assert!(fetched.read(usize::MAX).await.unwrap() == body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -279,7 +251,7 @@ async fn a_jump_drops_what_is_not_wanted_any_more_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_stays_within_the_budget_however_slow_the_first_range_is() {
+async fn memory_stays_within_the_budget_behind_a_slow_first_range() {
     let body = bytes(HUGE, 212);
     let (whole, gate) = (body.clone(), Gate::default());
     let held = gate.clone();
