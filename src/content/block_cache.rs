@@ -1,10 +1,10 @@
-//! Blocks in memory: random reads of large files, objects that do not fit the disk, and the ends of files read past the cache.
+//! Blocks in memory: random reads of large files, and objects that do not fit the disk.
 //!
 //! They are charged to the memory budget. Where another reservation would wait, the least recently used are given up.
 
 use super::fixity::BLOCK;
 use crate::memory::Budget;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fuser::INodeNo;
 use lru::LruCache;
 use std::ops::Range;
@@ -17,26 +17,18 @@ const OVERHEAD: usize = 256;
 /// Which bytes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::content) enum Version {
-    /// A verified object, whole, in one entry at 0.
-    Whole,
-    /// The end of a verified object that was read past the cache.
-    End,
+    /// Of a verified object that the cache folder had no room for.
+    Verified,
     /// Random reads of the attempt with this number, not verified.
     Attempt(u64),
 }
 
-/// An entry: the bytes from `first` on.
+/// A block: the bytes from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::content) struct Key {
     pub(in crate::content) ino: INodeNo,
     pub(in crate::content) version: Version,
     pub(in crate::content) first: u64,
-}
-
-impl Key {
-    pub(in crate::content) fn whole(ino: INodeNo) -> Key {
-        Key { ino, version: Version::Whole, first: 0 }
-    }
 }
 
 pub(in crate::content) struct BlockCache {
@@ -79,13 +71,6 @@ impl BlockCache {
         self.look()?.by_key.peek(key).cloned()
     }
 
-    pub(in crate::content) fn remove(&self, key: &Key) -> Option<Bytes> {
-        if self.entries.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        self.change(|blocks| blocks.remove(key))
-    }
-
     /// Removes all of an inode; how many bytes.
     pub(in crate::content) fn remove_all(&self, ino: INodeNo) -> u64 {
         self.change(|blocks| {
@@ -100,7 +85,7 @@ impl BlockCache {
             self.change(|blocks| blocks.put(key, bytes, self.most));
             // A reservation that began to wait meanwhile found no entry to drop, and does not ask again.
             if self.budget.waiting() > 0 {
-                self.remove(&key);
+                self.change(|blocks| blocks.remove(&key));
             }
         }
     }
@@ -115,48 +100,15 @@ impl BlockCache {
         is_kept
     }
 
-    /// Keeps the whole blocks among `pieces`, which follow each other from `first` on to the end of the object.
-    pub(in crate::content) fn keep_end(&self, ino: INodeNo, first: u64, pieces: &[Bytes]) {
-        let mut at = first;
-        let mut block = BytesMut::new();
-        let keep = |end: u64, block: &mut BytesMut| {
-            let start = end - block.len() as u64;
-            if start.is_multiple_of(BLOCK) && !block.is_empty() {
-                self.keep(Key { ino, version: Version::End, first: start }, block.split().freeze());
-            }
-            block.clear();
-        };
-        for piece in pieces {
-            let mut rest = &piece[..];
-            while !rest.is_empty() {
-                let left = (BLOCK - at % BLOCK) as usize;
-                let (part, behind) = rest.split_at(left.min(rest.len()));
-                block.extend_from_slice(part);
-                (at, rest) = (at + part.len() as u64, behind);
-                if at.is_multiple_of(BLOCK) {
-                    keep(at, &mut block);
-                }
-            }
-        }
-        keep(at, &mut block);
+    /// Whether all blocks of a verified object of `length` bytes are here.
+    pub(in crate::content) fn holds(&self, ino: INodeNo, length: u64) -> bool {
+        let mut firsts = (0..length).step_by(BLOCK as usize);
+        firsts.all(|first| self.peek(&Key { ino, version: Version::Verified, first }).is_some())
     }
 
     /// These bytes out of whole blocks; `None` unless all of them are here.
     pub(in crate::content) fn read(&self, ino: INodeNo, version: Version, range: &Range<u64>) -> Option<Bytes> {
-        let mut parts = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let first = at - at % BLOCK;
-            let block = self.get(&Key { ino, version, first })?;
-            // Both lie within a block.
-            let part = (at - first) as usize..(range.end.min(first + BLOCK) - first) as usize;
-            at = first + part.end as u64;
-            parts.push(block.get(part).map(|part| block.slice_ref(part))?);
-        }
-        Some(match &parts[..] {
-            [part] => part.clone(),
-            parts => parts.concat().into(),
-        })
+        read_blocks(range, |first| self.get(&Key { ino, version, first }))
     }
 
     fn look(&self) -> Option<MutexGuard<'_, Blocks>> {
@@ -173,6 +125,24 @@ impl BlockCache {
     fn lock(&self) -> MutexGuard<'_, Blocks> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The bytes `range` out of the blocks in which they lie; `block` is asked for each by its first byte.
+pub(in crate::content) fn read_blocks(range: &Range<u64>, block: impl Fn(u64) -> Option<Bytes>) -> Option<Bytes> {
+    let mut parts = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let first = at - at % BLOCK;
+        let bytes = block(first)?;
+        // Both lie within a block.
+        let part = (at - first) as usize..(range.end.min(first + BLOCK) - first) as usize;
+        at = first + part.end as u64;
+        parts.push(bytes.get(part).map(|part| bytes.slice_ref(part))?);
+    }
+    Some(match &parts[..] {
+        [part] => part.clone(),
+        parts => parts.concat().into(),
+    })
 }
 
 impl Blocks {
@@ -222,26 +192,29 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    fn whole(ino: u64) -> Key {
+        Key { ino: INodeNo(ino), version: Version::Verified, first: 0 }
+    }
+
     fn mib(number: u8) -> Bytes {
         vec![number; MIB - OVERHEAD].into()
     }
 
     fn held(cache: &BlockCache) -> Vec<u64> {
-        (1..=9).filter(|ino| cache.peek(&Key::whole(INodeNo(*ino))).is_some()).collect()
+        (1..=9).filter(|ino| cache.peek(&whole(*ino)).is_some()).collect()
     }
 
     #[test]
     fn the_least_recently_used_go_where_there_are_too_many() {
         let cache = BlockCache::new(&Budget::new(100 * MIB), 3 * MIB);
-        (1..=3).for_each(|ino| assert!(cache.keep(Key::whole(INodeNo(ino.into())), mib(ino))));
-        assert_eq!(cache.get(&Key::whole(INodeNo(1))), Some(mib(1)));
-        cache.keep(Key::whole(INodeNo(4)), mib(4));
+        (1..=3).for_each(|ino| assert!(cache.keep(whole(ino.into()), mib(ino))));
+        assert_eq!(cache.get(&whole(1)), Some(mib(1)));
+        cache.keep(whole(4), mib(4));
         assert_eq!(held(&cache), [1, 3, 4]);
-        assert!(!cache.keep(Key::whole(INodeNo(5)), vec![0; 3 * MIB].into()), "it alone is too much");
+        assert!(!cache.keep(whole(5), vec![0; 3 * MIB].into()), "it alone is too much");
         assert_eq!(held(&cache), [1, 3, 4]);
-        assert_eq!(cache.remove(&Key::whole(INodeNo(3))), Some(mib(3)));
-        assert_eq!(cache.remove(&Key::whole(INodeNo(3))), None);
-        cache.keep(Key::whole(INodeNo(1)), mib(9));
+        assert_eq!((cache.remove_all(INodeNo(3)), cache.remove_all(INodeNo(3))), ((MIB - OVERHEAD) as u64, 0));
+        cache.keep(whole(1), mib(9));
         assert_eq!((held(&cache), cache.lock().bytes), (vec![1, 4], 2 * MIB));
     }
 
@@ -249,8 +222,8 @@ mod tests {
     async fn what_is_cached_makes_room_for_reservations() {
         let budget = Budget::new(4 * MIB);
         let cache = BlockCache::new(&budget, 4 * MIB);
-        (1..=4).for_each(|ino| assert!(cache.keep(Key::whole(INodeNo(ino.into())), mib(ino))));
-        let reader = cache.get(&Key::whole(INodeNo(1)));
+        (1..=4).for_each(|ino| assert!(cache.keep(whole(ino.into()), mib(ino))));
+        let reader = cache.get(&whole(1));
 
         let reservation = budget.reserve(2 * MIB).now_or_never().expect("blocks are given up");
         assert_eq!(held(&cache), [1, 4]);
@@ -258,13 +231,13 @@ mod tests {
         tokio::pin!(waiting);
         assert!((&mut waiting).now_or_never().is_none(), "a reader still holds one");
         assert_eq!(held(&cache), [0; 0]);
-        assert!(!cache.keep(Key::whole(INodeNo(2)), mib(2)), "nothing is cached while a reservation waits");
+        assert!(!cache.keep(whole(2), mib(2)), "nothing is cached while a reservation waits");
 
         drop(reader);
         let second = waiting.now_or_never().expect("all is free");
         drop((reservation, second));
         assert_eq!(budget.free(), 4 * MIB);
-        assert!(cache.keep(Key::whole(INodeNo(2)), mib(2)));
+        assert!(cache.keep(whole(2), mib(2)));
     }
 
     #[tokio::test]
@@ -275,7 +248,7 @@ mod tests {
             let bytes = budget.try_reserve(MIB - OVERHEAD).unwrap().attach(mib(1));
             let lock = cache.lock();
             let putting = Arc::clone(&cache);
-            let put = std::thread::spawn(move || putting.put(Key::whole(INodeNo(1)), bytes));
+            let put = std::thread::spawn(move || putting.put(whole(1), bytes));
             // The other thread is past its first look at the budget, and waits for the lock.
             std::thread::sleep(std::time::Duration::from_millis(5));
             drop(lock);
@@ -290,7 +263,9 @@ mod tests {
     #[test]
     fn all_entries_of_an_inode_are_removed_together() {
         let cache = BlockCache::new(&Budget::new(100 * MIB), 100 * MIB);
-        for (ino, version) in [(1, Version::Whole), (1, Version::End), (1, Version::Attempt(7)), (2, Version::Whole)] {
+        for (ino, version) in
+            [(1, Version::Verified), (1, Version::Attempt(6)), (1, Version::Attempt(7)), (2, Version::Verified)]
+        {
             cache.keep(Key { ino: INodeNo(ino), version, first: 0 }, mib(1));
         }
 
@@ -302,25 +277,31 @@ mod tests {
     fn a_lookup_in_an_empty_cache_takes_no_lock() {
         let cache = BlockCache::new(&Budget::new(MIB), MIB);
         let _lock = cache.lock();
-        let key = Key::whole(INodeNo(1));
-        assert!(cache.get(&key).is_none() && cache.peek(&key).is_none() && cache.remove(&key).is_none());
+        let key = whole(1);
+        assert!(cache.get(&key).is_none() && cache.peek(&key).is_none());
     }
 
     #[test]
-    fn the_end_of_an_object_is_read_from_its_blocks() {
+    fn ranges_are_read_from_their_blocks() {
         let cache = BlockCache::new(&Budget::new(100 * MIB), 100 * MIB);
-        let (first, length) = (BLOCK + 1000, 5 * BLOCK + 77);
+        let length = 5 * BLOCK + 77;
         let all: Vec<u8> = (0..length).map(|place| (place / 251 + place) as u8).collect();
-        let pieces: Vec<Bytes> = all[first as usize..].chunks(50_000).map(Bytes::copy_from_slice).collect();
-        cache.keep_end(INodeNo(7), first, &pieces);
+        for (number, block) in all.chunks(BLOCK as usize).enumerate().skip(1) {
+            let key = Key { first: number as u64 * BLOCK, ..whole(7) };
+            assert!(cache.keep(key, Bytes::copy_from_slice(block)));
+        }
 
-        let read = |range: Range<u64>| cache.read(INodeNo(7), Version::End, &range);
-        for range in [2 * BLOCK..length, length - 5..length, 3 * BLOCK - 1..3 * BLOCK + 1, length..length] {
+        let read = |range: Range<u64>| cache.read(INodeNo(7), Version::Verified, &range);
+        for range in [BLOCK..length, length - 5..length, 3 * BLOCK - 1..3 * BLOCK + 1, length..length] {
             assert_eq!(read(range.clone()).unwrap(), all[range.start as usize..range.end as usize]);
         }
-        assert!(read(first..length).is_none(), "its first block is not whole");
+        assert!(read(BLOCK - 1..length).is_none());
         assert!(read(length - 1..length + 1).is_none());
         assert!(cache.read(INodeNo(7), Version::Attempt(1), &(2 * BLOCK..length)).is_none());
-        assert!(cache.read(INodeNo(8), Version::End, &(2 * BLOCK..length)).is_none());
+        assert!(cache.read(INodeNo(8), Version::Verified, &(2 * BLOCK..length)).is_none());
+
+        assert!(!cache.holds(INodeNo(7), length));
+        assert!(cache.keep(whole(7), Bytes::copy_from_slice(&all[..BLOCK as usize])));
+        assert!(cache.holds(INodeNo(7), length) && !cache.holds(INodeNo(7), 6 * BLOCK + 1));
     }
 }

@@ -54,7 +54,7 @@ pub enum ContentError {
         at: Timestamp,
     },
     /// Its member of a package cannot be read.
-    #[error("{uri} cannot be had from its package")]
+    #[error("{uri} cannot be read from its package")]
     Package {
         /// The resource.
         uri: Uri,
@@ -80,13 +80,18 @@ pub enum ContentError {
 }
 
 impl ContentError {
-    /// Whether no answer came, so that the same may be requested again later.
-    pub fn is_silence(&self) -> bool {
+    /// Whether the same may be requested again later: a host did not answer, or the request was not sent.
+    pub fn is_retryable(&self) -> bool {
         match self {
             ContentError::Fetch { cause, .. } => cause.is_retryable(),
             ContentError::Stalled { .. } => true,
             _ => false,
         }
+    }
+
+    /// Whether the request ended in our own queue, which says nothing of its host or of the resource.
+    pub fn is_unsent(&self) -> bool {
+        matches!(self, ContentError::Fetch { cause, .. } if matches!(**cause, HttpError::NotSent { .. }))
     }
 
     /// Whether there is no room in the cache folder.

@@ -1,7 +1,7 @@
 //! Digests of the bytes, and the verdict: what may be handed out, when, and whether it was right.
 //!
 //! [`Verifier`] sees the bytes of one attempt in order, [`judge`] compares them with what is expected, [`releasable`] says how far a
-//! reader may go before the verdict, and [`HandedOut`] holds later attempts, block by block, to what was handed out before it.
+//! reader may go before the verdict, and [`BlockDigests`] holds later attempts, block by block, to what was handed out before it.
 
 use super::{Fixity, Verified};
 use crate::document::{Algorithm, Digest};
@@ -190,6 +190,9 @@ const DIGEST: u64 = 16;
 
 /// A digest a block, of any blocks of an object. However many there are, they take a bounded amount of memory: a long list
 /// is a file without a name.
+///
+/// Those of what was handed out of an inode before its verdict outlive the download: the kernel keeps the pages, and every later
+/// download must agree with them.
 #[derive(Default)]
 pub struct BlockDigests {
     in_memory: HashMap<u64, u128>,
@@ -254,59 +257,31 @@ impl BlockDigests {
         self.in_memory.clear();
         Ok(())
     }
-}
 
-fn read_digest(file: &File, block: u64) -> io::Result<Option<u128>> {
-    let mut digest = [0; DIGEST as usize];
-    match file.read_exact_at(&mut digest, block * DIGEST) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        read => read.map(|()| Some(u128::from_le_bytes(digest)).filter(|digest| *digest != 0)),
-    }
-}
-
-/// What was handed out of one inode before its verdict. It outlives the download: the kernel keeps the pages, so every later
-/// download must agree with them.
-#[derive(Default)]
-pub struct HandedOut {
-    blocks: BlockDigests,
-}
-
-impl From<BlockDigests> for HandedOut {
-    fn from(blocks: BlockDigests) -> HandedOut {
-        HandedOut { blocks }
-    }
-}
-
-impl HandedOut {
-    /// The digests of the blocks.
-    pub fn blocks(&self) -> &BlockDigests {
-        &self.blocks
-    }
-
-    /// Whether the block of this number was handed out.
+    /// Whether the block of this number has one.
     pub fn has(&self, block: u64) -> bool {
-        self.blocks.get(block).is_some()
+        self.get(block).is_some()
     }
 
     /// Whether these blocks would complete the `of` blocks of an object. A reader who has all of them, in whichever order, has passed
     /// the verdict by: the last one missing waits for it, as the end of a stream does.
     pub fn would_complete(&self, blocks: Range<u64>, of: u64) -> bool {
-        if self.blocks.len() + (blocks.end - blocks.start) < of {
+        if self.len() + (blocks.end - blocks.start) < of {
             return false;
         }
         let new = blocks.filter(|block| !self.has(*block)).count() as u64;
-        new > 0 && self.blocks.len() + new >= of
+        new > 0 && self.len() + new >= of
     }
 
     /// Whether each of these blocks, numbered from `first`, was handed out with this digest.
     pub fn holds(&self, first: u64, digests: &[u128]) -> bool {
-        (first..).zip(digests).all(|(block, digest)| self.blocks.get(block) == Some(*digest))
+        (first..).zip(digests).all(|(block, digest)| self.get(block) == Some(*digest))
     }
 
     /// Whether another block was handed out in the place of one of these.
     pub fn contradicts(&self, first: u64, digests: &[u128]) -> bool {
         let mut blocks = (first..).zip(digests);
-        blocks.any(|(block, digest)| self.blocks.get(block).is_some_and(|out| out != *digest))
+        blocks.any(|(block, digest)| self.get(block).is_some_and(|out| out != *digest))
     }
 
     /// Hands out the blocks of these digests, numbered from `first`. False, and none of them must go out, where another block
@@ -316,10 +291,18 @@ impl HandedOut {
         let agrees = !self.contradicts(first, digests);
         for (block, digest) in (first..).zip(digests).filter(|_| agrees) {
             if !self.has(block) {
-                self.blocks.put(block, *digest, folder);
+                self.put(block, *digest, folder);
             }
         }
         agrees
+    }
+}
+
+fn read_digest(file: &File, block: u64) -> io::Result<Option<u128>> {
+    let mut digest = [0; DIGEST as usize];
+    match file.read_exact_at(&mut digest, block * DIGEST) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        read => read.map(|()| Some(u128::from_le_bytes(digest)).filter(|digest| *digest != 0)),
     }
 }
 
@@ -427,7 +410,7 @@ mod tests {
     #[test]
     fn handed_out_blocks_bind_later_ones() {
         let folder = tempfile::tempdir().unwrap();
-        let mut out = HandedOut::default();
+        let mut out = BlockDigests::default();
         let mut record = |first, blocks: &[&str]| out.record(first, &digests(blocks), folder.path());
         assert!(record(1, &["a"]) && record(1, &["a"]));
 
@@ -435,13 +418,13 @@ mod tests {
         assert!(record(0, &["b"]), "of a refused range nothing is recorded");
         assert!(out.holds(0, &digests(&["b", "a"])) && !out.holds(1, &digests(&["a", "a"])));
         assert!(out.contradicts(1, &digests(&["b"])) && !out.contradicts(2, &digests(&["b"])));
-        assert_eq!((out.blocks().len(), out.blocks().end()), (2, 2));
+        assert_eq!((out.len(), out.end()), (2, 2));
     }
 
     #[test]
     fn the_last_missing_block_waits_whichever_it_is() {
         let folder = tempfile::tempdir().unwrap();
-        let mut out = HandedOut::default();
+        let mut out = BlockDigests::default();
         assert!(out.record(2, &digests(&["a", "a"]), folder.path()));
 
         assert!(!out.would_complete(0..1, 4) && !out.would_complete(2..4, 4));
@@ -456,14 +439,14 @@ mod tests {
     #[test]
     fn digests_of_many_blocks_are_kept_outside_memory() {
         let folder = tempfile::tempdir().unwrap();
-        let mut out = HandedOut::default();
+        let mut out = BlockDigests::default();
         let far = (1 << 40) / BLOCK;
         let blocks: Vec<u64> = (0..3 * IN_MEMORY as u64 + 5).chain([far - 1]).collect();
         for block in &blocks {
             assert!(out.record(*block, &[u128::from(*block) + 1], folder.path()));
-            assert!(out.blocks().in_memory() <= IN_MEMORY);
+            assert!(out.in_memory() <= IN_MEMORY);
         }
-        assert_eq!((out.blocks().len(), out.blocks().end()), (blocks.len() as u64, far));
+        assert_eq!((out.len(), out.end()), (blocks.len() as u64, far));
         for block in &blocks {
             assert!(out.holds(*block, &[u128::from(*block) + 1]) && out.contradicts(*block, &[u128::MAX]));
         }

@@ -82,20 +82,14 @@ pub enum Finding {
     Unclear,
 }
 
-/// Compares an answer with the known version of `wanted`; `decoded`: a read returns other bytes than its body.
+/// Compares an answer, which has the published length, with the known version of `wanted`; `decoded`: a read returns other bytes than its body.
 pub fn finding(wanted: &FetchSpec, observed: &Observation, decoded: bool, answer: Answer<'_>) -> Finding {
     let is_strong = |etag: &&str| etag.starts_with('"');
     if answer.etag.filter(is_strong).is_some_and(|etag| observed.etag.as_deref() == Some(etag)) {
         return Finding::Same;
     }
-    if let Some(announced) = answer.length {
-        // Only a list can correct a published length.
-        if wanted.length.is_some_and(|published| published != announced) {
-            return Finding::Unclear;
-        }
-        if !decoded && observed.size.is_some_and(|size| size != announced) {
-            return Finding::Other;
-        }
+    if answer.length.zip(observed.size).is_some_and(|(announced, size)| !decoded && size != announced) {
+        return Finding::Other;
     }
     let read = observed.digests.first();
     if let Some(digest) = read.filter(|_| !decoded && observed.size.is_some_and(|size| size <= COMPARE_LIMIT)) {
@@ -168,11 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn another_length_is_another_version_unless_the_list_publishes_it() {
-        let listed = FetchSpec { length: Some(9), ..wanted() };
-
+    fn another_length_is_another_version() {
         assert_eq!(finding(&wanted(), &observed(9), false, full(None, 10)), Finding::Other);
-        assert_eq!(finding(&listed, &observed(9), false, full(None, 10)), Finding::Unclear);
     }
 
     #[test]

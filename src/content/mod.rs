@@ -15,7 +15,7 @@ mod resource;
 pub mod store;
 pub mod verify;
 
-use crate::document::{ChangeFrequency, Digest};
+use crate::document::Digest;
 use crate::inodes::InodeSet;
 use crate::memory::{self, Budget};
 use crate::source::http::Client;
@@ -41,7 +41,6 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use config::{ContentConfig, Fixity, Mirrors, Unannounced};
-pub use download::Prefetched;
 pub use error::ContentError;
 pub use freshness::Revalidate;
 pub use metrics::{Cooling, Failure, Metrics};
@@ -228,51 +227,35 @@ impl Content {
         self.observed.get(ino).is_some_and(|observation| observation.is_doubtful())
     }
 
-    /// The true size of what a read returns; asks the Source where it must, within `size_deadline`.
-    pub async fn size(self: &Arc<Self>, wanted: &FetchSpec) -> Result<u64, ContentError> {
-        self.learnt_size(wanted, false).await
-    }
-
-    /// The same of a file that is about to be read: its size comes with its bytes, in one request, unless they are
-    /// too many to wait for.
-    pub async fn size_with_body(self: &Arc<Self>, wanted: &FetchSpec) -> Result<u64, ContentError> {
-        self.learnt_size(wanted, true).await
-    }
-
     /// A question for a size that takes so long is likely to fail, and so are those for its neighbours.
     pub fn long_question(&self) -> Duration {
         self.config.size_deadline / 8
     }
 
-    /// Learns a size that is expected to be asked for next, with the priority of a prefetch: where only the body shows it,
-    /// as [`Content::fetch_ahead`] does, within `size_deadline`.
-    ///
-    /// # Errors
-    /// As [`Content::size`]; a failure ahead keeps no reader from asking.
-    pub async fn size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
-        self.learn_size_ahead(wanted).await
-    }
-
     /// The bytes if they are on this machine and may be handed out; never waits on the network. `None`: ask [`Content::read`].
     pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
-        let held = self.find_local(ino)?;
-        self.note_served(ino, held.length());
-        held.read(offset, length).inspect(|bytes| self.counters.hit(bytes.len()))
+        let read = self.verified_blocks(ino, offset, length).or_else(|| {
+            let object = self.find_local(ino)?;
+            self.note_served(ino, object.length());
+            CachedObject::Store(object).read(offset, length)
+        });
+        read.inspect(|bytes| self.counters.hit(bytes.len()))
     }
 
     /// The same where no disk is waited for either, once the object is open.
     pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
-        let Some(held) = self.find_local(ino) else { return LocalRead::Absent };
-        let bytes = match &held {
-            CachedObject::Store(object) => match object.read_in_memory(offset, length as usize) {
-                Some(read) => read.ok(),
-                None => return LocalRead::OnDisk,
-            },
-            other => other.read(offset, length),
+        let bytes = match (self.verified_blocks(ino, offset, length), self.find_local(ino)) {
+            (Some(bytes), _) => bytes,
+            (None, None) => return LocalRead::Absent,
+            (None, Some(object)) => {
+                let Some(read) = object.read_in_memory(offset, length as usize) else { return LocalRead::OnDisk };
+                let Ok(bytes) = read else { return LocalRead::Absent };
+                self.note_served(ino, object.length());
+                bytes
+            }
         };
-        self.note_served(ino, held.length());
-        let bytes = bytes.inspect(|bytes| self.counters.hit(bytes.len()));
-        bytes.map_or(LocalRead::Absent, LocalRead::Bytes)
+        self.counters.hit(bytes.len());
+        LocalRead::Bytes(bytes)
     }
 
     /// The same for bytes that came for another file or are on their way already: all that is known without asking the
@@ -292,18 +275,6 @@ impl Content {
         let read = self.fetched(wanted, offset, length).await;
         self.counters.waited(read.as_ref().map(Bytes::len));
         read
-    }
-
-    /// How long what is known here of an entry that shows no changes may be taken for current: its bytes, or its
-    /// size alone; nothing where [`Content::revalidate`] is due, `None` where it never is.
-    pub fn current_for(&self, ino: INodeNo, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
-        self.due_in(ino, changefreq)
-    }
-
-    /// Asks the Source in the background whether it still has the version of `wanted`; other bytes are
-    /// [`Event::Changed`]. At once where the same was asked a moment ago, or much is being asked: the next look asks.
-    pub fn revalidate(self: &Arc<Self>, wanted: FetchSpec, changefreq: Option<ChangeFrequency>) {
-        self.ask_behind(wanted, changefreq);
     }
 
     /// Compares what was read of an inode with what is published of it now; where that is another version the rest of the
@@ -335,7 +306,7 @@ impl Content {
         if self.is_poisoned(ino) {
             return (State::Poisoned, Verified::Failed);
         }
-        if self.peek_local(ino).is_some() {
+        if self.peek_local(ino).is_some() || self.is_in_memory(ino) {
             let verified = self.observed.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
             return (State::Cached, verified);
         }

@@ -26,8 +26,6 @@ pub struct FetchSpec {
     pub mementos: Vec<Uri>,
     /// `timegate`: redirects to the version of a time (RFC 7089, 2.2.2).
     pub timegate: Option<Uri>,
-    /// `timemap`: lists the versions with their times (RFC 7089, 2.2.4).
-    pub timemap: Option<Uri>,
     /// The patches from the version before its change to this one, in this order (section 14.4).
     pub patches: Vec<Patch>,
     /// Where a package holds exactly this version.
@@ -55,8 +53,6 @@ pub struct Patch {
     pub length: Option<u64>,
     /// Its digests, strongest first.
     pub hashes: Vec<Digest>,
-    /// Its name within the package that holds the entry's member (a Change Dump's).
-    pub path: Option<Box<str>>,
 }
 
 impl FetchSpec {
@@ -72,7 +68,6 @@ impl FetchSpec {
             mirrors: Vec::new(),
             mementos: Vec::new(),
             timegate: None,
-            timemap: None,
             patches: Vec::new(),
             member: None,
             lastmod: None,
@@ -88,7 +83,7 @@ impl FetchSpec {
         self.as_of.is_some() || self.is_replaced
     }
 
-    /// A time at which the resource had this version, for a TimeGate or a TimeMap; `None` where none is known.
+    /// A time at which the resource had this version, for a TimeGate; `None` where none is known.
     pub fn moment(&self) -> Option<Timestamp> {
         self.as_of.or(self.lastmod).or(self.listed_at.filter(|_| !self.is_replaced))
     }

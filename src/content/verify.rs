@@ -57,7 +57,7 @@ impl Content {
             earlier: self.digest_before(wanted),
         };
         let damaged = |at| format!("the cached copy is damaged after {at} bytes");
-        let read = |at| held.read(at, BLOCK as u32).filter(|bytes| !bytes.is_empty()).ok_or_else(|| damaged(at));
+        let read = |at| held.read(at, BLOCK as usize).ok().filter(|bytes| !bytes.is_empty()).ok_or_else(|| damaged(at));
         match read_through(held.length(), expected.algorithm(), read) {
             Err(what) => Checked::Corrupt(what),
             Ok(None) => Checked::Absent,

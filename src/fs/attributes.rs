@@ -137,12 +137,7 @@ impl Filesystem {
 
     /// GETATTR of a file never sized: waits for the Source, within content's deadline.
     pub async fn sized(&self, file: &Unsized) -> Result<Shown, FsError> {
-        let size = async {
-            match file.is_to_be_read {
-                true => self.content.size_with_body(&file.wanted).await,
-                false => self.content.size(&file.wanted).await,
-            }
-        };
+        let size = self.content.size(&file.wanted, file.is_to_be_read);
         tokio::pin!(size);
         let size = match tokio::time::timeout(self.content.long_question(), &mut size).await {
             Ok(size) => size?,

@@ -25,9 +25,6 @@ const MEMENTO: &str = "memento";
 /// Versions by time (14.6).
 const TIMEGATE: &str = "timegate";
 
-/// A list of versions (14.6).
-const TIMEMAP: &str = "timemap";
-
 /// What content must know of the version behind `ino`; `None` where there is no such file.
 pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Result<Option<FetchSpec>, CatalogError> {
     let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
@@ -140,7 +137,6 @@ fn linked(resource: &Resource, ino: INodeNo) -> FetchSpec {
         mirrors,
         mementos: mementos(resource),
         timegate: first(TIMEGATE),
-        timemap: first(TIMEMAP),
         patches: patches(resource),
         member: resource.member.clone(),
         lastmod: resource.lastmod,
@@ -169,7 +165,6 @@ fn patches(resource: &Resource) -> Vec<Patch> {
             media_type: link.media_type.clone(),
             length: link.length,
             hashes: link.hashes.clone(),
-            path: link.path.clone(),
         })
     };
     links.filter_map(patch).collect()
@@ -256,7 +251,6 @@ mod tests {
                 memento("http://example.com/20130103180000/res1", "2013-01-03T18:00:00Z", 1),
                 memento("http://example.com/20120101000000/res1", "2012-01-01T00:00:00Z", 2),
                 link("timegate", "http://example.com/timegate/http://example.com/res1"),
-                link("timemap", "http://example.com/timemap/http://example.com/res1"),
             ]),
             INodeNo(2),
         );
@@ -264,7 +258,6 @@ mod tests {
         let mementos = ["http://example.com/20130103180000/res1", "http://example.com/20130103070000/res1"];
         assert_eq!(texts(&wanted.mementos), mementos);
         assert_eq!(wanted.timegate.unwrap().as_str(), "http://example.com/timegate/http://example.com/res1");
-        assert_eq!(wanted.timemap.unwrap().as_str(), "http://example.com/timemap/http://example.com/res1");
     }
 
     /// Example 27.

@@ -9,24 +9,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// Octets of its own that a process may have before it is worth while to give back what is free among them.
+/// Anonymous bytes of a process from which on freed memory is returned to the system.
 const MUCH: u64 = 128 << 20;
 
-/// So long after something was worked at that is looked at, and after so many times as long as that took the last time.
+/// The look at the memory follows so long after the work, and so many times as long as the last look took.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 const TIMES: u32 = 50;
 
-/// Arenas of the allocator: by default eight for each processor, and each keeps tens of megabytes of what was freed in it.
+/// Arenas of the allocator. By default there are eight for each processor, and each keeps tens of megabytes that were freed in it.
 #[cfg(target_env = "gnu")]
 const ARENAS: i32 = 4;
 
-/// Bytes from which on a piece of memory goes back to the system when it is freed. Without a fixed bound it rises to 32 MiB by itself, and what
-/// a crowd of downloads freed stays.
+/// A piece of so many bytes returns to the system when it is freed. Without a fixed bound the allocator raises its own to 32 MiB, and
+/// keeps what many downloads freed.
 #[cfg(target_env = "gnu")]
 const OWN_MAPPING: i32 = 256 << 10;
 
-/// To be called before there are other threads.
-pub(crate) fn keep_little() {
+/// Bounds what the allocator keeps of freed memory. To be called before there are other threads.
+pub(crate) fn bound_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes numbers (mallopt(3)). Where it refuses nothing changes.
     unsafe {
@@ -35,9 +35,8 @@ pub(crate) fn keep_little() {
     }
 }
 
-/// Gives it back to the system: after much was read or written at once, tens of megabytes may lie free among what is in use, for as
-/// long as nobody asks.
-pub(crate) fn give_back() {
+/// Returns freed memory to the system: after large reads or writes tens of megabytes may lie free among used ones.
+pub(crate) fn release_free() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it touches nothing but what is free (malloc_trim(3)).
     unsafe {
@@ -45,7 +44,7 @@ pub(crate) fn give_back() {
     }
 }
 
-/// Gives back what lies free while the process has much of its own: so that is mostly what it uses.
+/// Returns freed memory to the system while the process has much of its own.
 #[derive(Default)]
 pub(crate) struct Watch {
     is_about_to_look: AtomicBool,
@@ -54,7 +53,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Memory is taken and given back just now: a moment later this looks at how much there is. Costs nothing to tell often.
+    /// Memory is used and freed just now: a moment later the watch looks how much there is. Cheap enough for every chunk of a body.
     pub(crate) fn working(self: &Arc<Self>, runtime: &Handle) {
         if self.is_about_to_look.load(Ordering::Relaxed) || self.is_about_to_look.swap(true, Ordering::Relaxed) {
             return;
@@ -62,31 +61,31 @@ impl Watch {
         let watch = Arc::clone(self);
         runtime.spawn(async move {
             tokio::time::sleep(LOOK_AFTER.max(TIMES * Duration::from_micros(watch.took.load(Ordering::Relaxed)))).await;
-            // Others wait for the allocator while it looks through what is free.
+            // Other threads wait for the allocator while it searches for free pages.
             let _ = tokio::task::spawn_blocking(move || watch.look()).await;
         });
     }
 
     fn look(&self) {
-        // First, so that what is told meanwhile is looked at as well.
+        // First, so that work during the look is followed by another.
         self.is_about_to_look.store(false, Ordering::Relaxed);
         let begun = Instant::now();
-        if own_octets().is_some_and(|octets| octets > MUCH) {
-            give_back();
+        if anonymous_bytes().is_some_and(|bytes| bytes > MUCH) {
+            release_free();
         }
         self.took.store(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 }
 
-/// Octets of the process that are no file's: `RssAnon` of proc_pid_status(5), by proc_pid_statm(5).
-fn own_octets() -> Option<u64> {
+/// Bytes of the process that belong to no file: `RssAnon` of proc_pid_status(5), by proc_pid_statm(5).
+fn anonymous_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     // SAFETY: takes a number (sysconf(3)).
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
-    own_pages(&statm)?.checked_mul(page)
+    anonymous_pages(&statm)?.checked_mul(page)
 }
 
-fn own_pages(statm: &str) -> Option<u64> {
+fn anonymous_pages(statm: &str) -> Option<u64> {
     let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
     let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
     Some(resident.saturating_sub(shared))
@@ -97,19 +96,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_process_own_is_what_is_resident_and_no_files() {
-        assert_eq!(own_pages("20000 1500 400 80 0 9000 0\n"), Some(1100));
-        assert_eq!((own_pages("20000 1500"), own_pages("20000 a b"), own_pages("")), (None, None, None));
-        assert!(own_octets().is_some_and(|octets| octets > 0));
+    fn anonymous_memory_is_resident_without_files() {
+        assert_eq!(anonymous_pages("20000 1500 400 80 0 9000 0\n"), Some(1100));
+        assert_eq!(
+            (anonymous_pages("20000 1500"), anonymous_pages("20000 a b"), anonymous_pages("")),
+            (None, None, None)
+        );
+        assert!(anonymous_bytes().is_some_and(|bytes| bytes > 0));
     }
 
     #[cfg(target_env = "gnu")]
     #[tokio::test]
-    async fn what_lies_free_among_what_is_in_use_is_given_back_soon_after_the_work() {
+    async fn freed_memory_is_returned_soon_after_the_work() {
         const PIECES: usize = 4000;
         let watch = Arc::<Watch>::default();
         let mut pieces: Vec<Vec<u8>> = (0..PIECES).map(|_| vec![1; 100 << 10]).collect();
-        let before = own_octets().unwrap();
+        let before = anonymous_bytes().unwrap();
         let mut number = 0;
         pieces.retain(|_| {
             number += 1;
@@ -119,8 +121,8 @@ mod tests {
         watch.working(&Handle::current());
 
         let begun = Instant::now();
-        while own_octets().unwrap() + (200 << 20) > before {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{before} octets before, {:?} now", own_octets());
+        while anonymous_bytes().unwrap() + (200 << 20) > before {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{before} bytes before, {:?} now", anonymous_bytes());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(pieces.len(), PIECES / 16);

@@ -205,7 +205,7 @@ pub fn run(
 ) -> Result<(), MountError> {
     privacy::keep_memory();
     descriptors::raise();
-    crate::memory::keep_little();
+    crate::memory::bound_arenas();
     config.directory = point::prepare(&config.directory)?;
     let folders = Folders::prepare(&config)?;
     let mut registration = registered(&config, &folders.control);

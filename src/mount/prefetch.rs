@@ -3,8 +3,8 @@
 use super::tree::{Below, File, Tree, told};
 use crate::catalog::CatalogError;
 use crate::causes::chain;
+use crate::content::ContentError;
 use crate::content::store::Moment;
-use crate::content::{ContentError, Prefetched};
 use crate::control::Lines;
 use fuser::INodeNo;
 use futures_util::StreamExt;
@@ -207,15 +207,15 @@ impl Job {
         Ok(Some(below))
     }
 
-    async fn ended(&mut self, file: File, fetched: Result<Prefetched, ContentError>) {
+    async fn ended(&mut self, file: File, fetched: Result<Option<u64>, ContentError>) {
         self.under_way.remove(&file.wanted.ino);
         let silent = std::mem::take(&mut self.silent);
         let cause = match fetched {
-            Ok(Prefetched::Here) => {
+            Ok(None) => {
                 self.summary.here += 1;
                 return;
             }
-            Ok(Prefetched::Fetched(octets)) => {
+            Ok(Some(octets)) => {
                 self.summary.fetched += 1;
                 self.summary.octets += octets;
                 return;
@@ -227,7 +227,7 @@ impl Job {
             self.summary.stopped = Some(Stopped::Full);
             return;
         }
-        if cause.is_silence() {
+        if cause.is_retryable() && !cause.is_unsent() {
             self.silent = silent + 1;
             if self.silent >= SILENCE {
                 self.summary.stopped = Some(Stopped::Silent);

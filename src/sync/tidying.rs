@@ -14,7 +14,7 @@ impl Synchronizer {
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || {
             priority::aside(|| compact(&catalog));
-            crate::memory::give_back();
+            crate::memory::release_free();
         });
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
         let settle = move || settle(&catalog, &spool, packages.as_ref());

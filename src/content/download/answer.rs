@@ -1,14 +1,12 @@
 //! The request to a place, and the promise of its answer's head: or why its bytes cannot be the resource's.
 
 use super::attempt::{Fetch, Provenance, Stop};
-use super::memento::is_of_version;
 use super::object::Origin;
 use super::plan::{Failure, Place};
-use super::promise::{Form, Promise, request, soft_failure, strong};
-use super::state::Sink;
+use super::promise::{Disagreement, Form, Head, Promise, request, strong};
 use crate::content::ContentError;
 use crate::document::Timestamp;
-use crate::source::http::{Request, Response, Status};
+use crate::source::http::{Request, Response};
 use std::sync::Arc;
 
 impl Fetch {
@@ -22,18 +20,30 @@ impl Fetch {
     }
 
     pub(super) async fn ask(&self, place: &Place, from: u64) -> Result<Response, Stop> {
-        let mut request = self.request(place);
-        if from > 0 {
-            request.range = Some((from, None));
-            request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());
-        }
-        self.content.client.send(request).await.map_err(|error| {
-            let retryable = error.is_retryable();
+        loop {
+            let was_demanded = self.download.demanded().is_some();
+            let mut request = self.request(place);
+            if from > 0 {
+                request.range = Some((from, None));
+                request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());
+            }
+            let error = match self.content.client.send(request).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            let is_retryable = error.is_retryable();
+            if is_retryable && !was_demanded && self.download.demanded().is_some() {
+                // The deadline was that of a prefetch. The reader that has joined it has one of its own.
+                continue;
+            }
             let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
             // A server that refuses the rest may still send the whole.
-            let can_begin_again = from > 0 && !retryable;
-            Stop::Failure(if can_begin_again { Failure::Cut { received: 0, error } } else { Failure::Refused(error) })
-        })
+            let can_begin_again = from > 0 && !is_retryable;
+            return Err(Stop::Failure(match can_begin_again {
+                true => Failure::Cut { received: 0, error },
+                false => Failure::Refused(error),
+            }));
+        }
     }
 
     pub(super) fn is_same_version(&self, response: &Response) -> bool {
@@ -46,7 +56,10 @@ impl Fetch {
             return Ok(());
         }
         let uri = self.wanted.uri.clone();
-        if !place.is_current() && !is_of_version(&self.wanted, response.memento_datetime) {
+        // The time of a memento is the only proof without a digest.
+        let life = self.wanted.life();
+        let is_of_version = || response.memento_datetime.zip(life).is_some_and(|(time, life)| life.contains(&time));
+        if !place.is_current() && !is_of_version() {
             let what = match response.memento_datetime {
                 Some(time) => format!("{place} is the version of {time}"),
                 None => format!("{place} does not say its time"),
@@ -63,34 +76,15 @@ impl Fetch {
     /// Reads a head: its promise, or why its bytes cannot be the resource's.
     pub(super) fn promise(&mut self, place: &Place, response: &Response, resumed: bool) -> Result<Promise, Stop> {
         self.admit(place, response)?;
-        if let Some(page) = soft_failure(&self.wanted, self.published.is_some(), response.media_type.as_deref()) {
-            return Err(Stop::Failure(Failure::Refused(page)));
-        }
         let after_list = |modified: &Timestamp| self.wanted.listed_at.is_some_and(|at| *modified > at);
         let is_own = matches!(place, Place::Own(_)) && !self.wanted.is_past();
         self.newer_than_list = response.modified.filter(|_| is_own).filter(after_list);
-        let vouched = self.published.is_some();
-        let form = Form::of(&self.wanted, response.encoding.as_deref(), vouched).map_err(|what| self.wrong(what))?;
+        let shown = self.shown_size();
+        let agreed = Head::from(response).agree(&self.wanted, self.published.is_some(), shown);
+        let (form, length) = agreed.map_err(|disagreement| self.disagreed(disagreement))?;
         if resumed && form != Form::published(&self.wanted) {
             return Err(self.changed());
         }
-        let expected = self.expected(form);
-        let announced = match response.status {
-            Status::Partial { total, .. } => total,
-            _ => response.content_length,
-        };
-        // In a coding that was not requested they are other bytes than the published ones.
-        let published = expected.length.filter(|_| !matches!(form, Form::Unasked(_)));
-        let shown = self.shown_size().filter(|_| form == Form::Plain);
-        match (published, shown, announced) {
-            (Some(published), _, Some(announced)) if published != announced => {
-                return Err(self.wrong(format!("{announced} bytes are announced where {published} are published")));
-            }
-            // A digest decides which of two lengths was wrong.
-            (None, Some(shown), Some(announced)) if shown != announced && !vouched => return Err(self.changed()),
-            _ => {}
-        }
-        let length = published.or(announced).or(shown);
         let etag = strong(response.etag.as_deref());
         if !resumed {
             let resumable = etag.filter(|_| form == Form::published(&self.wanted));
@@ -112,10 +106,23 @@ impl Fetch {
             }
             _ => None,
         };
-        if let Some(shown) = shown {
-            self.download.show(shown);
+        Ok(self.promised(form, length, origin))
+    }
+
+    pub(super) fn disagreed(&self, disagreement: Disagreement) -> Stop {
+        match disagreement {
+            Disagreement::Page(page) => Stop::Failure(Failure::Refused(page)),
+            Disagreement::Wrong(what) => self.wrong(what),
+            Disagreement::Changed => self.changed(),
         }
-        self.download.announce(length, form != Form::Plain || self.sink == Sink::Memory, origin);
-        Ok(Promise { form, expected, length })
+    }
+
+    /// Announces what follows to the readers.
+    pub(super) fn promised(&mut self, form: Form, length: Option<u64>, origin: Option<Origin>) -> Promise {
+        if let Some(shown) = self.shown.filter(|_| form == Form::Plain) {
+            self.download.change(|state| state.show(shown));
+        }
+        self.download.publish(|state| state.announce(length, form != Form::Plain, origin));
+        Promise { form, expected: self.expected(form), length }
     }
 }

@@ -55,7 +55,7 @@ pub(super) enum Stop {
     End(Ended),
     /// There is no room: the object is fetched again, into another sink.
     Full(WriteError),
-    /// A reader asks for bytes that have left the window: the object is fetched again.
+    /// The object is fetched again: what is kept is damaged, or a reader asks for bytes that have left the window.
     Again,
     /// No reader goes on: the body is closed until one does.
     Rest,

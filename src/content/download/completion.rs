@@ -2,16 +2,17 @@
 
 use super::attempt::{Ended, Fetch, Landed};
 use super::failures::Fault;
-use super::object::{CachedObject, Version};
+use super::object::{self, CachedObject};
 use super::outcome::Outcome;
 use super::plan::{Place, tells_of_bytes};
 use super::served::Served;
 use super::shared::Download;
 use crate::causes::chain;
-use crate::content::block_cache::Key;
+use crate::content::block_cache::{Key, Version};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, FetchSpec, Verified};
 use crate::document::{Timestamp, Uri};
+use bytes::Bytes;
 use fuser::INodeNo;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,12 +22,7 @@ use std::time::Instant;
 pub(super) async fn fly(content: Arc<Content>, wanted: FetchSpec, download: Arc<Download>) {
     let crash = Crash { content: &content, wanted: &wanted, download: &download };
     content.counters.fetch();
-    let fetched = async { Fetch::new(Arc::clone(&content), wanted.clone(), Arc::clone(&download)).run().await };
-    let outcome = tokio::select! {
-        fetched = fetched => fetched,
-        () = content.wait_behind_others(&wanted, &download) => return,
-    };
-    match outcome {
+    match Fetch::new(Arc::clone(&content), wanted.clone(), Arc::clone(&download)).run().await {
         Ok(landed) => content.landed(&wanted, &download, landed),
         Err(Ended::Failed(error)) => content.failed(&wanted, &download, error),
         Err(Ended::Poisoned(error)) => content.poison(&wanted, &download, error),
@@ -43,11 +39,7 @@ impl Content {
         self.counters.fetched(size);
         let on_disk = match &landed.object {
             CachedObject::Store(_) => Some(landed.key.clone()),
-            CachedObject::Memory(bytes) => {
-                self.block_cache.keep(Key::whole(ino), bytes.clone());
-                None
-            }
-            CachedObject::Passed(_) => None,
+            CachedObject::Memory(_) => None,
         };
         if let Some(key) = &on_disk {
             self.keep_for_patches(wanted, landed.origin.media_type.as_deref(), key, size);
@@ -64,19 +56,21 @@ impl Content {
             observation.validated_at = Some(Timestamp::now());
         });
         self.pin_landed(ino, &landed.key);
-        let was_passed = matches!(landed.object, CachedObject::Passed(_));
+        let was_passed = matches!(landed.object, CachedObject::Memory(_));
         // The kernel may keep any page of it when the cache has it no more.
         self.note_served(ino, size);
-        if landed.is_plain && (was_passed || size > WHOLE_LIMIT) {
+        if landed.is_plain && size > WHOLE_LIMIT {
             let blocks = Arc::new(Mutex::new(download.state().take_whole()));
             self.remember_served(ino, Served { blocks, is_whole: true, was_passed, version: None });
         } else {
             // Of what was decoded the download knows the coded bytes alone.
             self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         }
-        if let CachedObject::Passed(end) = &landed.object {
+        if let CachedObject::Memory(recent) = &landed.object {
             // Its readers have not read all of it yet.
-            self.block_cache.keep_end(ino, end.range().start, &end.clone().pieces());
+            for (first, block) in recent.blocks() {
+                self.block_cache.keep(Key { ino, version: Version::Verified, first }, Bytes::copy_from_slice(block));
+            }
         }
         self.failures().landed(ino, &wanted.uri);
         if known != Some(size) {
@@ -130,7 +124,7 @@ impl Content {
     }
 
     /// Remembers what was handed out of a download that ends without verdict. What was proved before stays so.
-    fn remember_unjudged(&self, ino: INodeNo, download: &Download, version: Option<Version>) {
+    fn remember_unjudged(&self, ino: INodeNo, download: &Download, version: Option<object::Version>) {
         if has_served(download) {
             let before = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(ino).unwrap_or_default();
             let blocks = download.state().served_blocks();
@@ -200,7 +194,7 @@ impl Content {
         if is_last {
             in_flight.remove(&ino);
         }
-        download.end(outcome);
+        download.publish(|state| state.end(outcome));
         drop(in_flight);
         self.freed.working(&self.runtime);
     }
@@ -225,7 +219,7 @@ impl Content {
 fn has_served(download: &Download) -> bool {
     let served = download.state().served_blocks();
     let served = served.lock().unwrap_or_else(PoisonError::into_inner);
-    !served.blocks().is_empty()
+    !served.is_empty()
 }
 
 /// Ends a download whose task was cancelled or panicked, so that no reader waits for it.

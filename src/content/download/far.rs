@@ -15,9 +15,8 @@ impl Fetch {
     /// The answer to the request for `window`, or where there is none for what follows what is here. [`Stop::Rest`]: readers are far
     /// from that, and get what they read.
     ///
-    /// The range is asked for without condition where no version is known. Only an answer under a strong ETag, of just these bytes of
-    /// a whole of the known length, names its version. After any other the body is requested as if there had been none; a server that knows
-    /// no ranges has begun with it.
+    /// Only an answer under a strong ETag, of just these bytes, names its version. After any other the body is requested as if there
+    /// had been none; a server that knows no ranges has begun with it.
     pub(super) async fn ask_where_it_is_read(
         &mut self,
         place: &Place,
@@ -28,31 +27,25 @@ impl Fetch {
         request.range = Some((window.start, Some(window.end - 1)));
         request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());
         let response = match self.content.client.send(request).await {
+            Ok(response) if response.status == Status::Full => return Ok(response),
             Ok(response) => response,
             Err(error) if error.is_retryable() => {
                 let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
                 return Err(Stop::Failure(Failure::Refused(error)));
             }
-            Err(error) => {
-                tracing::debug!(%place, %error, "a range is refused where the whole may be had");
-                return self.ask(place, self.received).await;
-            }
+            Err(_) => return self.ask(place, self.received).await,
         };
-        if response.status == Status::Full {
-            return Ok(response);
-        }
         let is_resumed = self.validator.is_some();
         let is_of_version =
             strong(response.etag.as_deref()).is_some() && (!is_resumed || self.is_same_version(&response));
         let is_window = matches!(response.status, Status::Partial { first, last, total: Some(_) }
             if first == window.start && last == window.end - 1);
         if !is_window || !is_of_version || response.encoding.is_some() {
-            tracing::debug!(%place, status = ?response.status, "a range of a version that nothing names");
             return self.ask(place, self.received).await;
         }
         // Before it is announced, for then readers look for it.
-        let length = self.wanted.length.or(self.shown).unwrap_or(window.end);
         let object = (self.wanted.ino, self.download.state().attempt());
+        let length = self.wanted.length.or(self.shown).unwrap_or(window.end);
         let coming = self.content.random_reads.begin(object, window, length);
         self.promise(place, &response, is_resumed)?;
         let origin = self.download.state().origin();

@@ -1,17 +1,15 @@
 //! What a read finds in the state of a download.
 
+use super::kept::Kept;
 use super::object::Origin;
 use super::outcome::Outcome;
-use crate::content::store::Partial;
-use bytes::Bytes;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// What a read finds.
 pub(super) enum Look {
     Ended(Outcome),
-    /// The bytes are here; `State::hand_out` decides.
+    /// The bytes are here; [`DownloadState::hand_out`](super::state::DownloadState::hand_out) decides.
     Here(Here),
     /// The reader is far from the stream: a request of its own serves it better.
     Jump(Jump),
@@ -23,13 +21,7 @@ pub(super) enum Look {
 pub(super) struct Here {
     pub(super) attempt: u64,
     pub(super) blocks: Range<u64>,
-    pub(super) bytes: HereBytes,
-}
-
-#[derive(Clone)]
-pub(super) enum HereBytes {
-    Partial(Arc<Partial>),
-    Memory(Bytes),
+    pub(super) kept: Kept,
 }
 
 /// A read far from the stream.

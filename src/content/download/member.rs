@@ -3,15 +3,13 @@
 use super::attempt::{Fetch, Landed, Provenance, Stop};
 use super::object::Origin;
 use super::plan::{Failure, Place, Turn};
-use super::promise::{Form, Promise};
+use super::promise::{Disagreement, Form, Head};
 use super::source::Source;
-use super::state::Sink;
 use crate::causes::chain;
-use crate::content::{Content, ContentError, FetchSpec, Patch};
+use crate::content::{Content, ContentError, FetchSpec};
 use crate::document::{PackageMember, Uri};
 use crate::source::penalty_box::PenaltyBox;
 use crate::source::zip::{Member, PackageError};
-use bytes::{Bytes, BytesMut};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -118,23 +116,21 @@ impl Fetch {
     /// of any other place.
     pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Landed, Stop> {
         let unpacked = self.open_member(member).await.map_err(|cause| self.at_fault(member, cause))?;
-        let vouched = self.published.is_some();
-        let form = Form::of(&self.wanted, None, vouched).map_err(|what| self.wrong(what))?;
-        let (expected, length) = (self.expected(form), unpacked.length());
-        let shown = self.shown_size().filter(|_| form == Form::Plain);
-        match (expected.length, shown) {
-            (Some(published), _) if published != length => {
-                let what = format!("has {length} bytes where {published} are published");
-                let cause = PackageError::Member { package: member.package.clone(), path: member.path.clone(), what };
-                return Err(self.at_fault(member, cause));
-            }
-            (None, Some(told)) if told != length && !vouched => return Err(self.changed()),
-            _ => {}
-        }
         self.validator = None;
         self.newer_than_list = None;
-        self.length = Some(length);
         self.provenance = Provenance::default();
+        let length = unpacked.length();
+        let head = Head { length: Some(length), ..Head::default() };
+        let shown = self.shown_size();
+        let agreed = head.agree(&self.wanted, self.published.is_some(), shown);
+        let (form, _) = agreed.map_err(|disagreement| match disagreement {
+            Disagreement::Wrong(what) => {
+                let (package, path) = (member.package.clone(), member.path.clone());
+                self.at_fault(member, PackageError::Member { package, path, what })
+            }
+            other => self.disagreed(other),
+        })?;
+        self.length = Some(length);
         let origin = unpacked.stored().filter(|_| form == Form::Plain).map(|stored| Origin {
             place: stored.package,
             etag: stored.etag,
@@ -142,11 +138,7 @@ impl Fetch {
             total: stored.total,
             length,
         });
-        if let Some(shown) = shown {
-            self.download.show(shown);
-        }
-        self.download.announce(Some(length), form != Form::Plain || self.sink == Sink::Memory, origin);
-        let promise = Promise { form, expected, length: Some(length) };
+        let promise = self.promised(form, Some(length), origin);
         let received = match self.receive(Source::Member(Box::new(unpacked)), &promise).await {
             Ok(()) => self.verdict(promise).await,
             Err(stop) => Err(stop),
@@ -161,23 +153,6 @@ impl Fetch {
             Stop::Failure(Failure::Cut { error, .. }) => Stop::Failure(Failure::Wrong(error)),
             stop => stop,
         })
-    }
-
-    /// The bytes of a patch, fewer than `limit`, that lies in the same package of a Change Dump (section 14.4).
-    pub(super) async fn packed_patch(&self, patch: &Patch, limit: u64) -> Option<Bytes> {
-        let package = self.wanted.member.as_ref()?.package.clone();
-        let member = PackageMember { package, path: patch.path.clone()? };
-        let opened = self.open_member(&member).await;
-        let mut packed = opened.inspect_err(|error| self.content.member_failed(&member, error)).ok()?;
-        if packed.length() >= limit {
-            return None;
-        }
-        let mut body = BytesMut::new();
-        while let Some(chunk) = tokio::time::timeout(self.content.config.stall, packed.chunk()).await.ok()?.ok()? {
-            self.download.state().touch();
-            body.extend_from_slice(&chunk);
-        }
-        Some(body.freeze())
     }
 
     async fn open_member(&self, member: &PackageMember) -> Result<Member, PackageError> {

@@ -11,9 +11,9 @@ mod coding;
 mod completion;
 mod failures;
 mod far;
+mod kept;
 mod look;
 mod member;
-mod memento;
 mod object;
 mod outcome;
 mod patched;
@@ -32,7 +32,6 @@ mod state;
 mod stream;
 mod task;
 mod verify;
-mod window;
 mod writer;
 
 #[cfg(test)]
@@ -41,7 +40,6 @@ mod tests;
 pub(super) use failures::Failures;
 pub(super) use member::PackagePenalties;
 pub(super) use object::CachedObject;
-pub use prefetch::Prefetched;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
 pub(super) use random::RandomReads;
 pub(super) use revalidation::QUESTIONS;
@@ -51,16 +49,17 @@ pub(super) use size::Questions;
 
 use super::block_cache::{Key, Version};
 use super::fixity::{BLOCK, WHOLE_LIMIT};
-use super::store::ObjectKey;
+use super::store::{Object, ObjectKey};
 use super::{Content, ContentError, Event, FetchSpec, Verified};
 use bytes::Bytes;
 use completion::fly;
 use fuser::INodeNo;
-use look::{Here, HereBytes, Look};
+use look::{Here, Look};
 use outcome::Outcome;
 use promise::strong;
 use served::{Bonds, Served};
 use shared::{Joining, Waiting};
+use state::Sink;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -75,8 +74,8 @@ const AT_HAND: u64 = 256 << 10;
 
 /// Where an object is.
 enum Joined {
-    /// On this machine.
-    Here(CachedObject),
+    /// In the cache folder.
+    Here(Arc<Object>),
     /// On its way. A reader waits for its bytes as long as the second is kept.
     UnderWay(Arc<Download>, Option<Waiting>),
 }
@@ -99,13 +98,13 @@ impl Content {
     ) -> Result<Bytes, ContentError> {
         let (begun, mut damaged) = (Instant::now(), 0);
         loop {
-            if let Some(bytes) = self.passed_end(wanted.ino, offset, length) {
+            if let Some(bytes) = self.verified_blocks(wanted.ino, offset, length) {
                 return Ok(bytes);
             }
             let joined = self.join(wanted, Joining::Read(offset, length))?;
             let is_fresh = matches!(joined, Joined::UnderWay(..));
             let found = match joined {
-                Joined::Here(object) => Ok(Found::Object(object)),
+                Joined::Here(object) => Ok(Found::Object(CachedObject::Store(object))),
                 Joined::UnderWay(download, waiting) => {
                     self.wait(wanted, (&download, waiting), (offset, length), begun).await
                 }
@@ -120,7 +119,7 @@ impl Content {
                 }
             };
             self.note_served(wanted.ino, object.length());
-            let was_passed = matches!(object, CachedObject::Passed(_));
+            let was_passed = matches!(object, CachedObject::Memory(_));
             let read = match is_fresh && object.length() <= AT_HAND {
                 true => object.read(offset, length),
                 false => tokio::task::spawn_blocking(move || object.read(offset, length)).await.unwrap_or_default(),
@@ -140,8 +139,7 @@ impl Content {
     pub(super) async fn present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
         let download = self.download_of(wanted.ino);
         // What is not kept comes only where its readers ask, and a prefetch may end without a verdict on what was handed out.
-        let is_joinable =
-            |download: &Download| download.state().sink() != state::Sink::Discard && download.demanded().is_some();
+        let is_joinable = |download: &Download| download.state().sink() == Sink::Store && download.demanded().is_some();
         if download.as_ref().is_some_and(|download| !is_joinable(download)) {
             return None;
         }
@@ -152,7 +150,7 @@ impl Content {
             Some((_, Look::Ended(Outcome::Done(object)))) => object,
             // What was handed out of it is not compared with what is found elsewhere.
             Some(_) => return None,
-            None => self.find(wanted)?,
+            None => CachedObject::Store(self.find(wanted)?),
         };
         self.note_served(wanted.ino, object.length());
         tokio::task::spawn_blocking(move || object.read(offset, length)).await.ok()?
@@ -199,8 +197,7 @@ impl Content {
             Joining::Size | Joining::Ahead(..) => None,
         };
         if is_new && let Some(outcome) = self.start(wanted, &download) {
-            self.end(wanted.ino, &download, outcome.clone());
-            return outcome.into_result().map(Joined::Here);
+            self.end(wanted.ino, &download, outcome);
         }
         Ok(Joined::UnderWay(download, waiting))
     }
@@ -208,7 +205,7 @@ impl Content {
     /// Starts the task of a download that is in the table, unless its object has come since, or must not.
     fn start(self: &Arc<Self>, wanted: &FetchSpec, download: &Arc<Download>) -> Option<Outcome> {
         if let Some(object) = self.find(wanted) {
-            return Some(Outcome::Done(object));
+            return Some(Outcome::Done(CachedObject::Store(object)));
         }
         if self.is_poisoned(wanted.ino) {
             // An earlier mount may have ended before its name had another inode.
@@ -221,7 +218,7 @@ impl Content {
         let (served, bonds) = self.bonds(wanted, served);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
         let is_doubted = wanted.is_past() || self.failures().doubted.is_punished(&wanted.uri, Instant::now());
-        download.bind(served, bonds, is_doubted);
+        download.change(|state| state.bind(served, bonds, is_doubted));
         let task = self.runtime.spawn(fly(Arc::clone(self), wanted.clone(), Arc::clone(download)));
         download.run_by(task.abort_handle());
         None
@@ -254,8 +251,8 @@ impl Content {
         (served, bonds)
     }
 
-    /// The object if it is on this machine: under this inode, or under its digest, from whichever mount.
-    pub(super) fn find(&self, wanted: &FetchSpec) -> Option<CachedObject> {
+    /// The object if it is in the cache folder: under this inode, or under its digest, from whichever mount.
+    pub(super) fn find(&self, wanted: &FetchSpec) -> Option<Arc<Object>> {
         if let Some(object) = self.find_local(wanted.ino) {
             return Some(object);
         }
@@ -293,35 +290,37 @@ impl Content {
         if shown.is_none() {
             self.send_event(Event::Sized(wanted.ino, object.length()));
         }
-        Some(CachedObject::Store(object))
+        Some(object)
     }
 
-    /// [`Content::find_local`], not counted as a use.
-    pub(super) fn peek_local(&self, ino: INodeNo) -> Option<CachedObject> {
-        if let Some(bytes) = self.block_cache.peek(&Key::whole(ino)) {
-            return Some(CachedObject::Memory(bytes));
-        }
+    /// The object that is known to be this inode's, if it is in the cache folder.
+    pub(super) fn find_local(&self, ino: INodeNo) -> Option<Arc<Object>> {
+        self.local(ino, |key| self.disk.get(key))
+    }
+
+    /// The same, not counted as a use.
+    pub(super) fn peek_local(&self, ino: INodeNo) -> Option<Arc<Object>> {
+        self.local(ino, |key| self.disk.peek(key))
+    }
+
+    fn local(&self, ino: INodeNo, find: impl Fn(&ObjectKey) -> Option<Arc<Object>>) -> Option<Arc<Object>> {
         let observation = self.observed.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
-        let object = self.disk.peek(&observation.object?)?;
-        (observation.size == Some(object.length())).then_some(CachedObject::Store(object))
+        find(&observation.object?).filter(|object| observation.size == Some(object.length()))
     }
 
-    /// The object that is known to be this inode's, if it is on this machine.
-    pub(super) fn find_local(&self, ino: INodeNo) -> Option<CachedObject> {
-        if let Some(bytes) = self.block_cache.get(&Key::whole(ino)) {
-            return Some(CachedObject::Memory(bytes));
-        }
-        let observation = self.observed.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
-        let object = self.disk.get(&observation.object?)?;
-        (observation.size == Some(object.length())).then_some(CachedObject::Store(object))
-    }
-
-    /// Bytes near the end of an object that was streamed past the cache and is right.
-    fn passed_end(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
-        self.block_cache.peek(&Key { ino, version: Version::End, first: offset - offset % BLOCK })?;
+    /// Bytes of a verified object that the cache folder had no room for, where they are in the block cache.
+    pub(super) fn verified_blocks(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
+        self.block_cache.peek(&Key { ino, version: Version::Verified, first: offset - offset % BLOCK })?;
         let known = self.observed.get(ino).filter(|known| known.verified != Verified::Failed)?;
         let end = offset.saturating_add(u64::from(length)).min(known.size?);
-        (offset < end).then(|| self.block_cache.read(ino, Version::End, &(offset..end))).flatten()
+        (offset < end).then(|| self.block_cache.read(ino, Version::Verified, &(offset..end))).flatten()
+    }
+
+    /// Whether all bytes of it are in the block cache, for the cache folder had no room.
+    pub(super) fn is_in_memory(&self, ino: INodeNo) -> bool {
+        let known = self.observed.get(ino).filter(|known| known.verified != Verified::Failed);
+        let size = known.and_then(|known| known.size).filter(|size| *size > 0);
+        size.is_some_and(|size| self.block_cache.holds(ino, size))
     }
 
     /// Whether bytes handed out of this inode turned out wrong.
@@ -338,7 +337,7 @@ impl Content {
         (offset, length): (u64, u32),
         begun: Instant,
     ) -> Result<Found, ContentError> {
-        let (mut may_jump, mut refused) = (true, None);
+        let (mut may_jump, mut refused, mut was_damaged) = (true, None, false);
         let mut changes = download.changes();
         loop {
             changes.mark_unchanged();
@@ -352,8 +351,12 @@ impl Content {
                         Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
                         Ok(None) => refused = Some(attempt),
                         // The attempt is over, and its file with it: that is no damage.
-                        Err(_) if download.is_over(attempt) => {}
-                        Err(error) => return Err(self.unreadable(error)),
+                        Err(_) if download.state().is_over(attempt) => {}
+                        Err(error) if was_damaged => return Err(self.unreadable(error)),
+                        Err(_) => {
+                            (refused, was_damaged) = (Some(attempt), true);
+                            download.change(|state| state.note_damage(attempt));
+                        }
                     }
                 }
                 Look::Jump(jump) => {
@@ -368,7 +371,7 @@ impl Content {
                 }
                 Look::Wait(moved) => {
                     waiting.get_or_insert_with(|| download.await_range(offset, length));
-                    let deadline = moved.max(begun) + self.config.stall;
+                    let deadline = moved.max(begun) + download.state().patience(self.config.stall);
                     if Instant::now() >= deadline {
                         return Err(ContentError::Stalled { uri: wanted.uri.clone() });
                     }
@@ -386,21 +389,14 @@ impl Content {
         here: Here,
         (offset, length): (u64, u32),
     ) -> io::Result<Option<Bytes>> {
-        let (hasher, blocks, source) = (self.block_hasher, here.blocks.clone(), here.bytes.clone());
-        let read = tokio::task::spawn_blocking(move || {
-            let bytes = match source {
-                HereBytes::Memory(bytes) => bytes,
-                HereBytes::Partial(partial) => {
-                    let read = partial.read_at(blocks.start, (blocks.end - blocks.start) as usize);
-                    read.map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?
-                }
-            };
-            Ok::<_, io::Error>((hasher.digests(&bytes), bytes))
-        });
+        let Here { attempt, blocks, kept } = here;
+        let (hasher, range) = (self.block_hasher, blocks.clone());
+        let read = tokio::task::spawn_blocking(move || kept.read(&range).map(|bytes| (hasher.digests(&bytes), bytes)));
         let (digests, bytes) = read.await.map_err(io::Error::other)??;
-        let end = offset.saturating_add(u64::from(length)).min(here.blocks.end);
-        let range = (offset - here.blocks.start) as usize..(end - here.blocks.start) as usize;
-        Ok(download.hand_out(&here, &digests).then(|| bytes.slice(range)))
+        let end = offset.saturating_add(u64::from(length)).min(blocks.end);
+        let range = (offset - blocks.start) as usize..(end - blocks.start) as usize;
+        let is_handed_out = download.change(|state| state.hand_out(attempt, &blocks, &digests));
+        Ok(is_handed_out.then(|| bytes.slice(range)))
     }
 
     fn unreadable(&self, cause: io::Error) -> ContentError {

@@ -1,6 +1,6 @@
 //! What a download yields: the object, and the version that it is of.
 
-use super::window::Window;
+use super::kept::RecentBlocks;
 use crate::content::store::Object;
 use crate::document::Uri;
 use bytes::Bytes;
@@ -11,10 +11,8 @@ use std::sync::Arc;
 pub(in crate::content) enum CachedObject {
     /// In the cache folder.
     Store(Arc<Object>),
-    /// In memory: the cache folder had no room.
-    Memory(Bytes),
-    /// Streamed past the cache: only its last bytes are in memory.
-    Passed(Window),
+    /// In memory, for the cache folder had no room: whole, or the end of a large one.
+    Memory(RecentBlocks),
 }
 
 impl CachedObject {
@@ -22,8 +20,7 @@ impl CachedObject {
     pub(in crate::content) fn length(&self) -> u64 {
         match self {
             CachedObject::Store(object) => object.length(),
-            CachedObject::Memory(bytes) => bytes.len() as u64,
-            CachedObject::Passed(window) => window.range().end,
+            CachedObject::Memory(recent) => recent.end(),
         }
     }
 
@@ -38,9 +35,7 @@ impl CachedObject {
                     |damage| tracing::warn!(error = %damage, "a cached object is damaged and is fetched again"),
                 )
                 .ok(),
-            // Both lie within `bytes`, whose length is a usize.
-            CachedObject::Memory(bytes) => Some(bytes.slice(range.start as usize..range.end as usize)),
-            CachedObject::Passed(window) => window.read(&range),
+            CachedObject::Memory(recent) => recent.read(&range),
         }
     }
 }

@@ -105,10 +105,6 @@ impl Fetch {
 
     /// The bytes of a patch, fewer than `limit`, of the published length and digest.
     async fn patch_body(&self, patch: &Patch, limit: u64) -> Option<Bytes> {
-        let is_as_published = |body: &[u8]| over_bytes(body.len() as u64, || is_as_published(patch, body));
-        if let Some(body) = self.packed_patch(patch, limit).await.filter(|body| is_as_published(body)) {
-            return Some(body);
-        }
         let mut request = Request::get(patch.uri.clone(), self.content.head_budget(self.plan.len() + 1));
         request.accept = patch.media_type.clone();
         request.priority = self.download.priority();
@@ -123,7 +119,7 @@ impl Fetch {
                 return None;
             }
         }
-        is_as_published(&body).then(|| body.freeze())
+        over_bytes(body.len() as u64, || is_as_published(patch, &body)).then(|| body.freeze())
     }
 }
 

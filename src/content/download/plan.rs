@@ -23,8 +23,6 @@ pub(super) enum Place {
     Memento(Uri),
     /// Redirects to the version of a time.
     TimeGate(Uri),
-    /// Lists mementos: [`Plan::leads_to`].
-    TimeMap(Uri),
     /// A member of a package that holds exactly this version.
     Member(PackageMember),
 }
@@ -33,9 +31,7 @@ impl Place {
     /// The URI to request.
     pub(super) fn uri(&self) -> &Uri {
         match self {
-            Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) | Place::TimeMap(uri) => {
-                uri
-            }
+            Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) => uri,
             Place::Member(member) => &member.package,
         }
     }
@@ -105,7 +101,6 @@ pub(super) fn places(
     let mut versions: Vec<_> = wanted.mementos.iter().cloned().map(Place::Memento).collect();
     if wanted.moment().is_some() {
         versions.extend(wanted.timegate.iter().cloned().map(Place::TimeGate));
-        versions.extend(wanted.timemap.iter().cloned().map(Place::TimeMap));
     }
     let member: Vec<_> = wanted.member.iter().filter(|_| turn != Turn::Never).cloned().map(Place::Member).collect();
     let ordered = match wanted.is_past() {
@@ -182,16 +177,6 @@ impl Plan {
         self.places.get(self.place)
     }
 
-    /// The place is a TimeMap. The places that it lists replace it, but for those in the plan already.
-    pub(super) fn leads_to(&mut self, listed: Vec<Place>) {
-        if self.place < self.places.len() {
-            self.places.remove(self.place);
-        }
-        let new = listed.into_iter().filter(|place| !self.places.iter().any(|known| known.uri() == place.uri()));
-        let new: Vec<_> = new.collect();
-        self.places.splice(self.place..self.place, new);
-    }
-
     /// Whether caches on the way must be avoided: the last bytes of this place were wrong.
     pub(super) fn past_caches(&self) -> bool {
         self.attempts.past_caches
@@ -221,8 +206,8 @@ impl Plan {
     pub(super) fn after(&mut self, failure: Failure, resumable: bool) -> Next {
         match failure {
             Failure::Refused(error) => {
-                // One missing resource is no fault of its host.
-                let fault = (!is_absent(&error)).then_some(Fault::Silent);
+                // One missing resource is no fault of its host, nor is our own queue.
+                let fault = (!is_absent(&error) && !error.is_unsent()).then_some(Fault::Silent);
                 self.remember(error);
                 self.next_place(fault)
             }
@@ -360,13 +345,9 @@ mod tests {
 
     #[test]
     fn mementos_follow_current_places_and_come_first_for_the_past() {
-        let mut wanted = FetchSpec {
-            mementos: vec![uri("memento")],
-            timegate: Some(uri("gate")),
-            timemap: Some(uri("map")),
-            ..wanted(&[(1, "mirror")])
-        };
-        let versions = [uri("memento"), uri("gate"), uri("map")];
+        let mut wanted =
+            FetchSpec { mementos: vec![uri("memento")], timegate: Some(uri("gate")), ..wanted(&[(1, "mirror")]) };
+        let versions = [uri("memento"), uri("gate")];
         assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [uri("loc"), uri("mirror"), uri("memento")]);
 
         wanted.lastmod = Some(Timestamp { seconds: 5, nanos: 0 });
@@ -401,18 +382,6 @@ mod tests {
         let mut plan = Plan::new(vec![member, place("a")]);
         assert_eq!(plan.after(wrong(), false), Next::Again);
         assert_eq!((plan.place(), plan.faults()), (Some(&place("a")), &[][..]));
-    }
-
-    #[test]
-    fn a_time_map_is_replaced_by_its_mementos() {
-        let mut plan = Plan::new(vec![place("a"), Place::TimeMap(uri("map")), place("b")]);
-        plan.after(refused(), false);
-
-        plan.leads_to(vec![Place::Memento(uri("1")), Place::Memento(uri("b"))]);
-
-        assert_eq!(plan.place(), Some(&Place::Memento(uri("1"))));
-        plan.after(refused(), false);
-        assert_eq!(plan.place(), Some(&place("b")));
     }
 
     #[test]

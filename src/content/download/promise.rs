@@ -4,17 +4,12 @@ use super::coding::Coding;
 use crate::content::fixity::Expected;
 use crate::content::{Content, ContentError, FetchSpec, Fixity};
 use crate::document::{Digest, Uri};
-use crate::source::http::{Priority, Request};
+use crate::source::http::{Priority, Request, Response, Status};
 use std::time::Duration;
 
 /// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
 pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
     etag.filter(|etag| etag.starts_with('"') && etag.len() > 2)
-}
-
-/// Whether a coding changes nothing.
-fn is_identity(coding: &str) -> bool {
-    coding.trim().is_empty() || coding.trim().eq_ignore_ascii_case("identity")
 }
 
 /// The fault of an answer in a content coding that was not requested.
@@ -34,7 +29,8 @@ fn is_same_coding(one: &str, other: &str) -> bool {
 
 /// The content coding in which a resource is published, if any.
 pub(in crate::content) fn published_coding(wanted: &FetchSpec) -> Option<&str> {
-    wanted.encoding.as_deref().filter(|coding| !is_identity(coding))
+    let coding = wanted.encoding.as_deref().map(str::trim);
+    coding.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"))
 }
 
 /// Whether the published length is of coded bytes, and the size shown another.
@@ -99,7 +95,7 @@ impl Form {
     /// An error names a coding that can be neither verified nor decoded.
     pub(in crate::content) fn of(wanted: &FetchSpec, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
         let can_verify = vouched || wanted.length.is_some();
-        match (published_coding(wanted), encoding.filter(|coding| !is_identity(coding))) {
+        match (published_coding(wanted), encoding) {
             (None, None) => Ok(Form::Plain),
             (Some(asked), Some(sent)) if is_same_coding(asked, sent) => Ok(Form::published(wanted)),
             // A coded file served as it is stored: only a published length or digest distinguishes it from one decoded on the way.
@@ -117,7 +113,64 @@ impl Form {
     }
 }
 
-/// The promise of one response.
+/// What a head announces of the bytes that follow: that of a response, or a member's entry in the directory of its package.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Head<'a> {
+    pub(super) media_type: Option<&'a str>,
+    pub(super) encoding: Option<&'a str>,
+    /// Bytes of the whole.
+    pub(super) length: Option<u64>,
+}
+
+impl<'a> From<&'a Response> for Head<'a> {
+    fn from(response: &'a Response) -> Head<'a> {
+        let length = match response.status {
+            Status::Partial { total, .. } => total,
+            Status::Full => response.content_length,
+            Status::NotModified => None,
+        };
+        Head { media_type: response.media_type.as_deref(), encoding: response.encoding.as_deref(), length }
+    }
+}
+
+/// Why the bytes that follow a head cannot be those of the version.
+pub(super) enum Disagreement {
+    /// A page instead of the resource.
+    Page(ContentError),
+    /// What is published otherwise.
+    Wrong(String),
+    /// The size that was shown is another.
+    Changed,
+}
+
+impl Head<'_> {
+    /// The form of the bytes that follow, and how many are transferred, where that is known. `shown`: the size that was shown.
+    pub(super) fn agree(
+        &self,
+        wanted: &FetchSpec,
+        vouched: bool,
+        shown: Option<u64>,
+    ) -> Result<(Form, Option<u64>), Disagreement> {
+        if let Some(page) = soft_failure(wanted, vouched, self.media_type) {
+            return Err(Disagreement::Page(page));
+        }
+        let form = Form::of(wanted, self.encoding, vouched).map_err(Disagreement::Wrong)?;
+        // In a coding that was not requested they are other bytes than the published ones.
+        let published = wanted.length.filter(|_| !matches!(form, Form::Unasked(_)));
+        let shown = shown.filter(|_| form == Form::Plain);
+        match (published, shown, self.length) {
+            (Some(published), _, Some(announced)) if published != announced => {
+                let what = format!("{announced} bytes are announced where {published} are published");
+                Err(Disagreement::Wrong(what))
+            }
+            // A digest decides which of two lengths was wrong.
+            (None, Some(shown), Some(announced)) if shown != announced && !vouched => Err(Disagreement::Changed),
+            _ => Ok((form, published.or(self.length).or(shown))),
+        }
+    }
+}
+
+/// What an attempt's bytes must be.
 pub(super) struct Promise {
     /// See [`Form`].
     pub(super) form: Form,

@@ -9,6 +9,7 @@ use super::look::Jump;
 use super::object::Origin;
 use super::ranges::{RangeClient, RangeError};
 use super::shared::Download;
+use super::state::whole_blocks;
 use crate::content::block_cache::{BlockCache, Key, Version};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, Event};
@@ -250,7 +251,8 @@ impl Content {
         self.freed.working(&self.runtime);
         let digest = || self.block_hasher.digests(&bytes);
         let digests: Vec<u128> = if bytes.len() as u64 > AT_HAND { off_the_workers(digest) } else { digest() };
-        if !download.hand_out_random(jump, &digests) {
+        let blocks = whole_blocks(&jump.range, jump.origin.length);
+        if !download.change(|state| state.hand_out_random(jump.attempt, &blocks, &digests)) {
             return None;
         }
         if jump.range.end > download.state().withheld_from() {

@@ -1,6 +1,6 @@
 //! Asks the Source whether it still has the bytes that were shown or read, in the background.
 
-use super::promise::{Form, is_decoded, published_coding, request, soft_failure};
+use super::promise::{Form, Head, request};
 use crate::content::fixity::Verifier;
 use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaining};
 use crate::content::metadata::Observation;
@@ -19,14 +19,16 @@ const PAUSE: Duration = Duration::from_secs(60);
 pub(in crate::content) const QUESTIONS: usize = 64;
 
 impl Content {
-    /// See [`Content::current_for`].
-    pub(in crate::content) fn due_in(&self, ino: INodeNo, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
+    /// How long what is known here of an entry that shows no changes may be taken for current: its bytes, or its
+    /// size alone; nothing where [`Content::revalidate`] is due, `None` where it never is.
+    pub fn current_for(&self, ino: INodeNo, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
         let interval = self.config.revalidate.interval(changefreq)?;
         Some(self.observed.validated_at(ino).map_or(interval, |at| remaining(at, interval, Timestamp::now())))
     }
 
-    /// See [`Content::revalidate`].
-    pub(in crate::content) fn ask_behind(self: &Arc<Self>, wanted: FetchSpec, changefreq: Option<ChangeFrequency>) {
+    /// Asks the Source in the background whether it still has the version of `wanted`; other bytes are
+    /// [`Event::Changed`]. Nothing is asked where the same was a moment ago, or many are: the next look asks.
+    pub fn revalidate(self: &Arc<Self>, wanted: FetchSpec, changefreq: Option<ChangeFrequency>) {
         let Some(interval) = self.config.revalidate.interval(changefreq) else { return };
         let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else { return };
         let now = Instant::now();
@@ -84,19 +86,16 @@ impl Content {
         if response.status == Status::NotModified {
             return Finding::Same;
         }
-        let asked = published_coding(wanted);
-        let is_unasked = response.encoding.as_deref().is_some_and(|coding| Some(coding) != asked);
-        let is_undone = is_unasked && Form::of(wanted, response.encoding.as_deref(), false).is_ok();
-        let is_soft_failure = soft_failure(wanted, false, response.media_type.as_deref()).is_some();
-        if is_soft_failure || (is_unasked && !is_undone) || response.status != Status::Full {
-            return Finding::Unclear;
-        }
+        let form = match Head::from(&response).agree(wanted, false, None) {
+            Ok((form, _)) if response.status == Status::Full => form,
+            _ => return Finding::Unclear,
+        };
         let answer = Answer {
             etag: response.etag.as_deref(),
             last_modified: response.last_modified.as_deref(),
             length: response.content_length,
         };
-        match finding(wanted, observation, is_decoded(wanted) || is_unasked, answer) {
+        match finding(wanted, observation, form != Form::Plain, answer) {
             Finding::Compare(digest) => self.compare_body(&digest, response.body).await.unwrap_or_else(|error| {
                 tracing::debug!(uri = %wanted.uri, ?error, "the bytes to compare did not arrive");
                 Finding::Unclear

@@ -1,7 +1,7 @@
 //! What was handed out of large objects: later downloads are held to it.
 
 use super::object::Version;
-use crate::content::fixity::HandedOut;
+use crate::content::fixity::BlockDigests;
 use fuser::INodeNo;
 use lru::LruCache;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ const INODES: usize = 1024;
 /// What was handed out of one inode.
 #[derive(Clone, Default)]
 pub(super) struct Served {
-    pub(super) blocks: Arc<Mutex<HandedOut>>,
+    pub(super) blocks: Arc<Mutex<BlockDigests>>,
     /// The whole was verified and these are its blocks.
     pub(super) is_whole: bool,
     /// It was streamed past the cache, which had no room for it.
@@ -71,8 +71,7 @@ impl ServedBlocks {
     }
 
     fn keep_within(&mut self, ino: INodeNo, served: Served, inodes: usize, digests: usize) -> Vec<INodeNo> {
-        let in_memory =
-            |served: &Served| served.blocks.lock().unwrap_or_else(PoisonError::into_inner).blocks().in_memory();
+        let in_memory = |served: &Served| served.blocks.lock().unwrap_or_else(PoisonError::into_inner).in_memory();
         self.by_inode.put(ino, served);
         // Counted each time: what is remembered grows while a download is under way.
         let mut all: usize = self.by_inode.iter().map(|(_, served)| in_memory(served)).sum();
@@ -94,7 +93,7 @@ mod tests {
 
     fn served(blocks: u64, is_whole: bool) -> Served {
         let folder = tempfile::tempdir().unwrap();
-        let mut handed = HandedOut::default();
+        let mut handed = BlockDigests::default();
         assert!((0..blocks).all(|block| handed.record(block, &[1], folder.path())));
         Served { blocks: Arc::new(Mutex::new(handed)), is_whole, ..Served::default() }
     }

@@ -1,14 +1,12 @@
 //! A download as its task and its readers share it: the state, who is notified of its changes, and its priority.
 
-use super::look::{Here, Jump, Look};
-use super::object::{CachedObject, Origin, Version};
+use super::look::Look;
+use super::object::CachedObject;
 use super::outcome::Outcome;
-use super::served::{Bonds, Served};
-use super::state::{State, whole_blocks};
-use crate::content::store::{EvictionPolicy, Moment, Partial};
+use super::state::DownloadState;
+use crate::content::store::{EvictionPolicy, Moment};
 use crate::content::{ContentError, Fixity};
 use crate::source::http::{Priority, Requester};
-use bytes::Bytes;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
@@ -27,10 +25,10 @@ pub(super) enum Joining {
 
 /// One download of one inode's object.
 pub(in crate::content) struct Download {
-    state: Mutex<State>,
+    state: Mutex<DownloadState>,
     /// Notifies readers of every change that they can see.
     changes: watch::Sender<()>,
-    /// The byte up to which the stream comes: [`State::limit`]. Notifies the task.
+    /// The byte up to which the stream comes: [`DownloadState::limit`]. Notifies the task.
     limit: watch::Sender<u64>,
     /// The first reader that asked for its bytes or its size: from then on the download goes on to its end, and its requests are
     /// those of a reader.
@@ -45,7 +43,7 @@ pub(in crate::content) struct Download {
 impl Download {
     /// Of nothing yet. `folder` is where digests are kept that are too many for memory.
     pub(super) fn new(fixity: Fixity, folder: Arc<Path>) -> Download {
-        let state = State::new(fixity, folder);
+        let state = DownloadState::new(fixity, folder);
         Download {
             limit: watch::Sender::new(state.limit()),
             state: Mutex::new(state),
@@ -58,12 +56,12 @@ impl Download {
     }
 
     /// The state, for looks and changes that no reader waits for.
-    pub(in crate::content) fn state(&self) -> MutexGuard<'_, State> {
+    pub(in crate::content) fn state(&self) -> MutexGuard<'_, DownloadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, and notifies the task where more or less is wanted by it.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut DownloadState) -> T) -> T {
         let mut state = self.state();
         let result = change(&mut state);
         let limit = state.limit();
@@ -73,7 +71,7 @@ impl Download {
     }
 
     /// The same, and notifies the readers.
-    fn publish<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn publish<T>(&self, change: impl FnOnce(&mut DownloadState) -> T) -> T {
         let result = self.change(change);
         self.changes.send_replace(());
         result
@@ -89,17 +87,6 @@ impl Download {
         self.limit.subscribe()
     }
 
-    /// See [`State::bind`].
-    pub(super) fn bind(&self, served: Served, bonds: Bonds, is_doubted: bool) {
-        let was_passed = served.was_passed;
-        self.change(|state| {
-            state.bind(served, bonds, is_doubted);
-            if was_passed {
-                state.discard();
-            }
-        });
-    }
-
     /// `requester` begins to wait. Each [`Joining::Ahead`] ends with [`Download::leave`].
     pub(super) fn join(self: &Arc<Self>, joining: Joining, requester: Requester) {
         if let Joining::Ahead(begun, expected) = joining {
@@ -107,7 +94,7 @@ impl Download {
             if let Some(process) = expected {
                 self.expected.get_or_init(|| process);
             }
-            return self.change(State::add_prefetch);
+            return self.change(DownloadState::add_prefetch);
         }
         self.requester.send_if_modified(|first| {
             let is_first = first.is_none();
@@ -118,7 +105,7 @@ impl Download {
 
     /// A prefetch waits no longer. Whether nothing else does; then no reader may join it any more.
     pub(super) fn leave(&self) -> bool {
-        self.change(State::remove_prefetch) == 0 && self.demanded().is_none()
+        self.change(DownloadState::remove_prefetch) == 0 && self.demanded().is_none()
     }
 
     /// The first reader that asked for its bytes or its size.
@@ -163,12 +150,7 @@ impl Download {
         Waiting { download: Arc::clone(self), range }
     }
 
-    /// A size or a verdict is waited for, whether readers follow or not.
-    pub(super) fn await_whole(&self) {
-        self.change(State::await_whole);
-    }
-
-    /// See [`State::look`].
+    /// See [`DownloadState::look`].
     pub(super) fn look(&self, offset: u64, length: u32, may_jump: bool, refused: Option<u64>) -> Look {
         let mut state = self.state();
         let found = state.look(offset, length, may_jump, refused);
@@ -179,99 +161,15 @@ impl Download {
         found
     }
 
-    /// See [`State::hand_out`].
-    #[must_use]
-    pub(super) fn hand_out(&self, here: &Here, digests: &[u128]) -> bool {
-        self.change(|state| state.hand_out(here.attempt, &here.blocks, digests))
-    }
-
-    /// See [`State::hand_out_random`].
-    #[must_use]
-    pub(super) fn hand_out_random(&self, jump: &Jump, digests: &[u128]) -> bool {
-        let blocks = whole_blocks(&jump.range, jump.origin.length);
-        self.change(|state| state.hand_out_random(jump.attempt, &blocks, digests))
-    }
-
-    /// See [`State::announce`].
-    pub(super) fn announce(&self, length: Option<u64>, is_withheld: bool, origin: Option<Origin>) {
-        self.publish(|state| state.announce(length, is_withheld, origin));
-    }
-
-    /// See [`State::resume`].
-    pub(super) fn resume(&self, length: Option<u64>, version: &Version, partial: &Arc<Partial>) {
-        let frontier = partial.length();
-        self.publish(|state| state.resume(length, version, partial, frontier));
-    }
-
-    /// See [`State::show`].
-    pub(super) fn show(&self, size: u64) {
-        self.change(|state| state.show(size));
-    }
-
-    /// See [`State::discard`].
-    pub(super) fn discard(&self) {
-        self.change(State::discard);
-    }
-
-    /// More can be read: up to `frontier`, with the digests of its blocks.
-    pub(super) fn advance(
-        &self,
-        partial: Option<&Arc<Partial>>,
-        bytes: Option<Bytes>,
-        frontier: u64,
-        digests: &[u128],
-    ) {
-        self.publish(|state| {
-            state.digest(digests);
-            state.advance(partial, bytes, frontier);
-        });
-    }
-
-    /// What was here from an earlier download is hashed: the digests of its next blocks.
-    pub(super) fn digest(&self, digests: &[u128]) {
-        self.publish(|state| {
-            state.digest(digests);
-            state.touch();
-        });
-    }
-
-    /// See [`State::restart`].
-    pub(super) fn restart(&self, is_doubted: bool) {
-        self.publish(|state| state.restart(is_doubted));
-    }
-
-    /// See [`State::close`].
+    /// See [`DownloadState::close`].
     pub(super) fn close(&self) {
         let closed = self.state().close();
         drop(closed);
     }
 
-    /// The end of the download.
-    pub(super) fn end(&self, outcome: Outcome) {
-        self.publish(|state| state.end(outcome));
-    }
-
     /// How the download ended, if it did.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         self.state().outcome().cloned()
-    }
-
-    /// Whether this attempt is not under way any more.
-    pub(super) fn is_over(&self, attempt: u64) -> bool {
-        let state = self.state();
-        state.attempt() != attempt || state.outcome().is_some()
-    }
-
-    /// Waits for the end of the download, which comes by itself.
-    pub(super) async fn ended(&self) -> Outcome {
-        let mut changes = self.changes();
-        loop {
-            if let Some(outcome) = self.outcome() {
-                return outcome;
-            }
-            // The sender lives as long as this.
-            let _ = changes.changed().await;
-        }
     }
 }
 

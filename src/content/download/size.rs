@@ -6,50 +6,37 @@
 use super::Joined;
 use super::failures::Failures;
 use super::outcome::Outcome;
-use super::plan::{Place, Proof, Turn, places};
-use super::promise::{is_decoded, published_coding, request, soft_failure};
+use super::plan::{Place, Proof, Turn};
+use super::promise::{Disagreement, Form, Head, is_decoded, request};
 use super::shared::Joining;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::metadata::Observation;
 use crate::content::{Content, ContentError, Event, FetchSpec};
-use crate::document::{Timestamp, Uri};
-use crate::source::http::{HttpError, Method, Priority, Requester, Response, Status};
+use crate::document::Timestamp;
+use crate::source::http::{HttpError, Method, Priority, Requester, Response};
 use crate::source::single_flight::SingleFlight;
 use fuser::INodeNo;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// The questions for sizes in flight. Who waits for an answer raises the priority of its requests. `None`: only the body answers.
+/// The questions for sizes in flight. A reader that waits for an answer raises the priority of its requests. `None`: only the body answers.
 pub(in crate::content) type Questions =
     SingleFlight<INodeNo, Result<Option<u64>, ContentError>, Arc<watch::Sender<Option<Requester>>>>;
 
-/// The answer to one request.
-enum Answer {
-    /// The size, to which the body will be held.
-    Trusted(u64),
-    /// Only the body answers.
-    Untrusted,
-    /// Another method may answer.
-    Unclear,
-    /// This location does not have the resource.
-    Refused(ContentError),
-}
-
 impl Content {
-    /// See [`Content::size`]; `is_to_be_read`: [`Content::size_with_body`].
-    pub(in crate::content) async fn learnt_size(
-        self: &Arc<Self>,
-        wanted: &FetchSpec,
-        is_to_be_read: bool,
-    ) -> Result<u64, ContentError> {
+    /// The true size of what a read returns; asks the Source where it must, within `size_deadline`. `is_to_be_read`: the size comes with the
+    /// bytes, in one request, unless they are too many to wait for.
+    pub async fn size(self: &Arc<Self>, wanted: &FetchSpec, is_to_be_read: bool) -> Result<u64, ContentError> {
         if let Some(size) = self.size_or_failure(wanted) {
             return size;
         }
         let asking = tokio::time::timeout(self.config.size_deadline, self.ask_size(wanted, is_to_be_read));
         let size = asking.await.unwrap_or_else(|_| Err(stalled(wanted)));
-        self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
-        if let Err(error) = &size {
+        self.counters.size(&wanted.uri, size.as_ref().map(drop));
+        if let Err(error) = &size
+            && !error.is_unsent()
+        {
             self.failures().inode_failed(wanted.ino, error, Instant::now());
         }
         size
@@ -57,55 +44,72 @@ impl Content {
 
     async fn ask_size(self: &Arc<Self>, wanted: &FetchSpec, is_to_be_read: bool) -> Result<u64, ContentError> {
         // One request brings the size and the bytes.
-        if (is_to_be_read || self.is_in_flight(wanted.ino))
-            && let Some(size) = self.size_of_body(wanted).await
+        if (is_to_be_read || self.download_of(wanted.ino).is_some())
+            && let Some(size) = self.size_of_body(wanted, false).await?
         {
-            return size;
+            return Ok(size);
         }
         if let Some(size) = self.question(wanted, Some(wanted.requester)).await? {
             return Ok(size);
         }
         loop {
-            let download = match self.join(wanted, Joining::Size)? {
-                Joined::Here(object) => return Ok(object.length()),
-                Joined::UnderWay(download, _) => download,
-            };
-            download.await_whole();
-            match download.ended().await {
-                // It was a prefetch, say: the next one goes on. The caller has a deadline.
-                Outcome::Yielded(_) => {}
-                outcome => return outcome.into_result().map(|object| object.length()),
+            if let Some(size) = self.size_of_body(wanted, true).await? {
+                return Ok(size);
             }
         }
     }
 
-    /// See [`Content::size_ahead`].
-    pub(in crate::content) async fn learn_size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
+    /// The size that comes with the bytes. `None`: the download gave way, say to a prefetch; or it is too long to wait for, where the whole
+    /// is not awaited.
+    async fn size_of_body(
+        self: &Arc<Self>,
+        wanted: &FetchSpec,
+        awaits_whole: bool,
+    ) -> Result<Option<u64>, ContentError> {
+        let download = match self.join(wanted, Joining::Size)? {
+            Joined::Here(object) => return Ok(Some(object.length())),
+            Joined::UnderWay(download, _) => download,
+        };
+        if awaits_whole {
+            download.change(|state| state.await_whole());
+        }
+        let mut changes = download.changes();
+        loop {
+            match download.outcome() {
+                Some(Outcome::Yielded(_)) => return Ok(None),
+                Some(outcome) => return outcome.into_result().map(|object| Some(object.length())),
+                None => {}
+            }
+            let is_large = download.state().length().is_some_and(|bytes| bytes > WHOLE_LIMIT);
+            if !awaits_whole && is_large {
+                return Ok(None);
+            }
+            // A download ends by itself; a caller that cannot wait for that has a deadline of its own.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Learns a size that is expected to be asked for next, with the priority of a prefetch: where only the body shows it,
+    /// as [`Content::fetch_ahead`] does, within `size_deadline`.
+    ///
+    /// # Errors
+    /// As [`Content::size`]; a failure ahead keeps no reader from asking.
+    pub async fn size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
         }
-        let asking = tokio::time::timeout(self.config.size_deadline, self.ask_size_ahead(wanted));
-        asking.await.unwrap_or_else(|_| Err(stalled(wanted)))
-    }
-
-    async fn ask_size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
-        if !self.is_in_flight(wanted.ino) {
-            let begun = Instant::now();
-            let size = self.question(wanted, None).await;
-            self.counters.size(&wanted.uri, size.as_ref().map(|_| ()));
-            // The next question would wait as long for the same silence. A failure at once fails only this question.
-            if let Err(error) = &size
-                && error.is_silence()
-                && begun.elapsed() >= self.config.size_deadline / 2
-            {
-                self.failures().inode_failed(wanted.ino, error, Instant::now());
-            }
-            if size?.is_some() {
+        let asking = async {
+            let is_under_way = self.download_of(wanted.ino).is_some();
+            if !is_under_way && self.question(wanted, None).await?.is_some() {
                 return Ok(());
             }
-        }
-        // A reader that comes meanwhile joins this download.
-        self.fetch_ahead(wanted, WHOLE_LIMIT).await.map(drop)
+            // A reader that comes meanwhile joins this download.
+            self.fetch_ahead(wanted, WHOLE_LIMIT).await.map(drop)
+        };
+        let asked = tokio::time::timeout(self.config.size_deadline, asking).await;
+        let asked = asked.unwrap_or_else(|_| Err(stalled(wanted)));
+        self.counters.size(&wanted.uri, asked.as_ref().map(drop));
+        asked
     }
 
     /// The answer of the question in flight, or of a new one. `None`: only the body answers.
@@ -114,22 +118,26 @@ impl Content {
         wanted: &FetchSpec,
         requester: Option<Requester>,
     ) -> Result<Option<u64>, ContentError> {
-        let (raise, answer) = self.sizes.join(&self.runtime, wanted.ino, || {
-            let (raise, raised) = watch::channel(requester);
-            let (content, wanted) = (Arc::clone(self), wanted.clone());
-            let asking = async move { content.probe(&wanted, Priority::Prefetch(wanted.requester, raised)).await };
-            (Arc::new(raise), asking)
-        });
-        if requester.is_some() {
+        loop {
+            let mut is_new = false;
+            let (raise, answer) = self.sizes.join(&self.runtime, wanted.ino, || {
+                is_new = true;
+                let (raise, raised) = watch::channel(requester);
+                let (content, wanted) = (Arc::clone(self), wanted.clone());
+                let asking = async move { content.probe(&wanted, Priority::Prefetch(wanted.requester, raised)).await };
+                (Arc::new(raise), asking)
+            });
             raise.send_if_modified(|waiting| {
-                let is_first = waiting.is_none();
-                if is_first {
-                    *waiting = requester;
-                }
+                let is_first = waiting.is_none() && requester.is_some();
+                *waiting = waiting.or(requester);
                 is_first
             });
+            match answer.await.unwrap_or_else(|| Err(stalled(wanted))) {
+                // Its deadline was that of an earlier requester, of a prefetch say. A reader has one of its own.
+                Err(error) if !is_new && requester.is_some() && error.is_retryable() => {}
+                answer => return answer,
+            }
         }
-        answer.await.unwrap_or_else(|| Err(stalled(wanted)))
     }
 
     /// The size or the failure that is known.
@@ -144,10 +152,6 @@ impl Content {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_in_flight(&self, ino: INodeNo) -> bool {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino)
-    }
-
     /// Remembers a size, to which a download that began before it was known is held.
     fn show_size(&self, ino: INodeNo, size: u64, learn: impl FnOnce(&mut Observation)) {
         self.observed.update(ino, |observation| {
@@ -155,7 +159,7 @@ impl Content {
             learn(observation);
         });
         if let Some(download) = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino) {
-            download.show(size);
+            download.change(|state| state.show(size));
         }
         self.send_event(Event::Sized(ino, size));
     }
@@ -178,8 +182,9 @@ impl Content {
         if is_decoded(wanted) || wanted.is_past() {
             return Ok(None);
         }
-        let vouched = self.vouching_digest(wanted).is_some();
-        let locations = self.current_locations(wanted, vouched);
+        let proof = Proof { vouched: self.vouching_digest(wanted).is_some(), earlier: false };
+        let mut locations = self.candidates(wanted, proof, Turn::Never);
+        locations.retain(Place::is_current);
         // Two requests a location, and as much time again for the whole.
         let requests = u32::try_from(3 * locations.len()).unwrap_or(u32::MAX);
         let budget = self.config.size_deadline.mul_f32(0.9) / requests;
@@ -189,18 +194,13 @@ impl Content {
                 let mut request = request(wanted, location.uri(), budget, priority.clone());
                 request.method = method;
                 request.range = (method == Method::Get).then_some((0, Some(0)));
-                let answer = match self.client.send(request).await {
-                    Ok(response) => self.read_answer(wanted, &response, method, vouched),
-                    Err(error) => refusal_of(wanted, error),
-                };
-                match answer {
-                    Answer::Trusted(size) => return Ok(Some(size)),
-                    Answer::Untrusted => return Ok(None),
-                    Answer::Unclear if method == Method::Get => return Ok(None),
+                let response = self.client.send(request).await;
+                match self.read_size(wanted, response, method, proof.vouched) {
+                    Ok(Some(size)) => return Ok(Some(size)),
                     // A server may refuse HEAD alone.
-                    Answer::Unclear | Answer::Refused(_) if method == Method::Head => {}
-                    Answer::Unclear => {}
-                    Answer::Refused(error) => refusal = Some(error),
+                    _ if method == Method::Head => {}
+                    Ok(None) => return Ok(None),
+                    Err(error) => refusal = Some(error),
                 }
             }
         }
@@ -208,60 +208,42 @@ impl Content {
         refusal.filter(|_| wanted.member.is_none()).map_or(Ok(None), Err)
     }
 
-    fn current_locations(&self, wanted: &FetchSpec, vouched: bool) -> Vec<Place> {
-        let (failures, now) = (self.failures(), Instant::now());
-        let is_asked_last = |uri: &Uri| failures.hosts.is_punished(uri.authority(), now);
-        let proof = Proof { vouched, earlier: false };
-        let mut locations = places(wanted, self.config.mirrors, proof, Turn::Never, &is_asked_last);
-        locations.retain(Place::is_current);
-        locations
-    }
-
-    fn read_answer(&self, wanted: &FetchSpec, response: &Response, method: Method, vouched: bool) -> Answer {
-        if let Some(page) = soft_failure(wanted, vouched, response.media_type.as_deref()) {
-            return Answer::Refused(page);
-        }
-        let asked = published_coding(wanted);
-        if response.encoding.as_deref().is_some_and(|coding| Some(coding) != asked) {
-            return Answer::Untrusted;
-        }
-        let length = match response.status {
-            Status::Partial { total, .. } => total,
-            Status::Full => response.content_length,
-            Status::NotModified => None,
+    /// The size that an answer announces, to which the body will be held. `None`: only the body answers. An error: this location does not
+    /// have the resource.
+    fn read_size(
+        &self,
+        wanted: &FetchSpec,
+        response: Result<Response, HttpError>,
+        method: Method,
+        vouched: bool,
+    ) -> Result<Option<u64>, ContentError> {
+        let response = match response {
+            Ok(response) => response,
+            // Only this kind of request is refused. An empty body has no range (416).
+            Err(error) if matches!(error.status(), Some(400 | 405 | 416 | 501)) => return Ok(None),
+            Err(error) => return Err(ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(error) }),
         };
-        match length {
-            // Some servers announce an empty body because they send none to HEAD.
-            Some(0) if method == Method::Head => {
-                self.failures().contradicted.forgive(&wanted.uri);
-                Answer::Unclear
-            }
-            None => Answer::Unclear,
-            Some(size) if size == 0 || !self.failures().is_believed(&wanted.uri, size, Instant::now()) => {
-                Answer::Untrusted
-            }
-            Some(size) => {
-                self.show_size(wanted.ino, size, |observation| {
-                    observation.etag = response.etag.clone();
-                    observation.last_modified = response.modified_validator.clone();
-                    observation.media_type = response.media_type.clone();
-                    observation.validated_at = Some(Timestamp::now());
-                });
-                Answer::Trusted(size)
-            }
+        let size = match Head::from(&response).agree(wanted, vouched, None) {
+            Ok((Form::Plain, size)) => size,
+            Err(Disagreement::Page(page)) => return Err(page),
+            _ => None,
+        };
+        // Some servers announce an empty body because they send none to HEAD.
+        if size == Some(0) && method == Method::Head {
+            self.failures().contradicted.forgive(&wanted.uri);
         }
+        let is_believed = |size: &u64| self.failures().is_believed(&wanted.uri, *size, Instant::now());
+        let Some(size) = size.filter(|size| *size > 0).filter(is_believed) else { return Ok(None) };
+        self.show_size(wanted.ino, size, |observation| {
+            observation.etag = response.etag.clone();
+            observation.last_modified = response.modified_validator.clone();
+            observation.media_type = response.media_type.clone();
+            observation.validated_at = Some(Timestamp::now());
+        });
+        Ok(Some(size))
     }
 }
 
 fn stalled(wanted: &FetchSpec) -> ContentError {
     ContentError::Stalled { uri: wanted.uri.clone() }
-}
-
-/// Whether a location refused the resource, or only this kind of request.
-fn refusal_of(wanted: &FetchSpec, error: HttpError) -> Answer {
-    match error.status() {
-        // An empty body has no range (416).
-        Some(400 | 405 | 416 | 501) => Answer::Unclear,
-        _ => Answer::Refused(ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(error) }),
-    }
 }

@@ -3,31 +3,26 @@
 #[cfg(test)]
 mod tests;
 
-use super::look::{Here, HereBytes, Jump, Look};
+use super::kept::{Kept, WINDOW};
+use super::look::{Here, Jump, Look};
 use super::object::{Origin, Version};
 use super::outcome::Outcome;
 use super::served::{Bonds, Served};
-use super::window::{WINDOW, Window};
 use crate::content::Fixity;
-use crate::content::fixity::{BLOCK, BlockDigests, HandedOut, WHOLE_LIMIT, releasable};
-use crate::content::store::Partial;
-use bytes::Bytes;
+use crate::content::fixity::{BLOCK, BlockDigests, WHOLE_LIMIT, releasable};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// From this length on an object comes only where readers follow it, and in parallel ranges.
 pub(super) const LARGE: u64 = 32 << 20;
 
 /// How far ahead of its readers it comes: the further, the more they have read at a stretch.
 const AHEAD: Range<u64> = 1 << 20..64 << 20;
-
-/// A multiple of what was read at a stretch: of a look at the beginning, and of more.
-const AHEAD_GROWTH: [u64; 2] = [4, 16];
-const MORE_THAN_A_LOOK: u64 = 2 << 20;
+const AHEAD_GROWTH: u64 = 4;
 
 /// How far ahead of its readers a stream comes of which only a window is kept. As much lies behind them: the kernel reads
 /// several pieces at once, in any order.
@@ -50,10 +45,8 @@ static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
 pub(super) enum Sink {
     /// Into the cache folder.
     Store,
-    /// Into memory, whole.
+    /// Into memory: a small object whole, of a large one the latest bytes.
     Memory,
-    /// To the readers alone: the latest bytes are in a window.
-    Discard,
 }
 
 /// The bytes of one attempt.
@@ -67,10 +60,13 @@ struct Attempt {
     frontier: u64,
     /// Of the blocks from the first on. Those of an earlier download lag behind the frontier until they are hashed.
     digests: BlockDigests,
-    partial: Option<Arc<Partial>>,
-    window: Window,
+    kept: Option<Kept>,
     /// A block differs from one that was handed out: no verdict can be good for both.
     is_contradicted: bool,
+    /// A block that is kept cannot be read back: the object is fetched again.
+    is_damaged: bool,
+    /// Bytes that counted as progress: of this attempt, or of those before it.
+    counted: u64,
 }
 
 impl Attempt {
@@ -81,9 +77,10 @@ impl Attempt {
             origin: None,
             frontier: 0,
             digests: BlockDigests::default(),
-            partial: None,
-            window: Window::default(),
+            kept: None,
             is_contradicted: false,
+            is_damaged: false,
+            counted: 0,
         }
     }
 }
@@ -100,7 +97,7 @@ struct Demand {
     prefetches: usize,
     /// A size or a verdict is waited for, whether readers follow or not.
     is_whole: bool,
-    /// A reader waits for bytes that have left the window.
+    /// A reader waits for bytes that are not kept any more.
     is_behind: bool,
 }
 
@@ -116,12 +113,12 @@ struct Trust {
     /// The size that is shown since a question for it was answered.
     shown: Option<u64>,
     /// Lock order: the state of a download first.
-    served: Arc<Mutex<HandedOut>>,
+    served: Arc<Mutex<BlockDigests>>,
 }
 
 /// See the module. Invariant: blocks of the stream and of random reads are compared with `served` and with each other, so that where
 /// no attempt is contradicted the verdict on its bytes is one on all that was handed out.
-pub(in crate::content) struct State {
+pub(in crate::content) struct DownloadState {
     fixity: Fixity,
     sink: Sink,
     attempt: Attempt,
@@ -138,9 +135,9 @@ pub(in crate::content) struct State {
     folder: Arc<Path>,
 }
 
-impl State {
-    /// Of nothing yet. Nothing is handed out before [`State::bind`].
-    pub(super) fn new(fixity: Fixity, folder: Arc<Path>) -> State {
+impl DownloadState {
+    /// Of nothing yet. Nothing is handed out before [`DownloadState::bind`].
+    pub(super) fn new(fixity: Fixity, folder: Arc<Path>) -> DownloadState {
         let trust = Trust {
             is_withheld: true,
             is_doubted: false,
@@ -151,7 +148,7 @@ impl State {
         };
         let (attempt, demand, now) = (Attempt::new(), Demand::default(), Instant::now());
         let (received, outcome) = (None, None);
-        State {
+        DownloadState {
             fixity,
             sink: Sink::Store,
             attempt,
@@ -171,22 +168,25 @@ impl State {
         self.trust.bound_to = served.version;
         (self.trust.bonds, self.trust.is_doubted) = (bonds, is_doubted);
         self.trust.is_withheld = is_doubted || self.is_bound();
+        if served.was_passed {
+            self.use_memory();
+        }
     }
 
     /// Whether what was handed out binds places that bring other bytes than its version: nothing more is handed out before their verdict.
-    /// Where nothing is kept the whole is never here, and with a published digest its verdict is found all the same.
+    /// Where all is never kept at once, a published digest gives a verdict all the same.
     fn is_bound(&self) -> bool {
         let Bonds { is_proved, is_known, is_vouched } = self.trust.bonds;
-        let can_discard = self.sink == Sink::Discard && is_vouched;
-        !is_proved && (is_known || (!can_discard && !self.served().blocks().is_empty()))
+        let can_pass = self.sink == Sink::Memory && is_vouched;
+        !is_proved && (is_known || (!can_pass && !self.served().is_empty()))
     }
 
-    fn served(&self) -> MutexGuard<'_, HandedOut> {
+    fn served(&self) -> MutexGuard<'_, BlockDigests> {
         self.trust.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was handed out.
-    pub(super) fn served_blocks(&self) -> Arc<Mutex<HandedOut>> {
+    pub(super) fn served_blocks(&self) -> Arc<Mutex<BlockDigests>> {
         Arc::clone(&self.trust.served)
     }
 
@@ -204,11 +204,11 @@ impl State {
         self.sink
     }
 
-    /// From now on no bytes are kept. With a published digest what was handed out binds each block by itself, so that the
-    /// others can be handed out although the whole is never here.
-    pub(super) fn discard(&mut self) {
+    /// From now on bytes are kept in memory alone. With a published digest what was handed out binds each block by itself, so that
+    /// the others can be handed out although the whole is never here.
+    pub(super) fn use_memory(&mut self) {
         let is_same_version = self.attempt.origin.is_some() && !self.trust.is_withheld;
-        self.sink = Sink::Discard;
+        self.sink = Sink::Memory;
         let is_bound = self.is_bound() && !is_same_version;
         self.trust.is_withheld = self.trust.is_doubted || self.fixity == Fixity::Strict || is_bound;
     }
@@ -231,12 +231,12 @@ impl State {
 
     /// Bytes of this version are here from an earlier download, up to `frontier`, and can be read at once. Where the rest can be requested
     /// is announced when the host has answered.
-    pub(super) fn resume(&mut self, length: Option<u64>, version: &Version, partial: &Arc<Partial>, frontier: u64) {
+    pub(super) fn resume(&mut self, length: Option<u64>, version: &Version, kept: Kept, frontier: u64) {
         if self.trust.bound_to.as_ref() == Some(version) {
             self.trust.is_withheld = self.trust.is_doubted;
         }
         self.attempt.length = length;
-        self.attempt.partial = Some(Arc::clone(partial));
+        self.attempt.kept = Some(kept);
         self.attempt.frontier = frontier;
         self.trust.is_withheld |= self.is_other_than_shown();
         self.note_received(frontier);
@@ -256,14 +256,35 @@ impl State {
     /// Bytes received of an attempt. Only what no attempt before has brought is progress: places that each bring a little of the
     /// beginning do not put off a reader's deadline.
     pub(super) fn note_received(&mut self, bytes: u64) {
-        if bytes >= self.received.unwrap_or(0) + STEP {
-            (self.received, self.moved) = (Some(bytes), Instant::now());
+        self.received = self.received.max(Some(bytes));
+        if bytes >= self.attempt.counted + STEP {
+            (self.attempt.counted, self.moved) = (bytes, Instant::now());
         }
+    }
+
+    /// What was dropped comes again, and is progress once more.
+    pub(super) fn count_again(&mut self) {
+        (self.attempt.counted, self.moved) = (0, Instant::now());
+    }
+
+    /// A block of this attempt cannot be read back.
+    pub(super) fn note_damage(&mut self, attempt: u64) {
+        self.attempt.is_damaged |= self.attempt.number == attempt;
+    }
+
+    pub(super) fn is_damaged(&self) -> bool {
+        self.attempt.is_damaged
     }
 
     /// Something arrived, or what delays it is no server's fault.
     pub(super) fn touch(&mut self) {
         self.moved = Instant::now();
+    }
+
+    /// How long a reader bears that nothing arrives; `stall`: from a server that has answered. A first request may wait for a permit half
+    /// as long again: that others occupy the host is no silence of it, and the request has a deadline of its own.
+    pub(super) fn patience(&self, stall: Duration) -> Duration {
+        if self.received.is_none() { stall.mul_f32(1.5) } else { stall }
     }
 
     pub(super) fn moved(&self) -> Instant {
@@ -274,15 +295,10 @@ impl State {
         self.last_read
     }
 
-    /// Bytes that can be read now, from the first on; those behind the last block that has a digest count with [`State::digest`].
-    pub(super) fn advance(&mut self, partial: Option<&Arc<Partial>>, bytes: Option<Bytes>, frontier: u64) {
-        self.attempt.frontier = frontier;
-        if self.attempt.partial.is_none() {
-            self.attempt.partial = partial.cloned();
-        }
-        if let Some(bytes) = bytes {
-            self.attempt.window.push(bytes);
-        }
+    /// All up to `frontier` was received, and `kept` of it; `digests` are of the blocks that follow those which have one.
+    pub(super) fn advance(&mut self, kept: Kept, frontier: u64, digests: &[u128]) {
+        self.digest(digests);
+        (self.attempt.kept, self.attempt.frontier) = (Some(kept), frontier);
     }
 
     /// The digests of the blocks that follow those before.
@@ -298,6 +314,7 @@ impl State {
     /// The attempt's bytes are dropped, the next begins at the first byte. `is_doubted`: they were wrong.
     pub(super) fn restart(&mut self, is_doubted: bool) {
         let before = std::mem::replace(&mut self.attempt, Attempt::new());
+        self.attempt.counted = before.counted;
         self.trust.is_doubted |= is_doubted;
         if let Some(origin) = before.origin {
             self.trust.bound_to = (!self.trust.is_withheld).then(|| origin.version());
@@ -309,27 +326,18 @@ impl State {
     /// Nothing more is handed out. Whether what was agrees with the whole, every block of which has a digest now.
     pub(super) fn agrees(&mut self) -> bool {
         self.trust.is_withheld = true;
-        !self.attempt.is_contradicted && self.served().blocks().end() <= self.attempt.digests.end()
+        !self.attempt.is_contradicted && self.served().end() <= self.attempt.digests.end()
     }
 
     /// Later downloads are held to the blocks of the whole, which is right.
-    pub(super) fn take_whole(&mut self) -> HandedOut {
-        std::mem::take(&mut self.attempt.digests).into()
-    }
-
-    /// Where no byte was kept: the window of the whole that was streamed.
-    pub(super) fn window(&self) -> Window {
-        self.attempt.window.clone()
+    pub(super) fn take_whole(&mut self) -> BlockDigests {
+        std::mem::take(&mut self.attempt.digests)
     }
 
     /// Nothing more is handed out before the end. What held its bytes is returned, to be dropped outside the lock.
     pub(super) fn close(&mut self) -> impl Sized + use<> {
         self.trust.is_withheld = true;
-        (
-            self.attempt.partial.take(),
-            std::mem::take(&mut self.attempt.window),
-            std::mem::take(&mut self.attempt.digests),
-        )
+        (self.attempt.kept.take(), std::mem::take(&mut self.attempt.digests))
     }
 
     pub(super) fn end(&mut self, outcome: Outcome) {
@@ -351,6 +359,11 @@ impl State {
 
     pub(super) fn attempt(&self) -> u64 {
         self.attempt.number
+    }
+
+    /// Whether this attempt is not under way any more.
+    pub(super) fn is_over(&self, attempt: u64) -> bool {
+        self.attempt.number != attempt || self.outcome.is_some()
     }
 
     pub(super) fn origin(&self) -> Option<Origin> {
@@ -386,20 +399,30 @@ impl State {
         self.demand.is_whole = true;
     }
 
-    /// Whether a reader waits for bytes that have left the window.
+    /// Whether a reader waits for bytes that are not kept any more.
     pub(super) fn take_behind(&mut self) -> bool {
         std::mem::take(&mut self.demand.is_behind)
     }
 
+    /// Whether it is a large object of which only the latest bytes are kept.
+    fn does_pass(&self) -> bool {
+        self.sink == Sink::Memory && self.attempt.length.is_some_and(|length| length > WHOLE_LIMIT)
+    }
+
+    /// The first byte that can be read again.
+    fn kept_from(&self) -> u64 {
+        self.attempt.kept.as_ref().map_or(0, Kept::start)
+    }
+
     /// Up to which byte the stream comes as long as no reader goes on.
     pub(super) fn limit(&self) -> u64 {
-        let Attempt { length, frontier, is_contradicted, .. } = self.attempt;
-        let does_discard = self.sink == Sink::Discard;
-        if self.demand.is_whole || self.demand.prefetches > 0 || is_contradicted {
+        let Attempt { length, frontier, is_contradicted, is_damaged, .. } = self.attempt;
+        let does_pass = self.does_pass();
+        if self.demand.is_whole || self.demand.prefetches > 0 || is_contradicted || is_damaged {
             return u64::MAX;
         }
         let can_hand_out = length.is_some() && !self.trust.is_withheld;
-        let is_followed = can_hand_out || (does_discard && self.served().has(frontier / BLOCK));
+        let is_followed = can_hand_out || (does_pass && self.served().has(frontier / BLOCK));
         if !is_followed {
             // No reader can follow before the verdict.
             return u64::MAX;
@@ -411,15 +434,13 @@ impl State {
             0 => 0,
             until => {
                 let stretch = until - self.demand.since;
-                // What is not kept is lost if no reader comes to it.
-                let growth = AHEAD_GROWTH[usize::from(stretch > MORE_THAN_A_LOOK && !does_discard)];
-                until.saturating_add(stretch.saturating_mul(growth).clamp(AHEAD.start, AHEAD.end))
+                until.saturating_add(stretch.saturating_mul(AHEAD_GROWTH).clamp(AHEAD.start, AHEAD.end))
             }
         };
-        if !does_discard {
+        if !does_pass {
             return followed;
         }
-        let first_waiting = self.demand.waiting.range((self.attempt.window.range().start, 0)..).next();
+        let first_waiting = self.demand.waiting.range((self.kept_from(), 0)..).next();
         let kept = first_waiting.map_or(u64::MAX, |((first, _), _)| first.saturating_add(WINDOW));
         followed.min(kept).min(self.demand.until.saturating_add(AHEAD_IN_WINDOW))
     }
@@ -431,8 +452,8 @@ impl State {
 
     /// A reader of the stream has come to `until`.
     fn follow(&mut self, until: u64) {
-        // The last block is withheld until all others are here. A window is long enough to hold them.
-        let is_kept = self.sink != Sink::Discard;
+        // The last block is withheld until all others are here.
+        let is_kept = !self.does_pass();
         let verdict = self.attempt.length.filter(|_| is_kept && until > self.withheld_from());
         self.demand.until = self.demand.until.max(verdict.unwrap_or(until));
     }
@@ -480,7 +501,7 @@ impl State {
             self.follow(whole);
             return wait;
         }
-        let is_behind = self.sink == Sink::Discard && range.start < self.attempt.window.range().start;
+        let is_behind = range.start < self.kept_from();
         if refused != Some(self.attempt.number)
             && let Some(here) = self.here(&range, whole)
         {
@@ -496,7 +517,7 @@ impl State {
         }
         if is_behind {
             self.demand.is_behind = true;
-        } else if self.attempt.origin.is_some() || self.sink == Sink::Discard {
+        } else if self.attempt.origin.is_some() || self.does_pass() {
             // Before the head of a resumed download a request of its own may serve it better.
             self.follow(range.end);
         }
@@ -509,12 +530,8 @@ impl State {
         if blocks.end > self.attempt.frontier || !(self.may_be_handed_out(&blocks) || self.was_handed_out(&blocks)) {
             return None;
         }
-        let bytes = match self.sink {
-            Sink::Store => HereBytes::Partial(Arc::clone(self.attempt.partial.as_ref()?)),
-            Sink::Discard => HereBytes::Memory(self.attempt.window.read(&blocks)?),
-            Sink::Memory => return None,
-        };
-        Some(Here { attempt: self.attempt.number, blocks, bytes })
+        let kept = self.attempt.kept.clone().filter(|kept| kept.start() <= blocks.start)?;
+        Some(Here { attempt: self.attempt.number, blocks, kept })
     }
 
     /// Whether blocks of the stream may be handed out before the verdict.
@@ -526,7 +543,7 @@ impl State {
     /// Whether blocks were handed out in all of these places: they can be again, whatever the verdict will be. Where bytes are kept, they
     /// wait with the others.
     fn was_handed_out(&self, blocks: &Range<u64>) -> bool {
-        let is_kept = self.sink != Sink::Discard;
+        let is_kept = !self.does_pass();
         let waits =
             self.trust.is_withheld || blocks.end > releasable(self.fixity, self.attempt.length, self.attempt.frontier);
         let served = self.served();
@@ -546,7 +563,7 @@ impl State {
     #[must_use]
     pub(super) fn hand_out(&mut self, attempt: u64, blocks: &Range<u64>, digests: &[u128]) -> bool {
         let first = blocks.start / BLOCK;
-        if self.attempt.number != attempt || self.outcome.is_some() || !self.equals_stream(first, digests) {
+        if self.is_over(attempt) || !self.equals_stream(first, digests) {
             return false;
         }
         let was_handed_out = self.was_handed_out(blocks) && self.served().holds(first, digests);
@@ -558,7 +575,7 @@ impl State {
     pub(super) fn hand_out_random(&mut self, attempt: u64, blocks: &Range<u64>, digests: &[u128]) -> bool {
         let first = blocks.start / BLOCK;
         let touches_end = blocks.end > self.withheld_from();
-        let is_over = self.attempt.number != attempt || self.outcome.is_some() || self.trust.is_withheld;
+        let is_over = self.is_over(attempt) || self.trust.is_withheld;
         // Blocks that are here and not hashed yet are read where they are.
         let Attempt { frontier, digests: hashed, .. } = &self.attempt;
         let is_unhashed = blocks.start < *frontier && hashed.end() * BLOCK < blocks.end.min(*frontier);

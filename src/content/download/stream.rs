@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// A body is held open for so long while no reader goes on.
 const HELD_OPEN: Duration = Duration::from_secs(2);
 
-/// The same of one of which nothing is kept: without it all is to be fetched again.
-const HELD_OPEN_DISCARDED: Duration = Duration::from_secs(10);
+/// The same where all is to be fetched again without it: of an object in memory alone.
+const HELD_OPEN_IN_MEMORY: Duration = Duration::from_secs(10);
 
 /// For so many times as long as a server's silence is borne, a download waits for a reader to go on. It ends sooner where more than
 /// `RESTING` others are under way.
@@ -78,15 +78,15 @@ impl Fetch {
     /// Waits as long as no reader follows, where what is here can be gone on with later.
     async fn wait_for_demand(&mut self, promise: &Promise) -> Result<(), Stop> {
         let mut limit = self.download.limit();
-        let does_discard = self.sink == Sink::Discard;
-        if (self.validator.is_none() && !does_discard) || self.received < *limit.borrow() {
+        let is_in_memory = self.sink == Sink::Memory;
+        if (self.validator.is_none() && !is_in_memory) || self.received < *limit.borrow() {
             return Ok(());
         }
         if self.batch.has_block() {
             self.write_blocks(promise).await?;
         }
         self.written().await?;
-        let patience = if does_discard { HELD_OPEN_DISCARDED.min(self.content.config.stall) } else { HELD_OPEN };
+        let patience = if is_in_memory { HELD_OPEN_IN_MEMORY.min(self.content.config.stall) } else { HELD_OPEN };
         loop {
             if self.received < *limit.borrow_and_update() {
                 // It stood still for want of a reader.
@@ -98,7 +98,7 @@ impl Fetch {
             }
             match tokio::time::timeout(patience, limit.changed()).await {
                 Ok(_) => {}
-                Err(_) if does_discard => return Err(Stop::End(Ended::Yielded(self.stalled()))),
+                Err(_) if is_in_memory => return Err(Stop::End(Ended::Yielded(self.stalled()))),
                 Err(_) => return Err(Stop::Rest),
             }
         }
@@ -241,7 +241,7 @@ impl Fetch {
             Stage::Idle(writer) => Some(writer),
             Stage::Busy(task) => task.await.ok().and_then(Result::ok),
         };
-        self.download.restart(is_doubted);
+        self.download.publish(|state| state.restart(is_doubted));
         if let Some(writer) = writer {
             // Waited for, so that the next attempt finds the name free. The store reports a failure.
             let _ = tokio::task::spawn_blocking(move || writer.discard()).await;

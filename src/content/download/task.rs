@@ -2,8 +2,9 @@
 //! bytes are wrong or of another version.
 
 use super::attempt::{Ended, Fetch, Landed, Provenance, Stop};
+use super::kept::Kept;
 use super::object::Version;
-use super::plan::{Failure, Next, Place, Plan, Proof, is_absent, places, tells_of_bytes};
+use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::{Form, strong};
 use super::ranges::Ranges;
 use super::shared::Download;
@@ -12,7 +13,7 @@ use super::state::{LARGE, Sink};
 use super::writer::{Stage, Writer};
 use crate::content::fixity::Expected;
 use crate::content::store::ObjectKey;
-use crate::content::{Content, ContentError, FetchSpec, Mirrors, Unannounced};
+use crate::content::{Content, ContentError, FetchSpec, Unannounced};
 use crate::document::Uri;
 use crate::source::http::{Body, Requester, Status};
 use std::io;
@@ -23,43 +24,21 @@ use std::time::{Duration, Instant};
 const WORTH_RESUMING: u64 = 1 << 20;
 
 impl Content {
-    /// Never ends: where a host sends others what they requested, a reader of a download that has nothing yet waits on, but for less
-    /// than half as long again. What others receive is no progress of this object.
-    pub(super) async fn wait_behind_others(&self, wanted: &FetchSpec, download: &Download) {
-        let mut before = self.progress(wanted);
-        for _ in 0..3 {
-            tokio::time::sleep(self.config.stall / 8).await;
-            let now = self.progress(wanted);
-            let mut state = download.state();
-            if now != before && state.frontier() == 0 && state.length().is_none() {
-                state.touch();
-            }
-            drop(state);
-            before = now;
-        }
-        std::future::pending().await
-    }
-
-    /// Rises with all that a host sends which may be asked for `wanted`.
-    pub(super) fn progress(&self, wanted: &FetchSpec) -> u64 {
-        let mirrors = wanted.mirrors.iter().filter(|_| self.config.mirrors != Mirrors::Off).map(|(_, uri)| uri);
-        let versions = wanted.mementos.iter().chain(&wanted.timegate).chain(&wanted.timemap);
-        let package = wanted.member.iter().filter(|_| self.packages.get().is_some()).map(|member| &member.package);
-        let places = std::iter::once(&wanted.uri).chain(mirrors).chain(versions).chain(package);
-        places.fold(0, |sum, uri| sum.wrapping_add(self.client.progress(uri)))
-    }
-
     /// See [`places`].
     fn places(&self, wanted: &FetchSpec, proof: Proof) -> Vec<Place> {
-        let turn = self.turn_of_member(wanted);
-        let (failures, now) = (self.failures(), Instant::now());
-        let is_asked_last = |uri: &Uri| failures.hosts.is_punished(uri.authority(), now);
-        let mut places = places(wanted, self.config.mirrors, proof, turn, &is_asked_last);
+        let mut places = self.candidates(wanted, proof, self.turn_of_member(wanted));
         if self.config.unannounced == Unannounced::Show && !wanted.is_past() {
             // What the resource is now is to be shown rather than what is listed.
             places.retain(Place::is_current);
         }
         places
+    }
+
+    /// See [`places`].
+    pub(super) fn candidates(&self, wanted: &FetchSpec, proof: Proof, turn: Turn) -> Vec<Place> {
+        let (failures, now) = (self.failures(), Instant::now());
+        let is_asked_last = |uri: &Uri| failures.hosts.is_punished(uri.authority(), now);
+        places(wanted, self.config.mirrors, proof, turn, &is_asked_last)
     }
 
     /// Time for the head of one of `places`, so that all of them are asked before a reader gives up.
@@ -109,19 +88,18 @@ impl Fetch {
         if let Some(landed) = self.patched().await? {
             return Ok(landed);
         }
-        if self.sink == Sink::Discard {
-            self.discard().await?;
+        if self.sink == Sink::Memory {
+            self.use_memory().await?;
         }
         self.adopt_partial().await;
         loop {
             let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.given_up())) };
             let stop = match self.attempt(&place).await {
-                Ok(Some(landed)) => {
+                Ok(landed) => {
                     self.content.judge_hosts(self.plan.faults(), Some(&place));
                     self.content.member_served(&place, self.plan.has_failed());
                     return Ok(landed);
                 }
-                Ok(None) => continue,
                 Err(stop) => stop,
             };
             let failure = match stop {
@@ -135,6 +113,7 @@ impl Fetch {
                 }
                 Stop::Again => {
                     self.begin_again(false).await;
+                    self.download.state().count_again();
                     continue;
                 }
                 Stop::Rest => {
@@ -196,7 +175,9 @@ impl Fetch {
         let partial = Arc::new(partial);
         self.received = partial.length();
         if Form::published(&self.wanted) == Form::Plain {
-            self.download.resume(Some(length), &version, &partial);
+            let kept = Kept::Store(Arc::clone(&partial));
+            let frontier = self.received;
+            self.download.publish(|state| state.resume(Some(length), &version, kept, frontier));
         }
         let algorithm = self.expected(Form::Plain).algorithm();
         let writer = Writer::resume(partial, algorithm, self.content.block_hasher, Arc::clone(&self.download));
@@ -241,17 +222,10 @@ impl Fetch {
         Stop::End(Ended::Failed(ContentError::Cache { path: self.content.config.folder.clone(), cause }))
     }
 
-    /// One request and its body: the whole, or the rest where bytes of a strong validator are here. `None`: the place only
-    /// led to others, which are in the plan now.
-    async fn attempt(&mut self, place: &Place) -> Result<Option<Landed>, Stop> {
-        if let Place::TimeMap(map) = place {
-            let listed =
-                self.content.listed_mementos(&self.wanted, map, self.plan.len(), self.published.is_some()).await;
-            self.plan.leads_to(listed.map_err(|error| Stop::Failure(Failure::Refused(error)))?);
-            return Ok(None);
-        }
+    /// One request and its body: the whole, or the rest where bytes of a strong validator are here.
+    async fn attempt(&mut self, place: &Place) -> Result<Landed, Stop> {
         if let Place::Member(member) = place {
-            return self.unpacked(member).await.map(Some);
+            return self.unpacked(member).await;
         }
         let from = self.received;
         let window = self.far_window(place);
@@ -286,7 +260,7 @@ impl Fetch {
         let has_ranges = resumed || response.accepts_ranges;
         let source = self.source(Box::new(response.body), has_ranges, round_trip);
         self.receive(source, &promise).await?;
-        self.verdict(promise).await.map(Some)
+        self.verdict(promise).await
     }
 
     /// How the bytes come of which `body` is the next. Where something failed before one connection is enough.
@@ -294,7 +268,7 @@ impl Fetch {
         let origin =
             self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.received) >= LARGE);
         // What may be in another coding than published has no validator, and is not waited for either.
-        let has_ranges = has_ranges && self.validator.is_some() && self.sink != Sink::Memory && !self.plan.has_failed();
+        let has_ranges = has_ranges && self.validator.is_some() && !self.plan.has_failed();
         let Some(origin) = origin.filter(|_| has_ranges) else { return Source::Body(body) };
         let client = self.content.range_client(origin, self.requester());
         let (memory, limit) = (self.content.memory.clone(), self.download.limit());

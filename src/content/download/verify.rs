@@ -54,22 +54,24 @@ impl Judging {
         let Some(seen) = seen else { return Ok(Judged::Wrong("no digest".into())) };
         let verdict = judge(&self.promise.expected, &seen);
         let is_unverified = self.promise.expected.published.is_none() && self.promise.expected.length.is_none();
-        let (verdict, seen, written) = match (self.promise.form, verdict) {
+        let (verdict, seen, written, is_decoded) = match (self.promise.form, verdict) {
             (Form::Published(coding), Verdict::Right(verified)) => {
                 let expected = Expected { length: None, published: None, earlier: self.earlier };
                 let into = ObjectKey::inode(&self.content.config.source, self.ino);
                 let (verdict, seen, written) = self.decode(written, coding, &expected, &into)?;
                 // What was verified is the coded bytes.
                 let verdict = if let Verdict::Right(_) = verdict { Verdict::Right(verified) } else { verdict };
-                (verdict, seen, written)
+                (verdict, seen, written, true)
             }
             (Form::Unasked(Some(coding)), verdict) if is_unverified || matches!(verdict, Verdict::Wrong(_)) => {
                 // The coded bytes lie under the plain name until the verdict.
                 let into = ObjectKey::inode(&format!("{} decoded", self.content.config.source), self.ino);
                 let earlier = self.earlier.filter(|_| is_unverified);
-                self.decode(written, coding, &Expected { earlier, ..self.promise.expected.clone() }, &into)?
+                let expected = Expected { earlier, ..self.promise.expected.clone() };
+                let (verdict, seen, written) = self.decode(written, coding, &expected, &into)?;
+                (verdict, seen, written, true)
             }
-            (_, verdict) => (verdict, seen, written),
+            (_, verdict) => (verdict, seen, written, false),
         };
         let verified = match verdict {
             Verdict::Right(verified) => verified,
@@ -104,21 +106,23 @@ impl Judging {
         if self.shown.is_some_and(|shown| shown != written.length()) {
             // The size that was shown cannot be taken back, but the name's next inode may have the object.
             if matches!(verified, Verified::Digest(_)) {
-                written.commit(&key, &self.download)?;
+                written.commit(&key)?;
             } else {
                 written.discard();
             }
             return Ok(Judged::Other);
         }
         if !self.download.state().agrees() {
-            if matches!(verified, Verified::Digest(_)) {
-                written.commit(&key, &self.download)?;
-                return Ok(Judged::Poison);
+            let is_vouched = matches!(verified, Verified::Digest(_));
+            if is_vouched {
+                written.commit(&key)?;
+            } else {
+                written.discard();
             }
-            written.discard();
-            return Ok(Judged::Other);
+            // The blocks of a coded body are not those of the object: whether they agree is unknown.
+            return Ok(if is_vouched && !is_decoded { Judged::Poison } else { Judged::Other });
         }
-        let object = written.commit(&key, &self.download)?;
+        let object = written.commit(&key)?;
         Ok(Judged::Right { object, key, verified, digest: seen.digest })
     }
 

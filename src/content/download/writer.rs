@@ -1,6 +1,7 @@
 //! The bytes of an attempt: stored, hashed and made known to the readers, block by block, on blocking threads.
 
 use super::coding::Coding;
+use super::kept::{Kept, RecentBlocks};
 use super::object::CachedObject;
 use super::shared::Download;
 use super::state::Sink;
@@ -8,7 +9,7 @@ use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, BlockHasher, Seen, Verifier, WHOLE_LIMIT};
 use crate::content::store::{EvictionPolicy, ObjectKey, Partial, Store, StoreError};
 use crate::document::{Algorithm, Uri};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ pub(super) enum WriteError {
     /// The coded bytes cannot be decoded.
     #[error("the coded bytes cannot be decoded")]
     Coding(#[from] io::Error),
-    /// What an earlier download left cannot be read back.
-    #[error("the bytes of an earlier download are damaged")]
+    /// What is kept cannot be read back.
+    #[error("the bytes that are kept are damaged")]
     Damaged(#[source] io::Error),
 }
 
@@ -57,46 +58,6 @@ impl WriteError {
     }
 }
 
-/// The bytes of a [`Sink`] that are kept.
-enum Kept {
-    Store(Arc<Partial>),
-    Memory(Vec<u8>),
-    Discard,
-}
-
-impl Kept {
-    fn append(&mut self, bytes: &[u8], policy: EvictionPolicy) -> Result<(), WriteError> {
-        match self {
-            Kept::Store(partial) => Ok(partial.append(bytes, policy)?),
-            Kept::Memory(kept) if (kept.len() + bytes.len()) as u64 > WHOLE_LIMIT => Err(WriteError::TooLarge),
-            Kept::Memory(kept) => {
-                kept.extend_from_slice(bytes);
-                Ok(())
-            }
-            Kept::Discard => Ok(()),
-        }
-    }
-
-    /// `length` bytes at `offset`, all of which were appended.
-    fn read(&self, offset: u64, length: usize) -> io::Result<Bytes> {
-        match self {
-            Kept::Store(partial) => {
-                let read = partial.read_at(offset, length).map_err(io::Error::other)?;
-                read.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-            }
-            // Lies within `kept`, whose length is a usize.
-            Kept::Memory(kept) => Ok(Bytes::copy_from_slice(&kept[offset as usize..offset as usize + length])),
-            Kept::Discard => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-
-    fn discard(self) {
-        if let Kept::Store(partial) = self {
-            partial.abort();
-        }
-    }
-}
-
 /// Takes one attempt's bytes in order, from the first. Bytes that an earlier download left may be hashed later than they are
 /// readable: the verifier lags behind the length.
 pub(super) struct Writer {
@@ -120,8 +81,7 @@ impl Writer {
     ) -> Result<Writer, WriteError> {
         let kept = match sink {
             Sink::Store => Kept::Store(Arc::new(disk.begin(key, length, download.eviction_policy())?)),
-            Sink::Memory => Kept::Memory(Vec::new()),
-            Sink::Discard => Kept::Discard,
+            Sink::Memory => Kept::Memory(RecentBlocks::new(length)),
         };
         Ok(Writer { kept, length: 0, verifier: Verifier::new(algorithm), hasher, download })
     }
@@ -146,20 +106,18 @@ impl Writer {
 
     /// The next bytes: whole blocks, but for the object's last.
     pub(super) fn absorb(&mut self, bytes: Bytes) -> Result<(), WriteError> {
+        if self.download.state().is_damaged() {
+            return Err(WriteError::Damaged(io::ErrorKind::InvalidData.into()));
+        }
         self.kept.append(&bytes, self.download.eviction_policy())?;
-        let start = self.length;
+        let is_next = self.verifier.length() == self.length;
         self.length += bytes.len() as u64;
-        let (partial, window) = match &self.kept {
-            Kept::Store(partial) => (Some(partial), None),
-            Kept::Memory(_) => (None, None),
-            Kept::Discard => (None, Some(bytes.clone())),
-        };
-        if self.verifier.length() == start {
-            self.download.advance(partial, window, self.length, &self.hasher.digests(&bytes));
+        let digests = if is_next { self.hasher.digests(&bytes) } else { Vec::new() };
+        self.download.publish(|state| state.advance(self.kept.clone(), self.length, &digests));
+        if is_next {
             self.verifier.update(&bytes);
             return Ok(());
         }
-        self.download.advance(partial, window, self.length, &[]);
         self.catch_up(self.verifier.length() + CATCH_UP)
     }
 
@@ -167,9 +125,14 @@ impl Writer {
     fn catch_up(&mut self, end: u64) -> Result<(), WriteError> {
         while self.verifier.length() < self.length.min(end) {
             let at = self.verifier.length();
-            let bytes = self.kept.read(at, (self.length - at).min(8 * BLOCK) as usize).map_err(WriteError::Damaged)?;
+            let range = at..self.length.min(at + 8 * BLOCK);
+            let bytes = self.kept.read(&range).map_err(WriteError::Damaged)?;
             self.verifier.update(&bytes);
-            self.download.digest(&self.hasher.digests(&bytes));
+            let digests = self.hasher.digests(&bytes);
+            self.download.publish(|state| {
+                state.digest(&digests);
+                state.touch();
+            });
         }
         Ok(())
     }
@@ -218,11 +181,10 @@ impl Written {
     }
 
     /// Makes them the object `key`.
-    pub(super) fn commit(self, key: &ObjectKey, download: &Download) -> Result<CachedObject, WriteError> {
+    pub(super) fn commit(self, key: &ObjectKey) -> Result<CachedObject, WriteError> {
         Ok(match self.kept {
             Kept::Store(partial) => CachedObject::Store(partial.commit(key, self.length, self.policy)?),
-            Kept::Memory(bytes) => CachedObject::Memory(Bytes::from(bytes)),
-            Kept::Discard => CachedObject::Passed(download.state().window()),
+            Kept::Memory(recent) => CachedObject::Memory(recent),
         })
     }
 
@@ -237,16 +199,24 @@ impl Written {
     ) -> Result<(Option<Seen>, Written), WriteError> {
         let (policy, mut verifier) = (self.policy, Verifier::new(algorithm));
         let mut kept = match &self.kept {
-            Kept::Memory(_) => Kept::Memory(Vec::new()),
-            Kept::Discard => return Err(WriteError::TooLarge),
             Kept::Store(_) => Kept::Store(Arc::new(disk.begin(into, None, policy)?)),
+            Kept::Memory(recent) if recent.start() > 0 => return Err(WriteError::TooLarge),
+            Kept::Memory(_) => Kept::Memory(RecentBlocks::new(None)),
         };
+        let mut in_memory = BytesMut::new();
         let coded = KeptReader { kept: &self.kept, offset: 0, length: self.length };
         let decoded = coding.decode(coded, self.length, |bytes| {
-            kept.append(bytes, policy)?;
             verifier.update(bytes);
+            match &kept {
+                Kept::Store(partial) => partial.append(bytes, policy)?,
+                Kept::Memory(_) if verifier.length() > WHOLE_LIMIT => return Err(WriteError::TooLarge),
+                Kept::Memory(_) => in_memory.extend_from_slice(bytes),
+            }
             Ok::<(), WriteError>(())
         });
+        if let Kept::Memory(recent) = &mut kept {
+            recent.push(&in_memory.freeze());
+        }
         self.discard();
         let written = Written { kept, length: verifier.length(), policy };
         match decoded {
@@ -273,8 +243,8 @@ struct KeptReader<'a> {
 
 impl Read for KeptReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
-        let bytes = self.kept.read(self.offset, buffer.len().min(left))?;
+        let end = self.length.min(self.offset + buffer.len() as u64);
+        let bytes = self.kept.read(&(self.offset..end))?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         self.offset += bytes.len() as u64;
         Ok(bytes.len())

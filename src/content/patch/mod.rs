@@ -3,8 +3,8 @@
 //! A patch describes values and a digest is of bytes. So the result is written as the document before it was ([`style`]). Only its
 //! digest proves it right.
 //!
-//! A patch comes from a stranger, and small ones can cost endless work: `copy` doubles a document with each step. So every step is
-//! charged before it is taken.
+//! A patch comes from a stranger, and small ones can cost endless work: `copy` doubles a document with each step. So the document is
+//! measured before every step, and no step costs more than a multiple of its size.
 
 mod style;
 
@@ -20,11 +20,14 @@ pub const LIMIT: u64 = 16 << 20;
 /// The most values and names in a document or a patch: each takes some hundred bytes of memory.
 const VALUES: usize = 500_000;
 
-/// The charge for a value beside its own bytes.
+/// The weight of a value without its own bytes.
 const VALUE: usize = 64;
 
-/// What the steps of one patch may be charged together: a second's work, and three times the values of the largest document.
-const WORK: usize = 3 * VALUES * VALUE;
+/// The largest weight of a document: more than any has that is read.
+const LARGEST: usize = 64 << 20;
+
+/// The weights of the document before each step, together: some seconds' work.
+const WORK: usize = 64 * LARGEST;
 
 /// The deepest value: values are compared, written and dropped recursively.
 const DEPTH: usize = 256;
@@ -73,7 +76,12 @@ impl Document {
         }
         let Patch(steps) = serde_json::from_slice(patch)?;
         let mut work = WORK;
-        steps.into_iter().try_for_each(|step| take(&mut self.value, step, &mut work))
+        for step in steps {
+            let weight = weight(&self.value, DEPTH)?;
+            work = work.checked_sub(weight).filter(|_| weight <= LARGEST).ok_or(PatchError::Limit)?;
+            take(&mut self.value, step)?;
+        }
+        weight(&self.value, DEPTH).map(drop)
     }
 
     /// The document as its Source would write it; `None` where it has grown too long.
@@ -90,67 +98,31 @@ fn is_large(bytes: &[u8]) -> bool {
     bytes.len() as u64 > LIMIT || values() > VALUES
 }
 
-fn charge(work: &mut usize, amount: usize) -> Result<(), PatchError> {
-    *work = work.checked_sub(amount).ok_or(PatchError::Limit)?;
-    Ok(())
-}
-
-/// Charges for the neighbours that move when a value is inserted or removed at `path`.
-fn charge_neighbours(document: &Value, path: &Pointer, work: &mut usize) -> Result<(), PatchError> {
-    let neighbours = match path.parent().and_then(|parent| document.pointer(parent.as_str())) {
-        Some(Value::Array(values)) => values.len(),
-        Some(Value::Object(members)) => members.len(),
-        _ => 0,
-    };
-    charge(work, neighbours + path.as_str().len() + 1)
-}
-
-/// Charges for a value that comes to `path`: an error where that is too much, or too deep.
-fn charge_value(value: &Value, path: &Pointer, work: &mut usize) -> Result<(), PatchError> {
-    let levels = DEPTH.checked_sub(path.tokens().count()).ok_or(PatchError::Limit)?;
-    weigh(value, levels, work)
-}
-
-fn weigh(value: &Value, levels: usize, work: &mut usize) -> Result<(), PatchError> {
-    let below = || levels.checked_sub(1).ok_or(PatchError::Limit);
-    charge(work, VALUE)?;
+/// The weight of a value with all below it; an error where they are more than `levels` deep.
+fn weight(value: &Value, levels: usize) -> Result<usize, PatchError> {
+    let below = levels.checked_sub(1).ok_or(PatchError::Limit)?;
     match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
-        Value::String(text) => charge(work, text.len()),
-        Value::Array(values) => {
-            let below = below()?;
-            values.iter().try_for_each(|value| weigh(value, below, work))
-        }
+        Value::Array(values) => values.iter().try_fold(VALUE, |sum, value| Ok(sum + weight(value, below)?)),
         Value::Object(members) => {
-            let below = below()?;
-            members.iter().try_for_each(|(name, value)| {
-                charge(work, name.len())?;
-                weigh(value, below, work)
-            })
+            members.iter().try_fold(VALUE, |sum, (name, value)| Ok(sum + name.len() + weight(value, below)?))
         }
+        Value::String(text) => Ok(VALUE + text.len()),
+        _ => Ok(VALUE),
     }
 }
 
-fn take(document: &mut Value, step: PatchOperation, work: &mut usize) -> Result<(), PatchError> {
-    charge_neighbours(document, step.path(), work)?;
-    match &step {
-        PatchOperation::Remove(step) => return remove(document, &step.path).map(drop),
+fn take(document: &mut Value, step: PatchOperation) -> Result<(), PatchError> {
+    match step {
+        PatchOperation::Remove(step) => remove(document, &step.path).map(drop),
         PatchOperation::Move(step) => {
-            charge_neighbours(document, &step.from, work)?;
             if step.path.starts_with(&step.from) && step.path != step.from {
                 return Err(PatchError::Absent(step.path.to_string()));
             }
-            charge_value(at(document, &step.from)?, &step.path, work)?;
             let value = remove(document, &step.from)?;
-            let path = step.path.clone();
-            return Ok(patch_unsafe(document, &[PatchOperation::Add(AddOperation { path, value })])?);
+            Ok(patch_unsafe(document, &[PatchOperation::Add(AddOperation { path: step.path, value })])?)
         }
-        PatchOperation::Copy(step) => charge_value(at(document, &step.from)?, &step.path, work)?,
-        PatchOperation::Add(step) => charge_value(&step.value, &step.path, work)?,
-        PatchOperation::Replace(step) => charge_value(&step.value, &step.path, work)?,
-        PatchOperation::Test(_) => {}
+        step => Ok(patch_unsafe(document, &[step])?),
     }
-    Ok(patch_unsafe(document, &[step])?)
 }
 
 fn at<'v>(document: &'v Value, path: &Pointer) -> Result<&'v Value, PatchError> {

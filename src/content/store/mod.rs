@@ -37,6 +37,7 @@ pub use removal::Removal;
 pub(super) use environment::{Environment, each_value};
 pub(super) use files::make_folder;
 
+pub use crate::content::fixity::BLOCK;
 use cache::{Cache, FreeSpace};
 use files::{PARTIALS, allocated, flock, lock, same_file};
 use index::LruIndex;
@@ -50,9 +51,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Bytes of a block, the unit that is checked: reads that do not begin and end on its multiples read more than they return.
-pub const BLOCK: u64 = 128 << 10;
 
 /// The quota where none is given, unless a tenth of the free space is less.
 const DEFAULT_QUOTA: u64 = 10 << 30;

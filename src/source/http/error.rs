@@ -35,6 +35,12 @@ pub enum HttpError {
         #[source]
         last: Option<Box<HttpError>>,
     },
+    /// The deadline passed while the request waited for its turn; nothing was sent.
+    #[error("{uri}: the request waited for its turn until its deadline")]
+    NotSent {
+        /// What was to be asked.
+        uri: Uri,
+    },
     /// The host, or an address of it, is not one that a Source may send us to.
     #[error("{uri}: refused to go to {target}")]
     AddressRefused {
@@ -200,6 +206,7 @@ impl HttpError {
         match self {
             HttpError::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
             HttpError::Deadline { .. }
+            | HttpError::NotSent { .. }
             | HttpError::Name { .. }
             | HttpError::Connect { .. }
             | HttpError::Head { .. }

@@ -79,7 +79,12 @@ impl Host {
             match gate {
                 Gate::Open => {
                     let permit = deadline.extended(self.queued(request), || self.counters.progress()).await;
-                    let Some(permit) = permit else { return Err(HttpError::Deadline { uri: asked, last: None }) };
+                    let Some(permit) = permit else {
+                        return Err(match is_retry {
+                            true => HttpError::Deadline { uri: asked, last: None },
+                            false => HttpError::NotSent { uri: asked },
+                        });
+                    };
                     if let Some(permit) = permit.and_then(|permit| permit.enter(request, uri)) {
                         return Ok(permit);
                     }

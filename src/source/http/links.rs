@@ -1,39 +1,9 @@
-//! Links as HTTP writes them: the `Link` header field (RFC 8288) and documents of links (RFC 6690), which TimeMaps are.
+//! Links as HTTP writes them: the `Link` header field (RFC 8288).
 
-use crate::document::{Timestamp, Uri};
+use crate::document::Uri;
 
 /// Relations of one link that count: each costs a copy of its target, and a host may send a hundred thousand.
 const RELATIONS: usize = 16;
-
-/// A link of a TimeMap (RFC 7089, 5).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimeMapLink {
-    /// Where it leads.
-    pub target: Uri,
-    /// Whether it leads to a memento; else to a further TimeMap.
-    pub is_memento: bool,
-    /// `datetime`: the time of the memento.
-    pub datetime: Option<Timestamp>,
-    /// `from`: the first time that the TimeMap tells of.
-    pub from: Option<Timestamp>,
-    /// `until`: the last.
-    pub until: Option<Timestamp>,
-}
-
-/// The mementos and further TimeMaps that a document of media type `application/link-format` lists, in its order. One that
-/// breaks off yields the links before the break.
-pub fn time_map(document: &str, base: &Uri) -> impl Iterator<Item = TimeMapLink> {
-    let mut scanner = Scanner { rest: document };
-    std::iter::from_fn(move || scanner.next_link()).filter_map(move |link| {
-        let has = |relation: &str| link.relations.split_ascii_whitespace().any(|it| it.eq_ignore_ascii_case(relation));
-        let is_memento = has("memento");
-        let is_time_map = has("timemap") && !has("self");
-        let target = Uri::resolve(Some(base), link.target).ok().filter(|_| is_memento || is_time_map)?;
-        let [datetime, from, until] =
-            [link.datetime, link.from, link.until].map(|raw| httpdate::parse_http_date(&raw).ok().map(Timestamp::from));
-        Some(TimeMapLink { target, is_memento, datetime, from, until })
-    })
-}
 
 /// (relation, resolved target) of every link in the values of all `Link` lines, in their order; a link with several
 /// relations counts once for each. Relations are lower case. Links about another resource (`anchor`) and links whose
@@ -62,9 +32,6 @@ struct Link<'a> {
     relations: String,
     anchor: String,
     anchored: bool,
-    datetime: String,
-    from: String,
-    until: String,
 }
 
 /// Walks one line from left to right.
@@ -94,9 +61,6 @@ impl<'a> Scanner<'a> {
                     link.anchor = value;
                     link.anchored = true;
                 }
-                "datetime" => link.datetime = value,
-                "from" => link.from = value,
-                "until" => link.until = value,
                 _ => {}
             }
         }
@@ -186,31 +150,6 @@ mod tests {
                 pair("describedby", "https://example.org/a/c"),
             ]
         );
-    }
-
-    /// RFC 7089, figure 28, with a page that follows.
-    #[test]
-    fn a_time_map_lists_mementos_with_their_times_and_further_time_maps() {
-        let base = Uri::parse("http://arxiv.example.net/timemap/http://a.example.org").unwrap();
-        let document = "<http://a.example.org>;rel=\"original\",
-            <http://arxiv.example.net/timemap/http://a.example.org>; rel=\"self\";type=\"application/link-format\"
-              ; from=\"Tue, 20 Jun 2000 18:02:59 GMT\"; until=\"Wed, 09 Apr 2008 20:30:51 GMT\",
-            <http://arxiv.example.net/timegate/http://a.example.org>; rel=\"timegate\",
-            </web/20000620180259/http://a.example.org>
-              ; rel=\"first memento\";datetime=\"Tue, 20 Jun 2000 18:02:59 GMT\",
-            <http://arxiv.example.net/web/20091027204954/http://a.example.org>; rel=\"memento\";datetime=\"never\",
-            </timemap/2>; rel=\"timemap\"; from=\"Thu, 10 Apr 2008 20:30:51 GMT\", <cut";
-
-        let links: Vec<_> = time_map(document, &base).collect();
-
-        let times = |link: &TimeMapLink| [link.datetime, link.from].map(|time| time.map(|it| it.to_string()));
-        let targets: Vec<_> = links.iter().map(|link| (link.target.path(), link.is_memento)).collect();
-        let [first, undated, next] =
-            ["/web/20000620180259/http://a.example.org", "/web/20091027204954/http://a.example.org", "/timemap/2"];
-        assert_eq!(targets, [(first, true), (undated, true), (next, false)]);
-        assert_eq!(times(&links[0]), [Some("2000-06-20T18:02:59Z".to_owned()), None]);
-        assert_eq!(times(&links[1]), [None, None]);
-        assert_eq!(times(&links[2]), [None, Some("2008-04-10T20:30:51Z".to_owned())]);
     }
 
     #[test]

@@ -30,7 +30,6 @@ pub use body::Body;
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
-pub use links::{TimeMapLink, time_map};
 pub use metrics::HostTraffic;
 pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};

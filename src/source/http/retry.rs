@@ -23,7 +23,10 @@ const HEAD_ATTEMPTS: u32 = 6;
 pub(super) fn is_worthwhile(error: &HttpError, attempt: u32) -> bool {
     match error {
         // These say that no time is left, or that the host is not to be asked now.
-        HttpError::Deadline { .. } | HttpError::CircuitOpen { .. } | HttpError::Paused { .. } => false,
+        HttpError::Deadline { .. }
+        | HttpError::NotSent { .. }
+        | HttpError::CircuitOpen { .. }
+        | HttpError::Paused { .. } => false,
         HttpError::Name { .. } => attempt < NAME_ATTEMPTS,
         HttpError::Head { .. } => attempt < HEAD_ATTEMPTS,
         other => other.is_retryable(),

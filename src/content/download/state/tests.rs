@@ -6,8 +6,8 @@ use crate::document::Uri;
 
 const LENGTH: u64 = 2 * LARGE;
 
-fn state() -> State {
-    let mut state = State::new(Fixity::Stream, Path::new("/nowhere").into());
+fn state() -> DownloadState {
+    let mut state = DownloadState::new(Fixity::Stream, Path::new("/nowhere").into());
     state.bind(Served::default(), Bonds::default(), false);
     state
 }
@@ -18,13 +18,13 @@ fn origin() -> Origin {
 }
 
 /// What is here of an earlier download, four blocks, is readable before a byte of it is hashed.
-fn resumed() -> (State, tempfile::TempDir) {
+fn resumed() -> (DownloadState, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), None, 0).unwrap();
     let partial = store.begin(&ObjectKey::inode("a", 1), Some(LENGTH), EvictionPolicy::Any).unwrap();
     partial.append(&vec![7; 4 * BLOCK as usize], EvictionPolicy::Any).unwrap();
     let mut state = state();
-    state.resume(Some(LENGTH), &origin().version(), &Arc::new(partial), 4 * BLOCK);
+    state.resume(Some(LENGTH), &origin().version(), Kept::Store(Arc::new(partial)), 4 * BLOCK);
     (state, folder)
 }
 
@@ -65,6 +65,37 @@ fn a_random_read_never_differs_from_the_stream() {
 }
 
 #[test]
+fn what_comes_again_for_a_reader_is_progress() {
+    let mut state = state();
+    let mut is_progress = |change: fn(&mut DownloadState)| {
+        let before = state.moved();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        change(&mut state);
+        state.moved() > before
+    };
+    assert!(is_progress(|state| state.note_received(1000)));
+    assert!(!is_progress(|state| {
+        state.restart(false);
+        state.note_received(500);
+    }));
+    assert!(is_progress(|state| {
+        state.restart(false);
+        state.count_again();
+    }));
+    assert!(is_progress(|state| state.note_received(500)));
+    assert!(!is_progress(|state| state.note_received(500 + STEP - 1)));
+}
+
+#[test]
+fn a_request_without_an_answer_is_borne_longer() {
+    let stall = Duration::from_secs(10);
+    let mut state = state();
+    assert_eq!(state.patience(stall), Duration::from_secs(15));
+    state.announce(None, false, None);
+    assert_eq!(state.patience(stall), stall);
+}
+
+#[test]
 fn the_stream_comes_as_far_as_it_is_read() {
     let mut state = state();
     assert_eq!(state.limit(), u64::MAX, "of an unknown length");
@@ -81,7 +112,7 @@ fn the_stream_comes_as_far_as_it_is_read() {
 #[test]
 fn a_window_waits_for_the_reader_of_its_first_bytes() {
     let mut state = state();
-    state.discard();
+    state.use_memory();
     state.announce(Some(LENGTH), false, None);
     assert_eq!(state.limit(), AHEAD_IN_WINDOW);
     state.await_range((0, 1 << 20));

@@ -1,4 +1,4 @@
-//! A large object comes as far as it is read, in one version, and goes on where it stopped.
+//! A large object is downloaded while it is read, in one version, and goes on where it stopped.
 
 use super::server::{Reply, Server, honest};
 use super::*;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ETAG: &str = "\"v1\"";
 const MIB: usize = 1 << 20;
 
-/// Bytes of an object that comes as far as it is read, whose last block is short.
+/// Bytes of an object that is downloaded while it is read, whose last block is short.
 const HUGE: usize = 48 * MIB + 3 * BLOCK as usize + 12_345;
 
 /// Bytes that have come out of the network so far.
@@ -50,7 +50,7 @@ async fn a_body_in_another_coding_than_published_comes_whole() {
 
     mounted.read(&wanted, 0, MIB as u32).await.unwrap();
 
-    // Nobody reads on.
+    // No reader goes on.
     until(|| server.sent() >= HUGE).await;
     assert!(mounted.read_all(&FetchSpec { length: Some(HUGE as u64), ..wanted }).await.unwrap() == body);
     assert_eq!(server.received().len(), 1);
@@ -66,8 +66,8 @@ async fn wrong_bytes_amid_a_large_object_are_an_error() {
     let wanted = vouched(&server, &body);
 
     assert!(is_mismatch(&mounted.read_all(&wanted).await));
-    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(told, Some(Event::Poisoned(wanted.ino)));
+    let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(event, Some(Event::Poisoned(wanted.ino)));
     assert_eq!(mounted.content.read_local(wanted.ino, 0, 10), None);
 }
 

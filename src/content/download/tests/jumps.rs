@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const ETAG: &str = "\"v1\"";
 
-/// Bytes of an object that comes as far as it is read, whose last block is short.
+/// Bytes of an object that is downloaded while it is read, whose last block is short.
 const HUGE: usize = (48 << 20) + 3 * BLOCK as usize + 12_345;
 
 const STEP: usize = 8 << 10;
@@ -39,7 +39,7 @@ async fn read_the_end(mounted: &Mounted, wanted: &FetchSpec, body: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_begins_at_the_end_has_that_asked_for_and_nothing_else_until_somebody_reads_on() {
+async fn a_first_read_of_the_end_requests_that_alone() {
     let body = bytes(HUGE, 101);
     let server = Server::of(&body, Some(ETAG));
     let mut mounted = Mounted::plain(&server);
@@ -62,7 +62,7 @@ async fn who_begins_at_the_end_has_that_asked_for_and_nothing_else_until_somebod
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_begins_at_the_end_has_that_asked_for_where_the_cache_has_no_room_too() {
+async fn a_first_read_of_the_end_past_the_cache_requests_that_alone() {
     let body = bytes(HUGE, 103);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
@@ -76,25 +76,25 @@ async fn who_begins_at_the_end_has_that_asked_for_where_the_cache_has_no_room_to
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_begins_at_the_end_gets_it_however_the_range_is_answered() {
+async fn a_first_read_of_the_end_survives_odd_answers() {
     let body = bytes(HUGE, 102);
     type Answer = fn(&Received, &[u8]) -> Reply;
     let answers: [(&str, usize, Answer); 9] = [
         ("the whole", 1, |_, body| Reply::full(body).with("ETag", ETAG)),
         ("a weak ETag", 2, |request, body| {
             let range = request.range(HUGE).unwrap();
-            let told = format!("bytes {}-{}/{HUGE}", range.start, range.end - 1);
-            Reply::full(&body[range]).with_status(206).with("ETag", "W/\"v1\"").with("Content-Range", &told)
+            let described = format!("bytes {}-{}/{HUGE}", range.start, range.end - 1);
+            Reply::full(&body[range]).with_status(206).with("ETag", "W/\"v1\"").with("Content-Range", &described)
         }),
         ("no ETag", 2, |request, body| {
             let range = request.range(HUGE).unwrap();
-            let told = format!("bytes {}-{}/{HUGE}", range.start, range.end - 1);
-            Reply::full(&body[range]).with_status(206).with("Content-Range", &told)
+            let described = format!("bytes {}-{}/{HUGE}", range.start, range.end - 1);
+            Reply::full(&body[range]).with_status(206).with("Content-Range", &described)
         }),
         ("another place", 2, |request, body| {
             let range = request.range(HUGE).unwrap();
-            let told = format!("bytes {}-{}/{HUGE}", range.start - 1, range.end - 2);
-            Reply::full(&body[range]).with_status(206).with("ETag", ETAG).with("Content-Range", &told)
+            let described = format!("bytes {}-{}/{HUGE}", range.start - 1, range.end - 2);
+            Reply::full(&body[range]).with_status(206).with("ETag", ETAG).with("Content-Range", &described)
         }),
         ("a coding", 2, |request, body| honest(request, body, Some(ETAG)).with("Content-Encoding", "gzip")),
         ("not satisfiable", 2, |_, _| Reply::status(416)),
@@ -118,7 +118,7 @@ async fn who_begins_at_the_end_gets_it_however_the_range_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_range_that_is_cut_midway_what_is_read_is_asked_for_once_more() {
+async fn a_cut_range_is_requested_again_where_it_stopped() {
     let body = bytes(HUGE, 113);
     let is_first = AtomicBool::new(true);
     let server = answering(&body, move |request, body| {
@@ -134,7 +134,7 @@ async fn of_a_range_that_is_cut_midway_what_is_read_is_asked_for_once_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_no_end_is_known_or_nothing_may_go_out_before_the_verdict_the_body_is_asked_for() {
+async fn the_body_is_requested_where_no_range_may_be_handed_out() {
     let body = bytes(HUGE, 103);
     let servers = [(); 4].map(|()| Server::of(&body, Some(ETAG)));
     let [strict, bare, coded, near] = &servers;
@@ -163,7 +163,7 @@ async fn a_range_of_another_length_than_is_published_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrong_bytes_that_were_answered_out_of_a_range_poison_the_inode() {
+async fn wrong_bytes_of_a_range_poison_the_inode() {
     let body = bytes(HUGE, 106);
     let mut wrong = body.clone();
     wrong[HUGE - 1] ^= 1;
@@ -175,11 +175,11 @@ async fn wrong_bytes_that_were_answered_out_of_a_range_poison_the_inode() {
 
     assert!(is_mismatch(&mounted.read_all(&wanted).await));
     let poisoned = async { while mounted.events.recv().await != Some(Event::Poisoned(wanted.ino)) {} };
-    tokio::time::timeout(HANG, poisoned).await.expect("it is told");
+    tokio::time::timeout(HANG, poisoned).await.expect("it is reported");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_version_behind_the_end_that_went_out_is_never_mixed_with_it() {
+async fn another_version_is_never_mixed_with_the_end_handed_out() {
     let (body, newer) = (bytes(HUGE, 107), bytes(HUGE, 108));
     let (other, is_newer) = (newer.clone(), Arc::new(AtomicBool::new(false)));
     let (whole, now) = (body.clone(), Arc::clone(&is_newer));
@@ -202,7 +202,7 @@ async fn another_version_behind_the_end_that_went_out_is_never_mixed_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_reads_backwards_or_on_from_a_far_place_asks_for_little_first_and_then_for_more_at_once() {
+async fn random_reads_that_go_on_request_more_each_time() {
     let body = bytes(HUGE, 109);
     let block = BLOCK as usize;
     let server = Server::of(&body, Some(ETAG));
@@ -229,7 +229,7 @@ async fn who_reads_backwards_or_on_from_a_far_place_asks_for_little_first_and_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_is_answered_when_its_bytes_are_here_whatever_else_of_the_range_is_to_come() {
+async fn a_reader_is_answered_as_soon_as_its_blocks_are_here() {
     let body = bytes(HUGE, 110);
     let (far, block) = (20 << 20, BLOCK as usize);
     let gate = Gate::default();
@@ -260,7 +260,7 @@ async fn a_reader_is_answered_when_its_bytes_are_here_whatever_else_of_the_range
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_goes_on_with_what_an_earlier_mount_left_has_what_is_read_asked_for_first() {
+async fn a_resumed_download_requests_first_what_is_read() {
     let body = bytes(HUGE, 111);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);

@@ -184,6 +184,35 @@ fn partial(body: &[u8]) -> Reply {
     Reply::full(body).with_status(206)
 }
 
+/// What was handed out of a plain body cannot be compared with the blocks of a coded one: that proves no byte wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coded_retry_after_plain_blocks_poisons_nothing() {
+    let body = bytes(LARGE, 67);
+    for coded_answers in [1, usize::MAX] {
+        let (gate, whole) = (Gate::default(), body.clone());
+        let held = gate.clone();
+        let server = Server::start(move |request| match request.number {
+            0 => honest(request, &whole, None).gated_at(LARGE - 700_000, &held).cut_at(LARGE - 700_000),
+            number if number <= coded_answers => Reply::full(&gzip(&whole)).with("Content-Encoding", "gzip"),
+            _ => honest(request, &whole, None),
+        });
+        let mut mounted = Mounted::plain(&server);
+        let wanted = vouched(&server, &body);
+        assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+        gate.open();
+
+        let end = mounted.read(&wanted, LARGE as u64 - 10, 10).await;
+
+        match coded_answers {
+            1 => assert_eq!(end.unwrap(), body[LARGE - 10..]),
+            _ => assert!(matches!(end, Err(ContentError::Changed { .. })), "{end:?}"),
+        }
+        assert!(!mounted.events().contains(&Event::Poisoned(wanted.ino)));
+        let next = FetchSpec { ino: INodeNo(3), ..wanted };
+        assert!(mounted.read_all(&next).await.unwrap() == body, "another inode finds the object");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_206_for_the_whole_is_refused() {
     let body = bytes(1_000, 21);
@@ -401,7 +430,7 @@ async fn mirrors_are_asked_in_their_order_and_when_others_fail() {
     let nowhere = FetchSpec { ino: INodeNo(4), mirrors: mirrors(&["/no", "/none"]), ..vouched(&server, b"other") };
     assert_eq!(status_of(mounted.read_all(&nowhere).await), Some(404));
     let wrong = FetchSpec { ino: INodeNo(5), mirrors: mirrors(&["/wrong", "/none"]), ..nowhere };
-    assert!(is_mismatch(&mounted.read_all(&wrong).await), "wrong bytes tell more than a refusal");
+    assert!(is_mismatch(&mounted.read_all(&wrong).await), "wrong bytes show more than a refusal");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

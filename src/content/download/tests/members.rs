@@ -1,7 +1,6 @@
 //! Versions out of packages: where that is cheaper, where nothing else has them, and never wrong bytes.
 
 use super::*;
-use crate::content::Patch;
 use crate::document::{PackageMember, Timestamp};
 use crate::source::tests::loopback::{Answer, Loopback, Ranges};
 use crate::source::zip::{PackageConfig, Packages};
@@ -99,7 +98,7 @@ async fn sizes_of_many_members_fetch_nothing_of_their_package() {
     for (number, (name, part)) in members.iter().enumerate() {
         stage.server.put(&format!("/{name}"), Answer::new("text/plain", *part));
         let unsized_yet = FetchSpec { length: None, hashes: Vec::new(), ..stage.wanted(number as u64 + 2, name, part) };
-        assert_eq!(stage.content.size(&unsized_yet).await.unwrap(), 200_000);
+        assert_eq!(stage.content.size(&unsized_yet, false).await.unwrap(), 200_000);
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(stage.asked().0, 0);
@@ -147,7 +146,7 @@ async fn what_only_the_package_has_is_read_and_sized_from_it() {
     let stage = Stage::with(package(&members)).await;
     for (number, (name, part)) in members.iter().enumerate() {
         let wanted = FetchSpec { length: None, ..stage.wanted(number as u64 + 2, name, part) };
-        assert_eq!(stage.content.size(&wanted).await.unwrap(), 600_000);
+        assert_eq!(stage.content.size(&wanted, false).await.unwrap(), 600_000);
         assert!(stage.read(&wanted).await.unwrap() == *part);
         let (_, of_others) = stage.asked();
         assert!(number == 0 || of_others == 0, "the package is relied on: {of_others} asked for {name}");
@@ -236,33 +235,6 @@ async fn a_version_that_is_past_comes_from_the_package_and_never_from_what_the_s
     let missing = FetchSpec { hashes: Vec::new(), as_of: then, ..stage.wanted(3, "b", &right) };
     let error = stage.read(&missing).await.unwrap_err();
     assert_eq!(stage.asked().1, 0, "{error:?}");
-}
-
-#[tokio::test]
-async fn a_patch_in_a_change_dump_is_read_from_its_package() {
-    let text = "x".repeat(2000);
-    let version = |number: u32| format!("{{\"version\": {number}, \"text\": \"{text}\"}}\n").into_bytes();
-    let patch = br#"[{"op":"replace","path":"/version","value":2}]"#;
-    let stage = Stage::with(package(&[("changes/2.patch", patch), ("res", &version(2))])).await;
-    stage.server.put("/res", Answer::new("application/json", version(1)));
-    let listed = |ino, number| FetchSpec {
-        media_type: Some("application/json".into()),
-        member: None,
-        ..stage.wanted(ino, "res", &version(number))
-    };
-    assert_eq!(stage.read(&listed(2, 1)).await.unwrap(), version(1));
-    stage.asked();
-
-    let patch = Patch {
-        uri: stage.server.uri("/2.patch"),
-        media_type: Some("application/json-patch".into()),
-        length: Some(patch.len() as u64),
-        hashes: vec![digest(Algorithm::Sha256, patch)],
-        path: Some("/changes/2.patch".into()),
-    };
-    let second = FetchSpec { patches: vec![patch], member: stage.wanted(3, "res", b"").member, ..listed(3, 2) };
-    assert_eq!(stage.read(&second).await.unwrap(), version(2));
-    assert_eq!(stage.asked(), (1, 0), "the package alone is asked");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ fn time(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from(httpdate::parse_http_date(text).unwrap()))
 }
 
-/// A resource that has changed, its versions by time, and its TimeGate and TimeMap.
+/// A resource that has changed, its versions by time, and its TimeGate.
 fn archive(request: &Received) -> Reply {
     let memento = |body: &[u8], time: &str| honest(request, body, None).with("Memento-Datetime", time);
     match request.path.as_str() {
@@ -31,14 +31,6 @@ fn archive(request: &Received) -> Reply {
             let target = if request.field("accept-datetime") == Some(EARLIER) { "/m/earlier" } else { "/m/listed" };
             Reply::status(302).with("Location", target).with("Vary", "accept-datetime")
         }
-        "/map" => Reply::full(
-            format!(
-                "</a>; rel=\"original\", </m/earlier>; rel=\"first memento\"; datetime=\"{EARLIER}\",
-                 </m/listed>; rel=\"memento\"; datetime=\"{LASTMOD}\""
-            )
-            .as_bytes(),
-        )
-        .with("Content-Type", "application/link-format"),
         _ => Reply::status(404),
     }
 }
@@ -60,7 +52,6 @@ async fn the_listed_version_comes_from_its_memento_after_a_change() {
     for (ino, links) in [
         (3, FetchSpec { mementos: vec![server.uri("/m/timeless")], ..vouched.clone() }),
         (4, FetchSpec { timegate: Some(server.uri("/gate")), ..vouched.clone() }),
-        (5, FetchSpec { timemap: Some(server.uri("/map")), ..vouched.clone() }),
     ] {
         let wanted = FetchSpec { ino: INodeNo(ino), ..links };
         // So that none is found under the digest of the one before.
@@ -69,7 +60,7 @@ async fn the_listed_version_comes_from_its_memento_after_a_change() {
         assert_eq!(mounted.read_all(&wanted).await.unwrap(), LISTED, "{wanted:?}");
         assert_eq!(mounted.content.state(wanted.ino).1, Verified::Digest(Algorithm::Sha256));
     }
-    assert_eq!(mounted.events(), [Event::Sized(INodeNo(5), LISTED.len() as u64)], "no change is reported");
+    assert_eq!(mounted.events(), [Event::Sized(INodeNo(4), LISTED.len() as u64)], "no change is reported");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,7 +131,6 @@ async fn a_mount_of_an_earlier_time_never_shows_current_bytes() {
     };
 
     assert_eq!(read(3, FetchSpec { timegate: Some(server.uri("/gate")), ..then.clone() }).await.unwrap(), OTHER);
-    assert_eq!(read(4, FetchSpec { timemap: Some(server.uri("/map")), ..then.clone() }).await.unwrap(), OTHER);
     assert_eq!(read(5, FetchSpec { mementos: vec![server.uri("/m/earlier")], ..then.clone() }).await.unwrap(), OTHER);
     assert_eq!(paths(&server).iter().filter(|path| *path == "/a").count(), 0);
 
@@ -184,25 +174,6 @@ async fn the_current_version_is_shown_on_request() {
 
     assert!(matches!(mounted.read_all(&wanted).await, Err(ContentError::Unannounced { shown: true, .. })));
     assert_eq!(mounted.events(), [Event::Unannounced(wanted.ino)]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endless_and_circular_time_maps_are_given_up() {
-    let server = Server::start(|request| match request.path.as_str() {
-        "/a" => Reply::status(404),
-        "/map" => Reply::full(&b"<x>; rel=\"memento\"; datetime=\"never\", ".repeat(200_000)),
-        path => {
-            let next = path.trim_start_matches("/circle/").parse::<u32>().map_or(0, |page| page + 1);
-            Reply::full(format!("</circle/{next}>; rel=\"timemap\", </circle/0>; rel=\"timemap\"").as_bytes())
-        }
-    });
-    let mounted = Mounted::plain(&server);
-    for map in ["/map", "/circle/0"] {
-        let wanted = FetchSpec { timemap: Some(server.uri(map)), ..listed(&server) };
-        assert_eq!(status_of(mounted.read_all(&wanted).await), Some(404));
-        mounted.content.forget_failures();
-    }
-    assert!(server.received().len() <= 8, "{:?}", paths(&server));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

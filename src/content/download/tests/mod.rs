@@ -1,4 +1,4 @@
-//! Whole fetches against servers that tell the truth and servers that lie: right bytes or a clear error, never a wait
+//! Whole downloads from honest servers and from servers that lie: right bytes or a clear error, never a wait
 //! without end.
 
 mod checks;
@@ -39,7 +39,7 @@ const HANG: Duration = Duration::from_secs(120);
 /// Bytes of an object that is streamed.
 const LARGE: usize = WHOLE_LIMIT as usize + 3 * BLOCK as usize + 12_345;
 
-/// A mount's content and what it tells.
+/// A mount's content and its events.
 struct Mounted {
     content: Arc<Content>,
     events: UnboundedReceiver<Event>,
@@ -88,7 +88,7 @@ impl Mounted {
     }
 
     async fn size(&self, wanted: &FetchSpec) -> Result<u64, ContentError> {
-        tokio::time::timeout(HANG, self.content.size(wanted)).await.expect("a size hangs")
+        tokio::time::timeout(HANG, self.content.size(wanted, false)).await.expect("a size hangs")
     }
 
     /// See [`read_all`].
@@ -281,7 +281,7 @@ async fn without_room_on_disk_small_objects_are_held_in_memory() {
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), small);
     let requests = server.received().len();
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), small);
-    assert_eq!(server.received().len(), requests, "what is held in memory is not asked again");
+    assert_eq!(server.received().len(), requests, "bytes in memory are not requested again");
     assert_eq!(mounted.content.read_local(wanted.ino, 0, 7).unwrap(), small[..7]);
 }
 
@@ -358,9 +358,9 @@ async fn a_reader_that_gives_up_does_not_end_the_fetch() {
     assert!(tokio::time::timeout(Duration::from_millis(100), reader).await.is_err());
     gate.open();
 
-    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
 
-    assert_eq!(told, Some(Event::Sized(wanted.ino, 300_000)));
+    assert_eq!(event, Some(Event::Sized(wanted.ino, 300_000)));
     assert_eq!(mounted.content.read_local(wanted.ino, 0, 10).unwrap(), body[..10]);
     assert_eq!(server.received().len(), 1);
 }
@@ -377,6 +377,25 @@ async fn two_mounts_of_one_cache_folder_share_what_a_digest_names() {
 
     assert_eq!(other.read_all(&wanted).await.unwrap(), body);
     assert_eq!(server.received().len(), 1);
+}
+
+/// A slow disk or database under one read keeps no other file's read from the table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_in_flight_table_is_free_during_a_lookup() {
+    let body = bytes(5_000, 10);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let first = vouched(&server, &body);
+    mounted.read_all(&first).await.unwrap();
+    let (second, content) = (FetchSpec { ino: INodeNo(3), ..first }, Arc::clone(&mounted.content));
+    let slow = mounted.content.observed.locked(&[]);
+    let reading = tokio::spawn(async move { content.read(&second, 0, 5_000).await });
+
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!reading.is_finished(), "it waits to note that the object is its own");
+    until(|| mounted.content.in_flight.try_lock().is_ok()).await;
+    drop(slow);
+    assert_eq!(reading.await.unwrap().unwrap(), body);
 }
 
 /// A download that gave way (a prefetch without room, say) is no damage of the disk: its readers begin another, however often.
@@ -398,12 +417,12 @@ async fn a_read_outlives_downloads_that_give_way() {
     for _ in 0..3 * ROUNDS {
         assert!((&mut read).now_or_never().is_none());
         let next = put();
-        last.end(Outcome::Yielded(content.no_room()));
+        last.publish(|state| state.end(Outcome::Yielded(content.no_room())));
         last = next;
     }
     assert!((&mut read).now_or_never().is_none());
     content.in_flight.lock().unwrap().remove(&wanted.ino);
-    last.end(Outcome::Yielded(content.no_room()));
+    last.publish(|state| state.end(Outcome::Yielded(content.no_room())));
 
     assert_eq!(read.await.unwrap(), body);
 }

@@ -1,4 +1,4 @@
-//! Large objects for which the cache has no room: they go past it to those who read them, no less verified.
+//! Objects for which the cache folder has no room: large ones stream past it to their readers, no less verified.
 
 use super::server::{Gate, Reply, Server, honest};
 use super::*;
@@ -16,12 +16,12 @@ fn without_room(server: &Server) -> Mounted {
 /// Reads it to its end, which is refused.
 async fn is_wrong_and_taken_back(mounted: &mut Mounted, wanted: &FetchSpec) {
     assert!(is_mismatch(&mounted.read_all(wanted).await));
-    let told = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(told, Some(Event::Poisoned(wanted.ino)), "what went out before is taken back");
+    let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
+    assert_eq!(event, Some(Event::Poisoned(wanted.ino)), "the bytes handed out before are withdrawn");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_object_is_read_to_its_end_with_one_request_and_again_with_another() {
+async fn a_large_object_is_read_past_the_cache_with_one_request() {
     let body = bytes(HUGE, 51);
     let server = Server::of(&body, None);
     let mut mounted = without_room(&server);
@@ -37,7 +37,7 @@ async fn a_large_object_is_read_to_its_end_with_one_request_and_again_with_anoth
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_wrong_bytes_the_end_is_never_handed_out() {
+async fn the_end_of_wrong_bytes_is_never_handed_out() {
     let body = bytes(HUGE, 52);
     let mut wrong = body.clone();
     wrong[HUGE - 1] ^= 1;
@@ -49,7 +49,7 @@ async fn of_wrong_bytes_the_end_is_never_handed_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrong_bytes_that_went_out_before_a_cut_are_told_when_the_whole_is_right() {
+async fn wrong_bytes_before_a_cut_poison_when_the_whole_is_right() {
     let body = bytes(HUGE, 55);
     let mut wrong = body.clone();
     wrong[77] ^= 1;
@@ -81,7 +81,7 @@ async fn a_second_reader_at_another_place_has_it_fetched_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_strong_etag_what_has_gone_past_is_asked_for_by_itself() {
+async fn bytes_that_have_passed_are_requested_under_a_strong_etag() {
     let body = bytes(HUGE, 54);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
@@ -102,7 +102,7 @@ async fn with_a_strong_etag_what_has_gone_past_is_asked_for_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_version_at_the_second_reading_is_an_error_and_never_a_mix() {
+async fn another_version_at_the_second_read_is_an_error() {
     let (one, other) = (bytes(HUGE, 55), bytes(HUGE, 56));
     let (first, second) = (one.clone(), other.clone());
     let changed = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -117,13 +117,13 @@ async fn another_version_at_the_second_reading_is_an_error_and_never_a_mix() {
     changed.store(true, Ordering::SeqCst);
 
     assert!(matches!(mounted.read(&wanted, 0, 4096).await, Err(ContentError::Changed { .. })));
-    let told = async { while mounted.events.recv().await != Some(Event::Changed(wanted.ino)) {} };
-    tokio::time::timeout(HANG, told).await.expect("the change is told");
+    let event = async { while mounted.events.recv().await != Some(Event::Changed(wanted.ino)) {} };
+    tokio::time::timeout(HANG, event).await.expect("the change is reported");
 }
 
 /// Promise: with `fixity=strict` verified before the first byte is handed out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strictly_it_goes_past_once_for_the_verdict_and_once_for_the_reader() {
+async fn strict_fixity_past_the_cache_takes_two_requests() {
     let body = bytes(HUGE, 57);
     let mut wrong = body.clone();
     wrong[HUGE / 2] ^= 1;
@@ -148,7 +148,7 @@ async fn strictly_it_goes_past_once_for_the_verdict_and_once_for_the_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_follows_ends_by_itself_and_can_be_read_again() {
+async fn a_stream_without_readers_ends_and_can_be_read_again() {
     let body = bytes(HUGE, 58);
     let server = Server::of(&body, None);
     let mounted = Mounted::new(&server, |config| {
@@ -168,7 +168,7 @@ async fn what_nobody_follows_ends_by_itself_and_can_be_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_size_that_only_the_whole_tells_is_told_although_nothing_is_kept() {
+async fn a_size_that_only_the_body_shows_is_learnt_past_the_cache() {
     let body = bytes(HUGE, 59);
     let whole = body.clone();
     let server = Server::start(move |request| match request.method.as_str() {
@@ -183,7 +183,7 @@ async fn a_size_that_only_the_whole_tells_is_told_although_nothing_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_of_one_moment_share_what_goes_past() {
+async fn simultaneous_readers_share_a_stream_past_the_cache() {
     let body = bytes(HUGE, 60);
     let (gate, whole) = (Gate::default(), body.clone());
     let held = gate.clone();
@@ -218,7 +218,7 @@ async fn read_ahead(mounted: &Mounted, wanted: &FetchSpec, length: usize) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_strong_etag_none_of_it_goes_past_twice() {
+async fn ranges_past_the_cache_are_sent_once() {
     let body = bytes(IN_RANGES, 61);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
@@ -232,7 +232,7 @@ async fn with_a_strong_etag_none_of_it_goes_past_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_what_goes_past_in_ranges_little_more_comes_than_is_read() {
+async fn ranges_past_the_cache_stop_soon_behind_the_reader() {
     let body = bytes(IN_RANGES, 62);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
@@ -243,7 +243,7 @@ async fn of_what_goes_past_in_ranges_little_more_comes_than_is_read() {
         assert_eq!(mounted.read(&wanted, offset, 1 << 20).await.unwrap(), body[offset as usize..][..1 << 20]);
     }
 
-    // Until nobody has asked for anything for a while.
+    // Until nothing was requested for a while.
     let mut before = 0;
     while before < server.sent() {
         before = server.sent();
@@ -258,7 +258,7 @@ async fn of_what_goes_past_in_ranges_little_more_comes_than_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_range_lies_is_found_before_the_end_goes_past() {
+async fn a_wrong_range_is_found_before_the_end_is_handed_out() {
     let body = bytes(IN_RANGES, 63);
     let mut wrong = body.clone();
     wrong[50 << 20] ^= 1;
@@ -270,7 +270,7 @@ async fn what_one_range_lies_is_found_before_the_end_goes_past() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_back_after_reading_elsewhere_for_long_is_served() {
+async fn a_reader_that_returns_after_reading_elsewhere_is_served() {
     let body = bytes(IN_RANGES, 64);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = Mounted::new(&server, |config| {
@@ -297,7 +297,7 @@ async fn who_comes_back_after_reading_elsewhere_for_long_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_reads_what_has_gone_past_does_not_hold_up_who_goes_on() {
+async fn a_reader_behind_the_window_does_not_delay_others() {
     let body = bytes(IN_RANGES, 65);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
@@ -314,4 +314,40 @@ async fn who_reads_what_has_gone_past_does_not_hold_up_who_goes_on() {
     // What the one read, and asked ahead; what the other read; and what the network holds of the body that was let go.
     let most = IN_RANGES + (16 << 20) + (20 << 20);
     assert!(server.sent() <= most, "{} bytes sent", server.sent());
+}
+
+/// Only the whole shows how long it is: it passes once for that, and memory is waited for once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_of_unknown_length_passes_once_for_its_size() {
+    let body = bytes(HUGE, 66);
+    let whole = body.clone();
+    let server = Server::start(move |request| match request.method.as_str() {
+        "HEAD" => Reply::status(405),
+        _ => Reply::full(&whole).announcing(None),
+    });
+    let mounted = without_room(&server);
+    let wanted = bare(&server, "/a");
+
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(server.received().len(), 3, "one tried the disk, one was for the verdict, one for the reader");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_object_in_memory_is_shown_and_dropped_as_one_on_disk() {
+    let body = bytes(3 * BLOCK as usize + 77, 67);
+    let server = Server::of(&body, None);
+    let mounted = without_room(&server);
+    let (wanted, content) = (vouched(&server, &body), &mounted.content);
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+
+    assert_eq!(content.state(wanted.ino), (crate::content::State::Cached, Verified::Digest(Algorithm::Sha256)));
+    assert_eq!(content.read_local(wanted.ino, BLOCK - 5, 10).unwrap(), body[BLOCK as usize - 5..][..10]);
+    assert!(matches!(content.read_in_memory(wanted.ino, 0, 10), crate::content::LocalRead::Bytes(_)));
+    assert!(
+        content.is_here(wanted.ino) && content.prefetch(&wanted, crate::content::store::Moment::now()).await.is_err()
+    );
+    assert_eq!(content.evict(&wanted), crate::content::store::Evicted::Bytes(body.len() as u64));
+    assert_eq!(content.state(wanted.ino).0, crate::content::State::Remote);
+    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(server.received().len(), 4, "tried on disk and read past it, twice");
 }

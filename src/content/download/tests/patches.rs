@@ -46,7 +46,6 @@ impl Source {
             media_type: Some("application/json-patch".into()),
             length: None,
             hashes: Vec::new(),
-            path: None,
         };
         FetchSpec {
             ino: INodeNo(100 + u64::from(number)),

@@ -1,4 +1,4 @@
-//! A server on loopback that answers what it is told to, true or not.
+//! A server on loopback that answers as a test scripts it, true or not.
 
 use crate::document::Uri;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Clone, Debug)]
 pub(super) struct Received {
     /// From 0, over all connections.
@@ -55,7 +55,7 @@ impl Gate {
 pub(super) struct Reply {
     status: u16,
     fields: Vec<(String, String)>,
-    /// Content-Length; the connection's end tells where there is none.
+    /// Content-Length; without one the connection's end shows it.
     announced: Option<usize>,
     body: Vec<u8>,
     /// Bytes of the body that are sent before the connection is closed.

@@ -1,4 +1,4 @@
-//! Many at once for which the cache has no room: each gets its bytes, whoever else reads.
+//! Many objects at once for which the cache folder has no room: each reader gets its bytes.
 
 use super::server::{Gate, Received, Server, honest};
 use super::*;
@@ -39,7 +39,7 @@ async fn read_ahead(mounted: &Mounted, wanted: &FetchSpec, length: usize) -> Res
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_reads_past_the_cache_gets_its_bytes_while_others_wait_for_theirs() {
+async fn a_stream_past_the_cache_does_not_wait_for_others() {
     let bodies: Vec<Vec<u8>> = (0..5).map(|seed| bytes(LARGE, 100 + seed)).collect();
     let (gate, served) = (Gate::default(), bodies.clone());
     let held = gate.clone();
@@ -63,7 +63,7 @@ async fn who_reads_past_the_cache_gets_its_bytes_while_others_wait_for_theirs() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_than_there_is_memory_for_take_turns_and_each_is_fetched_once() {
+async fn streams_that_exceed_memory_take_turns() {
     let bodies: Vec<Vec<u8>> = (0..9).map(|seed| bytes(LARGE, 110 + seed)).collect();
     let served = bodies.clone();
     let server = Server::start(move |request| honest(request, &served[body_of(request, &served)], None));
@@ -78,7 +78,7 @@ async fn more_than_there_is_memory_for_take_turns_and_each_is_fetched_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_memory_beside_the_cache_a_read_waits_not_for_ever() {
+async fn a_read_without_room_on_disk_or_in_memory_fails_in_time() {
     let bodies = [bytes(LARGE, 130), bytes(3 * BLOCK as usize, 131)];
     let served = bodies.to_vec();
     let server = Server::start(move |request| honest(request, &served[body_of(request, &served)], None));

@@ -76,14 +76,14 @@ async fn a_busy_host_puts_a_deadline_off_by_half_at_most() {
     let (mut slower, begun) = (busy.send(Request::get(server.uri("/slower"), PLENTY)).await.unwrap(), Instant::now());
     let late = async { (busy.send(next()).await.unwrap_err(), begun.elapsed()) };
     let (whole, (late, waited)) = tokio::join!(read(&mut slower.body), late);
-    assert!(matches!(late, HttpError::Deadline { .. }), "what others are sent is no progress: {late:?}");
+    assert!(matches!(late, HttpError::NotSent { .. }), "what others are sent is no progress: {late:?}");
     assert!(waited > within && waited < 3 * within, "{waited:?}");
     assert_eq!(whole.unwrap().len(), 16);
 
     let silent = client(HttpConfig { connections: 1, ..config(&server) });
     let held = silent.send(Request::get(server.uri("/silent"), PLENTY)).await.unwrap();
     let refused = silent.send(next()).await.unwrap_err();
-    assert!(matches!(refused, HttpError::Deadline { .. }), "{refused:?}");
+    assert!(matches!(refused, HttpError::NotSent { .. }), "{refused:?}");
     drop(held);
 }
 
@@ -190,7 +190,7 @@ async fn a_body_holds_its_place_until_it_is_dropped_or_read() {
     let mut held = client.send(Request::get(server.uri("/1"), PLENTY)).await.unwrap();
 
     let refused = client.send(Request::get(server.uri("/2"), Duration::from_millis(100))).await.unwrap_err();
-    assert!(matches!(refused, HttpError::Deadline { .. }), "{refused:?}");
+    assert!(matches!(refused, HttpError::NotSent { .. }), "{refused:?}");
     assert_eq!(server.received().len(), 1);
 
     read(&mut held.body).await.unwrap();
