@@ -46,7 +46,6 @@ impl Subject {
             rewrites: Vec::new(),
             credentials: Credentials::default(),
             ca_bundle: None,
-            client_certificate: None,
             rate: None,
             connections: 16,
             connect_timeout: Duration::from_secs(1),

@@ -224,7 +224,7 @@ pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<
         headers.push(("authorization".into(), format!("Bearer {}", read_secret(file)?.trim()).into()));
     }
     let own_authority = match entry {
-        EntryPoint::Uri(uri) => Some(uri.authority().into()),
+        EntryPoint::Uri(uri) => Some(format!("{}://{}", uri.scheme(), uri.authority()).into()),
         EntryPoint::File(_) => None,
     };
     Ok(HttpConfig {
@@ -234,10 +234,10 @@ pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<
         credentials: Credentials {
             headers,
             netrc: options.netrc.as_deref().map(read_secret).transpose()?.map(Into::into),
+            client_certificate: options.client_certificate.as_deref().map(read_key).transpose()?,
             contact: options.contact.clone(),
         },
         ca_bundle: options.ca_bundle.as_deref().map(read).transpose()?,
-        client_certificate: options.client_certificate.as_deref().map(read_key).transpose()?,
         rate: options.rate,
         connections: options.connections.unwrap_or(CONNECTIONS),
         connect_timeout: options.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(timeout),

@@ -100,18 +100,6 @@ impl<K: Hash + Eq, C> PenaltyBox<K, C> {
             .map(move |(key, penalty)| (key, &penalty.cause, left(penalty)))
             .filter(|(_, _, left)| !left.is_zero())
     }
-
-    /// Keys that are remembered, those whose penalty is over included.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.penalties.len()
-    }
-
-    /// Whether nothing is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.penalties.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -134,7 +122,7 @@ mod tests {
         assert_eq!(penalties.iter(now + SECOND).collect::<Vec<_>>(), [(&"b", &2, SECOND)]);
 
         penalties.forgive("b");
-        assert_eq!((penalties.until("b"), penalties.len()), (None, 1));
+        assert_eq!((penalties.until("b"), penalties.penalties.len()), (None, 1));
     }
 
     #[test]
@@ -164,8 +152,8 @@ mod tests {
     fn the_least_recent_penalty_is_forgotten_at_capacity() {
         let (mut penalties, now) = (new(), Instant::now());
         ["a", "b", "a", "c"].into_iter().for_each(|key| penalties.punish(key, SECOND, 0, now));
-        assert_eq!((penalties.len(), penalties.until("b")), (2, None));
+        assert_eq!((penalties.penalties.len(), penalties.until("b")), (2, None));
         penalties.clear();
-        assert!(penalties.is_empty());
+        assert!(penalties.penalties.is_empty());
     }
 }

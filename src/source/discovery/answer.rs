@@ -288,10 +288,7 @@ impl Places {
 fn is_definite(failure: &HttpError) -> bool {
     match failure {
         HttpError::Status { .. } => !failure.is_retryable(),
-        HttpError::AddressRefused { .. }
-        | HttpError::RedirectLoop { .. }
-        | HttpError::TooManyRedirects { .. }
-        | HttpError::BadRedirect { .. } => true,
+        HttpError::AddressRefused { .. } | HttpError::TooManyRedirects { .. } | HttpError::BadRedirect { .. } => true,
         _ => false,
     }
 }

@@ -2,13 +2,11 @@
 
 use super::HttpError;
 use super::host::Permit;
-use super::metrics::HostCounters;
 use crate::document::Uri;
 use bytes::Bytes;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A body as it arrives, under the low-speed limit. It holds its permit until its end, an error, or its drop: a caller that keeps one unread
+/// A body as it arrives, under the low-speed limit. It holds its permit until its end, an error, or its drop. A caller that keeps one unread
 /// while it asks the same host for more may wait for itself.
 pub struct Body {
     uri: Uri,
@@ -17,21 +15,13 @@ pub struct Body {
     got: u64,
     speed: LowSpeed,
     state: State,
-    permit: Option<Permit>,
 }
 
 enum State {
-    Open { response: reqwest::Response, counters: Arc<HostCounters> },
+    /// There is no permit any more where all bytes are here.
+    Open(reqwest::Response, Option<Permit>),
     Ended,
     Failed,
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        if let (State::Open { .. }, Some(permit)) = (&self.state, self.permit.take()) {
-            permit.release_with_close();
-        }
-    }
 }
 
 impl Body {
@@ -41,71 +31,69 @@ impl Body {
         response: reqwest::Response,
         expected: Option<u64>,
         speed: LowSpeed,
-        counters: Arc<HostCounters>,
         permit: Permit,
     ) -> Body {
-        Body { uri, expected, got: 0, speed, state: State::Open { response, counters }, permit: Some(permit) }
+        Body { uri, expected, got: 0, speed, state: State::Open(response, Some(permit)) }
     }
 
-    /// The body of an answer that has none, whatever the server sends.
+    /// The body of an answer that has none. Bytes that the server sends are not read.
     pub(super) fn empty(uri: Uri, speed: LowSpeed) -> Body {
-        Body { uri, expected: Some(0), got: 0, speed, state: State::Ended, permit: None }
+        Body { uri, expected: Some(0), got: 0, speed, state: State::Ended }
     }
 
-    /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that
-    /// failed once never seems to end well. May be dropped while it waits: no byte is lost, and the time until then counts neither
-    /// as the server's silence nor as its work, so it is for who does that seldom.
+    /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that failed once
+    /// never seems to end well. May be dropped while it waits: no byte is lost, but the time until then counts neither as the
+    /// server's silence nor as its work. So it is for callers that do that seldom.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
-        let (response, counters) = match &mut self.state {
-            State::Open { response, counters } => (response, counters),
+        let (response, permit) = match &mut self.state {
+            State::Open(response, permit) => (response, permit),
             State::Ended => return Ok(None),
-            State::Failed => return Err(HttpError::Body { uri: self.uri.clone(), got: self.got, cause: None }),
+            State::Failed => return Err(self.cut(None)),
         };
-        let outcome = self.speed.watch(response.chunk()).await;
-        let verdict = match outcome {
-            None => Err(HttpError::Stalled {
-                uri: self.uri.clone(),
-                limit: self.speed.limit,
-                over: self.speed.window,
-                got: self.got,
-            }),
-            Some(Ok(Some(piece))) => {
-                self.got += piece.len() as u64;
-                counters.received(piece.len() as u64);
+        let checked = match self.speed.watch(response.chunk()).await {
+            None => {
+                let (uri, LowSpeed { limit, window: over, .. }) = (self.uri.clone(), self.speed);
+                Err(HttpError::Stalled { uri, limit, over, got: self.got })
+            }
+            Some(Err(cause)) => Err(self.cut(Some(cause.without_url()))),
+            Some(Ok(piece)) => {
+                let bytes = piece.as_ref().map_or(0, Bytes::len) as u64;
+                self.got += bytes;
+                if let Some(permit) = permit {
+                    permit.host.received(bytes);
+                }
                 match self.expected {
                     Some(expected) if self.got > expected => {
                         Err(HttpError::Overlong { uri: self.uri.clone(), expected })
                     }
-                    _ => Ok(Some(piece)),
+                    Some(expected) if self.got < expected && piece.is_none() => Err(self.cut(None)),
+                    _ => Ok(piece),
                 }
             }
-            Some(Ok(None)) => match self.expected {
-                Some(expected) if self.got < expected => Err(self.truncated(expected, None)),
-                _ => Ok(None),
-            },
-            Some(Err(cause)) => {
-                let cause = cause.without_url();
-                Err(match self.expected {
-                    Some(expected) => self.truncated(expected, Some(cause)),
-                    None => HttpError::Body { uri: self.uri.clone(), got: self.got, cause: Some(cause) },
-                })
-            }
         };
-        if (matches!(verdict, Ok(None)) || (verdict.is_ok() && self.expected == Some(self.got)))
-            && let Some(permit) = self.permit.take()
-        {
-            permit.release_with_connection();
+        match &checked {
+            Ok(piece) => {
+                if let State::Open(_, permit) = &mut self.state
+                    && (piece.is_none() || self.expected == Some(self.got))
+                    && let Some(permit) = permit.take()
+                {
+                    permit.finished();
+                }
+                if piece.is_none() {
+                    self.state = State::Ended;
+                }
+            }
+            Err(_) => self.state = State::Failed,
         }
-        match &verdict {
-            Ok(Some(_)) => {}
-            Ok(None) => self.state = State::Ended,
-            Err(_) => (self.state, self.permit) = (State::Failed, None),
-        }
-        verdict
+        checked
     }
 
-    fn truncated(&self, expected: u64, cause: Option<reqwest::Error>) -> HttpError {
-        HttpError::Truncated { uri: self.uri.clone(), expected, got: self.got, cause }
+    fn cut(&self, cause: Option<reqwest::Error>) -> HttpError {
+        let (uri, got) = (self.uri.clone(), self.got);
+        match self.expected {
+            Some(expected) => HttpError::Truncated { uri, expected, got, cause },
+            None => HttpError::Body { uri, got, cause },
+        }
     }
 }
 
@@ -115,9 +103,8 @@ impl std::fmt::Debug for Body {
     }
 }
 
-/// Measures a body over windows of waiting time. The reader's own time does not count: who reads slowly makes the
-/// server slow.
-#[derive(Clone, Debug)]
+/// Measures a body over windows of waiting time. The reader's own time does not count: a slow reader makes the server slow.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct LowSpeed {
     /// Bytes a second.
     limit: u64,

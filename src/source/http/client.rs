@@ -1,9 +1,9 @@
 //! The client: redirects inside tries, tries inside the deadline.
 
 use super::body::LowSpeed;
-use super::credentials::{Keys, OwnScheme};
+use super::credentials::Keys;
 use super::deadline::Deadline;
-use super::host::{Host, Hosts, Permit, RangeRefusal};
+use super::host::{Host, Hosts, Permit};
 use super::metrics::HostTraffic;
 use super::policy::{AddressPolicy, AddressRefusal, Authority, Reach};
 use super::rewrite::Rewrites;
@@ -33,7 +33,8 @@ pub struct Client {
 #[derive(Debug)]
 struct Own {
     policy: AddressPolicy,
-    scheme: OwnScheme,
+    /// Credentials go over https alone.
+    is_https: bool,
 }
 
 /// What does not depend on which host is the Source's own.
@@ -62,11 +63,11 @@ impl Client {
             })?);
         }
         allowed.extend(rewrites.targets().filter_map(|to| Authority::parse(&format!("{}:{}", to.host(), to.port()))));
-        let (own, scheme) = own_authority(config.own_authority.as_deref().unwrap_or_default());
+        let (is_https, own) = own_authority(config.own_authority.as_deref().unwrap_or_default());
         let allowed_names = allowed.iter().map(|allowed| allowed.host().into()).collect();
         let policy = AddressPolicy::new(own, allowed);
         Ok(Client {
-            own: Arc::new(RwLock::new(Arc::new(Own { policy, scheme }))),
+            own: Arc::new(RwLock::new(Arc::new(Own { policy, is_https }))),
             shared: Arc::new(Shared {
                 transport: Transport::new(&config, proxies, allowed_names)?,
                 hosts: Hosts::new(config.rate, config.connections),
@@ -79,8 +80,8 @@ impl Client {
     }
 
     /// The same settings with one more own authority (known only after the entry point's redirects), `HOST[:PORT]` or
-    /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`]. Clones made before do not know of it. Without a scheme the
-    /// one that counts goes on to count, and https counts for good: credentials never go from it down to http.
+    /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`]. Clones made before do not know of it. https counts for good: credentials never
+    /// go from it down to http.
     pub fn with_own_authority(&self, authority: &str) -> Client {
         let own = Arc::new(RwLock::new(Arc::new(self.own().at(authority))));
         Client { shared: Arc::clone(&self.shared), own }
@@ -123,7 +124,7 @@ impl Client {
 
     /// Rises with every answer of the host of `uri` and with every byte that it sends, in answer to any request.
     pub fn progress(&self, uri: &Uri) -> u64 {
-        self.host(uri).counters.progress()
+        self.host(uri).progress()
     }
 
     /// How many requests one host is sent at once, at most.
@@ -137,41 +138,39 @@ impl Client {
 
     /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
-        let mut deadline = Deadline::of(&request);
+        let mut attempt = Attempt::of(&request, None);
         let mut last: Option<HttpError> = None;
-        for attempt in 1.. {
-            let error = match self.follow(&request, &mut deadline, attempt > 1).await {
+        loop {
+            let error = match self.follow(&mut attempt).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let backoff = retry::backoff(attempt, retry::jitter());
+            let backoff = retry::backoff(attempt.number, retry::jitter());
             let wait = match &error {
                 // Past the pause, so that not all requests that met it come at once.
                 HttpError::Status { retry_after: Some(pause), .. } => pause.saturating_add(backoff),
                 _ => backoff,
             };
-            if !request.repeats || !retry::is_worthwhile(&error, attempt) {
+            if !request.repeats || !retry::is_worthwhile(&error, attempt.number) {
                 return Err(with_last(error, last));
             }
-            if deadline.at().saturating_duration_since(Instant::now()) <= wait {
+            if attempt.deadline.at().saturating_duration_since(Instant::now()) <= wait {
                 return Err(error);
             }
-            tracing::debug!(%error, attempt, ?wait, "asked again");
-            last = Some(error);
+            tracing::debug!(%error, number = attempt.number, ?wait, "asked again");
+            (last, attempt.number) = (Some(error), attempt.number.saturating_add(1));
             tokio::time::sleep(wait).await;
         }
-        Err(HttpError::Deadline { uri: request.uri, last: last.map(Box::new) })
     }
 
-    /// Posts `form` (`application/x-www-form-urlencoded`) to `uri` once: neither repeated nor redirected, since both could
-    /// do what was asked twice, or tell it to somebody else. The answer is due within `within`.
+    /// Posts `form` (`application/x-www-form-urlencoded`) to `uri` once. It is neither repeated nor redirected: both could do the same thing twice,
+    /// or send the form to another host. The answer is due within `within`.
     pub async fn post_form(&self, uri: &Uri, form: &str, within: Duration) -> Result<Posted, HttpError> {
         let request = Request::get(uri.clone(), within);
         let target = self.shared.rewrites.apply(uri);
         let posted = async {
-            let mut deadline = Deadline::of(&request);
-            let Answer { head: mut answer, permit: _permit, .. } =
-                self.ask(&request, &mut deadline, &target, Some(form), false).await?;
+            let mut attempt = Attempt::of(&request, Some(form));
+            let Answer { head: mut answer, permit: _permit, .. } = self.ask(&mut attempt, &target).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
                 .and_then(|location| Uri::resolve(Some(&target), &location).ok());
@@ -189,46 +188,31 @@ impl Client {
         outcome.unwrap_or(Err(HttpError::Deadline { uri: request.uri, last: None }))
     }
 
-    /// One try: asks, and follows redirects to the answer.
-    async fn follow(&self, request: &Request, deadline: &mut Deadline, is_retry: bool) -> Result<Response, HttpError> {
+    /// One attempt: asks, and follows redirects to the answer.
+    async fn follow(&self, attempt: &mut Attempt<'_>) -> Result<Response, HttpError> {
+        let request = attempt.request;
         let mut uri = self.shared.rewrites.apply(&request.uri);
-        let mut visited = Vec::new();
-        loop {
-            let answer = self.ask(request, deadline, &uri, None, is_retry).await?;
+        for _ in 0..=REDIRECTS {
+            let answer = self.ask(attempt, &uri).await?;
             let Some(location) = head::redirect(answer.status(), answer.head.headers()) else {
                 return self.response(request, uri, answer);
             };
             let target = Uri::resolve(Some(&uri), &location)
                 .map_err(|cause| HttpError::BadRedirect { uri: request.uri.clone(), cause })?;
-            visited.push(uri);
             uri = self.shared.rewrites.apply(&target);
-            if visited.contains(&uri) {
-                return Err(HttpError::RedirectLoop { uri: request.uri.clone(), to: uri });
-            }
-            if visited.len() > REDIRECTS {
-                return Err(HttpError::TooManyRedirects { uri: request.uri.clone(), limit: REDIRECTS });
-            }
         }
+        Err(HttpError::TooManyRedirects { uri: request.uri.clone(), limit: REDIRECTS })
     }
 
-    /// The head of one host's answer. `form` is posted; without one it is a GET or HEAD. A range that the host refuses over a connection of
-    /// its own is asked for once more over the shared one.
-    async fn ask(
-        &self,
-        request: &Request,
-        deadline: &mut Deadline,
-        uri: &Uri,
-        form: Option<&str>,
-        is_retry: bool,
-    ) -> Result<Answer, HttpError> {
-        let shared = &*self.shared;
+    /// The head of one host's answer. A range that the host refuses over a connection of its own is asked for once more over the shared one.
+    async fn ask(&self, attempt: &mut Attempt<'_>, uri: &Uri) -> Result<Answer, HttpError> {
+        let (shared, request) = (&*self.shared, attempt.request);
         let url = Url::parse(uri.as_str()).map_err(|_| HttpError::BadRedirect {
             uri: request.uri.clone(),
             cause: UriError::Malformed(uri.to_string()),
         })?;
-        let is_proxied = shared.transport.is_proxied(&url);
         let own = self.own();
-        let reach = own.policy.admit(&url, is_proxied).and_then(|reach| match reach {
+        let reach = own.policy.admit(&url).and_then(|reach| match reach {
             Reach::Public => shared.transport.check_not_proxy(&url).map(|()| reach),
             Reach::Trusted => Ok(reach),
         });
@@ -242,40 +226,29 @@ impl Client {
         let target = Target { uri, url, own: &own, host, pools };
 
         if request.way == Way::Shared || !target.host.separates_ranges() {
-            return self.exchange(request, deadline, &target, form, is_retry, Way::Shared).await;
+            return self.exchange(attempt, &target, Way::Shared).await;
         }
-        let answer = self.exchange(request, deadline, &target, form, is_retry, Way::Ranges).await;
-        let Some(refusal) = range_refusal(&answer) else {
-            if answer.as_ref().is_ok_and(|answer| answer.status() < 400) {
-                target.host.ranged(Ok(()));
-            }
+        let answer = self.exchange(attempt, &target, Way::Ranges).await;
+        if !refuses_range(&answer) {
             return answer;
-        };
-        tracing::debug!(%uri, ?refusal, "not over a connection of its own");
+        }
+        tracing::debug!(%uri, "no range over a connection of its own");
         // Its permit is free for the next request.
         drop(answer);
-        let answer = self.exchange(request, deadline, &target, form, is_retry, Way::Shared).await;
+        let answer = self.exchange(attempt, &target, Way::Shared).await;
         if answer.as_ref().is_ok_and(|answer| answer.status() < 400) {
-            target.host.ranged(Err(refusal));
+            target.host.refuse_ranges();
         }
         answer
     }
 
     /// One exchange with one host.
-    async fn exchange(
-        &self,
-        request: &Request,
-        deadline: &mut Deadline,
-        target: &Target<'_>,
-        form: Option<&str>,
-        is_retry: bool,
-        way: Way,
-    ) -> Result<Answer, HttpError> {
-        let Target { uri, host, .. } = target;
-        let mut permit = host.permit(request, uri, deadline, is_retry).await?;
-        (permit.is_range, permit.is_sent) = (way == Way::Ranges, true);
+    async fn exchange(&self, attempt: &mut Attempt<'_>, target: &Target<'_>, way: Way) -> Result<Answer, HttpError> {
+        let (Target { uri, host, .. }, request) = (target, attempt.request);
+        let mut permit = host.permit(request, uri, &mut attempt.deadline, attempt.number > 1).await?;
+        permit.sent(way);
         let begun = Instant::now();
-        let outcome = deadline.within(self.connected(request, target, form, way)).await;
+        let outcome = attempt.deadline.within(self.connected(attempt, target, way)).await;
         let outcome = outcome.unwrap_or_else(|| Err(HttpError::Deadline { uri: request.uri.clone(), last: None }));
         let round_trip = begun.elapsed();
         match &outcome {
@@ -286,20 +259,16 @@ impl Client {
                 permit.answered(uri, head.status().as_u16(), round_trip);
             }
             Err(error) => {
-                host.counters.failed();
-                // That a host takes no further connection says nothing of those that it has. A deadline that had passed soon says nothing of the host.
-                let is_failure = match error {
-                    HttpError::Name { .. }
-                    | HttpError::Connect { .. }
-                    | HttpError::Tls { .. }
-                    | HttpError::Head { .. } => true,
-                    HttpError::Deadline { .. } => round_trip >= self.shared.connect_timeout,
-                    _ => false,
+                // Whether there was a connection, where it is a failure of the host. A deadline that had passed soon says nothing of the host.
+                let is_connected = match error {
+                    HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Tls { .. } => Some(false),
+                    HttpError::Head { .. } => Some(true),
+                    HttpError::Deadline { .. } => (round_trip >= self.shared.connect_timeout).then_some(true),
+                    _ => None,
                 };
-                if is_failure && way == Way::Shared {
-                    let is_connected = matches!(error, HttpError::Head { .. } | HttpError::Deadline { .. });
-                    permit.failed(uri, is_connected, chain(error).to_string());
-                }
+                // That a host takes no further connection says nothing of those that it has.
+                let is_connected = is_connected.filter(|_| way == Way::Shared);
+                permit.failed(uri, is_connected.map(|is_connected| (is_connected, chain(error).to_string())));
             }
         }
         outcome.map(|head| Answer { head, permit, round_trip })
@@ -308,21 +277,20 @@ impl Client {
     /// Sends the request, without a limit of time.
     async fn connected(
         &self,
-        request: &Request,
+        attempt: &Attempt<'_>,
         Target { uri, url, own, host, pools }: &Target<'_>,
-        form: Option<&str>,
         way: Way,
     ) -> Result<reqwest::Response, HttpError> {
         let client = pools.of(way);
-        let fields = match form {
-            None => fields(request, client, url.clone()),
+        let fields = match attempt.form {
+            None => fields(attempt.request, client, url.clone()),
             Some(form) => client
                 .post(url.clone())
                 .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
                 .body(form.to_owned()),
         };
-        let sent = self.shared.keys.apply(fields, url, &own.policy, &own.scheme).send().await;
-        let outcome = sent.map_err(|cause| failure(request, uri, host, cause.without_url()));
+        let sent = self.shared.keys.apply(fields, url, own.policy.is_own(url), own.is_https).send().await;
+        let outcome = sent.map_err(|cause| failure(attempt.request, uri, host, cause.without_url()));
         if let Err(HttpError::Connect { .. }) = outcome {
             // The host may have another address by now.
             self.shared.transport.forget_addresses(url);
@@ -332,22 +300,21 @@ impl Client {
 
     /// Makes a [`Response`] of an answer that is no redirect. A pause that it asks for holds for the whole host.
     fn response(&self, request: &Request, final_uri: Uri, answer: Answer) -> Result<Response, HttpError> {
-        let low_speed = self.shared.low_speed.clone();
-        let host = self.shared.hosts.host(final_uri.authority());
-        let empty = Body::empty(request.uri.clone(), low_speed.clone());
-        let head = (answer.status(), answer.head.headers());
+        let (low_speed, permit) = (self.shared.low_speed, answer.permit);
+        let empty = Body::empty(request.uri.clone(), low_speed);
+        let head = (answer.head.status().as_u16(), answer.head.headers());
         let mut response = head::read(request, final_uri, head, SystemTime::now(), empty).inspect_err(|error| {
             if let HttpError::Status { status: 429 | 503, retry_after: Some(pause), .. } = error {
-                host.pause(request, *pause);
+                permit.host.pause(request, *pause);
             }
         })?;
         response.round_trip = answer.round_trip;
         let expected = head::body_length(request.method, &response);
         if expected == Some(0) {
-            answer.permit.release_with_connection();
+            permit.finished();
         } else {
-            let counters = Arc::clone(&host.counters);
-            response.body = Body::new(request.uri.clone(), answer.head, expected, low_speed, counters, answer.permit);
+            let permit = permit.reading(answer.round_trip);
+            response.body = Body::new(request.uri.clone(), answer.head, expected, low_speed, permit);
         }
         Ok(response)
     }
@@ -356,9 +323,8 @@ impl Client {
 impl Own {
     /// The same hosts allowed, and one more that is the Source's own.
     fn at(&self, authority: &str) -> Own {
-        let (own, told) = own_authority(authority);
-        let scheme = if self.scheme.gives_way_to(&told) { told } else { self.scheme.clone() };
-        Own { policy: self.policy.with_own(own), scheme }
+        let (is_https, own) = own_authority(authority);
+        Own { policy: self.policy.with_own(own), is_https: self.is_https || is_https }
     }
 }
 
@@ -368,35 +334,31 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// `[SCHEME://]HOST[:PORT]`; what cannot be read is no host at all, so nothing is trusted.
-fn own_authority(raw: &str) -> (Option<Authority>, OwnScheme) {
-    let (scheme, authority) = match raw.split_once("://") {
-        Some((scheme, authority)) => (Some(scheme.to_ascii_lowercase()), authority.trim_end_matches('/')),
-        None => (None, raw),
-    };
-    (Authority::parse(authority), OwnScheme::new(scheme.as_deref()))
+/// Whether `[SCHEME://]HOST[:PORT]` is of https, and the host. Text that cannot be read is no host at all, so nothing is trusted.
+fn own_authority(raw: &str) -> (bool, Option<Authority>) {
+    let (scheme, authority) = raw.split_once("://").unwrap_or(("http", raw));
+    (scheme.eq_ignore_ascii_case("https"), Authority::parse(authority.trim_end_matches('/')))
 }
 
-/// The failure before `error`, where `error` alone would not tell why.
-fn with_last(error: HttpError, last: Option<HttpError>) -> HttpError {
-    match error {
-        HttpError::CircuitOpen { uri, host, retry_in, last: None } => {
-            HttpError::CircuitOpen { uri, host, retry_in, last: last.map(Box::new) }
-        }
-        HttpError::Deadline { uri, last: None } => HttpError::Deadline { uri, last: last.map(Box::new) },
-        other => other,
+/// The failure before `error`, where `error` alone would not explain it.
+fn with_last(mut error: HttpError, before: Option<HttpError>) -> HttpError {
+    if let HttpError::CircuitOpen { last, .. } | HttpError::Deadline { last, .. } = &mut error
+        && last.is_none()
+    {
+        *last = before.map(Box::new);
     }
+    error
 }
 
-/// Whether and how a range over a connection of its own was refused. The resource itself may be refused too: the shared connection shows it. A host that
+/// Whether a range over a connection of its own was refused. The resource itself may be refused too: the shared connection shows it. A host that
 /// asks for fewer requests gets fewer.
-fn range_refusal(answer: &Result<Answer, HttpError>) -> Option<RangeRefusal> {
-    match answer.as_ref().map(Answer::status) {
-        Ok(429) => None,
-        Ok(400..=499 | 505) => Some(RangeRefusal::Answer),
-        Err(HttpError::Tls { .. } | HttpError::Name { .. } | HttpError::Connect { .. }) => Some(RangeRefusal::Answer),
-        Err(HttpError::Head { .. }) => Some(RangeRefusal::Silence),
-        Ok(_) | Err(_) => None,
+fn refuses_range(answer: &Result<Answer, HttpError>) -> bool {
+    match answer {
+        Ok(answer) => matches!(answer.status(), 400..=428 | 430..=499 | 505),
+        Err(error) => matches!(
+            error,
+            HttpError::Tls { .. } | HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. }
+        ),
     }
 }
 
@@ -425,6 +387,21 @@ fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::Req
         .into_iter()
         .filter_map(|(name, value)| value.map(|value| (name, value)))
         .fold(client.request(method, url), |builder, (name, value)| builder.header(name, value))
+}
+
+/// A request with its deadline, and which attempt this is; the first is 1.
+struct Attempt<'a> {
+    request: &'a Request,
+    /// A form that is posted. Without one the request is a GET or HEAD.
+    form: Option<&'a str>,
+    deadline: Deadline,
+    number: u32,
+}
+
+impl<'a> Attempt<'a> {
+    fn of(request: &'a Request, form: Option<&'a str>) -> Attempt<'a> {
+        Attempt { request, form, deadline: Deadline::of(request), number: 1 }
+    }
 }
 
 /// Where a request goes, and by which rules.

@@ -1,8 +1,7 @@
-//! Who gets which credentials.
+//! Which host gets which credentials.
 
-use super::{HttpError, netrc, policy::AddressPolicy};
+use super::{HttpError, netrc};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use std::sync::OnceLock;
 use url::Url;
 
 /// Credentials, never printed.
@@ -12,7 +11,9 @@ pub struct Credentials {
     pub headers: Vec<(Box<str>, Box<str>)>,
     /// The content of a netrc file: entries count for their own hosts.
     pub netrc: Option<Box<str>>,
-    /// How the person can be reached, for those who run a host: `User-Agent` says it to all.
+    /// Client certificate and key, PEM, sent to the Source's host.
+    pub client_certificate: Option<Vec<u8>>,
+    /// How the person can be reached, for those who run a host. `User-Agent` holds it for every host.
     pub contact: Option<Box<str>>,
 }
 
@@ -43,18 +44,16 @@ impl Keys {
         Ok(Keys { headers, netrc: credentials.netrc.clone() })
     }
 
-    /// `request` with what the host of `url` may get: the header fields for the Source's own host, else the netrc
-    /// entry for that host; over https, or over the own host's own http, because anyone on the way reads the rest.
+    /// `request` with what the host of `url` may get: the header fields for the Source's own host, else the netrc entry for that host. They go over
+    /// https, and over http to the own host unless `own_is_https`, because everyone on the way can read the rest.
     pub(super) fn apply(
         &self,
         request: reqwest::RequestBuilder,
         url: &Url,
-        policy: &AddressPolicy,
-        own_scheme: &OwnScheme,
+        is_own: bool,
+        own_is_https: bool,
     ) -> reqwest::RequestBuilder {
-        let is_own = policy.is_own(url);
-        let is_http_meant = is_own && own_scheme.is_or_becomes(url.scheme());
-        if url.scheme() != "https" && !is_http_meant {
+        if url.scheme() != "https" && (own_is_https || !is_own) {
             return request;
         }
         let mut request = request;
@@ -69,25 +68,5 @@ impl Keys {
             Some(login) => request.basic_auth(login.user, Some(login.password)),
             None => request,
         }
-    }
-}
-
-/// The scheme of the Source's own hosts: as configured, else that of the first request to one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OwnScheme(OnceLock<Box<str>>);
-
-impl OwnScheme {
-    pub(super) fn new(configured: Option<&str>) -> OwnScheme {
-        OwnScheme(configured.map_or_else(OnceLock::new, |scheme| OnceLock::from(Box::from(scheme))))
-    }
-
-    /// Whether `told` counts from now on, where the Source has moved: it must say a scheme, and not one below https.
-    pub(super) fn gives_way_to(&self, told: &OwnScheme) -> bool {
-        let is_https = self.0.get().is_some_and(|scheme| &**scheme == "https");
-        told.0.get().is_some() && !is_https
-    }
-
-    fn is_or_becomes(&self, scheme: &str) -> bool {
-        &**self.0.get_or_init(|| scheme.into()) == scheme
     }
 }

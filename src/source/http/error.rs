@@ -119,15 +119,7 @@ pub enum HttpError {
         /// When it may be asked again.
         retry_in: Duration,
     },
-    /// A redirect to a place already visited.
-    #[error("{uri}: redirected in a circle, back to {to}")]
-    RedirectLoop {
-        /// What was asked.
-        uri: Uri,
-        /// The place visited twice.
-        to: Uri,
-    },
-    /// More redirects than anyone needs.
+    /// More redirects than a Source needs, as where they lead in a circle.
     #[error("{uri}: more than {limit} redirects")]
     TooManyRedirects {
         /// What was asked.
@@ -144,7 +136,7 @@ pub enum HttpError {
         #[source]
         cause: UriError,
     },
-    /// A 206 that is not the range asked for, or that nobody asked for.
+    /// A 206 that is not the range asked for, or without a range asked for.
     #[error("{uri}: asked for {asked}, answered with {got}")]
     WrongRange {
         /// What was asked.
@@ -218,7 +210,6 @@ impl HttpError {
             HttpError::Config { .. }
             | HttpError::AddressRefused { .. }
             | HttpError::Tls { .. }
-            | HttpError::RedirectLoop { .. }
             | HttpError::TooManyRedirects { .. }
             | HttpError::BadRedirect { .. }
             | HttpError::WrongRange { .. }

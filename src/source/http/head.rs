@@ -91,12 +91,12 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// The only line of a field: of several nobody knows which one is meant, so that they count as none.
+/// The only line of a field. Of several it is unknown which one is meant, so they count as none.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     (headers.get_all(&name).iter().count() == 1).then(|| text(headers, name))?
 }
 
-/// Whether a `Last-Modified` tells this version from every later one: it is at least one second older than the answer, by the
+/// Whether a `Last-Modified` distinguishes this version from every later one: it is at least one second older than the answer, by the
 /// server's own clock (RFC 9110, 8.8.2.2). Where there is no clock, or no date, it is taken as it is.
 fn outlasts_its_second(modified: &str, headers: &HeaderMap) -> bool {
     match (date(modified), text(headers, header::DATE).and_then(date)) {
@@ -105,7 +105,7 @@ fn outlasts_its_second(modified: &str, headers: &HeaderMap) -> bool {
     }
 }
 
-/// A chunked body has no Content-Length, whatever the field says (RFC 9112, 6.3).
+/// A chunked body has no Content-Length, even if the field is there (RFC 9112, 6.3).
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         return None;
@@ -201,7 +201,7 @@ fn max_age(headers: &HeaderMap) -> Option<Duration> {
     age
 }
 
-/// Seconds, or a date, which is measured from the server's own `Date` where it tells one: its clock may be wrong.
+/// Seconds, or a date, which is measured from the server's own `Date` where there is one: its clock may be wrong.
 pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let field = text(headers, header::RETRY_AFTER)?;
     if let Some(seconds) = digits(field) {
@@ -333,7 +333,7 @@ mod tests {
         let head = read(None, 200, &headers(&twice)).unwrap();
         assert_eq!((head.etag, head.last_modified, head.modified, head.modified_validator), (None, None, None, None));
         let joined = read(None, 200, &headers(&[("etag", "\"a\", \"b\"")])).unwrap();
-        assert_eq!(joined.etag, None, "and so are two that somebody on the way has joined");
+        assert_eq!(joined.etag, None, "and so are two that a proxy has joined");
     }
 
     #[test]

@@ -1,18 +1,22 @@
 //! The hosts that are asked: their limiters, and the requests that wait there.
 
 use super::deadline::Deadline;
-use super::limiter::{Admission, Gate, Grant, Limiter, Next, Ticket, Unwanted};
-use super::metrics::{HostCounters, HostTraffic, Traffic};
-use super::{HttpError, Request, Requester};
+use super::limiter::{Admission, Gate, Grant, Limiter, Next, Ticket};
+use super::metrics::HostTraffic;
+use super::{HttpError, Request, Requester, Way};
 use crate::document::Uri;
-use std::collections::HashMap;
+use lru::LruCache;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Past so many hosts those at rest are forgotten.
-const HOSTS: usize = 1024;
+/// Hosts that are remembered. Past them the one asked least recently is forgotten.
+const HOSTS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+
+/// Hosts whose traffic is reported by name. Further ones are counted together, so that the numbers stay few.
+const NAMED: usize = 64;
 
 /// The time in which a connection whose answer is here comes back to its pool. That takes tasks of the pool, but no answer of the host.
 const BACK: Duration = Duration::from_millis(1);
@@ -32,7 +36,8 @@ type Waiter = oneshot::Sender<Option<Permit>>;
 /// One host. No lock is held across an await. The lock of [`Hosts`] is taken before that of a host.
 pub(super) struct Host {
     pub(super) authority: Box<str>,
-    pub(super) counters: Arc<HostCounters>,
+    /// Its traffic is reported by its name.
+    is_named: bool,
     state: Mutex<State>,
     /// Where timers run.
     runtime: OnceLock<Handle>,
@@ -40,12 +45,11 @@ pub(super) struct Host {
 
 struct State {
     limiter: Limiter<Waiter>,
+    traffic: HostTraffic,
     /// A timer runs that grants permits then.
     timer: Option<Instant>,
     /// The requests of this host share a connection, as the last answer showed.
     is_shared: bool,
-    /// The last range over a connection of its own was answered.
-    has_ranged: bool,
 }
 
 /// The clock of the timers.
@@ -54,9 +58,10 @@ fn now() -> Instant {
 }
 
 impl Host {
-    fn new(authority: &str, counters: Arc<HostCounters>, limiter: Limiter<Waiter>) -> Host {
-        let state = Mutex::new(State { limiter, timer: None, is_shared: false, has_ranged: false });
-        Host { authority: authority.into(), counters, state, runtime: OnceLock::new() }
+    fn new(authority: &str, is_named: bool, limiter: Limiter<Waiter>) -> Host {
+        let traffic = HostTraffic { host: is_named.then(|| authority.into()), ..HostTraffic::default() };
+        let state = Mutex::new(State { limiter, traffic, timer: None, is_shared: false });
+        Host { authority: authority.into(), is_named, state, runtime: OnceLock::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,7 +83,7 @@ impl Host {
             let (asked, host) = (request.uri.clone(), self.authority.clone());
             match gate {
                 Gate::Open => {
-                    let permit = deadline.extended(self.queued(request), || self.counters.progress()).await;
+                    let permit = deadline.extended(self.queued(request), || self.progress()).await;
                     let Some(permit) = permit else {
                         return Err(match is_retry {
                             true => HttpError::Deadline { uri: asked, last: None },
@@ -105,16 +110,16 @@ impl Host {
     /// Waits in the queue for a permit.
     async fn queued(self: &Arc<Self>, request: &Request) -> Option<Permit> {
         let (waiter, mut granted) = oneshot::channel();
-        let is_document = request.is_document;
         // Looked at before it is submitted: a reader that joins between the two raises it, and at worst once more.
-        let raised = request.priority.reader().is_none().then(|| request.priority.clone().raised());
-        let ticket = self.state().limiter.submit(&request.priority, is_document, waiter);
+        let may_rise = !request.is_document && request.priority.reader().is_none();
+        let raised = may_rise.then(|| request.priority.clone().raised());
+        let ticket = self.state().limiter.submit(&request.priority, request.is_document, waiter);
         let mut waiting = Waiting { host: self, ticket };
         self.grant();
         tokio::select! {
             biased;
             granted = &mut granted => return granted.ok().flatten(),
-            Some(requester) = async { Some(raised?.await) } => waiting.raise(requester, is_document),
+            Some(requester) = async { Some(raised?.await) } => waiting.raise(requester),
         }
         granted.await.ok().flatten()
     }
@@ -142,14 +147,8 @@ impl Host {
         }
         // Without the lock: the permit of a request that has left is released here.
         for (grant, waiter) in granted {
-            let permit = Permit {
-                host: Arc::clone(self),
-                grant,
-                probe: None,
-                is_range: false,
-                is_sent: false,
-                latency: Duration::ZERO,
-            };
+            let host = Arc::clone(self);
+            let permit = Permit { host, grant, probe: None, way: Way::Shared, closing: Duration::ZERO };
             drop(waiter.send(Some(permit)));
         }
     }
@@ -168,13 +167,22 @@ impl Host {
 
     /// The host asked for a pause in its answer to `request`.
     pub(super) fn pause(&self, request: &Request, pause: Duration) {
-        let unwanted = Unwanted::of(request);
-        let is_for_all = unwanted == Unwanted::Resources;
-        self.state().limiter.pause(unwanted, pause, now());
+        self.state().limiter.pause(request, pause, now());
         // A pause for one document leaves the queue in its order: its requests pass the gate again when they are granted.
-        if is_for_all {
+        if !request.is_document {
             self.close_gate();
         }
+    }
+
+    /// Bytes of a body came.
+    pub(super) fn received(&self, bytes: u64) {
+        self.state().traffic.bytes += bytes;
+    }
+
+    /// Rises with each answer and each byte of the host.
+    pub(super) fn progress(&self) -> u64 {
+        let traffic = &self.state().traffic;
+        traffic.bytes.wrapping_add(traffic.answers)
     }
 
     /// The host wants so much time between two requests.
@@ -194,25 +202,10 @@ impl Host {
         self.state().is_shared = is_shared;
     }
 
-    /// A range over a connection of its own was answered, or refused although it was answered over the shared one. Silence may be that of a
-    /// connection that was idle for too long: it is a refusal only where no range was answered yet.
-    pub(super) fn ranged(&self, outcome: Result<(), RangeRefusal>) {
-        let mut state = self.state();
-        match outcome {
-            Ok(()) => state.has_ranged = true,
-            Err(RangeRefusal::Silence) if state.has_ranged => {}
-            Err(_) => state.limiter.refuse_ranges(now()),
-        }
+    /// A range over a connection of its own was refused although it was answered over the shared one.
+    pub(super) fn refuse_ranges(&self) {
+        self.state().limiter.refuse_ranges(now());
     }
-}
-
-/// How a range over a connection of its own was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RangeRefusal {
-    /// By the host, or on the way to it.
-    Answer,
-    /// There was no answer.
-    Silence,
 }
 
 /// A request in the queue.
@@ -222,8 +215,8 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    fn raise(&mut self, requester: Requester, is_document: bool) {
-        self.host.state().limiter.raise(&mut self.ticket, requester, is_document);
+    fn raise(&mut self, requester: Requester) {
+        self.host.state().limiter.raise(&mut self.ticket, requester);
         self.host.grant();
     }
 }
@@ -235,18 +228,15 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Leave to have one request in flight, until it is dropped. A request that is cancelled counts for nothing.
+/// The right to have one request in flight, until it is dropped. A request that is cancelled counts for nothing.
 pub(super) struct Permit {
-    host: Arc<Host>,
+    pub(super) host: Arc<Host>,
     grant: Grant,
     /// The URI of a probe whose outcome is open.
     probe: Option<Uri>,
-    /// For a range over a connection of its own.
-    pub(super) is_range: bool,
-    /// A request is sent that has no answer yet.
-    pub(super) is_sent: bool,
-    /// From the permit to the head of the answer.
-    latency: Duration,
+    way: Way,
+    /// How long the connection of the request counts as open after the permit is dropped.
+    closing: Duration,
 }
 
 impl Permit {
@@ -257,54 +247,50 @@ impl Permit {
             return None;
         }
         let is_probe = state.limiter.admit(uri, now()) == Admission::Probe;
+        state.traffic.requests += 1;
         drop(state);
         self.probe = is_probe.then(|| uri.clone());
-        self.host.counters.sent();
         Some(self)
     }
 
-    /// The head of an answer came.
+    /// The request is sent now. Until its answer comes a connection is opened or closed for it.
+    pub(super) fn sent(&mut self, way: Way) {
+        (self.way, self.closing) = (way, CANCELLED);
+    }
+
+    /// The head of an answer came. No body of it is read.
     pub(super) fn answered(&mut self, uri: &Uri, status: u16, latency: Duration) {
-        self.host.counters.answered(status, latency);
-        (self.probe, self.latency, self.is_sent) = (None, latency, false);
-        self.host.state().limiter.answered(uri, status, latency, now());
+        (self.probe, self.closing) = (None, Duration::ZERO);
+        let mut state = self.host.state();
+        state.traffic.answered(status, latency);
+        state.limiter.answered(uri, status, latency, now());
+        drop(state);
         self.host.grant();
     }
 
-    /// No answer came; `is_connected`: although there was a connection.
-    pub(super) fn failed(&mut self, uri: &Uri, is_connected: bool, cause: String) {
-        self.is_sent = false;
-        let admission = self.probe.take().map_or(Admission::Pass, |_| Admission::Probe);
-        let opens = self.host.state().limiter.failed(uri, admission, is_connected, cause, now());
+    /// No answer came. Where that is a failure of the host: whether there was a connection, and the cause.
+    pub(super) fn failed(&mut self, uri: &Uri, failure: Option<(bool, String)>) {
+        let mut state = self.host.state();
+        state.traffic.failures += 1;
+        let Some((is_connected, cause)) = failure else { return };
+        self.closing = Duration::ZERO;
+        let is_probe = self.probe.take().is_some();
+        let opens = state.limiter.failed(uri, is_probe, is_connected, cause, now());
+        drop(state);
         if opens {
             self.host.close_gate();
         }
     }
 
-    /// Releases the permit when the connection of a whole answer is back in its pool: the next request would open another one before that.
-    pub(super) fn release_with_connection(self) {
-        let delay = if self.is_range { RANGE_BACK } else { BACK };
-        self.release_after(delay);
+    /// A body is read. Where it is dropped before its end the host closes the connection a round trip later.
+    pub(super) fn reading(mut self, round_trip: Duration) -> Permit {
+        self.closing = (2 * round_trip + RANGE_BACK).min(MOST_CLOSING);
+        self
     }
 
-    /// Releases the permit when the host has seen that the connection of an unfinished answer is closed.
-    pub(super) fn release_with_close(self) {
-        // There and back again, and a little for the host itself.
-        let delay = (2 * self.latency + RANGE_BACK).min(MOST_CLOSING);
-        self.release_after(delay);
-    }
-
-    fn release_after(self, delay: Duration) {
-        let is_shared = self.host.state().is_shared;
-        if let Some(runtime) = self.host.runtime.get().filter(|_| !is_shared || self.is_range) {
-            runtime.clone().spawn(async move {
-                tokio::time::sleep(delay).await;
-                // On a busy machine the timer may run before the tasks of the pool do.
-                tokio::task::yield_now().await;
-                tokio::time::sleep(BACK).await;
-                drop(self);
-            });
-        }
+    /// The answer is whole. The next request would open another connection before this one is in its pool.
+    pub(super) fn finished(mut self) {
+        self.closing = if self.way == Way::Ranges { RANGE_BACK } else { BACK };
     }
 }
 
@@ -312,22 +298,24 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.host.state();
         if let Some(uri) = self.probe.take() {
-            state.limiter.cancelled(&uri, Admission::Probe);
+            state.limiter.cancelled(&uri);
         }
-        let has_connection = self.is_sent && (!state.is_shared || self.is_range);
+        let has_connection = !state.is_shared || self.way == Way::Ranges;
         drop(state);
-        let (host, grant) = (Arc::clone(&self.host), self.grant);
+        let (host, grant, closing) = (Arc::clone(&self.host), self.grant, self.closing);
         let release = move || {
             host.state().limiter.release(grant);
             host.grant();
         };
-        match self.host.runtime.get().filter(|_| has_connection) {
-            // Its connection is being opened or closed.
+        match self.host.runtime.get().filter(|_| has_connection && !closing.is_zero()) {
+            None => release(),
             Some(runtime) => drop(runtime.spawn(async move {
-                tokio::time::sleep(CANCELLED).await;
+                tokio::time::sleep(closing).await;
+                // On a busy machine the timer may run before the tasks of the pool do.
+                tokio::task::yield_now().await;
+                tokio::time::sleep(BACK).await;
                 release();
             })),
-            None => release(),
         }
     }
 }
@@ -336,62 +324,90 @@ impl Drop for Permit {
 pub(super) struct Hosts {
     rate: Option<f64>,
     connections: usize,
-    known: Mutex<HashMap<Box<str>, Arc<Host>>>,
-    traffic: Traffic,
+    known: Mutex<LruCache<Box<str>, Arc<Host>>>,
 }
 
 impl Hosts {
     pub(super) fn new(rate: Option<f64>, connections: usize) -> Hosts {
-        Hosts { rate, connections: connections.max(1), known: Mutex::default(), traffic: Traffic::default() }
+        let known = Mutex::new(LruCache::sparse(HOSTS));
+        Hosts { rate, connections: connections.max(1), known }
     }
 
     pub(super) fn connections(&self) -> usize {
         self.connections
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Host>>> {
+    fn known(&self) -> MutexGuard<'_, LruCache<Box<str>, Arc<Host>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> Vec<Arc<Host>> {
-        self.known().values().map(Arc::clone).collect()
-    }
-
     pub(super) fn host(&self, authority: &str) -> Arc<Host> {
-        let (mut known, now) = (self.known(), now());
+        let mut known = self.known();
         if let Some(host) = known.get(authority) {
             return Arc::clone(host);
         }
-        if known.len() >= HOSTS {
-            known.retain(|_, host| Arc::strong_count(host) > 1 || !host.state().limiter.is_at_rest(now));
-        }
         let limiter = Limiter::new(self.rate, self.connections);
-        let host = Arc::new(Host::new(authority, self.traffic.of(authority), limiter));
-        known.insert(authority.into(), Arc::clone(&host));
+        let host = Arc::new(Host::new(authority, known.len() < NAMED, limiter));
+        known.put(authority.into(), Arc::clone(&host));
         host
     }
 
     /// The last failure of a host that has not answered since.
     pub(super) fn unanswered(&self) -> Option<Box<str>> {
-        self.all().iter().find_map(|host| host.state().limiter.cause().map(Into::into))
+        self.known().iter().find_map(|(_, host)| host.state().limiter.cause().map(Into::into))
     }
 
     /// Hosts that asked for a pause are asked at once.
     pub(super) fn end_pauses(&self) {
-        self.all().iter().for_each(|host| host.state().limiter.end_pauses());
+        self.known().iter().for_each(|(_, host)| host.state().limiter.end_pauses());
     }
 
-    /// The requests to every host, and the state of each.
+    /// The requests to every host, and the state of each, those asked most first.
     pub(super) fn traffic(&self) -> Vec<HostTraffic> {
-        let (mut traffic, now) = (self.traffic.snapshot(), now());
-        for counted in &mut traffic {
-            let host = counted.host.as_deref().and_then(|authority| self.known().get(authority).map(Arc::clone));
-            if let Some(host) = host {
-                let state = host.state();
-                (counted.failures_in_a_row, counted.opens_in) = state.limiter.failures(now);
-                counted.paused_for = state.limiter.longest_pause(now);
+        let (mut named, mut others, now) = (Vec::new(), HostTraffic::default(), now());
+        for (_, host) in self.known().iter() {
+            let state = host.state();
+            if host.is_named {
+                let (failures_in_a_row, opens_in) = state.limiter.failures(now);
+                let paused_for = state.limiter.longest_pause(now);
+                named.push(HostTraffic { failures_in_a_row, opens_in, paused_for, ..state.traffic.clone() });
+            } else {
+                others.add(&state.traffic);
             }
         }
-        traffic
+        named.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.host.cmp(&b.host)));
+        named.extend(Some(others).filter(|others| others.requests > 0));
+        named
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_is_counted_by_itself_and_too_many_together() {
+        let hosts = Hosts::new(None, 1);
+        for number in 0..NAMED + 10 {
+            hosts.host(&format!("h{number}")).state().traffic.requests += 1;
+        }
+        hosts.host("h3").state().traffic.requests += 1;
+
+        let counted = hosts.traffic();
+
+        assert_eq!(counted.len(), NAMED + 1);
+        assert_eq!((counted[0].host.as_deref(), counted[0].requests), (Some("h3"), 2));
+        assert_eq!((&counted[NAMED].host, counted[NAMED].requests), (&None, 10));
+    }
+
+    #[test]
+    fn the_host_asked_least_recently_is_forgotten() {
+        let hosts = Hosts::new(None, 1);
+        let first = hosts.host("h0");
+        for number in 0..HOSTS.get() + 10 {
+            hosts.host(&format!("h{number}"));
+            hosts.host("h0");
+        }
+        assert!(Arc::ptr_eq(&first, &hosts.host("h0")) && hosts.known().len() == HOSTS.get());
     }
 }

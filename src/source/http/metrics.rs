@@ -1,64 +1,9 @@
 //! The requests to each host and its answers, counted since the client was made.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Hosts counted by name; further ones are counted together, so that the numbers stay few.
-const NAMED: usize = 64;
 
 /// A new latency counts one part in so many of the smoothed one.
 const SMOOTHING: u32 = 8;
-
-/// The counters of one host.
-#[derive(Debug, Default)]
-pub(super) struct HostCounters {
-    /// Held for a few instructions.
-    counted: Mutex<HostTraffic>,
-}
-
-impl HostCounters {
-    fn counted(&self) -> MutexGuard<'_, HostTraffic> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A request was sent.
-    pub(super) fn sent(&self) {
-        self.counted().requests += 1;
-    }
-
-    /// The head of an answer came after `latency`.
-    pub(super) fn answered(&self, status: u16, latency: Duration) {
-        let mut counted = self.counted();
-        counted.refusals += u64::from(status >= 400);
-        counted.waited += latency;
-        counted.latency = match counted.answers {
-            0 => latency,
-            _ => counted.latency - counted.latency / SMOOTHING + latency / SMOOTHING,
-        };
-        counted.answers += 1;
-    }
-
-    /// No answer came.
-    pub(super) fn failed(&self) {
-        self.counted().failures += 1;
-    }
-
-    /// Bytes of a body came.
-    pub(super) fn received(&self, bytes: u64) {
-        self.counted().bytes += bytes;
-    }
-
-    /// Rises with each answer and each byte of the host.
-    pub(super) fn progress(&self) -> u64 {
-        let counted = self.counted();
-        counted.bytes.wrapping_add(counted.answers)
-    }
-
-    fn snapshot(&self, host: Option<Box<str>>) -> HostTraffic {
-        HostTraffic { host, ..self.counted().clone() }
-    }
-}
 
 /// The requests to one host since the client was made, and its state now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,11 +18,11 @@ pub struct HostTraffic {
     pub refusals: u64,
     /// Bytes of bodies that came.
     pub bytes: u64,
-    /// Answers, whatever their status.
+    /// Answers of every status.
     pub answers: u64,
     /// Time from sending a request to the head of its answer, of all answers together.
     pub waited: Duration,
-    /// The same for one answer, smoothed over the last ones.
+    /// The same for one answer, smoothed over the last ones; of several hosts the longest.
     pub latency: Duration,
     /// Failures since the last answer.
     pub failures_in_a_row: u32,
@@ -87,37 +32,27 @@ pub struct HostTraffic {
     pub paused_for: Option<Duration>,
 }
 
-/// The counters of all hosts.
-#[derive(Debug, Default)]
-pub(super) struct Traffic {
-    hosts: Mutex<HashMap<Box<str>, Arc<HostCounters>>>,
-    others: Arc<HostCounters>,
-}
-
-impl Traffic {
-    /// The counters of a host.
-    pub(super) fn of(&self, authority: &str) -> Arc<HostCounters> {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counters) = hosts.get(authority) {
-            return Arc::clone(counters);
-        }
-        if hosts.len() >= NAMED {
-            return Arc::clone(&self.others);
-        }
-        Arc::clone(hosts.entry(authority.into()).or_default())
+impl HostTraffic {
+    /// The head of an answer came after `latency`.
+    pub(super) fn answered(&mut self, status: u16, latency: Duration) {
+        self.refusals += u64::from(status >= 400);
+        self.waited += latency;
+        self.latency = match self.answers {
+            0 => latency,
+            _ => self.latency - self.latency / SMOOTHING + latency / SMOOTHING,
+        };
+        self.answers += 1;
     }
 
-    /// What was counted, those asked most first.
-    pub(super) fn snapshot(&self) -> Vec<HostTraffic> {
-        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = hosts.iter().map(|(host, counters)| counters.snapshot(Some(host.clone()))).collect();
-        drop(hosts);
-        all.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.host.cmp(&b.host)));
-        let others = self.others.snapshot(None);
-        if others.requests > 0 {
-            all.push(others);
-        }
-        all
+    /// Counts what another host was asked as well.
+    pub(super) fn add(&mut self, other: &HostTraffic) {
+        self.requests += other.requests;
+        self.failures += other.failures;
+        self.refusals += other.refusals;
+        self.bytes += other.bytes;
+        self.answers += other.answers;
+        self.waited += other.waited;
+        self.latency = self.latency.max(other.latency);
     }
 }
 
@@ -126,28 +61,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_host_is_counted_by_itself_and_too_many_together() {
-        let traffic = Traffic::default();
-        for number in 0..NAMED + 10 {
-            traffic.of(&format!("h{number}")).sent();
-        }
-        traffic.of("h3").sent();
-
-        let counted = traffic.snapshot();
-
-        assert_eq!(counted.len(), NAMED + 1);
-        assert_eq!((counted[0].host.as_deref(), counted[0].requests), (Some("h3"), 2));
-        assert_eq!((&counted[NAMED].host, counted[NAMED].requests), (&None, 10));
-    }
-
-    #[test]
     fn a_latency_is_smoothed_and_begins_with_the_first() {
-        let counters = HostCounters::default();
-        counters.answered(200, Duration::from_millis(80));
-        assert_eq!(counters.snapshot(None).latency, Duration::from_millis(80));
-        counters.answered(404, Duration::from_millis(160));
-
-        let counted = counters.snapshot(None);
+        let mut counted = HostTraffic::default();
+        counted.answered(200, Duration::from_millis(80));
+        assert_eq!(counted.latency, Duration::from_millis(80));
+        counted.answered(404, Duration::from_millis(160));
 
         assert_eq!(counted.latency, Duration::from_millis(90));
         assert_eq!((counted.waited, counted.answers, counted.refusals), (Duration::from_millis(240), 2, 1));

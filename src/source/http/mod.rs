@@ -38,12 +38,11 @@ use crate::document::{Timestamp, Uri};
 use std::time::{Duration, Instant};
 
 /// What the client needs to know.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct HttpConfig {
-    /// The Source's own `HOST[:PORT]`, reachable whatever its address, and the only one that gets credentials.
+    /// The Source's own `HOST[:PORT]`, reachable at every address, and the only one that gets credentials.
     ///
-    /// With a scheme before it (`https://HOST`) credentials go over that scheme and https only; without one the scheme
-    /// is that of the first request to it, which is the entry point as the person wrote it.
+    /// With `https://` before it credentials never go over http.
     pub own_authority: Option<Box<str>>,
     /// Hosts reachable although their address is private (`allow-host=`), `HOST` (every port) or `HOST:PORT`.
     pub allowed_hosts: Vec<Box<str>>,
@@ -54,8 +53,6 @@ pub struct HttpConfig {
     pub credentials: Credentials,
     /// Extra trusted certificates, PEM.
     pub ca_bundle: Option<Vec<u8>>,
-    /// Client certificate and key, PEM, sent to the Source's host.
-    pub client_certificate: Option<Vec<u8>>,
     /// Requests a second to one host; unbounded without.
     pub rate: Option<f64>,
     /// Requests in flight at one host, at most; at least 1. How many at a time depends on its answers (`limiter`).
@@ -76,31 +73,12 @@ impl Default for HttpConfig {
             rewrites: Vec::new(),
             credentials: Credentials::default(),
             ca_bundle: None,
-            client_certificate: None,
             rate: None,
             connections: 8,
             connect_timeout: Duration::from_secs(10),
             low_speed_limit: 1024,
             low_speed_time: Duration::from_secs(20),
         }
-    }
-}
-
-/// Tells whether there is a client certificate, never the certificate: its key lies beside it.
-impl std::fmt::Debug for HttpConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpConfig")
-            .field("own_authority", &self.own_authority)
-            .field("allowed_hosts", &self.allowed_hosts)
-            .field("credentials", &self.credentials)
-            .field("ca_bundle", &self.ca_bundle.is_some())
-            .field("client_certificate", &self.client_certificate.is_some())
-            .field("rate", &self.rate)
-            .field("connections", &self.connections)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("low_speed_limit", &self.low_speed_limit)
-            .field("low_speed_time", &self.low_speed_time)
-            .finish_non_exhaustive()
     }
 }
 
@@ -150,7 +128,7 @@ pub struct Request {
     pub no_cache: bool,
     /// A list rather than a resource: one permit is reserved for lists, so that readers of a host that hangs do not hold them up.
     pub is_document: bool,
-    /// Its place in the host's queue. It may rise while the request waits there.
+    /// Decides where in the host's queue it waits. It may rise meanwhile.
     pub priority: Priority,
     /// Over which connections it goes.
     pub way: Way,
@@ -194,7 +172,7 @@ impl Request {
     }
 }
 
-/// What a form that was posted came to. Whether a status is a success is for whoever posted it to say.
+/// The answer to a form that was posted. The caller decides which status is a success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
     /// The status code.
@@ -207,12 +185,12 @@ pub struct Posted {
     pub text: String,
 }
 
-/// What came back: 200, 206 or 304; every other status is an error.
+/// The status of an answer: 200, 206 or 304. Every other one is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// 200: the whole representation (also in answer to a range).
     Full,
-    /// 206, with its checked Content-Range: first and last byte, the whole length where told.
+    /// 206, with its checked Content-Range: first and last byte, the whole length where known.
     Partial {
         /// First byte.
         first: u64,
@@ -240,7 +218,7 @@ pub struct Response {
     pub etag: Option<Box<str>>,
     /// `Last-Modified` as written.
     pub last_modified: Option<Box<str>>,
-    /// The same, where it tells this version from every later one (RFC 9110, 8.8.2.2).
+    /// The same, where it distinguishes this version from every later one (RFC 9110, 8.8.2.2).
     pub modified_validator: Option<Box<str>>,
     /// `Last-Modified` understood.
     pub modified: Option<Timestamp>,

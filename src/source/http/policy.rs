@@ -1,7 +1,7 @@
 //! Which hosts and addresses may be reached.
 //!
-//! A Source on the public net must not be able to send us to machines that only we can reach. Public addresses may be
-//! reached by anyone's word; the Source's own `HOST:PORT` and `allow-host=` whatever their address; link-local
+//! A Source on the public net must not be able to send us to machines that only we can reach. Every Source may name
+//! public addresses. The Source's own `HOST:PORT` and `allow-host=` are reachable at every address, link-local
 //! addresses and the metadata services of clouds never. A URI's literal address is checked before anything is sent,
 //! each address of a name when it is connected to.
 
@@ -60,13 +60,12 @@ enum AddressKind {
 impl Reach {
     /// Whether a connection of this reach may go to `address`.
     pub(super) fn check(self, host: &str, address: IpAddr) -> Result<(), AddressRefusal> {
-        match (kind(address), self) {
+        let kind = kind(address);
+        match (kind, self) {
             (AddressKind::Public, _) | (AddressKind::Private, Reach::Trusted) => Ok(()),
-            (AddressKind::Private, Reach::Public) => {
-                Err(AddressRefusal { host: host.into(), address: Some(address), allowable: true })
-            }
-            (AddressKind::Never, _) => {
-                Err(AddressRefusal { host: host.into(), address: Some(address), allowable: false })
+            _ => {
+                let allowable = kind == AddressKind::Private;
+                Err(AddressRefusal { host: host.into(), address: Some(address), allowable })
             }
         }
     }
@@ -86,7 +85,7 @@ impl Authority {
             return Some(Authority { host: format!("[{address}]").into(), port: None });
         }
         let url = Url::parse(&format!("http://{raw}/")).ok()?;
-        // `Url` drops port 80 as http's own; here it was said.
+        // `Url` drops port 80 as http's own; here it is written.
         let port = url.port().or_else(|| raw.ends_with(":80").then_some(80));
         (url.path() == "/" && url.username().is_empty())
             .then(|| url.host_str().map(|host| Authority { host: without_dot(host).into(), port }))?
@@ -144,9 +143,9 @@ impl AddressPolicy {
         self.own.iter().any(|own| own.is_own_of(url))
     }
 
-    /// Which addresses the host of `url` may have. Behind a proxy nobody here sees an address, so names that can only
-    /// mean this machine or network are refused as the addresses would be.
-    pub(super) fn admit(&self, url: &Url, behind_proxy: bool) -> Result<Reach, AddressRefusal> {
+    /// Which addresses the host of `url` may have. Names that can only mean this machine or network are refused as their addresses would be:
+    /// behind a proxy those are not seen here.
+    pub(super) fn admit(&self, url: &Url) -> Result<Reach, AddressRefusal> {
         let trusted = self.is_own(url) || self.allowed.iter().any(|allowed| allowed.allows(url));
         let reach = if trusted { Reach::Trusted } else { Reach::Public };
         let text = url.host_str().unwrap_or_default();
@@ -158,7 +157,7 @@ impl AddressPolicy {
                 if name == "metadata.google.internal" {
                     return Err(AddressRefusal { host: text.into(), address: None, allowable: false });
                 }
-                if behind_proxy && !trusted && is_local_name(name) {
+                if !trusted && is_local_name(name) {
                     return Err(AddressRefusal { host: text.into(), address: None, allowable: true });
                 }
             }
@@ -247,7 +246,7 @@ mod tests {
     }
 
     fn admitted(policy: &AddressPolicy, url: &str) -> Result<Reach, AddressRefusal> {
-        policy.admit(&Url::parse(url).unwrap(), false)
+        policy.admit(&Url::parse(url).unwrap())
     }
 
     #[test]
@@ -340,9 +339,9 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_proxy_local_names_count_as_local_addresses() {
+    fn local_names_count_as_local_addresses() {
         let policy = policy("repo.local", &[]);
-        let admit = |url: &str| policy.admit(&Url::parse(url).unwrap(), true);
+        let admit = |url: &str| policy.admit(&Url::parse(url).unwrap());
         assert!(admit("http://localhost/").is_err());
         assert!(admit("http://printer.local/").is_err());
         assert!(admit("http://10.0.0.1/").is_err());

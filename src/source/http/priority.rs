@@ -1,4 +1,4 @@
-//! What a request is for, which decides its place in its host's queue.
+//! What a request is for, which decides when its host is asked.
 
 use tokio::sync::watch;
 

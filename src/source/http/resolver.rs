@@ -1,7 +1,6 @@
 //! Addresses of hosts: looked up once where many connections are opened together, and kept while they work.
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, WeakShared};
+use crate::source::single_flight::SingleFlight;
 use lru::LruCache;
 use std::collections::HashMap;
 use std::io;
@@ -9,6 +8,7 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 /// How long an answer counts. The system's resolver does not report how long it may be kept.
@@ -23,36 +23,36 @@ const LOOKUPS: usize = 64;
 /// Names remembered.
 const NAMES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
+/// The addresses of a name, and when they were found.
+type Known = (Instant, Arc<[IpAddr]>);
+
 /// What a look-up found. All requests for the name share it, its failure too.
 type Found = Result<Arc<[IpAddr]>, Arc<io::Error>>;
 
 /// The latest answers of the system's resolver.
-#[derive(Debug)]
 pub(super) struct Names {
     /// Held for a few instructions.
     known: Mutex<LruCache<Box<str>, Known>>,
+    in_flight: SingleFlight<Box<str>, Found>,
     lookups: Arc<Semaphore>,
-    /// Whether all addresses that a name had at first were public; for names that may have others.
+    /// Names that may have any address.
+    allowed: Vec<Box<str>>,
+    /// Hosts of proxies.
+    proxies: Vec<Box<str>>,
+    /// Whether all addresses that another name had at first were public.
     first: Mutex<HashMap<Box<str>, bool>>,
 }
 
-/// What is known of one name.
-#[derive(Debug, Default)]
-struct Known {
-    /// The addresses, and when they were found.
-    answer: Option<(Instant, Arc<[IpAddr]>)>,
-    /// The look-up in progress. It leaves the queue with the last request that waits for it.
-    look_up: Option<WeakShared<BoxFuture<'static, Found>>>,
-}
-
-impl Default for Names {
-    fn default() -> Names {
-        let known = Mutex::new(LruCache::sparse(NAMES));
-        Names { known, lookups: Arc::new(Semaphore::new(LOOKUPS)), first: Mutex::default() }
-    }
-}
-
 impl Names {
+    pub(super) fn new(allowed: Vec<Box<str>>, proxies: Vec<Box<str>>) -> Names {
+        let (known, lookups) = (Mutex::new(LruCache::sparse(NAMES)), Arc::new(Semaphore::new(LOOKUPS)));
+        Names { known, in_flight: SingleFlight::default(), lookups, allowed, proxies, first: Mutex::default() }
+    }
+
+    pub(super) fn is_proxy(&self, name: &str) -> bool {
+        self.proxies.iter().any(|proxy| proxy.eq_ignore_ascii_case(name))
+    }
+
     /// The addresses of `name`: fresh ones, else those that `ask` finds. Where it fails or takes long, earlier ones: they
     /// count until no connection to them can be made. `ask` is not called again while it runs for the same name.
     pub(super) async fn addresses<A>(
@@ -63,52 +63,48 @@ impl Names {
     where
         A: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
     {
-        let (look_up, earlier) = {
-            let mut names = self.known();
-            let known = names.get_or_insert_mut(name.into(), Known::default);
-            let earlier = match &known.answer {
-                Some((since, addresses)) if since.elapsed() < FRESH => return Ok(Arc::clone(addresses)),
-                answer => answer.as_ref().map(|(_, addresses)| Arc::clone(addresses)),
-            };
-            let running =
-                known.look_up.as_ref().and_then(WeakShared::upgrade).filter(|running| running.peek().is_none());
-            let look_up = running.unwrap_or_else(|| Arc::clone(self).look_up(name.into(), ask).boxed().shared());
-            known.look_up = look_up.downgrade();
-            (look_up, earlier)
+        let earlier = match self.known().get(name) {
+            Some((since, addresses)) if since.elapsed() < FRESH => return Ok(Arc::clone(addresses)),
+            answer => answer.map(|(_, addresses)| Arc::clone(addresses)),
         };
         let patience = if earlier.is_some() { SLOW } else { Duration::MAX };
-        match (tokio::time::timeout(patience, look_up).await, earlier) {
+        match (tokio::time::timeout(patience, self.look_up(name, ask)).await, earlier) {
             (Ok(Ok(addresses)), _) | (_, Some(addresses)) => Ok(addresses),
             (Ok(Err(cause)), None) => Err(io::Error::new(cause.kind(), cause)),
             (Err(late), None) => Err(late.into()),
         }
     }
 
-    /// Looks `name` up. Once begun that goes on to its end, also if no request waits for it any more.
-    async fn look_up<A>(self: Arc<Self>, name: Box<str>, ask: impl FnOnce() -> A + Send + 'static) -> Found
+    /// Looks `name` up, or joins the look-up in flight. Once begun that goes on to its end, also if no request waits for it any more.
+    async fn look_up<A>(self: &Arc<Self>, name: &str, ask: impl FnOnce() -> A + Send + 'static) -> Found
     where
         A: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
     {
+        // A request that ends leaves this queue. One that joins needs no permit, and drops it.
         let permit = Arc::clone(&self.lookups).acquire_owned().await;
-        let running = tokio::spawn(async move {
-            let _permit = permit;
-            let addresses: Arc<[IpAddr]> = ask().await?.into();
-            self.known().get_or_insert_mut(name, Known::default).answer =
-                Some((Instant::now(), Arc::clone(&addresses)));
-            Ok(addresses)
+        let (names, name) = (Arc::clone(self), Box::<str>::from(name));
+        let (_, found) = self.in_flight.join(&Handle::current(), name.clone(), || {
+            let look_up = async move {
+                let _permit = permit;
+                let addresses: Arc<[IpAddr]> = ask().await?.into();
+                names.known().put(name, (Instant::now(), Arc::clone(&addresses)));
+                Ok(addresses)
+            };
+            ((), look_up)
         });
-        running.await.unwrap_or_else(|broken| Err(io::Error::other(broken))).map_err(Arc::new)
+        found.await.unwrap_or_else(|| Err(io::Error::other("the look-up broke off").into()))
     }
 
     /// No connection to the addresses of `name` can be made: the next request looks it up again.
     pub(super) fn forget(&self, name: &str) {
-        if let Some(known) = self.known().peek_mut(name) {
-            known.answer = None;
-        }
+        self.known().pop(name);
     }
 
-    /// Whether `name` had only public addresses when it was asked for first; `is_public`: whether it has now.
+    /// Whether `name` had only public addresses when it was asked for first, and may have no others; `is_public`: whether it has now.
     pub(super) fn was_public(&self, name: &str, is_public: bool) -> bool {
+        if self.allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)) {
+            return false;
+        }
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         *first.entry(name.into()).or_insert(is_public)
     }
@@ -118,15 +114,9 @@ impl Names {
     }
 }
 
-/// The system's resolver, on a thread of its own: it may not answer for long, and no other work may wait for that.
+/// The system's resolver.
 pub(super) async fn ask_system(name: Box<str>) -> io::Result<Vec<IpAddr>> {
-    let (sender, found) = tokio::sync::oneshot::channel();
-    std::thread::Builder::new().name("look-up".to_owned()).spawn(move || {
-        let found = std::net::ToSocketAddrs::to_socket_addrs(&(&*name, 0));
-        // The receiver may be gone.
-        let _ = sender.send(found.map(|found| found.map(|address| address.ip()).collect()));
-    })?;
-    found.await.unwrap_or_else(|_| Err(io::Error::other("the look-up broke off")))
+    Ok(tokio::net::lookup_host((&*name, 0)).await?.map(|address| address.ip()).collect())
 }
 
 #[cfg(test)]
@@ -143,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_look_up_serves_all_that_ask_together_and_soon_after() {
-        let (names, asked) = (Arc::new(Names::default()), Arc::new(AtomicUsize::new(0)));
+        let (names, asked) = (Arc::new(Names::new(Vec::new(), Vec::new())), Arc::new(AtomicUsize::new(0)));
         let ask = || {
             let asked = Arc::clone(&asked);
             move || async move {
@@ -161,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_shared_and_not_remembered() {
-        let names = Arc::new(Names::default());
+        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
         let fails = || async { Err(io::ErrorKind::TimedOut.into()) };
         let both = (names.addresses("example.org", fails), names.addresses("example.org", || found(OTHER)));
         let (first, second) = tokio::join!(both.0, both.1);
@@ -173,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_does_not_work_is_forgotten() {
-        let names = Arc::new(Names::default());
+        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
         names.addresses("example.org", || found(ADDRESS)).await.unwrap();
         assert_eq!(*names.addresses("example.org", || found(OTHER)).await.unwrap(), [ADDRESS]);
         names.forget("example.org");
@@ -182,10 +172,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_earlier_answer_counts_while_the_resolver_fails() {
-        let names = Arc::new(Names::default());
+        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
         let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
-        let old = Known { answer: Some((long_ago, Arc::from([ADDRESS]))), ..Known::default() };
-        names.known().put("example.org".into(), old);
+        names.known().put("example.org".into(), (long_ago, Arc::from([ADDRESS])));
 
         let failed = names.addresses("example.org", || async { Err(io::ErrorKind::TimedOut.into()) }).await;
         let silent = names.addresses("example.org", std::future::pending).await;
@@ -195,7 +184,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn names_without_answer_hold_up_no_others_for_long() {
-        let names = Arc::new(Names::default());
+        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
         let dead = |number: usize| {
             let names = Arc::clone(&names);
             async move {
@@ -217,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_than_so_many_names_are_kept() {
-        let names = Arc::new(Names::default());
+        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
         for number in 0..3 * NAMES.get() {
             names.addresses(&format!("host-{number}.example.org"), || found(ADDRESS)).await.unwrap();
         }

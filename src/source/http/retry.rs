@@ -33,7 +33,7 @@ pub(super) fn is_worthwhile(error: &HttpError, attempt: u32) -> bool {
     }
 }
 
-/// A random number from 0 to 1, for jitter alone: each `RandomState` is keyed anew.
+/// A random number from 0 to 1, for jitter alone: each `RandomState` has new keys.
 pub(super) fn jitter() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }

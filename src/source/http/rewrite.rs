@@ -32,7 +32,7 @@ impl Rewrites {
         uri.clone()
     }
 
-    /// The places that rewriting leads to.
+    /// The URIs that rewriting leads to.
     pub(super) fn targets(&self) -> impl Iterator<Item = Uri> {
         self.0.iter().filter_map(|(_, to)| Uri::parse(to).ok())
     }

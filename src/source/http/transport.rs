@@ -5,7 +5,6 @@ use super::certificates::tls;
 use super::policy::{AddressRefusal, Reach, is_public};
 use super::resolver::{self, Names};
 use super::{HttpConfig, HttpError, Way};
-use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderValue;
 use std::net::{IpAddr, SocketAddr};
@@ -15,8 +14,6 @@ use url::Url;
 
 /// The program, and what it is.
 const USER_AGENT: &str = concat!("resyncfs/", env!("CARGO_PKG_VERSION"), " (ResourceSync file system)");
-/// A URL of those who distribute it, for complaints, where the build sets one.
-const CONTACT: Option<&str> = option_env!("RESYNCFS_CONTACT");
 /// Lines of a response head: as many as a client of curl's kind takes. A browser's are some dozens.
 const HEAD_LINES: usize = 1000;
 /// Bytes of a response head over HTTP/2.
@@ -33,17 +30,17 @@ const STREAM_WINDOW: u32 = 2 << 20;
 /// How often a connection with requests under way is asked whether it is alive, and how long it may take to answer.
 const HTTP2_PING: Duration = Duration::from_secs(15);
 
-/// The proxies of the environment; empty where not set.
+/// The proxies of the environment.
 #[derive(Clone, Default)]
 pub(super) struct ProxySettings {
-    pub(super) http: Proxy,
-    pub(super) https: Proxy,
+    pub(super) http: Option<Proxy>,
+    pub(super) https: Option<Proxy>,
     /// Hosts that are reached without one, as `no_proxy` lists them.
     pub(super) except: String,
 }
 
 /// The address of a proxy, and the variable of the environment that holds it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Proxy {
     pub(super) variable: String,
     pub(super) address: String,
@@ -52,47 +49,31 @@ pub(super) struct Proxy {
 impl ProxySettings {
     /// `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, or the same in capitals.
     pub(super) fn from_environment() -> ProxySettings {
+        // A CGI program gets the request's `Proxy` field as HTTP_PROXY.
+        let is_forged = |variable: &String| variable == "HTTP_PROXY" && std::env::var_os("REQUEST_METHOD").is_some();
         let read = |name: &str| {
-            let capitals = name.to_ascii_uppercase();
-            // A CGI program is handed the request's `Proxy` field as HTTP_PROXY.
-            let is_forged = name == "http_proxy" && std::env::var_os("REQUEST_METHOD").is_some();
-            let set = |variable: String| {
-                std::env::var(&variable).ok().map(|value| Proxy { variable, address: value.trim().to_owned() })
-            };
-            set(name.to_owned()).or_else(|| set(capitals).filter(|_| !is_forged)).unwrap_or_default()
+            let variables = [name.to_owned(), name.to_ascii_uppercase()].into_iter().filter(|it| !is_forged(it));
+            let mut set = variables.filter_map(|it| std::env::var(&it).ok().map(|value| (it, value)));
+            let (variable, value) = set.next()?;
+            Some(Proxy { variable, address: value.trim().to_owned() }).filter(|proxy| !proxy.address.is_empty())
         };
-        let all = read("all_proxy");
-        let or_all = |own: Proxy| if own.address.is_empty() { all.clone() } else { own };
-        let http = or_all(read("http_proxy"));
-        ProxySettings { http, https: or_all(read("https_proxy")), except: read("no_proxy").address }
+        let or_all = |name| read(name).or_else(|| read("all_proxy"));
+        let except = read("no_proxy").map_or_else(String::new, |hosts| hosts.address);
+        ProxySettings { http: or_all("http_proxy"), https: or_all("https_proxy"), except }
     }
 
-    /// The proxies in use, by scheme: none where `no_proxy` has a `*`, which stands for every host, addresses included.
-    fn used(&self) -> impl Iterator<Item = (&'static str, &Proxy)> {
-        let is_everything = self.except.split(',').any(|host| host.trim() == "*");
-        let proxies = [("http", &self.http), ("https", &self.https)];
-        proxies.into_iter().filter(move |(_, proxy)| !is_everything && !proxy.address.is_empty())
-    }
-
-    fn matcher(&self) -> Matcher {
-        self.used()
-            .fold(Matcher::builder().no(self.except.as_str()), |matcher, (scheme, proxy)| match scheme {
-                "http" => matcher.http(proxy.address.as_str()),
-                _ => matcher.https(proxy.address.as_str()),
-            })
-            .build()
-    }
-
-    /// The same for reqwest, and the proxies' hosts. What is no proxy is an error: to go directly is not what was meant.
-    fn proxies(&self) -> Result<(Vec<reqwest::Proxy>, Vec<Box<str>>), HttpError> {
+    /// The proxies in use, and their hosts. What is no proxy is an error: to go directly is not what was meant.
+    fn checked(&self) -> Result<(Vec<reqwest::Proxy>, Vec<Box<str>>), HttpError> {
         let (mut proxies, mut hosts) = (Vec::new(), Vec::new());
-        for (scheme, proxy) in self.used() {
+        // A `*` stands for every host, addresses included.
+        let is_everything = self.except.split(',').any(|host| host.trim() == "*");
+        for (proxy, is_https) in [(&self.http, false), (&self.https, true)] {
+            let Some(proxy) = proxy.as_ref().filter(|_| !is_everything) else { continue };
             hosts.push(proxy.host()?);
             let address = proxy.address.as_str();
-            let proxy_of =
-                if scheme == "http" { reqwest::Proxy::http(address) } else { reqwest::Proxy::https(address) };
-            let proxy_of = proxy_of.map_err(|cause| proxy.refused(Some(cause)))?;
-            proxies.push(proxy_of.no_proxy(reqwest::NoProxy::from_string(&self.except)));
+            let made = if is_https { reqwest::Proxy::https(address) } else { reqwest::Proxy::http(address) };
+            let made = made.map_err(|cause| proxy.refused(Some(cause)))?;
+            proxies.push(made.no_proxy(reqwest::NoProxy::from_string(&self.except)));
         }
         Ok((proxies, hosts))
     }
@@ -115,8 +96,8 @@ impl Proxy {
     /// The value without its password.
     fn refused(&self, cause: Option<reqwest::Error>) -> HttpError {
         let (scheme, rest) = self.address.split_once("://").map_or((None, &*self.address), |(s, rest)| (Some(s), rest));
-        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-        let value = scheme.map_or_else(|| place.to_owned(), |scheme| format!("{scheme}://{place}"));
+        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        let value = scheme.map_or_else(|| host.to_owned(), |scheme| format!("{scheme}://{host}"));
         let variable = &self.variable;
         HttpError::Config {
             what: format!(
@@ -134,9 +115,7 @@ pub(super) struct Transport {
     trusted: Pools,
     /// The trusted ones with the client certificate, where there is one.
     own: Option<Pools>,
-    proxy_matcher: Option<Matcher>,
     names: Arc<Names>,
-    proxy_hosts: Arc<[Box<str>]>,
 }
 
 impl Transport {
@@ -147,19 +126,13 @@ impl Transport {
         allowed: Vec<Box<str>>,
     ) -> Result<Transport, HttpError> {
         let anonymous = tls(config, None)?;
-        let identified = config.client_certificate.as_deref().map(|pem| tls(config, Some(pem))).transpose()?;
-        let (proxies, proxy_hosts) = settings.proxies()?;
-        let names = Arc::new(Names::default());
-        let allowed: Arc<[Box<str>]> = allowed.into();
-        let proxy_hosts: Arc<[Box<str>]> = proxy_hosts.into();
+        let identified =
+            config.credentials.client_certificate.as_deref().map(|pem| tls(config, Some(pem))).transpose()?;
+        let (proxies, proxy_hosts) = settings.checked()?;
+        let names = Arc::new(Names::new(allowed, proxy_hosts));
         let pools = |tls: &rustls::ClientConfig, reach| {
             // It resolves the proxy's own name, which the person chose, and with socks5 and socks4 those of hosts.
-            let resolver = CheckedResolver {
-                reach,
-                names: Arc::clone(&names),
-                allowed: Arc::clone(&allowed),
-                proxies: Arc::clone(&proxy_hosts),
-            };
+            let resolver = CheckedResolver { reach, names: Arc::clone(&names) };
             Pools::new(config, tls, |pool| {
                 let pool = pool.no_proxy().dns_resolver(resolver.clone());
                 proxies.iter().cloned().fold(pool, reqwest::ClientBuilder::proxy)
@@ -169,9 +142,7 @@ impl Transport {
             public: pools(&anonymous, Reach::Public)?,
             trusted: pools(&anonymous, Reach::Trusted)?,
             own: identified.as_ref().map(|tls| pools(tls, Reach::Trusted)).transpose()?,
-            proxy_matcher: (!proxies.is_empty()).then(|| settings.matcher()),
             names,
-            proxy_hosts,
         })
     }
 
@@ -185,16 +156,10 @@ impl Transport {
     /// Refuses the name of a proxy as that of a host that a Source names: the proxy's addresses are not checked.
     pub(super) fn check_not_proxy(&self, url: &Url) -> Result<(), AddressRefusal> {
         let host = url.host_str().unwrap_or_default();
-        match self.proxy_hosts.iter().any(|proxy| proxy.eq_ignore_ascii_case(host)) {
+        match self.names.is_proxy(host) {
             true => Err(AddressRefusal { host: host.into(), address: None, allowable: true }),
             false => Ok(()),
         }
-    }
-
-    /// Whether requests for `url` go to a proxy.
-    pub(super) fn is_proxied(&self, url: &Url) -> bool {
-        let matcher = self.proxy_matcher.as_ref();
-        matcher.is_some_and(|matcher| url.as_str().parse().is_ok_and(|target| matcher.intercept(&target).is_some()))
     }
 
     /// The pools for requests to a host of that reach.
@@ -245,16 +210,10 @@ fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, HttpError> 
         .map_err(|cause| HttpError::Config { what: "no HTTP client can be made".to_owned(), cause: Some(cause.into()) })
 }
 
-/// The program, the contact of those who distribute it, and the one that the person added.
+/// The program, and the contact that the person added.
 fn user_agent(config: &HttpConfig) -> Result<HeaderValue, HttpError> {
-    let mut text = USER_AGENT.to_owned();
-    if let Some(url) = CONTACT.filter(|url| !url.is_empty()) {
-        text = format!("{text} (+{url})");
-    }
-    if let Some(contact) = config.credentials.contact.as_deref().map(str::trim).filter(|it| !it.is_empty()) {
-        text = format!("{text} {contact}");
-    }
-    HeaderValue::from_str(&text).map_err(|cause| HttpError::Config {
+    let contact = config.credentials.contact.as_deref().unwrap_or_default();
+    HeaderValue::from_str(format!("{USER_AGENT} {contact}").trim()).map_err(|cause| HttpError::Config {
         what: "user-agent= is not one line of text".to_owned(),
         cause: Some(cause.into()),
     })
@@ -262,7 +221,7 @@ fn user_agent(config: &HttpConfig) -> Result<HeaderValue, HttpError> {
 
 /// What all pools have in common.
 fn pool(config: &HttpConfig, tls: &rustls::ClientConfig, user_agent: &HeaderValue) -> reqwest::ClientBuilder {
-    // As many windows as there can be bodies, so that one that nobody reads cannot stop the others of its connection.
+    // As many windows as there can be bodies, so that one that is not read cannot stop the others of its connection.
     let connection_window = STREAM_WINDOW.saturating_mul(u32::try_from(config.connections).unwrap_or(u32::MAX));
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls.clone())
@@ -291,17 +250,11 @@ fn pool(config: &HttpConfig, tls: &rustls::ClientConfig, user_agent: &HeaderValu
 struct CheckedResolver {
     reach: Reach,
     names: Arc<Names>,
-    /// Names that may have any address.
-    allowed: Arc<[Box<str>]>,
-    /// Hosts of proxies.
-    proxies: Arc<[Box<str>]>,
 }
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (reach, names) = (self.reach, Arc::clone(&self.names));
-        let is_in = |hosts: &[Box<str>]| hosts.iter().any(|host| host.eq_ignore_ascii_case(name.as_str()));
-        let (is_allowed, is_proxy) = (is_in(&self.allowed), is_in(&self.proxies));
         Box::pin(async move {
             let name = name.as_str();
             // Where a proxy is sent to an address, that is asked for as a name.
@@ -312,25 +265,21 @@ impl Resolve for CheckedResolver {
                     names.addresses(name, move || resolver::ask_system(asked)).await?
                 }
             };
-            let reach = match reach {
-                // A public name that comes to mean a machine of this network is not followed there.
-                Reach::Trusted
-                    if !is_allowed && names.was_public(name, found.iter().all(|found| is_public(*found))) =>
-                {
-                    Reach::Public
-                }
-                reach => reach,
-            };
+            // A public name that comes to mean a machine of this network is not followed there.
+            let was_public = || names.was_public(name, found.iter().all(|found| is_public(*found)));
+            let reach = if reach == Reach::Trusted && was_public() { Reach::Public } else { reach };
+            let is_proxy = names.is_proxy(name);
             let mut refusal: Option<AddressRefusal> = None;
-            let mut addresses: Vec<SocketAddr> = Vec::new();
-            for address in found.iter() {
-                match reach.check(name, *address) {
-                    // Port 0 stands for the port of the URL.
-                    Ok(()) => addresses.push(SocketAddr::new(*address, 0)),
-                    Err(_) if is_proxy => addresses.push(SocketAddr::new(*address, 0)),
-                    Err(refused) => refusal = refusal.or(Some(refused)),
+            let mut may_reach = |address: &IpAddr| match reach.check(name, *address) {
+                Err(refused) if !is_proxy => {
+                    refusal.get_or_insert(refused);
+                    false
                 }
-            }
+                _ => true,
+            };
+            // Port 0 stands for the port of the URL.
+            let addresses = found.iter().copied().filter(&mut may_reach).map(|address| SocketAddr::new(address, 0));
+            let addresses: Vec<SocketAddr> = addresses.collect();
             match refusal {
                 Some(refusal) if addresses.is_empty() => Err(refusal.into()),
                 _ => Ok(Box::new(addresses.into_iter()) as Addrs),
@@ -343,9 +292,8 @@ impl Resolve for CheckedResolver {
 mod tests {
     use super::*;
 
-    fn resolver(reach: Reach, names: &Arc<Names>, allowed: &[&str]) -> CheckedResolver {
-        let allowed = allowed.iter().map(|host| Box::from(*host)).collect();
-        CheckedResolver { reach, names: Arc::clone(names), allowed, proxies: Arc::default() }
+    fn resolver(reach: Reach, names: &Arc<Names>) -> CheckedResolver {
+        CheckedResolver { reach, names: Arc::clone(names) }
     }
 
     /// Has the resolver find `addresses` for `name`, which it finds no others for while the test runs.
@@ -362,10 +310,10 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_was_looked_up_lately_is_not_again() {
         // No resolver knows such a name (RFC 6761, section 6.4).
-        let (names, known) = (Arc::new(Names::default()), "source.invalid");
+        let (names, known) = (Arc::new(Names::new(Vec::new(), Vec::new())), "source.invalid");
         found(&names, known, &[[9, 9, 9, 9]]).await;
         assert_eq!(
-            resolved(&resolver(Reach::Public, &names, &[]), known).await.unwrap(),
+            resolved(&resolver(Reach::Public, &names), known).await.unwrap(),
             [SocketAddr::from(([9, 9, 9, 9], 0))]
         );
     }
@@ -373,8 +321,8 @@ mod tests {
     /// Promise: a Source's own public name that later means a machine of this network is not followed there.
     #[tokio::test]
     async fn a_public_name_does_not_become_a_private_address() {
-        let names = Arc::new(Names::default());
-        let own = resolver(Reach::Trusted, &names, &["allowed.invalid"]);
+        let names = Arc::new(Names::new(vec!["allowed.invalid".into()], Vec::new()));
+        let own = resolver(Reach::Trusted, &names);
         for name in ["own.invalid", "allowed.invalid"] {
             found(&names, name, &[[9, 9, 9, 9]]).await;
             resolved(&own, name).await.unwrap();
@@ -395,7 +343,7 @@ mod tests {
     #[tokio::test]
     async fn the_host_of_a_proxy_is_checked_as_any_other() {
         let proxy = Proxy { variable: "http_proxy".to_owned(), address: "http://proxy.invalid:1".to_owned() };
-        let settings = ProxySettings { http: proxy, ..ProxySettings::default() };
+        let settings = ProxySettings { http: Some(proxy), ..ProxySettings::default() };
         let transport = Transport::new(&HttpConfig::default(), &settings, Vec::new()).unwrap();
         found(&transport.names, "proxy.invalid", &[[127, 0, 0, 1]]).await;
         let url = Url::parse("https://proxy.invalid:1/").unwrap();

@@ -9,10 +9,10 @@ const MOST: usize = 64;
 
 /// A host and those who ask it as many things at a time as they may.
 struct Model {
-    width: Concurrency,
+    concurrency: Concurrency,
     now: Instant,
     /// (when it is answered, when it was sent)
-    under_way: BinaryHeap<Reverse<(Instant, Instant)>>,
+    in_flight: BinaryHeap<Reverse<(Instant, Instant)>>,
     /// When each of a host's workers is free again.
     workers: Vec<Instant>,
     seed: u64,
@@ -20,8 +20,8 @@ struct Model {
 
 impl Model {
     fn new(seed: u64) -> Model {
-        let under_way = BinaryHeap::new();
-        Model { width: Concurrency::new(MOST), now: Instant::now(), under_way, workers: Vec::new(), seed }
+        let in_flight = BinaryHeap::new();
+        Model { concurrency: Concurrency::new(MOST), now: Instant::now(), in_flight, workers: Vec::new(), seed }
     }
 
     /// At least 0, below 1.
@@ -30,22 +30,21 @@ impl Model {
         (self.seed >> 33) as f64 / (1_u64 << 31) as f64
     }
 
-    /// `count` answers, each after what `latency` says of so many requests under way; answers a second, and the usual width.
+    /// `count` answers, each after what `latency` says of so many requests in flight; answers a second, and the usual number of permits.
     fn run(&mut self, count: usize, mut latency: impl FnMut(&mut Model, usize) -> Duration) -> (f64, usize) {
-        let (begun, mut widths) = (self.now, 0);
+        let (begun, mut permits) = (self.now, 0);
         for _ in 0..count {
-            while self.under_way.len() < self.width.permits() {
-                let at_once = self.under_way.len() + 1;
-                self.width.sent(at_once);
+            while self.in_flight.len() < self.concurrency.permits() {
+                let at_once = self.in_flight.len() + 1;
                 let answered = self.now + latency(self, at_once);
-                self.under_way.push(Reverse((answered, self.now)));
+                self.in_flight.push(Reverse((answered, self.now)));
             }
-            let Some(Reverse((answered, sent))) = self.under_way.pop() else { break };
+            let Some(Reverse((answered, sent))) = self.in_flight.pop() else { break };
             self.now = answered;
-            self.width.answered(answered - sent, answered);
-            widths += self.width.permits();
+            self.concurrency.answered(answered - sent, self.in_flight.len() + 1, answered);
+            permits += self.concurrency.permits();
         }
-        (count as f64 / (self.now - begun).as_secs_f64(), widths / count)
+        (count as f64 / (self.now - begun).as_secs_f64(), permits / count)
     }
 
     /// So many at a time, each for `each`; the others wait for their turn.
@@ -72,7 +71,7 @@ fn thrashing(each: Duration, bears: usize, at_once: usize) -> Duration {
 }
 
 #[test]
-fn a_host_that_serves_so_many_at_a_time_is_sent_fewer_and_does_as_much() {
+fn a_host_of_few_workers_is_sent_fewer_and_does_as_much() {
     for (seed, at_once, each) in [(1, 8, 20), (2, 2, 20), (3, 4, 100), (4, 1, 300), (5, 16, 300), (6, 32, 40)] {
         let mut model = Model::new(seed);
         let mut latency = |model: &mut Model, _| {
@@ -81,46 +80,46 @@ fn a_host_that_serves_so_many_at_a_time_is_sent_fewer_and_does_as_much() {
         };
         model.run(3_000, &mut latency);
 
-        let (done, width) = model.run(200_000, latency);
+        let (done, permits) = model.run(200_000, latency);
 
-        assert!((SLOW_LEAST.max(at_once)..=7 * at_once).contains(&width), "{at_once} in {each} ms: {width}");
+        assert!((SLOW_LEAST.max(at_once)..=7 * at_once).contains(&permits), "{at_once} in {each} ms: {permits}");
         let all = at_once as f64 * 1000.0 / each as f64;
         assert!(done > 0.95 * all, "{at_once} in {each} ms: {done} of {all} a second");
     }
 }
 
 #[test]
-fn a_host_that_does_less_the_more_it_is_asked_is_not_pressed_however_long_it_goes_on() {
+fn a_host_that_does_less_under_load_is_never_pressed() {
     for (seed, bears) in [(1, 6), (2, 12), (3, 24)] {
         let mut model = Model::new(seed);
         model.run(3_000, |_, at_once| thrashing(ms(20), bears, at_once));
         for _ in 0..10 {
-            let (done, width) = model.run(20_000, |_, at_once| thrashing(ms(20), bears, at_once));
-            assert!(width < 3 * bears, "{bears}: {width}");
+            let (done, permits) = model.run(20_000, |_, at_once| thrashing(ms(20), bears, at_once));
+            assert!(permits < 3 * bears, "{bears}: {permits}");
             // All that it can do is `bears` in 20 ms; 64 at a time would be a hundredth of that for 6.
-            assert!(done > 0.2 * bears as f64 * 50.0, "{bears}: {done} a second with {width} at a time");
+            assert!(done > 0.2 * bears as f64 * 50.0, "{bears}: {done} a second with {permits} at a time");
         }
     }
 }
 
 #[test]
-fn what_was_taken_back_is_asked_again_when_answers_are_fast_again() {
+fn permits_come_back_when_answers_are_fast_again() {
     let mut model = Model::new(1);
     model.run(3_000, |_, at_once| thrashing(ms(20), 8, at_once));
     let (_, pressed) = model.run(1_000, |_, at_once| thrashing(ms(20), 8, at_once));
 
     model.run(5_000, |_, _| ms(20));
 
-    let (_, width) = model.run(1_000, |_, _| ms(20));
-    assert!(pressed < 24 && width == MOST, "{pressed}, then {width}");
+    let (_, permits) = model.run(1_000, |_, _| ms(20));
+    assert!(pressed < 24 && permits == MOST, "{pressed}, then {permits}");
 }
 
 #[test]
 fn a_far_network_is_high_latency_and_no_reason_for_less() {
     for (seed, each) in [(1, 5), (2, 300), (3, 2_000)] {
         let mut model = Model::new(seed);
-        let (_, width) = model.run(20_000, |model, _| ms(each) + model.about(ms(each / 5)));
-        assert!(width >= MOST - 4, "{each} ms: {width}");
+        let (_, permits) = model.run(20_000, |model, _| ms(each) + model.about(ms(each / 5)));
+        assert!(permits >= MOST - 4, "{each} ms: {permits}");
     }
 }
 
@@ -129,8 +128,8 @@ fn a_way_that_becomes_longer_is_no_reason_for_less() {
     let mut model = Model::new(1);
     model.run(2_000, |_, _| ms(20));
     model.run(2_000, |_, _| ms(400));
-    let (_, width) = model.run(5_000, |_, _| ms(400));
-    assert!(width >= MOST - 4, "{width}");
+    let (_, permits) = model.run(5_000, |_, _| ms(400));
+    assert!(permits >= MOST - 4, "{permits}");
 }
 
 /// As behind a cache: what it holds comes at once, the rest is made first.
@@ -140,18 +139,18 @@ fn answers_of_several_kinds_are_no_reason_for_less() {
         let mut model = Model::new(seed);
         let mixed = |model: &mut Model, _| if model.random() < fast { ms(5) } else { model.about(ms(500)) };
         model.run(2_000, mixed);
-        let (_, width) = model.run(50_000, mixed);
-        assert!(width >= MOST * 3 / 4, "{fast} of them fast: {width}");
+        let (_, permits) = model.run(50_000, mixed);
+        assert!(permits >= MOST * 3 / 4, "{fast} of them fast: {permits}");
     }
 }
 
 #[test]
-fn answers_that_are_fast_for_a_while_and_slow_for_a_while_are_no_reason_for_less() {
+fn answers_fast_and_slow_by_turns_are_no_reason_for_less() {
     let mut model = Model::new(1);
-    let mut widths = 0;
+    let mut permits = 0;
     for _ in 0..50 {
         model.run(100, |_, _| ms(5));
-        widths += model.run(400, |model, _| ms(200) + model.about(ms(50))).1;
+        permits += model.run(400, |model, _| ms(200) + model.about(ms(50))).1;
     }
-    assert!(widths / 50 >= MOST * 3 / 4, "{}", widths / 50);
+    assert!(permits / 50 >= MOST * 3 / 4, "{}", permits / 50);
 }

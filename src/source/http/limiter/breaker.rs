@@ -11,7 +11,7 @@ const UNANSWERED: usize = 64;
 /// How long it stays open the first time. Each probe that fails doubles it.
 const OPEN_FIRST: Duration = Duration::from_secs(5);
 /// How long at most.
-pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(30);
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Closed: all requests pass. Open: none. Half open: one probe is in flight, whose outcome closes or opens it.
 ///
@@ -29,7 +29,6 @@ pub(super) struct Breaker {
     openings: u32,
     open_until: Option<Instant>,
     is_probing: bool,
-    last_failure: Option<Instant>,
     /// The last failure, for a person.
     cause: Option<Box<str>>,
 }
@@ -65,14 +64,13 @@ impl Breaker {
         admission
     }
 
-    /// A response head came, whatever its status.
+    /// A response head came, of any status.
     pub(super) fn succeeded(&mut self) {
         *self = Breaker::default();
     }
 
     /// No connection; or no response head for the URI `over` behind one. Whether the breaker has opened.
-    pub(super) fn failed(&mut self, now: Instant, admission: Admission, over: Option<&Uri>, cause: String) -> bool {
-        let is_probe = admission == Admission::Probe;
+    pub(super) fn failed(&mut self, now: Instant, is_probe: bool, over: Option<&Uri>, cause: String) -> bool {
         let counts = over.is_none_or(|uri| !self.unanswered.contains(uri));
         if let Some(uri) = over.filter(|_| counts) {
             self.unanswered.truncate(UNANSWERED - 1);
@@ -80,7 +78,6 @@ impl Breaker {
         }
         self.failures = self.failures.saturating_add(u32::from(counts));
         self.connects = over.is_some();
-        self.last_failure = Some(now);
         self.cause = Some(cause.into());
         let opens = is_probe || (self.open_until.is_none() && self.failures >= FAILURES_TO_OPEN);
         if opens {
@@ -92,15 +89,9 @@ impl Breaker {
         opens
     }
 
-    /// The request was cancelled, or its failure is not the host's.
-    pub(super) fn abandoned(&mut self, admission: Admission) {
-        self.is_probing &= admission != Admission::Probe;
-    }
-
-    /// Whether a new breaker would behave as this one: the last failure is so old that an open breaker would admit a probe.
-    pub(super) fn is_at_rest(&self, now: Instant) -> bool {
-        let is_old = |failure| now.saturating_duration_since(failure) >= OPEN_LIMIT;
-        !self.is_probing && self.last_failure.is_none_or(is_old)
+    /// The probe was cancelled, or its failure is not the host's.
+    pub(super) fn abandoned(&mut self) {
+        self.is_probing = false;
     }
 
     /// Failures in a row, and how long the breaker stays open.
@@ -124,7 +115,7 @@ mod tests {
     }
 
     fn fail(breaker: &mut Breaker, now: Instant, admission: Admission, over: Option<&Uri>) {
-        breaker.failed(now, admission, over, "it failed".to_owned());
+        breaker.failed(now, admission == Admission::Probe, over, "it failed".to_owned());
     }
 
     #[test]
@@ -175,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_probe_opens_it_longer_and_an_abandoned_one_may_be_repeated() {
+    fn a_failed_probe_opens_it_longer_and_an_abandoned_one_does_not() {
         let start = Instant::now();
         let mut breaker = Breaker::default();
         for _ in 0..FAILURES_TO_OPEN {
@@ -183,11 +174,10 @@ mod tests {
         }
         let first = start + OPEN_FIRST;
         assert_eq!(breaker.admit(&uri(0), first), Admission::Probe);
-        breaker.abandoned(Admission::Probe);
+        breaker.abandoned();
         assert_eq!(breaker.admit(&uri(0), first), Admission::Probe);
         // A request sent before the breaker opened ends now: that is not the probe's outcome.
         fail(&mut breaker, first, Admission::Pass, None);
-        breaker.abandoned(Admission::Pass);
         assert!(matches!(breaker.admit(&uri(0), first), Admission::Refused(_)));
         fail(&mut breaker, first, Admission::Probe, None);
         assert_eq!(breaker.admit(&uri(0), first), Admission::Refused(first + 2 * OPEN_FIRST));

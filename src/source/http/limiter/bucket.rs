@@ -40,11 +40,6 @@ impl Bucket {
         let earliest = now.checked_sub(burst).unwrap_or(now);
         self.next = Some(self.next.map_or(earliest, |next| next.max(earliest)) + self.interval);
     }
-
-    /// Whether a new bucket would behave as this one.
-    pub(super) fn is_full(&self, now: Instant) -> bool {
-        self.interval == self.configured && self.next(now) <= now
-    }
 }
 
 #[cfg(test)]
@@ -84,7 +79,6 @@ mod tests {
     fn a_host_may_be_slower_than_set_but_not_faster() {
         let (mut bucket, now) = (Bucket::new(Some(2.0)), Instant::now());
         bucket.slow_down(Duration::from_secs(3));
-        assert!(!bucket.is_full(now));
         assert_eq!(taken(&mut bucket, now, now + Duration::from_secs(6)), [0, 3, 6].map(Duration::from_secs));
         bucket.slow_down(Duration::from_millis(1));
         let later = now + Duration::from_secs(100);

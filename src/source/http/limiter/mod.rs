@@ -18,7 +18,7 @@ pub(super) use queue::Ticket;
 use breaker::Breaker;
 use bucket::Bucket;
 use concurrency::Concurrency;
-use queue::{Class, Queue};
+use queue::{Class, DOCUMENTS, Queue};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -26,28 +26,10 @@ use std::time::{Duration, Instant};
 const PAUSE_LIMIT: Duration = Duration::from_secs(3600);
 /// The same for resources: their readers do not wait for hours.
 const PAUSE_LIMIT_OF_READERS: Duration = Duration::from_secs(60);
-/// Pauses that are remembered.
-const PAUSES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
+/// Documents whose pauses are remembered.
+const PAUSED_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 /// After a refusal no range goes over a connection of its own for so long; for twice as long after the next.
 const RANGES_REFUSED: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
-
-/// What a host does not want for a while.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Unwanted {
-    /// All resources.
-    Resources,
-    /// This document: a pause for one list does not hold for readers.
-    Document(Uri),
-    /// Ranges over connections of their own.
-    Ranges,
-}
-
-impl Unwanted {
-    /// What a pause forbids that the host asked for in its answer to `request`.
-    pub(super) fn of(request: &Request) -> Unwanted {
-        if request.is_document { Unwanted::Document(request.uri.clone()) } else { Unwanted::Resources }
-    }
-}
 
 /// Whether a request may wait for a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +48,7 @@ pub(super) enum Grant {
     Reader,
     /// That of a prefetch or of background work. Their number leaves some permits to readers.
     Unread,
-    /// The permit that is reserved for documents.
+    /// The permit that is reserved for documents. It is taken where all others are.
     Document,
 }
 
@@ -90,7 +72,12 @@ pub(super) struct Limiter<T> {
     unread: usize,
     has_document: bool,
     bucket: Bucket,
-    unwanted: PenaltyBox<Unwanted>,
+    /// The end of the last pause for resources.
+    resources_paused: Option<Instant>,
+    /// A pause for one list does not hold for readers, nor for other lists.
+    documents_paused: PenaltyBox<Uri>,
+    /// Refused are ranges over connections of their own.
+    ranges_refused: PenaltyBox<()>,
     /// Of http and of https: these are two services of one host.
     breakers: [Breaker; 2],
 }
@@ -105,34 +92,40 @@ impl<T> Limiter<T> {
             unread: 0,
             has_document: false,
             bucket: Bucket::new(rate),
-            unwanted: PenaltyBox::new(PAUSES),
+            resources_paused: None,
+            documents_paused: PenaltyBox::new(PAUSED_DOCUMENTS),
+            ranges_refused: PenaltyBox::new(NonZeroUsize::MIN),
             breakers: Default::default(),
         }
     }
 
     /// Whether `request`, which goes to `uri`, may wait for a permit.
-    pub(super) fn gate(&self, request: &Request, uri: &Uri, now: Instant) -> Gate {
-        if let Admission::Refused(until) = self.breaker_of(uri).look(uri, now) {
+    pub(super) fn gate(&mut self, request: &Request, uri: &Uri, now: Instant) -> Gate {
+        if let Admission::Refused(until) = self.breaker(uri).look(uri, now) {
             return Gate::Broken(until);
         }
-        let pause = self.unwanted.until(&Unwanted::of(request));
+        let pause = match request.is_document {
+            true => self.documents_paused.until(&request.uri),
+            false => self.resources_paused,
+        };
         pause.filter(|until| *until > now).map_or(Gate::Open, Gate::Paused)
     }
 
     /// Puts a request into the queue.
     pub(super) fn submit(&mut self, priority: &Priority, is_document: bool, item: T) -> Ticket {
         let (class, requester) = match (priority, priority.reader()) {
+            _ if is_document => (Class::Reader, DOCUMENTS),
             (_, Some(requester)) => (Class::Reader, requester),
             (Priority::Prefetch(requester, _), None) => (Class::Prefetch, *requester),
             (_, None) => (Class::Background, Requester::default()),
         };
-        self.queue.push(class, requester, is_document, item)
+        self.queue.push(class, requester, item)
     }
 
     /// A reader of `requester` waits for the request now. A request that was granted keeps its share.
-    pub(super) fn raise(&mut self, ticket: &mut Ticket, requester: Requester, is_document: bool) {
+    pub(super) fn raise(&mut self, ticket: &mut Ticket, requester: Requester) {
         if let Some(item) = self.queue.remove(ticket) {
-            *ticket = self.queue.push(Class::Reader, requester, is_document, item);
+            *ticket = self.queue.push(Class::Reader, requester, item);
         }
     }
 
@@ -161,7 +154,6 @@ impl<T> Limiter<T> {
             Grant::Unread => (self.in_flight, self.unread) = (self.in_flight + 1, self.unread + 1),
             Grant::Document => self.has_document = true,
         }
-        self.concurrency.sent(self.in_flight);
         Next::Grant(grant, item)
     }
 
@@ -170,17 +162,15 @@ impl<T> Limiter<T> {
         if self.in_flight >= self.concurrency.permits() {
             return (self.queue.has_document() && !self.has_document).then_some((Grant::Document, Class::Reader));
         }
-        if self.queue.has(Class::Reader) {
-            return Some((Grant::Reader, Class::Reader));
-        }
         // Half of the permits at most are for work in the background. One at least: without any the recovery of a host would go unseen.
-        let permits = [
-            (Class::Prefetch, self.concurrency.prefetch_permits()),
-            (Class::Background, self.concurrency.permits() / 2),
+        let classes = [
+            (Grant::Reader, Class::Reader, usize::MAX),
+            (Grant::Unread, Class::Prefetch, self.concurrency.prefetch_permits()),
+            (Grant::Unread, Class::Background, self.concurrency.permits() / 2),
         ];
-        let is_next = |(class, most): &(Class, usize)| self.unread < (*most).max(1) && self.queue.has(*class);
-        let (class, _) = permits.into_iter().find(is_next)?;
-        Some((Grant::Unread, class))
+        let mut eligible =
+            classes.into_iter().filter(|(_, class, most)| self.unread < (*most).max(1) && self.queue.has(*class));
+        eligible.next().map(|(grant, class, _)| (grant, class))
     }
 
     /// A permit is free again.
@@ -190,10 +180,6 @@ impl<T> Limiter<T> {
             Grant::Unread => (self.in_flight, self.unread) = (self.in_flight - 1, self.unread - 1),
             Grant::Document => self.has_document = false,
         }
-    }
-
-    fn breaker_of(&self, uri: &Uri) -> &Breaker {
-        &self.breakers[usize::from(uri.scheme() == "https")]
     }
 
     fn breaker(&mut self, uri: &Uri) -> &mut Breaker {
@@ -210,7 +196,7 @@ impl<T> Limiter<T> {
         self.breaker(uri).succeeded();
         match status {
             429 | 503 => self.concurrency.refused(now),
-            _ => self.concurrency.answered(latency, now),
+            _ => self.concurrency.answered(latency, self.in_flight, now),
         }
     }
 
@@ -218,18 +204,18 @@ impl<T> Limiter<T> {
     pub(super) fn failed(
         &mut self,
         uri: &Uri,
-        admission: Admission,
+        is_probe: bool,
         is_connected: bool,
         cause: String,
         now: Instant,
     ) -> bool {
         self.concurrency.refused(now);
-        self.breaker(uri).failed(now, admission, is_connected.then_some(uri), cause)
+        self.breaker(uri).failed(now, is_probe, is_connected.then_some(uri), cause)
     }
 
-    /// A request was cancelled: it counts for nothing.
-    pub(super) fn cancelled(&mut self, uri: &Uri, admission: Admission) {
-        self.breaker(uri).abandoned(admission);
+    /// A probe was cancelled: it counts for nothing.
+    pub(super) fn cancelled(&mut self, uri: &Uri) {
+        self.breaker(uri).abandoned();
     }
 
     /// The host wants so much time between two requests (`Crawl-delay`).
@@ -237,31 +223,36 @@ impl<T> Limiter<T> {
         self.bucket.slow_down(interval);
     }
 
-    /// The host asked for a pause (`Retry-After`).
-    pub(super) fn pause(&mut self, unwanted: Unwanted, pause: Duration, now: Instant) {
-        let limit = if unwanted == Unwanted::Resources { PAUSE_LIMIT_OF_READERS } else { PAUSE_LIMIT };
-        self.unwanted.punish(unwanted, pause.min(limit), (), now);
+    /// The host asked for a pause (`Retry-After`) in its answer to `request`.
+    pub(super) fn pause(&mut self, request: &Request, pause: Duration, now: Instant) {
+        if request.is_document {
+            self.documents_paused.punish(request.uri.clone(), pause.min(PAUSE_LIMIT), (), now);
+        } else {
+            self.resources_paused = self.resources_paused.max(Some(now + pause.min(PAUSE_LIMIT_OF_READERS)));
+        }
     }
 
     /// The host refused a range over a connection of its own.
     pub(super) fn refuse_ranges(&mut self, now: Instant) {
-        self.unwanted.punish_longer(Unwanted::Ranges, RANGES_REFUSED, (), now);
+        self.ranges_refused.punish_longer((), RANGES_REFUSED, (), now);
     }
 
     /// Whether ranges may go over connections of their own.
     pub(super) fn takes_ranges(&self, now: Instant) -> bool {
-        !self.unwanted.is_punished(&Unwanted::Ranges, now)
+        !self.ranges_refused.is_punished(&(), now)
     }
 
-    /// The host is asked at once, whatever pauses it asked for.
+    /// All pauses end: the host is asked at once.
     pub(super) fn end_pauses(&mut self) {
-        self.unwanted.clear();
+        self.resources_paused = None;
+        self.documents_paused.clear();
     }
 
     /// The longest pause that is left.
     pub(super) fn longest_pause(&self, now: Instant) -> Option<Duration> {
-        let pauses = self.unwanted.iter(now).filter(|(unwanted, ..)| **unwanted != Unwanted::Ranges);
-        pauses.map(|(_, _, left)| left).max()
+        let resources = self.resources_paused.map(|until| until.saturating_duration_since(now));
+        let documents = self.documents_paused.iter(now).map(|(_, _, left)| left);
+        documents.chain(resources.filter(|left| !left.is_zero())).max()
     }
 
     /// Failures in a row, and how long the breaker stays open.
@@ -273,12 +264,6 @@ impl<T> Limiter<T> {
     /// The last failure, where no answer came since.
     pub(super) fn cause(&self) -> Option<&str> {
         self.breakers.iter().find_map(Breaker::cause)
-    }
-
-    /// Whether a new state would behave as this one.
-    pub(super) fn is_at_rest(&self, now: Instant) -> bool {
-        let is_quiet = self.breakers.iter().all(|breaker| breaker.is_at_rest(now));
-        is_quiet && self.bucket.is_full(now) && self.longest_pause(now).is_none()
     }
 }
 

@@ -11,6 +11,9 @@ pub(super) enum Class {
     Background,
 }
 
+/// The requester of all documents. They wait among the readers, and take turns with them as one process.
+pub(super) const DOCUMENTS: Requester = Requester(u32::MAX);
+
 /// Where a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source::http) struct Ticket {
@@ -24,6 +27,12 @@ pub(in crate::source::http) struct Ticket {
 struct Turns<T> {
     waiting: HashMap<Requester, BTreeMap<u64, T>>,
     order: VecDeque<Requester>,
+}
+
+impl<T> Default for Turns<T> {
+    fn default() -> Turns<T> {
+        Turns { waiting: HashMap::new(), order: VecDeque::new() }
+    }
 }
 
 impl<T> Turns<T> {
@@ -46,11 +55,15 @@ impl<T> Turns<T> {
     }
 
     /// The first request of the process whose turn it is. That process goes to the end.
-    fn pop(&mut self) -> Option<(Requester, u64, T)> {
+    fn pop(&mut self) -> Option<T> {
         let requester = *self.order.front()?;
         self.order.rotate_left(1);
+        self.pop_of(requester)
+    }
+
+    fn pop_of(&mut self, requester: Requester) -> Option<T> {
         let number = *self.waiting.get(&requester)?.first_key_value()?.0;
-        self.remove(requester, number).map(|item| (requester, number, item))
+        self.remove(requester, number)
     }
 }
 
@@ -58,32 +71,24 @@ impl<T> Turns<T> {
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     classes: [Turns<T>; 3],
-    /// Tickets of documents, which have a permit of their own, oldest first.
-    documents: BTreeMap<u64, Ticket>,
     last: u64,
 }
 
 impl<T> Default for Queue<T> {
-    fn default() -> Self {
-        let turns = || Turns { waiting: HashMap::new(), order: VecDeque::new() };
-        Queue { classes: [turns(), turns(), turns()], documents: BTreeMap::new(), last: 0 }
+    fn default() -> Queue<T> {
+        Queue { classes: Default::default(), last: 0 }
     }
 }
 
 impl<T> Queue<T> {
-    pub(super) fn push(&mut self, class: Class, requester: Requester, is_document: bool, item: T) -> Ticket {
+    pub(super) fn push(&mut self, class: Class, requester: Requester, item: T) -> Ticket {
         self.last += 1;
-        let ticket = Ticket { number: self.last, class, requester };
-        self.classes[class as usize].push(requester, ticket.number, item);
-        if is_document {
-            self.documents.insert(ticket.number, ticket);
-        }
-        ticket
+        self.classes[class as usize].push(requester, self.last, item);
+        Ticket { number: self.last, class, requester }
     }
 
     /// Takes a request out; `None` where it was served.
     pub(super) fn remove(&mut self, ticket: &Ticket) -> Option<T> {
-        self.documents.remove(&ticket.number);
         self.classes[ticket.class as usize].remove(ticket.requester, ticket.number)
     }
 
@@ -92,30 +97,21 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn has_document(&self) -> bool {
-        !self.documents.is_empty()
+        self.classes[Class::Reader as usize].waiting.contains_key(&DOCUMENTS)
     }
 
     pub(super) fn pop(&mut self, class: Class) -> Option<T> {
-        let (_, number, item) = self.classes[class as usize].pop()?;
-        self.documents.remove(&number);
-        Some(item)
+        self.classes[class as usize].pop()
     }
 
     pub(super) fn pop_document(&mut self) -> Option<T> {
-        let (_, ticket) = self.documents.pop_first()?;
-        self.remove(&ticket)
+        self.classes[Class::Reader as usize].pop_of(DOCUMENTS)
     }
 
     /// Takes all requests out.
     pub(super) fn drain(&mut self) -> Vec<T> {
-        let queue = std::mem::take(self);
-        self.last = queue.last;
-        queue
-            .classes
-            .into_iter()
-            .flat_map(|turns| turns.waiting.into_values())
-            .flat_map(BTreeMap::into_values)
-            .collect()
+        let all = self.classes.iter_mut().flat_map(|turns| std::mem::take(turns).waiting.into_values());
+        all.flat_map(BTreeMap::into_values).collect()
     }
 }
 
@@ -128,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_served_in_turns_whatever_they_ask() {
+    fn processes_are_served_in_turns_however_much_they_ask() {
         let mut queue = Queue::default();
         for item in [10, 11, 12, 13] {
-            queue.push(Class::Reader, Requester(1), false, item);
+            queue.push(Class::Reader, Requester(1), item);
         }
-        queue.push(Class::Reader, Requester(2), false, 20);
-        queue.push(Class::Reader, Requester(3), false, 30);
-        queue.push(Class::Reader, Requester(2), false, 21);
+        queue.push(Class::Reader, Requester(2), 20);
+        queue.push(Class::Reader, Requester(3), 30);
+        queue.push(Class::Reader, Requester(2), 21);
         assert_eq!(served(&mut queue, Class::Reader), [10, 20, 30, 11, 21, 12, 13]);
     }
 
@@ -143,11 +139,11 @@ mod tests {
     fn a_process_that_comes_back_waits_one_turn_of_each_other() {
         let mut queue = Queue::default();
         for item in 0..100 {
-            queue.push(Class::Reader, Requester(1), false, item);
+            queue.push(Class::Reader, Requester(1), item);
         }
         assert_eq!(queue.pop(Class::Reader), Some(0));
         for round in 0..10 {
-            queue.push(Class::Reader, Requester(2), false, 1000 + round);
+            queue.push(Class::Reader, Requester(2), 1000 + round);
             let two = [queue.pop(Class::Reader), queue.pop(Class::Reader)];
             assert!(two.contains(&Some(1000 + round)), "{two:?}");
         }
@@ -156,11 +152,10 @@ mod tests {
     #[test]
     fn a_request_that_left_is_not_served() {
         let mut queue = Queue::default();
-        let first = queue.push(Class::Reader, Requester(1), true, 1);
-        queue.push(Class::Reader, Requester(2), false, 2);
+        let first = queue.push(Class::Reader, Requester(1), 1);
+        queue.push(Class::Reader, Requester(2), 2);
         assert_eq!(queue.remove(&first), Some(1));
         assert_eq!(queue.remove(&first), None);
-        assert!(!queue.has_document());
         assert_eq!(served(&mut queue, Class::Reader), [2]);
         assert!(!queue.has(Class::Reader));
     }
@@ -169,9 +164,20 @@ mod tests {
     fn a_document_is_served_once_in_either_way() {
         let mut queue = Queue::default();
         for item in [1, 2] {
-            queue.push(Class::Reader, Requester(0), true, item);
+            queue.push(Class::Reader, DOCUMENTS, item);
         }
         assert_eq!((queue.pop_document(), queue.pop(Class::Reader)), (Some(1), Some(2)));
         assert!(!queue.has_document() && queue.pop(Class::Reader).is_none());
+    }
+
+    #[test]
+    fn documents_take_turns_with_readers_as_one_process() {
+        let mut queue = Queue::default();
+        for item in 0..3 {
+            queue.push(Class::Reader, DOCUMENTS, item);
+        }
+        queue.push(Class::Reader, Requester(1), 10);
+        queue.push(Class::Reader, Requester(1), 11);
+        assert_eq!(served(&mut queue, Class::Reader), [0, 10, 1, 11, 2]);
     }
 }

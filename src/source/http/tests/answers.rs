@@ -81,7 +81,7 @@ async fn bytes_past_the_length_never_reach_the_next_answer() {
 }
 
 #[tokio::test]
-async fn a_coding_that_nobody_asked_for_is_told_and_not_undone() {
+async fn an_unrequested_coding_is_reported_and_not_undone() {
     let server = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 4\nContent-Encoding: GZip", b"\x1f\x8b\x08\0");
     let (response, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
     assert_eq!(response.encoding.as_deref(), Some("gzip"));
@@ -147,9 +147,9 @@ async fn malformed_lines_of_a_head_are_passed_over() {
         let line = line.to_vec();
         let head = [&b"HTTP/1.1 200 OK\r\n"[..], &line, b"Content-Length: 5\r\n\r\nhello"].concat();
         let server = TestServer::start(move |_| vec![Act::Send(head.clone())]);
-        let told = client(config(&server));
+        let reading = client(config(&server));
         for _ in 0..2 {
-            let (response, bytes) = get(&told, server.uri("/")).await.unwrap();
+            let (response, bytes) = get(&reading, server.uri("/")).await.unwrap();
             assert_eq!(bytes.unwrap(), b"hello");
             assert_eq!(response.content_length, Some(5), "{}", String::from_utf8_lossy(&line));
         }

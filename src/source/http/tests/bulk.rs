@@ -93,7 +93,7 @@ impl Host {
                     {
                         let is_shared = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                         let service = service_fn(|asking| answer(asking, connection, &seen, &together, manner.status));
-                        // Whoever leaves ends the conversation, not the test.
+                        // A client that leaves ends the conversation, not the test.
                         let _ = if is_shared {
                             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                             let shared = (Arc::clone(&seen), Arc::clone(&together), manner.status);
@@ -213,19 +213,19 @@ async fn each_goes_over_a_connection_of_its_own_and_all_else_over_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn there_are_no_more_such_connections_than_places() {
-    const PLACES: usize = 3;
-    let host = Host::start(Manner { together: PLACES, ..USUAL }).await;
-    let client = client(HttpConfig { connections: PLACES, ..host.config() });
+async fn there_are_no_more_such_connections_than_permits() {
+    const PERMITS: usize = 3;
+    let host = Host::start(Manner { together: PERMITS, ..USUAL }).await;
+    let client = client(HttpConfig { connections: PERMITS, ..host.config() });
     get(&client, host.uri()).await.unwrap().1.unwrap();
 
-    assert!(ranges(&client, &host.uri(), 8 * PLACES as u64).await.iter().all(Result::is_ok));
+    assert!(ranges(&client, &host.uri(), 8 * PERMITS as u64).await.iter().all(Result::is_ok));
 
-    assert_eq!(host.seen.most_open.load(Ordering::SeqCst), PLACES + 1, "and the one for all else");
+    assert_eq!(host.seen.most_open.load(Ordering::SeqCst), PERMITS + 1, "and the one for all else");
 }
 
 #[tokio::test]
-async fn where_each_request_has_its_connection_anyway_there_is_one_pool() {
+async fn over_http_1_1_there_is_one_pool() {
     let host = Host::start(Manner { protocols: &["http/1.1"], ..USUAL }).await;
     let client = client(host.config());
     for _ in 0..3 {
@@ -238,14 +238,14 @@ async fn where_each_request_has_its_connection_anyway_there_is_one_pool() {
 #[tokio::test]
 async fn the_client_certificate_is_shown_there_too() {
     let host = Host::start(Manner { with_client: true, ..USUAL }).await;
-    let client = client(HttpConfig { client_certificate: Some(CLIENT.into()), ..host.config() });
+    let client = client(HttpConfig { credentials: identity(CLIENT), ..host.config() });
     get(&client, host.uri()).await.unwrap().1.unwrap();
     assert!(ranges(&client, &host.uri(), 1).await[0].is_ok());
     let versions: Vec<_> = host.asked().iter().map(|asked| asked.version).collect();
     assert_eq!(versions, [Version::HTTP_2, Version::HTTP_11]);
 }
 
-/// A proxy that connects whoever asks it to; it counts them.
+/// A proxy that connects every client, and counts them.
 async fn proxy() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -282,10 +282,10 @@ async fn they_go_through_a_proxy_too() {
     assert_eq!((connected.load(Ordering::SeqCst), host.opened()), (5, 5));
 }
 
-/// Promise: nobody sees an error, and who refuses is not asked for it again.
+/// Promise: no reader sees an error, and a host that refuses is not asked for it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_host_does_not_take_comes_over_the_connection_for_all() {
-    let is_told_to_upgrade: fn(&Asked) -> u16 = |asked| match asked.range {
+    let asks_to_upgrade: fn(&Asked) -> u16 = |asked| match asked.range {
         Some(_) if asked.version == Version::HTTP_11 => 426,
         Some(_) => 206,
         None => 200,
@@ -298,7 +298,7 @@ async fn what_a_host_does_not_take_comes_over_the_connection_for_all() {
         ("it speaks HTTP/2 alone", Manner { protocols: &["h2"], ..USUAL }),
         ("it closes further connections", Manner { most: 1, ..USUAL }),
         ("it leaves further connections without an answer", Manner { most: 1, is_silent: true, ..USUAL }),
-        ("it asks for another protocol", Manner { status: is_told_to_upgrade, ..USUAL }),
+        ("it asks for another protocol", Manner { status: asks_to_upgrade, ..USUAL }),
         ("it forbids the other protocol", Manner { status: is_forbidden, ..USUAL }),
     ];
     for (what, manner) in manners {
@@ -321,7 +321,7 @@ async fn what_a_host_does_not_take_comes_over_the_connection_for_all() {
 }
 
 #[tokio::test]
-async fn what_is_refused_over_both_is_told_and_the_next_is_asked_for_apart_again() {
+async fn a_refusal_over_both_is_an_error_and_refuses_no_further_range() {
     let is_gone: fn(&Asked) -> u16 = |asked| match asked.range {
         Some((0, _)) => 404,
         Some(_) => 206,
@@ -358,7 +358,7 @@ async fn a_host_that_asks_for_a_pause_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_that_nobody_reads_do_not_stop_the_others_of_their_connection() {
+async fn unread_bodies_stop_no_others_of_their_connection() {
     const LARGE: u64 = 4 << 20;
     let host = Host::start(USUAL).await;
     let client = client(HttpConfig { connections: 16, ..host.config() });

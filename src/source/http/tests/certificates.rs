@@ -102,7 +102,7 @@ pub(super) fn self_signed_config(certificate: &str) -> Arc<rustls::ServerConfig>
     Arc::new(builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
 }
 
-/// A server's settings; where `with_client`, whoever comes without a certificate of the CA is sent away.
+/// A server's settings; where `with_client`, clients without a certificate of the CA are refused.
 pub(super) fn server_config(with_client: bool) -> Arc<rustls::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider));

@@ -6,18 +6,18 @@ use super::*;
 /// Answers as soon as the head has come, and swallows the form behind it: the server reads heads alone.
 fn form_server(code: u16, field: &'static str) -> TestServer {
     TestServer::start(move |_| {
-        let told = answer(&format!("HTTP/1.1 {code} Some\nContent-Length: 4\nConnection: close\n{field}"), b"told");
-        vec![Act::Send(told), Act::Hang]
+        let sent = answer(&format!("HTTP/1.1 {code} Some\nContent-Length: 4\nConnection: close\n{field}"), b"sent");
+        vec![Act::Send(sent), Act::Hang]
     })
 }
 
 #[tokio::test]
-async fn a_form_is_posted_and_its_status_told_whatever_it_is() {
+async fn a_form_is_posted_and_every_status_is_reported() {
     for code in [202, 400, 500] {
         let server = form_server(code, "Retry-After: 7");
         let posted = client(config(&server)).post_form(&server.uri("/hub"), "a=b&c=d", PLENTY).await.unwrap();
 
-        assert_eq!((posted.status, posted.text.as_str()), (code, "told"));
+        assert_eq!((posted.status, posted.text.as_str()), (code, "sent"));
         assert_eq!(posted.retry_after, Some(Duration::from_secs(7)));
         let received = server.received();
         assert_eq!((received.len(), received[0].method.as_str(), received[0].path.as_str()), (1, "POST", "/hub"));
@@ -27,7 +27,7 @@ async fn a_form_is_posted_and_its_status_told_whatever_it_is() {
 }
 
 #[tokio::test]
-async fn a_redirect_of_a_form_is_told_and_not_followed() {
+async fn a_redirect_of_a_form_is_reported_and_not_followed() {
     let other = TestServer::start(|_| status(202, "X: y"));
     let to = format!("Location: {}", other.uri("/elsewhere"));
     let server = TestServer::start(move |_| {
@@ -40,7 +40,7 @@ async fn a_redirect_of_a_form_is_told_and_not_followed() {
 }
 
 #[tokio::test]
-async fn a_form_goes_to_no_private_address_that_nobody_allowed() {
+async fn a_form_goes_to_no_private_address_unless_allowed() {
     let server = form_server(202, "X: y");
     let error = client(HttpConfig::default()).post_form(&server.uri("/hub"), "a=b", PLENTY).await.unwrap_err();
 

@@ -1,4 +1,4 @@
-//! The client against servers that tell the truth and servers that lie.
+//! The client against servers that work and servers that lie.
 
 mod answers;
 mod bulk;
@@ -25,8 +25,13 @@ fn client(config: HttpConfig) -> Client {
     Client::with_proxies(config, &ProxySettings::default()).unwrap()
 }
 
-fn proxy_at(address: &str) -> Proxy {
-    Proxy { variable: "all_proxy".to_owned(), address: address.to_owned() }
+fn proxy_at(address: &str) -> Option<Proxy> {
+    Some(Proxy { variable: "all_proxy".to_owned(), address: address.to_owned() })
+}
+
+/// A client certificate and its key.
+fn identity(pem: impl Into<Vec<u8>>) -> Credentials {
+    Credentials { client_certificate: Some(pem.into()), ..Credentials::default() }
 }
 
 async fn read(body: &mut Body) -> Result<Vec<u8>, HttpError> {
@@ -44,7 +49,7 @@ async fn get(client: &Client, uri: Uri) -> Result<(Response, Result<Vec<u8>, Htt
 }
 
 /// An error as it is logged: its own text, its causes', and its debug form.
-fn told(error: &HttpError) -> String {
+fn described(error: &HttpError) -> String {
     let mut text = format!("{error} {error:?}");
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -220,7 +225,7 @@ async fn circles_and_endless_redirects_end() {
     let client = client(config(&server));
 
     let error = get(&client, server.uri("/circle")).await.unwrap_err();
-    assert!(matches!(&error, HttpError::RedirectLoop { to, .. } if *to == server.uri("/circle")), "{error:?}");
+    assert!(matches!(&error, HttpError::TooManyRedirects { uri, .. } if *uri == server.uri("/circle")), "{error:?}");
     let asked = server.received().len();
     let error = get(&client, server.uri("/endless")).await.unwrap_err();
     assert!(matches!(error, HttpError::TooManyRedirects { .. }), "{error:?}");
@@ -235,7 +240,7 @@ async fn redirects_to_what_is_no_http_uri_are_refused() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_a_private_address_is_refused_before_it_is_asked() {
+async fn a_redirect_to_a_private_address_is_refused_before_asking() {
     let inside = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 0", b"");
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "10.0.0.1", "169.254.169.254"] {
         let target = format!("http://{host}:{}/", inside.port);
@@ -245,8 +250,12 @@ async fn a_redirect_to_a_private_address_is_refused_before_it_is_asked() {
             matches!(&error, HttpError::AddressRefused { uri, .. } if *uri == server.uri("/")),
             "{host}: {error:?}"
         );
-        assert!(told(&error).contains(&format!(":{}/", inside.port)), "names where it leads to: {}", told(&error));
-        assert_eq!(told(&error).contains("-o allow-host="), host != "169.254.169.254", "{error:?}");
+        assert!(
+            described(&error).contains(&format!(":{}/", inside.port)),
+            "names where it leads to: {}",
+            described(&error)
+        );
+        assert_eq!(described(&error).contains("-o allow-host="), host != "169.254.169.254", "{error:?}");
         assert_eq!(server.received().len(), 1, "a refusal is not repeated");
     }
     assert_eq!(inside.received().len(), 0);

@@ -15,7 +15,7 @@ async fn what_may_pass_is_repeated_until_it_does() {
 }
 
 #[tokio::test]
-async fn what_will_not_pass_is_told_at_once() {
+async fn lasting_failures_are_reported_at_once() {
     for code in [204, 300, 304, 400, 401, 403, 404, 405, 410, 416, 501] {
         let server =
             TestServer::start(move |_| vec![Act::Send(answer(&format!("HTTP/1.1 {code} No"), b"")), Act::Close]);
@@ -88,7 +88,7 @@ async fn a_busy_host_puts_a_deadline_off_by_half_at_most() {
 }
 
 #[tokio::test]
-async fn a_pause_past_the_deadline_is_told_at_once_for_what_asked() {
+async fn a_pause_past_the_deadline_is_reported_at_once() {
     let server = TestServer::start(|request| match request.path.as_str() {
         "/a" | "/list" => status(429, "Retry-After: 18446744073709551615"),
         _ => ok(b"served"),
@@ -112,6 +112,25 @@ async fn a_pause_past_the_deadline_is_told_at_once_for_what_asked() {
     client.end_pauses();
     assert!(client.send(resource("/b")).await.is_ok());
     assert_eq!(client.traffic()[0].paused_for, None);
+}
+
+/// Promise: a host that asks for a pause gets it, however many pauses it asks for.
+#[tokio::test]
+async fn pauses_of_many_documents_end_none_of_resources() {
+    let server = TestServer::start(|_| status(429, "Retry-After: 3600"));
+    let client = client(config(&server));
+    let resource = |path: &str| Request::get(server.uri(path), Duration::from_secs(5));
+    client.send(resource("/a")).await.unwrap_err();
+    for number in 0..100 {
+        let list = Request { is_document: true, ..resource(&format!("/list/{number}")) };
+        client.send(list).await.unwrap_err();
+    }
+    let asked = server.received().len();
+
+    let error = client.send(resource("/b")).await.unwrap_err();
+
+    assert!(matches!(error, HttpError::Paused { .. }), "{error:?}");
+    assert_eq!(server.received().len(), asked);
 }
 
 /// Promise: a reader never waits behind what is fetched ahead.

@@ -1,4 +1,4 @@
-//! A server on loopback that says exactly the bytes it is told to, true or not.
+//! A server on loopback that sends exactly the bytes of the test, true or not.
 
 use crate::document::Uri;
 use std::io::{Read, Write};

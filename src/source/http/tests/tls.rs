@@ -10,16 +10,17 @@ fn https(server: &TestServer) -> Uri {
 }
 
 #[tokio::test]
-async fn a_private_ca_is_trusted_when_told_and_only_for_its_names() {
+async fn a_private_ca_is_trusted_when_named_and_only_for_its_names() {
     let server = TestServer::start_with(Some(server_config(false)), |_| ok(b"sealed"));
-    let told = HttpConfig { ca_bundle: Some(CA.into()), allowed_hosts: vec!["localhost".into()], ..config(&server) };
-    let told = client(told);
-    assert_eq!(get(&told, https(&server)).await.unwrap().1.unwrap(), b"sealed");
+    let trusting =
+        HttpConfig { ca_bundle: Some(CA.into()), allowed_hosts: vec!["localhost".into()], ..config(&server) };
+    let trusting = client(trusting);
+    assert_eq!(get(&trusting, https(&server)).await.unwrap().1.unwrap(), b"sealed");
 
     let error = get(&client(config(&server)), https(&server)).await.unwrap_err();
     assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
     let other_name = Uri::parse(&format!("https://localhost:{}/", server.port)).unwrap();
-    let error = get(&told, other_name).await.unwrap_err();
+    let error = get(&trusting, other_name).await.unwrap_err();
     assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
     assert_eq!(server.received().len(), 1);
 }
@@ -33,12 +34,12 @@ async fn a_named_certificate_is_trusted_by_itself() {
         let ca_bundle = Some([CA, pem].concat().into());
         client(HttpConfig { ca_bundle, allowed_hosts: vec!["localhost".into()], ..config(server) })
     };
-    let told = naming(&now, SELF_SIGNED);
-    assert_eq!(get(&told, https(&now)).await.unwrap().1.unwrap(), b"sealed");
+    let trusting = naming(&now, SELF_SIGNED);
+    assert_eq!(get(&trusting, https(&now)).await.unwrap().1.unwrap(), b"sealed");
 
     let other_name = Uri::parse(&format!("https://localhost:{}/", now.port)).unwrap();
     for (client, uri) in [
-        (told, other_name),
+        (trusting, other_name),
         (naming(&now, ""), https(&now)),
         (naming(&now, SELF_SIGNED_LONG_AGO), https(&now)),
         (naming(&past, SELF_SIGNED_LONG_AGO), https(&past)),
@@ -54,7 +55,7 @@ async fn the_client_certificate_is_shown_to_the_source_alone() {
     let server = TestServer::start_with(Some(server_config(true)), |_| ok(b"for members"));
     let member = HttpConfig {
         ca_bundle: Some(CA.into()),
-        client_certificate: Some(CLIENT.into()),
+        credentials: identity(CLIENT),
         allowed_hosts: vec!["127.0.0.1".into()],
         ..config(&server)
     };
@@ -67,7 +68,7 @@ async fn the_client_certificate_is_shown_to_the_source_alone() {
 }
 
 #[tokio::test]
-async fn plain_http_where_tls_belongs_is_told_at_once() {
+async fn plain_http_where_tls_belongs_is_an_error_at_once() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let authority: Box<str> = listener.local_addr().unwrap().to_string().into();
     let served = std::thread::spawn(move || {
@@ -86,7 +87,7 @@ async fn plain_http_where_tls_belongs_is_told_at_once() {
 fn broken_certificates_are_found_at_the_start() {
     for pem in [&b""[..], b"no PEM", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         let bundle = HttpConfig { ca_bundle: Some(pem.to_vec()), ..HttpConfig::default() };
-        let identity = HttpConfig { client_certificate: Some(pem.to_vec()), ..HttpConfig::default() };
+        let identity = HttpConfig { credentials: identity(pem), ..HttpConfig::default() };
         for config in [bundle, identity] {
             let error = Client::with_proxies(config, &ProxySettings::default()).unwrap_err();
             assert!(matches!(error, HttpError::Config { .. }), "{error:?}");
