@@ -156,7 +156,7 @@ impl Content {
         Content::open_after(false, config, client, runtime, events)
     }
 
-    /// The same; `crash`: the machine went down while the observations were open.
+    /// The same; `crash`: the machine went down while the learnt metadata was open.
     pub fn open_after(
         crash: bool,
         config: ContentConfig,
@@ -169,8 +169,8 @@ impl Content {
             cause: Arc::new(io::Error::other(error)),
         })?;
         let spill_folder = config.folder.as_path().into();
-        if let Some(beside) = &config.counted_folder {
-            disk.count_folder(beside);
+        if let Some(folder) = &config.counted_folder {
+            disk.count_folder(folder);
         }
         let observed = LearntMetadata::open(&config.observed_folder, crash).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
@@ -211,7 +211,7 @@ impl Content {
         self.memory.clone()
     }
 
-    /// Lets members of packages be read; without it every resource comes from its own URI. Said once, before the first read.
+    /// Lets members of packages be read; without it every resource comes from its own URI. Called once, before the first read.
     pub fn read_packages(&self, packages: Packages) {
         // A second one would be of the same folder.
         let _ = self.packages.set(packages);
@@ -258,8 +258,7 @@ impl Content {
         LocalRead::Bytes(bytes)
     }
 
-    /// The same for bytes that came for another file or are on their way already: all that is known without asking the
-    /// Source.
+    /// The same for bytes that another file brought or that are on their way already, without a request.
     pub async fn read_present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
         self.present(wanted, offset, length).await.inspect(|bytes| self.counters.hit(bytes.len()))
     }
@@ -277,8 +276,8 @@ impl Content {
         read
     }
 
-    /// Compares what was read of an inode with what is published of it now; where that is another version the rest of the
-    /// mount is told. For bytes of which the catalog does not know that they are others.
+    /// Compares what was read of an inode with what is published of it now; another version is reported
+    /// to the rest of the mount. For bytes of which the catalog does not know that they are others.
     pub fn hold_to_published(&self, wanted: &FetchSpec) {
         let Some(read) = self.observed.get(wanted.ino).filter(|read| read.verified != Verified::NotYet) else { return };
         let is_coded = download::published_coding(wanted).is_some();

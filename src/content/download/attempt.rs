@@ -1,10 +1,10 @@
 //! What the attempts of one download share: the task's state, what ends an attempt, and what ends the download.
 
+use super::kept::Sink;
 use super::object::{CachedObject, Version};
 use super::plan::{Failure, Plan};
 use super::shared::Download;
 use super::source::Batch;
-use super::state::Sink;
 use super::writer::{Stage, WriteError};
 use crate::content::store::ObjectKey;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
@@ -20,9 +20,9 @@ pub(super) struct Landed {
     pub(super) digest: Digest,
     /// Where it lies on disk.
     pub(super) key: ObjectKey,
-    /// It came in no coding: what was handed out of the download is of these bytes.
+    /// It had no coding: what was handed out of the download is of these bytes.
     pub(super) is_plain: bool,
-    /// The response it came from.
+    /// The response that brought it.
     pub(super) origin: Provenance,
 }
 

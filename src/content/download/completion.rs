@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Runs a download to its end.
-pub(super) async fn fly(content: Arc<Content>, wanted: FetchSpec, download: Arc<Download>) {
+pub(super) async fn run_download(content: Arc<Content>, wanted: FetchSpec, download: Arc<Download>) {
     let crash = Crash { content: &content, wanted: &wanted, download: &download };
     content.counters.fetch();
     match Fetch::new(Arc::clone(&content), wanted.clone(), Arc::clone(&download)).run().await {
@@ -101,7 +101,7 @@ impl Content {
         } else {
             tracing::info!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
         }
-        // That a past version is gone is no news.
+        // A past version may be gone.
         if is_changed && !wanted.is_past() {
             self.send_event(Event::Changed(ino));
         } else if self.count_unannounced(&error) {
@@ -176,7 +176,7 @@ impl Content {
 
     /// From now on every reader of `ino` fails. The caller sends the event.
     fn condemn(&self, ino: INodeNo) {
-        // Before a reader can find it poisoned, and send the event once more.
+        // Before a reader can find it poisoned, and send the event again.
         self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
         self.observed.update(ino, |observation| {
             observation.verified = Verified::Failed;

@@ -2,10 +2,10 @@
 //! when it is read. So a look at the end costs one request, and nothing else is sent.
 
 use super::attempt::{Fetch, Stop};
+use super::kept::Sink;
 use super::plan::{Failure, Place};
 use super::promise::{published_coding, strong};
 use super::random::RandomReads;
-use super::state::Sink;
 use crate::content::ContentError;
 use crate::source::http::{Response, Status};
 use std::ops::Range;

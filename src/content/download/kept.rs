@@ -9,6 +9,15 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Where the bytes of a download go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sink {
+    /// Into the cache folder.
+    Store,
+    /// Into memory: a small object whole, of a large one the latest bytes.
+    Memory,
+}
+
 /// Of a large object in memory, the stream comes at most so far ahead of the first reader that waits.
 pub(super) const WINDOW: u64 = 8 << 20;
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 /// What a read finds.
 pub(super) enum Look {
     Ended(Outcome),
-    /// The bytes are here; [`DownloadState::hand_out`](super::state::DownloadState::hand_out) decides.
+    /// The bytes are here. The state decides whether they may go out.
     Here(Here),
     /// The reader is far from the stream: a request of its own serves it better.
     Jump(Jump),

@@ -52,14 +52,14 @@ use super::fixity::{BLOCK, WHOLE_LIMIT};
 use super::store::{Object, ObjectKey};
 use super::{Content, ContentError, Event, FetchSpec, Verified};
 use bytes::Bytes;
-use completion::fly;
+use completion::run_download;
 use fuser::INodeNo;
+use kept::Sink;
 use look::{Here, Look};
 use outcome::Outcome;
 use promise::strong;
 use served::{Bonds, Served};
 use shared::{Joining, Waiting};
-use state::Sink;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -219,7 +219,7 @@ impl Content {
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
         let is_doubted = wanted.is_past() || self.failures().doubted.is_punished(&wanted.uri, Instant::now());
         download.change(|state| state.bind(served, bonds, is_doubted));
-        let task = self.runtime.spawn(fly(Arc::clone(self), wanted.clone(), Arc::clone(download)));
+        let task = self.runtime.spawn(run_download(Arc::clone(self), wanted.clone(), Arc::clone(download)));
         download.run_by(task.abort_handle());
         None
     }

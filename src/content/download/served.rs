@@ -24,7 +24,7 @@ pub(super) struct Served {
     pub(super) version: Option<Version>,
 }
 
-/// What binds the downloads of an inode apart from the blocks handed out.
+/// What binds the downloads of an inode, besides the blocks handed out.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Bonds {
     /// Those blocks are all that the verified whole has: each binds by itself.

@@ -1,9 +1,8 @@
 //! Where an object goes for which the cache folder has no room.
 
 use super::attempt::{Ended, Fetch};
-use super::kept::RecentBlocks;
+use super::kept::{RecentBlocks, Sink};
 use super::promise::Form;
-use super::state::Sink;
 use super::writer::WriteError;
 use crate::content::fixity::WHOLE_LIMIT;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! The state of one download, pure apart from the clock: what is here, what its readers want, what may be handed out, how it ended.
+//! The state of one download, pure but for the clock: what is here, what readers want, what may be handed out, how it ended.
 
 #[cfg(test)]
 mod tests;
 
-use super::kept::{Kept, WINDOW};
+use super::kept::{Kept, Sink, WINDOW};
 use super::look::{Here, Jump, Look};
 use super::object::{Origin, Version};
 use super::outcome::Outcome;
@@ -17,15 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// From this length on an object comes only where readers follow it, and in parallel ranges.
+/// From this length on an object is downloaded only while readers follow it, and in parallel ranges.
 pub(super) const LARGE: u64 = 32 << 20;
 
 /// How far ahead of its readers it comes: the further, the more they have read at a stretch.
 const AHEAD: Range<u64> = 1 << 20..64 << 20;
 const AHEAD_GROWTH: u64 = 4;
 
-/// How far ahead of its readers a stream comes of which only a window is kept. As much lies behind them: the kernel reads
-/// several pieces at once, in any order.
+/// The same where only a window is kept. As much lies behind the readers, for the kernel reads several pieces in any order.
 const AHEAD_IN_WINDOW: u64 = WINDOW / 2;
 
 /// A reader so many bytes beyond the stream has a request of its own.
@@ -39,15 +38,6 @@ const STEP: u64 = 64;
 
 /// Numbers the attempts of all downloads.
 static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
-
-/// Where the bytes of a download go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sink {
-    /// Into the cache folder.
-    Store,
-    /// Into memory: a small object whole, of a large one the latest bytes.
-    Memory,
-}
 
 /// The bytes of one attempt.
 struct Attempt {
@@ -116,8 +106,8 @@ struct Trust {
     served: Arc<Mutex<BlockDigests>>,
 }
 
-/// See the module. Invariant: blocks of the stream and of random reads are compared with `served` and with each other, so that where
-/// no attempt is contradicted the verdict on its bytes is one on all that was handed out.
+/// Invariant: blocks of the stream and of random reads are compared with `served` and with each other. So where no attempt is contradicted
+/// the verdict on its bytes is one on all that was handed out.
 pub(in crate::content) struct DownloadState {
     fixity: Fixity,
     sink: Sink,
@@ -146,18 +136,17 @@ impl DownloadState {
             shown: None,
             served: Arc::default(),
         };
-        let (attempt, demand, now) = (Attempt::new(), Demand::default(), Instant::now());
-        let (received, outcome) = (None, None);
+        let now = Instant::now();
         DownloadState {
             fixity,
             sink: Sink::Store,
-            attempt,
-            demand,
+            attempt: Attempt::new(),
+            demand: Demand::default(),
             trust,
-            received,
+            received: None,
             moved: now,
             last_read: now,
-            outcome,
+            outcome: None,
             folder,
         }
     }
@@ -262,7 +251,7 @@ impl DownloadState {
         }
     }
 
-    /// What was dropped comes again, and is progress once more.
+    /// Bytes that were dropped are received again, and count as progress again.
     pub(super) fn count_again(&mut self) {
         (self.attempt.counted, self.moved) = (0, Instant::now());
     }
@@ -540,8 +529,7 @@ impl DownloadState {
         !self.trust.is_withheld && !self.attempt.is_contradicted && blocks.end <= releasable
     }
 
-    /// Whether blocks were handed out in all of these places: they can be again, whatever the verdict will be. Where bytes are kept, they
-    /// wait with the others.
+    /// Whether blocks were handed out in all of these places. Those of a stream past the cache may be again, before any verdict.
     fn was_handed_out(&self, blocks: &Range<u64>) -> bool {
         let is_kept = !self.does_pass();
         let waits =

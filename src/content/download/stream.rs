@@ -1,10 +1,10 @@
 //! One body in order, from its source to the writer: to the byte that readers want.
 
 use super::attempt::{Ended, Fetch, Landed, Stop};
+use super::kept::Sink;
 use super::plan::Failure;
 use super::promise::{Form, Promise};
 use super::source::Source;
-use super::state::Sink;
 use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};
 use crate::content::ContentError;

@@ -2,14 +2,14 @@
 //! bytes are wrong or of another version.
 
 use super::attempt::{Ended, Fetch, Landed, Provenance, Stop};
-use super::kept::Kept;
+use super::kept::{Kept, Sink};
 use super::object::Version;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::{Form, strong};
 use super::ranges::Ranges;
 use super::shared::Download;
 use super::source::{Batch, Source};
-use super::state::{LARGE, Sink};
+use super::state::LARGE;
 use super::writer::{Stage, Writer};
 use crate::content::fixity::Expected;
 use crate::content::store::ObjectKey;

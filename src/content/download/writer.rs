@@ -1,10 +1,9 @@
 //! The bytes of an attempt: stored, hashed and made known to the readers, block by block, on blocking threads.
 
 use super::coding::Coding;
-use super::kept::{Kept, RecentBlocks};
+use super::kept::{Kept, RecentBlocks, Sink};
 use super::object::CachedObject;
 use super::shared::Download;
-use super::state::Sink;
 use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, BlockHasher, Seen, Verifier, WHOLE_LIMIT};
 use crate::content::store::{EvictionPolicy, ObjectKey, Partial, Store, StoreError};
